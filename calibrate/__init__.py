@@ -1,0 +1,1 @@
+"""Microbenchmarks of the engine, fitted into hardware profiles."""

@@ -1,0 +1,1 @@
+"""The real world: torch models and ZeroMQ around the shared stations."""

@@ -1,0 +1,1 @@
+"""Sweeps, comparisons, the demo and the papers' tables: both worlds used together."""

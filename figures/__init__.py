@@ -1,0 +1,1 @@
+"""One file a figure: draw(table, ax); one style sheet."""

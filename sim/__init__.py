@@ -1,0 +1,1 @@
+"""The simulated world: SimPy around the shared stations, and the analytic model beside it."""
