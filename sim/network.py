@@ -1,0 +1,173 @@
+"""The star in simulated time: one drafter, N verifiers, the links between them, and a user at every target."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+from simpy import Environment
+from simpy.events import Event
+
+from sim.draws import ratios
+from sim.servers import ContendedDevice, Device, OwnDevice, Server, TurnsDevice
+from specfleet.acceptance import Sampler
+from specfleet.fleet import drafter_station, verifier_station
+from specfleet.messages import (
+    Draft,
+    DraftRequest,
+    Finished,
+    Ignored,
+    Instruction,
+    Leave,
+    Outcome,
+    Refusal,
+    Released,
+)
+from specfleet.payload import payload_bytes
+from specfleet.profile import HardwareProfile, LinkTime, StepTime
+from specfleet.records import RecordedStation
+from specfleet.scenario import Scenario, acceptance_of, link_time, profile_of, verify_time
+from specfleet.station import Step
+from specfleet.workload import Request, join_of, requests_of
+
+Draw = Iterator[float]
+DONE = (Outcome(),)
+
+
+class Star:
+    """All servers of a scenario in one SimPy environment. `start` lets every target take its first request."""
+
+    def __init__(self, env: Environment, scenario: Scenario) -> None:
+        self.env = env
+        self.scenario = scenario
+        self.profile = profile_of(scenario)
+        # One random stream for each cause of randomness, so that a change in one leaves the others alone.
+        streams = np.random.default_rng(scenario.seed).spawn(4)
+        self.acceptance = Sampler(acceptance_of(scenario), scenario.drafters.depth, streams[0])
+        self.devices = {
+            name: TurnsDevice() if device.sharing == "turns" else ContendedDevice(self.profile.contention)
+            for name, device in scenario.devices.items()
+        }
+        self.requests: list[Iterator[Request]] = []
+        self.verifiers: list[Server] = []
+        self.links: list[Callable[[int], float]] = []
+        for target, (steps, link) in enumerate(
+            zip(streams[1].spawn(scenario.verifiers.count), streams[2].spawn(scenario.verifiers.count), strict=True)
+        ):
+            self.requests.append(requests_of(scenario, target))
+            self.verifiers.append(self._verifier(target, steps))
+            self.links.append(one_way_s(link_time(scenario, target), link))
+        self.drafter = self._drafter(streams[3]) if scenario.drafters.count else None
+
+    @property
+    def stations(self) -> list[RecordedStation]:
+        """All recorded stations."""
+        servers = [*self.verifiers, *([self.drafter] if self.drafter else [])]
+        return [server.recorded for server in servers]
+
+    def start(self) -> None:
+        """Let every target take its first request."""
+        for target in range(len(self.verifiers)):
+            self._next_request(target)
+
+    def _drafter(self, rng: np.random.Generator) -> Server:
+        station = RecordedStation(drafter_station(self.scenario), "simulated")
+        duration_s = draft_durations(self.profile, rng)
+        return Server(self.env, station, self._device(self.scenario.drafters.device), duration_s, nothing, self._post)
+
+    def _verifier(self, target: int, rng: np.random.Generator) -> Server:
+        station = RecordedStation(verifier_station(self.scenario, target), "simulated")
+        duration_s = verifier_durations(self.scenario, target, rng)
+        device = self._device(self.scenario.verifiers.device)
+        return Server(self.env, station, device, duration_s, partial(self._outcomes, target), self._post)
+
+    def _device(self, name: str) -> Device:
+        return self.devices[name] if name else OwnDevice()
+
+    def _outcomes(self, target: int, step: Step) -> tuple[Outcome, ...]:
+        if step.kind == "verify":
+            return (Outcome(self.acceptance.draw(target, step.members[0].tokens)),)
+        if step.kind == "prefill":
+            self.acceptance.begin_session(target)
+        return DONE
+
+    def _post(self, instruction: Instruction) -> None:
+        """Carry out what a station asks for."""
+        kind = type(instruction)
+        if kind is DraftRequest or kind is Leave:
+            assert self.drafter is not None
+            self._send(self.drafter, instruction)
+        elif kind is Draft or kind is Refusal:
+            self._send(self.verifiers[instruction.tag], instruction)
+        elif kind is Finished:
+            self._next_request(instruction.tag)
+        else:
+            assert kind is Released or kind is Ignored
+
+    def _send(self, server: Server, message: DraftRequest | Draft | Refusal | Leave) -> None:
+        size = payload_bytes(message, self.scenario.workload.temperature, self.profile.vocabulary)
+        arrival = self.env.timeout(self.links[message.tag](size), (message, size))
+        arrival.callbacks.append(partial(_arrive, server))
+
+    def _next_request(self, target: int) -> None:
+        """Let the target's user send the next request, if any is left, once the current instant is over."""
+        request = next(self.requests[target], None)
+        if request is not None:
+            arrival = self.env.timeout(0, (join_of(self.scenario, target, request), 0))
+            arrival.callbacks.append(partial(_arrive, self.verifiers[target]))
+
+
+def _arrive(server: Server, arrival: Event) -> None:
+    server.deliver(*arrival.value)
+
+
+def nothing(step: Step) -> tuple[Outcome, ...]:  # noqa: ARG001  (every outcome function is given its step)
+    """Outcome of steps that yield nothing to decide on."""
+    return DONE
+
+
+def one_way_s(link: LinkTime, rng: np.random.Generator) -> Callable[[int], float]:
+    """Return the function that draws the one-way time in seconds of a payload in bytes."""
+    latency_s, bandwidth = link.latency_s, link.bandwidth_bytes_per_s
+    jitter = ratios(link.spread, rng)
+    return lambda payload: latency_s * next(jitter) + payload / bandwidth
+
+
+def step_durations(time: StepTime, rng: np.random.Generator) -> Callable[[int, int], float]:
+    """Return the function that draws the time in seconds of a step over (tokens, context)."""
+    spread = ratios(time.spread, rng)
+    a, b, c, e = time.base_s, time.per_token_s, time.per_context_token_s, time.per_token_context_s
+    return lambda tokens, context: (a + b * tokens + (c + e * tokens) * context) * next(spread)
+
+
+def draft_durations(profile: HardwareProfile, rng: np.random.Generator) -> Callable[[Step], float]:
+    """Return the function that draws S(d) and the drafter's other steps, slower after an idle gap (section 5.3)."""
+    draft_s = step_durations(profile.draft, rng)
+    prefill_s = step_durations(profile.draft_prefill, rng)
+    slowdown = profile.idle.slowdown
+
+    def duration_s(step: Step) -> float:
+        member = step.members[0]
+        if step.kind == "prefill":
+            return prefill_s(member.tokens, 0)
+        warm = slowdown(step.idle_gap_s, step.warm_tokens)
+        return warm * draft_s(member.tokens, member.base)
+
+    return duration_s
+
+
+def verifier_durations(scenario: Scenario, target: int, rng: np.random.Generator) -> Callable[[Step], float]:
+    """Return the function that draws the times of a verifier's steps; d draft tokens are verified by feeding d + 1."""
+    profile, verifiers = profile_of(scenario), scenario.verifiers
+    verify_s = step_durations(verify_time(scenario, target), rng)
+    prefill_s = step_durations(verifiers.prefill or profile.verify_prefill, rng)
+    decode_s = step_durations(verifiers.decode or profile.decode, rng)
+
+    def duration_s(step: Step) -> float:
+        member = step.members[0]
+        if step.kind == "verify":
+            return verify_s(member.tokens + 1, member.base)
+        if step.kind == "prefill":
+            return prefill_s(member.tokens, 0)
+        return decode_s(1, member.base)
+
+    return duration_s

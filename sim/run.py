@@ -1,0 +1,22 @@
+"""Run a scenario in simulated time."""
+
+from simpy import Environment
+
+from sim.network import Star
+from specfleet.records import Run, make_run
+from specfleet.scenario import Scenario
+
+
+def simulate(scenario: Scenario) -> Run:
+    """Simulate the scenario to its end and return its records.
+
+    Raises InputError where the scenario names no profile or no acceptance model, RuntimeError if the fleet stalls.
+    """
+    env = Environment()
+    star = Star(env, scenario)
+    star.start()
+    env.run()
+    unfinished = [station.station.name for station in star.stations if station.station.sessions]
+    if unfinished:
+        raise RuntimeError(f"simulation stalled with open sessions at {', '.join(unfinished)}")
+    return make_run(scenario, "sim", (row for station in star.stations for row in station.rows))

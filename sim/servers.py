@@ -1,0 +1,167 @@
+"""Servers and devices: stations driven by simulated time.
+
+A server asks its station for a plan and lets the step's time pass on a device. Most stations own their device; some
+share one, by turns or contended. Steps are SimPy timeouts with a callback, the mechanism under SimPy's processes:
+a generator for each server would cost a third of the speed and say nothing more.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from simpy import Environment
+from simpy.events import Event
+
+from specfleet.messages import Instruction, Outcome, StationEvent, StepDone
+from specfleet.records import RecordedStation
+from specfleet.station import Start, Step
+
+
+class Server:
+    """One station in simulated time.
+
+    `duration_s(step)`: how long a step takes on an uncontended device. `outcomes(step)`: what its members get out of
+    it. `post(instruction, now_s)`: carries out what the station asks for.
+    """
+
+    def __init__(
+        self,
+        env: Environment,
+        station: RecordedStation,
+        device: "Device",
+        duration_s: Callable[[Step], float],
+        outcomes: Callable[[Step], tuple[Outcome, ...]],
+        post: Callable[[Instruction], None],
+    ) -> None:
+        self.env = env
+        self.recorded = station
+        self.station = station.station
+        self.device = device
+        self.duration_s = duration_s
+        self.outcomes = outcomes
+        self.post = post
+
+    def deliver(self, event: StationEvent, payload_bytes: int = 0) -> None:
+        """Hand an event to the station now, and go on with what it wants to do."""
+        for instruction in self.recorded.handle(event, self.env.now, payload_bytes):
+            self.post(instruction)
+        if self.station.ready:
+            self.device.offer(self)
+
+    def begin(self) -> tuple[Step, float] | None:
+        """Start the planned step; return it with its time on an uncontended device."""
+        plan = self.recorded.plan(self.env.now)
+        if type(plan) is not Start:
+            return None
+        return plan.step, self.duration_s(plan.step)
+
+    def finish(self, step: Step, duration_s: float) -> None:
+        """Report the running step as done."""
+        self.deliver(StepDone(step.number, self.outcomes(step), duration_s))
+
+
+class Device(Protocol):
+    """Where steps run. A server offers itself whenever its station has something to start."""
+
+    def offer(self, server: Server) -> None:
+        """Let `server` start a step, now or when its turn comes."""
+
+
+class OwnDevice:
+    """A device of one station alone: every step starts at once."""
+
+    def offer(self, server: Server) -> None:
+        """Start the server's step."""
+        begun = server.begin()
+        if begun is not None:
+            timeout = server.env.timeout(begun[1], begun)
+            timeout.callbacks.append(partial(self._end, server))
+
+    @staticmethod
+    def _end(server: Server, timeout: Event) -> None:
+        server.finish(*timeout.value)
+
+
+class TurnsDevice:
+    """A device whose stations exclude each other; turns go in the order of asking."""
+
+    def __init__(self) -> None:
+        self.asking: deque[Server] = deque()
+        self.busy = False
+
+    def offer(self, server: Server) -> None:
+        """Queue the server for its turn."""
+        if server not in self.asking:
+            self.asking.append(server)
+        self._next_turn()
+
+    def _next_turn(self) -> None:
+        while self.asking and not self.busy:
+            server = self.asking.popleft()
+            begun = server.begin()
+            if begun is not None:
+                self.busy = True
+                timeout = server.env.timeout(begun[1], begun)
+                timeout.callbacks.append(partial(self._end, server))
+
+    def _end(self, server: Server, timeout: Event) -> None:
+        self.busy = False
+        server.finish(*timeout.value)
+        self._next_turn()
+
+
+class ContendedDevice:
+    """A device whose stations run at once and slow each other.
+
+    With k steps active, each of them advances at 1 / factors[k-1] of its own speed (the last factor beyond the list).
+    """
+
+    def __init__(self, factors: tuple[float, ...]) -> None:
+        self.factors = factors
+        self.active: dict[Server, _Progress] = {}
+        self.updated_s = 0.0
+
+    def offer(self, server: Server) -> None:
+        """Start the server's step beside those that run."""
+        begun = server.begin()
+        if begun is None:
+            return
+        self._advance(server.env.now)
+        self.active[server] = _Progress(begun[0], begun[1], server.env.now)
+        self._reschedule(server.env)
+
+    @property
+    def _factor(self) -> float:
+        return self.factors[min(len(self.active), len(self.factors)) - 1]
+
+    def _advance(self, now_s: float) -> None:
+        """Book the work done since the last change of the active set."""
+        for progress in self.active.values():
+            progress.left_s -= (now_s - self.updated_s) / self._factor
+        self.updated_s = now_s
+
+    def _reschedule(self, env: Environment) -> None:
+        for server, progress in self.active.items():
+            progress.version += 1
+            timeout = env.timeout(max(0.0, progress.left_s * self._factor), progress.version)
+            timeout.callbacks.append(partial(self._end, server, progress))
+
+    def _end(self, server: Server, progress: "_Progress", timeout: Event) -> None:
+        if self.active.get(server) is not progress or timeout.value != progress.version:
+            return  # the active set changed since this end was foreseen
+        now_s = server.env.now
+        self._advance(now_s)
+        del self.active[server]
+        self._reschedule(server.env)
+        server.finish(progress.step, now_s - progress.started_s)
+
+
+class _Progress:
+    """A running step on a contended device: how much of its uncontended time is left."""
+
+    def __init__(self, step: Step, left_s: float, started_s: float) -> None:
+        self.step = step
+        self.left_s = left_s
+        self.started_s = started_s
+        self.version = 0

@@ -1,0 +1,50 @@
+"""How large messages are on the wire: the engine sends exactly these layouts, the simulator counts them.
+
+A message is an envelope (the struct, encoded by msgspec as MessagePack) and, beside it, the content: token ids of
+four bytes, and for sampling one draft distribution of two-byte probabilities for every draft token.
+"""
+
+import msgspec
+
+from specfleet.messages import Draft, DraftRequest, Message
+
+TOKEN_BYTES = 4
+PROBABILITY_BYTES = 2
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Message)
+
+
+def encode(message: Message) -> bytes:
+    """Return the envelope of a message."""
+    return _encoder.encode(message)
+
+
+def decode(envelope: bytes) -> Message:
+    """Return the message of an envelope; raises msgspec.DecodeError on anything else."""
+    message: Message = _decoder.decode(envelope)
+    return message
+
+
+ENVELOPE_BYTES = {
+    kind: len(encode(example))
+    for kind, example in (
+        (Draft, Draft(1, 100, 100, 1000, 5)),
+        (DraftRequest, DraftRequest(1, 100, 100, 1000)),
+    )
+}
+
+
+def payload_bytes(message: Message, temperature: float, vocabulary: int) -> int:
+    """Bytes on the wire, envelope and content, of a typical message of this kind.
+
+    A request that opens carries the whole prefix, a later one the target's own token: the accepted ones are known to
+    the drafter, which proposed them.
+    """
+    if type(message) is Draft:
+        each = TOKEN_BYTES + (PROBABILITY_BYTES * vocabulary if temperature > 0 else 0)
+        return ENVELOPE_BYTES[Draft] + message.tokens * each
+    if type(message) is DraftRequest:
+        tokens = message.base if message.opening else 1
+        return ENVELOPE_BYTES[DraftRequest] + tokens * TOKEN_BYTES
+    return len(encode(message))

@@ -1,0 +1,42 @@
+"""Whether a drafter takes one more session."""
+
+import math
+
+import msgspec
+
+
+class Everyone(msgspec.Struct, frozen=True, tag="everyone", tag_field="policy", forbid_unknown_fields=True):
+    """Admit every session."""
+
+    def refusal(self, active_sessions: int) -> str | None:  # noqa: ARG002  (one signature for all rules)
+        """Why a session beyond `active_sessions` is refused, or None."""
+        return None
+
+
+class AtMost(msgspec.Struct, frozen=True, tag="at-most", tag_field="policy", forbid_unknown_fields=True):
+    """StarSD's admission rule (section 4.2): refuse sessions beyond `sessions`, normally N_max."""
+
+    sessions: int
+
+    def refusal(self, active_sessions: int) -> str | None:
+        """Why a session beyond `active_sessions` is refused, or None."""
+        if active_sessions < self.sessions:
+            return None
+        return f"the drafter already serves N_max = {self.sessions} sessions"
+
+
+Admission = Everyone | AtMost
+
+
+def N_max(S_s: float, Z_s: float, tokens_per_round: float, standalone_tokens_per_s: float) -> int:
+    """The largest N at which a target is still at least as fast as without the drafter; 0 if it never is.
+
+    StarSD section 4.2, with T_gamma = max(N S, S + Z) from equations (8) to (10): O_i = tokens / T_gamma.
+    """
+    if standalone_tokens_per_s <= 0:
+        raise ValueError(f"standalone_tokens_per_s must be positive, got {standalone_tokens_per_s}")
+    slowest_round_s = tokens_per_round / standalone_tokens_per_s
+    if S_s + Z_s > slowest_round_s:
+        return 0
+    # A relative hair above, so that N S equal to the limit up to rounding still counts.
+    return max(1, math.floor(slowest_round_s / S_s * (1 + 1e-12)))

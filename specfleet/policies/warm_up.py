@@ -1,0 +1,25 @@
+"""Throw-away draft tokens after an idle gap, which bring the drafter back to its steady speed (StarSD, fig. 6c)."""
+
+import msgspec
+
+
+class NoWarmUp(msgspec.Struct, frozen=True, tag="none", tag_field="policy", forbid_unknown_fields=True):
+    """Draft at once."""
+
+    def tokens_after(self, idle_gap_s: float) -> int:  # noqa: ARG002  (one signature for all rules)
+        """Warm-up tokens to run before a step that follows `idle_gap_s` of idleness."""
+        return 0
+
+
+class AfterIdle(msgspec.Struct, frozen=True, tag="after-idle", tag_field="policy", forbid_unknown_fields=True):
+    """Run `tokens` warm-up tokens whenever the drafter was idle for at least `idle_gap_s`."""
+
+    idle_gap_s: float
+    tokens: int
+
+    def tokens_after(self, idle_gap_s: float) -> int:
+        """Warm-up tokens to run before a step that follows `idle_gap_s` of idleness."""
+        return self.tokens if idle_gap_s >= self.idle_gap_s else 0
+
+
+WarmUp = NoWarmUp | AfterIdle

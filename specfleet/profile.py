@@ -1,0 +1,191 @@
+"""Hardware profiles: what each step costs on a machine, as numbers with their spread and their provenance.
+
+A profile is written by `calibrate/` from measurements, or shipped with numbers from stated sources. The simulator
+draws its times from it, the analytic model takes its means.
+"""
+
+import bisect
+import hashlib
+import math
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from specfleet.acceptance import AcceptanceModel
+from specfleet.errors import InputError
+
+Seconds = Annotated[float, Meta(ge=0)]
+
+
+class Constant(msgspec.Struct, frozen=True, tag="constant", tag_field="spread", forbid_unknown_fields=True):
+    """No spread: every draw is the mean."""
+
+    def ratios(self, uniforms: np.ndarray) -> np.ndarray:
+        """Multipliers of the mean for uniform numbers in [0, 1)."""
+        return np.ones_like(uniforms)
+
+
+class Exponential(msgspec.Struct, frozen=True, tag="exponential", tag_field="spread", forbid_unknown_fields=True):
+    """Exponentially distributed times, as queueing theory likes them."""
+
+    def ratios(self, uniforms: np.ndarray) -> np.ndarray:
+        """Multipliers of the mean for uniform numbers in [0, 1)."""
+        return -np.log1p(-uniforms)
+
+
+class Quantiles(msgspec.Struct, frozen=True, tag="quantiles", tag_field="spread", forbid_unknown_fields=True):
+    """The measured spread: quantiles of measured time over fitted time, interpolated between the levels.
+
+    `levels` rise from 0 to 1; `ratios_at` has one value a level.
+    """
+
+    levels: tuple[float, ...]
+    ratios_at: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        rising = list(self.levels) == sorted(self.levels) and list(self.ratios_at) == sorted(self.ratios_at)
+        if len(self.levels) != len(self.ratios_at) or len(self.levels) < 2 or not rising:
+            raise ValueError("quantiles need equally many rising levels and ratios, two at least")
+
+    def ratios(self, uniforms: np.ndarray) -> np.ndarray:
+        """Multipliers of the mean for uniform numbers in [0, 1)."""
+        return np.interp(uniforms, self.levels, self.ratios_at)
+
+
+Spread = Constant | Exponential | Quantiles
+
+
+class StepTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Time of a step over `tokens` new tokens after `context` known ones: a + b k + c n + e k n, times the spread.
+
+    StarSD's S(d) = d t_s (equation 5) is the case a = c = e = 0; the fixed cost `base_s` is real (kernel launches,
+    Python) and belongs to it.
+    """
+
+    base_s: Seconds = 0.0
+    per_token_s: Seconds = 0.0
+    per_context_token_s: Seconds = 0.0
+    per_token_context_s: Seconds = 0.0
+    spread: Spread = Constant()
+
+    def mean_s(self, tokens: float, context: float = 0.0) -> float:
+        """Mean time in seconds."""
+        return (
+            self.base_s
+            + self.per_token_s * tokens
+            + self.per_context_token_s * context
+            + self.per_token_context_s * tokens * context
+        )
+
+
+class LinkTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One way over a link: latency (with jitter as its spread) plus payload over bandwidth."""
+
+    latency_s: Seconds = 0.0
+    bandwidth_bytes_per_s: Annotated[float, Meta(gt=0)] = math.inf
+    spread: Spread = Constant()
+
+    def mean_s(self, payload_bytes: float) -> float:
+        """Mean one-way time in seconds."""
+        return self.latency_s + payload_bytes / self.bandwidth_bytes_per_s
+
+
+class IdleEffect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a draft slows down after the drafter was idle: flat, rising, flat (StarSD, section 5.3 and figure 6b).
+
+    `slowdowns[i]` multiplies the draft time after a gap of `gaps_s[i]`, linear in between, flat outside.
+    `recoveries[w]` is the share of the excess that is left after w warm-up tokens (figure 6c), flat beyond the last.
+    """
+
+    gaps_s: tuple[float, ...] = (0.0,)
+    slowdowns: tuple[float, ...] = (1.0,)
+    recoveries: tuple[float, ...] = (1.0,)
+
+    def __post_init__(self) -> None:
+        if len(self.gaps_s) != len(self.slowdowns) or list(self.gaps_s) != sorted(self.gaps_s):
+            raise ValueError("idle effect needs rising gaps_s and one slowdown for each")
+
+    def slowdown(self, idle_gap_s: float, warm_tokens: int = 0) -> float:
+        """Multiplier of the draft time after `idle_gap_s` of idleness and `warm_tokens` warm-up tokens."""
+        gaps, slowdowns = self.gaps_s, self.slowdowns
+        right = bisect.bisect_right(gaps, idle_gap_s)
+        if right == 0:
+            slowdown = slowdowns[0]
+        elif right == len(gaps):
+            slowdown = slowdowns[-1]
+        else:
+            left = right - 1
+            share = (idle_gap_s - gaps[left]) / (gaps[right] - gaps[left])
+            slowdown = slowdowns[left] + share * (slowdowns[right] - slowdowns[left])
+        if not warm_tokens:
+            return slowdown
+        return 1 + (slowdown - 1) * self.recoveries[min(warm_tokens, len(self.recoveries) - 1)]
+
+
+class Power(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Electrical power of a device, in watts, by what it does."""
+
+    idle_w: float
+    draft_w: float
+    verify_w: float
+
+
+class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything the simulator needs to know about a machine and a model pair.
+
+    Step times: `draft` by speculation length and context, `verify` by tokens fed (draft tokens + 1) and context,
+    `decode` of the standalone target by context, the two prefills by prompt tokens. `contention[k-1]` multiplies every
+    step of a shared device while k stations are active on it. `vocabulary` sizes the draft distributions on the wire. `sources` names where each number comes from.
+    `measured` keeps raw quantiles, residuals and what else a reader needs to judge the fits.
+    """
+
+    name: str
+    draft: StepTime
+    verify: StepTime
+    decode: StepTime = StepTime()
+    draft_prefill: StepTime = StepTime()
+    verify_prefill: StepTime = StepTime()
+    link: LinkTime = LinkTime()
+    idle: IdleEffect = IdleEffect()
+    contention: tuple[float, ...] = (1.0,)
+    acceptance: AcceptanceModel | None = None
+    vocabulary: int = 0
+    power: Power | None = None
+    provenance: dict[str, str] = {}
+    sources: dict[str, str] = {}
+    measured: dict[str, Any] = {}
+
+    def digest(self) -> str:
+        """Fingerprint of the numbers: the same for equal profiles, wherever they were read from."""
+        return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()[:16]
+
+
+def shipped_profiles() -> dict[str, Path]:
+    """List the profiles that come with the project, by name."""
+    folder = Path(str(resources.files("calibrate"))) / "profiles"
+    return {path.stem: path for path in sorted(folder.glob("*.json"))}
+
+
+def read_profile(name: str, base: Path) -> HardwareProfile:
+    """Read a profile by its shipped name, or from a JSON file, relative to the folder `base`.
+
+    Raises InputError if there is none, or if it does not parse.
+    """
+    shipped = shipped_profiles()
+    path = shipped.get(name, base / name)
+    if not path.is_file():
+        raise InputError(f"profile: no file {name!r}; give a path, or one of {', '.join(shipped) or 'none shipped'}")
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=HardwareProfile)
+    except msgspec.DecodeError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def write_profile(profile: HardwareProfile, path: Path) -> None:
+    """Write a profile as JSON, indented for people."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(profile), indent=2) + b"\n")

@@ -1,0 +1,252 @@
+"""One event table for both worlds: a row for everything that a station was told and everything it started.
+
+Rows hold all that a fresh station needs to come to the same plans again (`replay.py`) and all that the metrics need
+(`metrics.py`). A run is one Parquet file: the rows, with the run header in the schema's metadata.
+"""
+
+import hashlib
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from specfleet.errors import InputError
+from specfleet.messages import Draft, DraftRequest, Instruction, Join, Leave, Refusal, StationEvent, StepDone
+from specfleet.scenario import Scenario
+from specfleet.station import Plan, Start, Station, Step
+
+Origin = Literal["simulated", "real", "replayed"]
+World = Literal["sim", "engine"]
+
+SCHEMA = pa.schema(
+    [
+        ("time_s", pa.float64()),  # since the run began, on the clock of the station's host
+        ("station", pa.string()),
+        ("seq", pa.int64()),  # order within the station
+        ("event", pa.string()),  # a message's or event's name; "start" for a step that a plan began
+        ("origin", pa.string()),  # simulated, real, or replayed (a target that stands for absent hardware)
+        ("step", pa.int64()),  # number of the step, for start and done; 0 elsewhere
+        ("kind", pa.string()),  # what the step does: prefill, draft, verify, decode, warm_up
+        ("tag", pa.int64()),
+        ("request", pa.int64()),
+        ("epoch", pa.int64()),
+        ("base", pa.int64()),  # committed length that the row refers to
+        ("tokens", pa.int64()),  # prompt tokens (join), draft tokens (draft), tokens of a member (start, done)
+        ("goal", pa.int64()),  # final length (join); 0 elsewhere
+        ("accepted", pa.int64()),  # accepted draft tokens (done of verify); 0 elsewhere
+        ("flag", pa.bool_()),  # opening (draft-request), stopped (done)
+        ("priority", pa.int64()),
+        ("duration_s", pa.float64()),  # service time on the device's clock (done); 0 elsewhere
+        ("idle_gap_s", pa.float64()),  # idleness before the step's group (start); 0 elsewhere
+        ("payload_bytes", pa.int64()),  # size on the wire of a message that arrived
+        ("note", pa.string()),  # the reason of a refusal
+    ]
+)
+
+
+class Row(NamedTuple):
+    """One row of the event table; the columns and their units are in SCHEMA."""
+
+    time_s: float
+    station: str
+    seq: int
+    event: str
+    origin: str
+    step: int = 0
+    kind: str = ""
+    tag: int = 0
+    request: int = 0
+    epoch: int = 0
+    base: int = 0
+    tokens: int = 0
+    goal: int = 0
+    accepted: int = 0
+    flag: bool = False
+    priority: int = 0
+    duration_s: float = 0.0
+    idle_gap_s: float = 0.0
+    payload_bytes: int = 0
+    note: str = ""
+
+
+class RunHeader(msgspec.Struct, frozen=True):
+    """Where a run comes from. Host and start time are here, so that the rows of equal runs are equal."""
+
+    scenario: Scenario
+    scenario_digest: str
+    profile_digest: str
+    world: World
+    versions: dict[str, str]
+    host: dict[str, str]
+    started_unix_s: float
+
+
+class Run(msgspec.Struct, frozen=True):
+    """A finished run: its header and its event table (columns of SCHEMA)."""
+
+    header: RunHeader
+    table: pa.Table
+
+    def digest(self) -> str:
+        """Fingerprint of the rows alone."""
+        digest = hashlib.sha256()
+        for name in SCHEMA.names:
+            column = self.table.column(name)
+            values = column.to_pylist() if pa.types.is_string(column.type) else column.to_numpy()
+            digest.update("\n".join(values).encode() if isinstance(values, list) else np.ascontiguousarray(values))
+        return digest.hexdigest()[:16]
+
+    def frame(self) -> pd.DataFrame:
+        """Return the rows as a pandas frame."""
+        return self.table.to_pandas()
+
+
+class RecordedStation:
+    """A station whose events and plans are written down as they happen, in either world."""
+
+    def __init__(self, station: Station, origin: Origin) -> None:
+        self.station = station
+        self.origin = origin
+        self.rows: list[Row] = []
+
+    def handle(self, event: StationEvent, now_s: float, payload_bytes: int = 0) -> list[Instruction]:
+        """Record the event, then let the station take it."""
+        rows, name, origin = self.rows, self.station.name, self.origin
+        if type(event) is StepDone:
+            step = self.station.running
+            if step is not None:
+                self._done(event, step, now_s)
+        else:
+            rows.append(_ROW_OF[type(event)](now_s, name, len(rows), origin, event, payload_bytes))
+        return self.station.handle(event, now_s)
+
+    def plan(self, now_s: float) -> Plan:
+        """Ask the station for its plan, and record what it starts."""
+        plan = self.station.plan(now_s)
+        if type(plan) is Start:
+            step = plan.step
+            for tag, request, epoch, base, tokens in map(msgspec.structs.astuple, step.members):
+                self.rows.append(
+                    Row(
+                        now_s, self.station.name, len(self.rows), "start", self.origin, step.number, step.kind,
+                        tag, request, epoch, base, tokens, idle_gap_s=step.idle_gap_s,
+                    )
+                )  # fmt: skip
+        return plan
+
+    def _done(self, event: StepDone, step: Step, now_s: float) -> None:
+        for member, outcome in zip(step.members, event.outcomes, strict=True):
+            self.rows.append(
+                Row(
+                    now_s, self.station.name, len(self.rows), "done", self.origin, event.step, step.kind,
+                    member.tag, member.request, member.epoch, member.base, member.tokens, 0,
+                    outcome.accepted, outcome.stopped, 0, event.duration_s,
+                )
+            )  # fmt: skip
+
+
+def _join(now_s: float, station: str, seq: int, origin: str, event: Join, payload_bytes: int) -> Row:
+    goal = event.prompt_tokens + event.new_tokens
+    return Row(
+        now_s, station, seq, "join", origin, 0, "", event.tag, event.request, 0, 0, event.prompt_tokens, goal,
+        0, False, event.priority, 0.0, 0.0, payload_bytes,
+    )  # fmt: skip
+
+
+def _request(now_s: float, station: str, seq: int, origin: str, event: DraftRequest, payload_bytes: int) -> Row:
+    return Row(
+        now_s, station, seq, "draft-request", origin, 0, "", event.tag, event.request, event.epoch, event.base, 0, 0,
+        0, event.opening, event.priority, 0.0, 0.0, payload_bytes,
+    )  # fmt: skip
+
+
+def _draft(now_s: float, station: str, seq: int, origin: str, event: Draft, payload_bytes: int) -> Row:
+    return Row(
+        now_s, station, seq, "draft", origin, 0, "", event.tag, event.request, event.epoch, event.base, event.tokens,
+        0, 0, False, 0, 0.0, 0.0, payload_bytes,
+    )  # fmt: skip
+
+
+def _refusal(now_s: float, station: str, seq: int, origin: str, event: Refusal, payload_bytes: int) -> Row:
+    return Row(
+        now_s, station, seq, "refusal", origin, tag=event.tag, request=event.request,
+        payload_bytes=payload_bytes, note=event.reason,
+    )  # fmt: skip
+
+
+def _leave(now_s: float, station: str, seq: int, origin: str, event: Leave, payload_bytes: int) -> Row:
+    return Row(
+        now_s, station, seq, "leave", origin, tag=event.tag, request=event.request, payload_bytes=payload_bytes
+    )
+
+
+_ROW_OF: dict[type, Callable[[float, str, int, str, Any, int], Row]] = {
+    Join: _join,
+    DraftRequest: _request,
+    Draft: _draft,
+    Refusal: _refusal,
+    Leave: _leave,
+}
+
+EVENT_OF: dict[str, Callable[[Row], StationEvent]] = {
+    "join": lambda row: Join(row.tag, row.request, row.tokens, row.goal - row.tokens, row.priority),
+    "draft-request": lambda row: DraftRequest(
+        row.tag, row.request, row.epoch, row.base, row.flag, row.priority
+    ),
+    "draft": lambda row: Draft(row.tag, row.request, row.epoch, row.base, row.tokens),
+    "refusal": lambda row: Refusal(row.tag, row.request, row.note),
+    "leave": lambda row: Leave(row.tag, row.request),
+}
+
+
+def make_run(scenario: Scenario, world: World, rows: Iterable[Sequence[Any]]) -> Run:
+    """Assemble a run from the rows of all stations, ordered by time and within a station as they happened."""
+    columns = list(zip(*rows, strict=True)) or [()] * len(SCHEMA)
+    arrays = [pa.array(column, type=field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    table = pa.table(arrays, schema=SCHEMA)
+    order = np.lexsort((table["seq"].to_numpy(), table["time_s"].to_numpy()))
+    return Run(make_header(scenario, world), table.take(pa.array(order)))
+
+
+def make_header(scenario: Scenario, world: World) -> RunHeader:
+    """Describe this host, these versions and this scenario."""
+    profile = scenario.profile
+    packages = ("specfleet", "simpy", "numpy") if world == "sim" else ("specfleet", "torch", "transformers", "pyzmq")
+    return RunHeader(
+        scenario=scenario,
+        scenario_digest=scenario.digest(),
+        profile_digest="" if isinstance(profile, str) else profile.digest(),
+        world=world,
+        versions={"python": platform.python_version()} | {name: version(name) for name in packages},
+        host={"machine": platform.machine(), "system": platform.system(), "byte_order": sys.byteorder},
+        started_unix_s=time.time(),
+    )
+
+
+def write_run(run: Run, path: Path) -> None:
+    """Write a run as one Parquet file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = run.table.replace_schema_metadata({"specfleet": msgspec.json.encode(run.header)})
+    pq.write_table(table, path, compression="zstd")
+
+
+def read_run(path: Path) -> Run:
+    """Read a run; InputError if the file is missing or is not one of ours."""
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise InputError(f"{path}: no run can be read from it ({str(error).splitlines()[0]})") from error
+    metadata = table.schema.metadata or {}
+    if b"specfleet" not in metadata:
+        raise InputError(f"{path}: a Parquet file, but not a run of specfleet (no header)")
+    header = msgspec.json.decode(metadata[b"specfleet"], type=RunHeader)
+    return Run(header, table.replace_schema_metadata(None))

@@ -1,0 +1,183 @@
+"""What to run: a scenario file (TOML) as frozen structs, the same for the simulated and the real world."""
+
+import hashlib
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from specfleet.acceptance import AcceptanceModel
+from specfleet.errors import InputError
+from specfleet.policies.admit import Admission, Everyone
+from specfleet.policies.order import Fifo, Order
+from specfleet.policies.warm_up import NoWarmUp, WarmUp
+from specfleet.profile import HardwareProfile, LinkTime, StepTime, read_profile
+from specfleet.strict import convert, set_key
+
+Count = Annotated[int, Meta(ge=1)]
+WholeNumber = Annotated[int, Meta(ge=0)]
+
+
+class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The drafting side. `count = 0` is plain autoregressive decoding.
+
+    `model`: folder of a Hugging Face causal language model, or "demo" (real world only). `device`: name of a shared
+    device in `[devices]`; empty for one of its own.
+    """
+
+    count: Annotated[int, Meta(ge=0, le=1)] = 1
+    depth: Count = 5
+    model: str = "demo"
+    device: str = ""
+    order: Order = Fifo()
+    admit: Admission = Everyone()
+    warm_up: WarmUp = NoWarmUp()
+
+
+class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Verifiers numbered `first` and above (from 1) differ: a slower device, a longer link."""
+
+    first: Count
+    verify: StepTime | None = None
+    link: LinkTime | None = None
+
+
+class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The verifying side: `count` targets.
+
+    `kind`, in the real world: "real" runs the model; "replayed" compares drafts with a continuation decoded beforehand
+    and waits for the time that `verify` states, standing for an accelerator of its own. `verify`, `prefill` and
+    `decode` override the profile's step times. `priorities` are those of targets 1, 2, ... (0 for the rest).
+    """
+
+    count: Count = 1
+    kind: Literal["real", "replayed"] = "real"
+    model: str = "demo"
+    device: str = ""
+    verify: StepTime | None = None
+    prefill: StepTime | None = None
+    decode: StepTime | None = None
+    tiers: tuple[Tier, ...] = ()
+    priorities: tuple[int, ...] = ()
+
+
+class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A device that hosts several stations.
+
+    "turns": they exclude each other. "contended": they run at once and slow each other by the profile's factors.
+    """
+
+    sharing: Literal["turns", "contended"] = "turns"
+
+
+class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Closed loop: every target decodes its next request as soon as the last one is complete.
+
+    `requests` are dealt to the targets in turn. `prompts`: "demo/evaluation", "demo/calibration", or a JSON Lines file
+    with a field `prompt` (text) or `prompt_ids`; the real world decodes them, the simulated one needs their lengths.
+    """
+
+    requests: Count = 64
+    prompts: str = "demo/evaluation"
+    prompt_tokens: Count = 192
+    new_tokens: Count = 96
+    temperature: Annotated[float, Meta(ge=0)] = 0.0
+
+
+class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which part of a run counts: from `warm_up_share` of its length until the first target has nothing to do."""
+
+    warm_up_share: Annotated[float, Meta(ge=0, lt=1)] = 0.1
+    batches: Annotated[int, Meta(ge=2)] = 20
+
+
+class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One run of one fleet. `profile` names a shipped profile or a file, or holds the numbers themselves."""
+
+    name: str = "unnamed"
+    seed: WholeNumber = 0
+    profile: HardwareProfile | str = ""
+    drafters: Drafters = Drafters()
+    verifiers: Verifiers = Verifiers()
+    devices: dict[str, Device] = {}
+    link: LinkTime | None = None
+    acceptance: AcceptanceModel | None = None
+    workload: Workload = Workload()
+    measure: Measure = Measure()
+    precision: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
+
+    def digest(self) -> str:
+        """Fingerprint of the whole content, the profile's numbers included where they are inline."""
+        return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()[:16]
+
+
+def read_scenario(path: Path, changes: Sequence[str] = ()) -> Scenario:
+    """Read a scenario file and apply `key=value` changes.
+
+    Profile and prompt files are found relative to the scenario's folder. Raises InputError, in one line naming file,
+    key, value and what is allowed.
+    """
+    try:
+        content: dict[str, Any] = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: not TOML: {error}") from error
+    for change in changes:
+        set_key(content, change)
+    return make_scenario(content, str(path), path.parent)
+
+
+def make_scenario(content: Mapping[str, Any], origin: str = "scenario", base: Path = Path()) -> Scenario:
+    """Turn plain content into a checked scenario; `origin` names it in errors, `base` is the folder of its files."""
+    scenario = convert(content, Scenario, origin)
+    for key, device in (
+        ("drafters.device", scenario.drafters.device),
+        ("verifiers.device", scenario.verifiers.device),
+    ):
+        if device and device not in scenario.devices:
+            known = ", ".join(scenario.devices) or "none: add a table [devices.NAME]"
+            raise InputError(f"{origin}: {key} = {device!r} is no device of [devices]; allowed: {known}")
+    if isinstance(scenario.profile, str) and scenario.profile:
+        try:
+            profile = read_profile(scenario.profile, base)
+        except InputError as error:
+            raise InputError(f"{origin}: {error}") from error
+        scenario = msgspec.structs.replace(scenario, profile=profile)
+    return scenario
+
+
+def profile_of(scenario: Scenario) -> HardwareProfile:
+    """Return the scenario's profile, once read; InputError if it names none."""
+    if isinstance(scenario.profile, str):
+        raise InputError(f"scenario {scenario.name!r}: profile is missing; name a shipped profile or a profile file")
+    return scenario.profile
+
+
+def acceptance_of(scenario: Scenario) -> AcceptanceModel:
+    """Return the scenario's acceptance model, or else its profile's; InputError if neither has one."""
+    acceptance = scenario.acceptance or profile_of(scenario).acceptance
+    if acceptance is None:
+        raise InputError(f"scenario {scenario.name!r}: acceptance is missing, and its profile has none either")
+    return acceptance
+
+
+def verify_time(scenario: Scenario, target: int) -> StepTime:
+    """Return the verification time of target number `target` (from 0): its tier's, the scenario's or the profile's."""
+    chosen = scenario.verifiers.verify or profile_of(scenario).verify
+    for tier in scenario.verifiers.tiers:
+        if target + 1 >= tier.first and tier.verify is not None:
+            chosen = tier.verify
+    return chosen
+
+
+def link_time(scenario: Scenario, target: int) -> LinkTime:
+    """Return the link to target number `target` (from 0): its tier's, the scenario's or the profile's."""
+    chosen = scenario.link or profile_of(scenario).link
+    for tier in scenario.verifiers.tiers:
+        if target + 1 >= tier.first and tier.link is not None:
+            chosen = tier.link
+    return chosen

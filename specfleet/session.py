@@ -1,0 +1,62 @@
+"""One decoding stream as a value: how much is committed, what is drafted beyond it, and in which epoch.
+
+Both ends of a stream hold such a value. The verifier's is the truth; the drafter's follows by messages. An epoch
+ends when a verification outcome makes earlier drafts worthless, so (epoch, base) tells whether a message still fits.
+"""
+
+import msgspec
+
+
+class Session(msgspec.Struct, frozen=True, gc=False):
+    """State of the stream `tag` in its `request`-th request.
+
+    `base`: committed tokens, prompt included. `tail`: draft tokens beyond it that are not verified yet.
+    `goal`: length at which the request is complete (0 where only the verifier knows it).
+    """
+
+    tag: int
+    request: int
+    epoch: int
+    base: int
+    goal: int = 0
+    tail: int = 0
+    priority: int = 0
+    alone: bool = False  # decodes without a drafter: none exists, or it refused
+
+    @property
+    def finished(self) -> bool:
+        """Whether everything that was asked for is committed."""
+        return self.base >= self.goal
+
+
+def extend(session: Session, epoch: int, base: int, tokens: int) -> Session | str:
+    """Append `tokens` drafted at (epoch, base) to the tail; a str says why they do not fit."""
+    if epoch != session.epoch:
+        return f"epoch {epoch} is not the current epoch {session.epoch}"
+    if base != session.base + session.tail:
+        return f"draft starts at {base}, the tail ends at {session.base + session.tail}"
+    return msgspec.structs.replace(session, tail=session.tail + tokens)
+
+
+def settle(session: Session, verified: int, accepted: int) -> Session:
+    """Commit the outcome of verifying the first `verified` tail tokens: the accepted ones and the target's own.
+
+    The target adds one token a round: the correction after a mismatch, the bonus token after full acceptance. The
+    drafter did not propose that token, so the rest of the tail, if any, hangs in the air and a new epoch begins.
+    Commits stop at the goal.
+    """
+    if not 0 <= accepted <= verified <= session.tail:
+        raise ValueError(
+            f"session {session.tag}: accepted {accepted} of {verified} verified tokens, tail {session.tail}"
+        )
+    base = min(session.base + accepted + 1, session.goal)
+    return msgspec.structs.replace(session, base=base, epoch=session.epoch + 1, tail=0)
+
+
+def advance(session: Session, epoch: int, base: int) -> Session | str:
+    """Follow the verifier to (epoch, base), as the drafter does; a str says why the news is old."""
+    if epoch <= session.epoch:
+        return f"epoch {epoch} is not after {session.epoch}"
+    if base <= session.base:
+        return f"base {base} is not beyond {session.base}"
+    return msgspec.structs.replace(session, epoch=epoch, base=base, tail=0)

@@ -1,0 +1,122 @@
+"""From untyped content (TOML, JSON) to typed structs, with errors a person can act on in one line."""
+
+import re
+import tomllib
+import types
+from collections.abc import Mapping
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from specfleet.errors import InputError
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def convert(content: Mapping[str, Any], kind: type[T], origin: str) -> T:
+    """Build `kind` from `content`; InputError names origin, key, value and what is allowed.
+
+    Where a policy or model needs no parameters, its bare name may stand for the table that holds it.
+    """
+    complete = _expand_names(content, kind)
+    try:
+        return msgspec.convert(complete, kind)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{origin}: {_explain(str(error), complete, kind)}") from error
+
+
+def set_key(content: dict[str, Any], change: str) -> None:
+    """Apply a change such as `verifiers.count=4` in place; the value is read as TOML, else as a string."""
+    key, separator, text = change.partition("=")
+    if not separator or not key.strip():
+        raise InputError(f"--set {change}: write KEY=VALUE, for example verifiers.count=4")
+    *folders, leaf = key.strip().split(".")
+    for folder in folders:
+        content = content.setdefault(folder, {})
+        if not isinstance(content, dict):
+            raise InputError(f"--set {change}: {folder} is a value, not a table")
+    try:
+        content[leaf] = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        content[leaf] = text
+
+
+def _alternatives(annotation: Any) -> tuple[Any, ...]:
+    """List the types that an annotation allows: the arms of a union, without Annotated."""
+    while hasattr(annotation, "__metadata__"):
+        annotation = annotation.__origin__
+    if get_origin(annotation) in (Union, types.UnionType):
+        return tuple(arm for part in get_args(annotation) for arm in _alternatives(part))
+    return (annotation,)
+
+
+def _structs(annotation: Any) -> tuple[type[msgspec.Struct], ...]:
+    return tuple(
+        arm
+        for arm in _alternatives(annotation)
+        if isinstance(arm, type) and issubclass(arm, msgspec.Struct)
+    )
+
+
+def _expand_names(value: Any, annotation: Any) -> Any:
+    """Replace a bare name by {tag_field: name} where a tagged struct is expected."""
+    structs = _structs(annotation)
+    tags = {struct.__struct_config__.tag_field for struct in structs} - {None}
+    if isinstance(value, str) and tags and str not in _alternatives(annotation):
+        return {next(iter(tags)): value}
+    if isinstance(value, Mapping):
+        hints: dict[str, Any] = {}
+        for struct in structs:
+            hints |= get_type_hints(struct)
+        return {key: _expand_names(item, hints.get(key, Any)) for key, item in value.items()}
+    return value
+
+
+def _explain(message: str, content: Any, kind: Any) -> str:
+    """Rewrite msgspec's message as `key = value: what is allowed`."""
+    text, _, path = message.partition(" - at `$")
+    steps = re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path)
+    keys = [name or int(index) for name, index in steps if index != "..."]
+    value, annotation = content, kind
+    for key in keys:
+        value = value[key] if isinstance(value, (Mapping, list, tuple)) else value
+        annotation = _child(annotation, key)
+    where = ".".join(str(key) for key in keys)
+    unknown = re.search(r"unknown field `(\w+)`", text)
+    if unknown:
+        structs = _structs(annotation)
+        chosen = [struct for struct in structs if _tag_matches(struct, value)] or list(structs)
+        allowed = sorted({field for struct in chosen for field in struct.__struct_fields__})
+        key_text = f"{where}.{unknown[1]}" if where else unknown[1]
+        given = value.get(unknown[1]) if isinstance(value, Mapping) else value
+        return f"unknown key {key_text} = {given!r}; allowed: {', '.join(allowed)}"
+    choices = _choices(annotation)
+    if choices and ("Invalid value" in text or "missing required field" in text):
+        return f"{where} = {value!r} is not known; allowed: {', '.join(choices)}"
+    return f"{where or 'content'} = {value!r}: {text[0].lower()}{text[1:]}"
+
+
+def _child(annotation: Any, key: str | int) -> Any:
+    for struct in _structs(annotation):
+        hints = get_type_hints(struct)
+        if key in hints:
+            return hints[str(key)]
+        if key == struct.__struct_config__.tag_field:
+            return annotation
+    for arm in _alternatives(annotation):
+        if get_origin(arm) in (dict, tuple, list):
+            return get_args(arm)[1 if get_origin(arm) is dict else 0]
+    return Any
+
+
+def _tag_matches(struct: type[msgspec.Struct], value: Any) -> bool:
+    tag_field = struct.__struct_config__.tag_field
+    return isinstance(value, Mapping) and bool(tag_field) and value.get(tag_field) == struct.__struct_config__.tag
+
+
+def _choices(annotation: Any) -> list[str]:
+    """List the names that a tagged union or a Literal allows."""
+    names = [str(struct.__struct_config__.tag) for struct in _structs(annotation) if struct.__struct_config__.tag]
+    for arm in _alternatives(annotation):
+        names += [str(name) for name in get_args(arm) if isinstance(name, str)]
+    return names
