@@ -1,0 +1,180 @@
+"""A worker drives one station with real time: an inbox of events, a device, an executor.
+
+The receiver thread only stamps and queues what arrives, so that input never waits for inference, and inference never
+for the network. The worker thread owns station, executor and sending sockets.
+"""
+
+import queue
+import threading
+from collections.abc import Callable
+
+import msgspec
+import torch
+import zmq
+
+from engine.executors import NOTHING, Content, Executor
+from engine.lease import Lease, no_lease
+from engine.telemetry import now_s, timed
+from engine.transport import Channel, Ping, PublicPort, parse, size_of
+from specfleet.messages import Ignored, Instruction, Refusal, Released, StationEvent, StepDone
+from specfleet.records import RecordedStation
+from specfleet.station import Start
+
+POLL_MS = 100  # how often a receiver looks whether it should stop
+
+
+class Arrival(msgspec.Struct, frozen=True):
+    """An event with its content, when it reached this host and how large it was on the wire."""
+
+    event: StationEvent
+    content: Content
+    time_s: float
+    payload_bytes: int = 0
+
+
+class Pinged(msgspec.Struct, frozen=True):
+    """A ping to be sent back by the worker, so that its round trip takes the path of a real message."""
+
+    channel: Channel
+    ping: Ping
+    payload: bytes
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """The end of the run."""
+
+
+class Welcomed(msgspec.Struct, frozen=True):
+    """A target has shaken hands: the worker may send on its channel."""
+
+    tag: int
+    channel: Channel
+
+
+Inbox = queue.SimpleQueue["Arrival | Pinged | Welcomed | Stop"]
+
+
+class Worker:
+    """One station, its executor and its device in the thread that calls `run`.
+
+    `post(instruction, content)` carries out what the station asks for. `zero_s` is the run's time zero on this host.
+    """
+
+    def __init__(
+        self,
+        station: RecordedStation,
+        executor: Executor,
+        device: torch.device,
+        post: Callable[[Instruction, Content], None],
+        lease: Lease = no_lease,
+    ) -> None:
+        self.recorded = station
+        self.station = station.station
+        self.executor = executor
+        self.device = device
+        self.post = post
+        self.lease = lease
+        self.inbox: Inbox = queue.SimpleQueue()
+        self.channels: dict[int, Channel] = {}
+        self.zero_s = now_s()
+
+    def run(self) -> None:
+        """Serve until told to stop and nothing is left to do."""
+        stopping = False
+        while not (stopping and not self.station.ready):
+            if self.station.ready:
+                with self.lease():
+                    stopping |= self.drain()  # what came in meanwhile is still considered for the step
+                    done = self._step()
+                if done is not None:
+                    stopping |= self.drain()  # arrivals during the step happened before its end
+                    self.handle(done, NOTHING, now_s())
+            else:
+                stopping |= self._take(self.inbox.get())
+
+    def drain(self) -> bool:
+        """Handle everything that waits in the inbox; return whether the end of the run was among it."""
+        stop = False
+        while True:
+            try:
+                stop |= self._take(self.inbox.get_nowait())
+            except queue.Empty:
+                return stop
+
+    def handle(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:
+        """Hand an event to the station; let the executor take its content if the station accepted it."""
+        instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes)
+        if not any(isinstance(instruction, Ignored | Refusal) for instruction in instructions):
+            self.executor.receive(event, content)
+        for instruction in instructions:
+            if isinstance(instruction, Released):
+                self.executor.release(instruction.tag)
+            elif not isinstance(instruction, Ignored):
+                content = NOTHING if not hasattr(instruction, "request") else self._content(instruction)
+                self.post(instruction, content)
+
+    def _content(self, instruction: Instruction) -> Content:
+        return self.executor.content_of(instruction)
+
+    def _step(self) -> StepDone | None:
+        plan = self.recorded.plan(now_s() - self.zero_s)
+        if not isinstance(plan, Start):
+            return None
+        outcomes, duration_s = timed(lambda: self.executor.run(plan.step), self.device)
+        return StepDone(plan.step.number, outcomes, duration_s)
+
+    def _take(self, item: "Arrival | Pinged | Welcomed | Stop") -> bool:
+        match item:
+            case Arrival():
+                self.handle(item.event, item.content, item.time_s, item.payload_bytes)
+            case Pinged():
+                item.channel.ping(item.ping.number, item.payload)
+            case Welcomed():
+                self.channels[item.tag] = item.channel
+        return isinstance(item, Stop)
+
+
+class Receiver(threading.Thread):
+    """Reads the public port, if there is one, and all dedicated ports; stamps what arrives and queues it."""
+
+    def __init__(self, inbox: Inbox, public: PublicPort | None = None, channel: Channel | None = None) -> None:
+        super().__init__(name="receiver", daemon=True)
+        self.inbox = inbox
+        self.public = public
+        self.stopped = threading.Event()
+        self.error: Exception | None = None
+        self.poller = zmq.Poller()
+        self.channels: dict[zmq.Socket, Channel] = {}
+        if public is not None:
+            self.poller.register(public.socket, zmq.POLLIN)
+        if channel is not None:
+            self.add(channel)
+
+    def add(self, channel: Channel) -> None:
+        """Read from this channel too."""
+        self.channels[channel.receiving] = channel
+        self.poller.register(channel.receiving, zmq.POLLIN)
+
+    def run(self) -> None:
+        """Receive until stopped; an error ends the worker too."""
+        try:
+            while not self.stopped.is_set():
+                for socket, _ in self.poller.poll(POLL_MS):
+                    self._receive(socket)
+        except Exception as error:  # noqa: BLE001  (whatever it is, the worker must learn of it and stop)
+            self.error = error
+            self.inbox.put(Stop())
+
+    def _receive(self, socket: zmq.Socket) -> None:
+        time_s = now_s()
+        if self.public is not None and socket is self.public.socket:
+            tag, channel = self.public.admit()
+            self.inbox.put(Welcomed(tag, channel))
+            self.add(channel)
+            return
+        frames = socket.recv_multipart()
+        message, content = parse(frames)
+        if isinstance(message, Ping):
+            self.inbox.put(Pinged(self.channels[socket], message, frames[1]))
+        else:
+            self.inbox.put(Arrival(message, content, time_s, size_of(frames)))
