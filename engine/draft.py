@@ -8,14 +8,14 @@ import torch
 from transformers.cache_utils import Cache
 
 from engine.cache import roll_back
-from engine.models import CausalLM
-from engine.sampling import draw, probabilities, rounded
+from engine.models import CausalLM, probabilities
+from engine.rules import draw, rounded
 
 
 class DraftContent(msgspec.Struct, frozen=True):
     """What a draft step produced: token ids (depth,), and when sampling the distributions (depth, vocabulary) as sent.
 
-    The distributions are float16 weights; `engine.sampling.normalised` gives the probabilities that both ends use.
+    The distributions are float16 weights; `engine.rules.normalised` gives the probabilities that both ends use.
     """
 
     tokens: list[int]

@@ -1,8 +1,8 @@
 """Turns on a shared device: a lease that processes of one host hold around each step."""
 
 import fcntl
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 Lease = Callable[[], AbstractContextManager[None]]

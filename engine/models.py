@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.cache_utils import Cache
+from transformers.utils import logging
 
 from engine.cache import new_cache
 from specfleet.errors import InputError
@@ -42,6 +44,11 @@ class CausalLM:
         return output.logits[0]
 
 
+def probabilities(logits: torch.Tensor, temperature: float) -> np.ndarray:
+    """Softmax of `logits` (positions, vocabulary) at `temperature` > 0, on the host as float64 of the same shape."""
+    return torch.softmax(logits.double() / temperature, dim=-1).cpu().numpy()
+
+
 def folder_of(name: str, role: str) -> Path:
     """Return the folder of a model: a path, or "demo" for the demo pair's `role` (drafter or target)."""
     folder = DEMO_PAIR / role if name == "demo" else Path(name)
@@ -54,6 +61,7 @@ def load_model(name: str, role: str, precision: str = "float32", device: str = "
     """Load a model from a local folder, never from a hub. `device`: cpu, cuda, ...; cuda if there is one when empty."""
     folder = folder_of(name, role)
     place = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    logging.disable_progress_bar()  # loading a local folder is quick
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=PRECISIONS[precision], local_files_only=True)
     return CausalLM(model.to(place))
 

@@ -12,8 +12,6 @@ import torch
 
 T = TypeVar("T")
 
-now_s = time.monotonic  # one clock for all processes of a host; clocks of two hosts are never compared
-
 
 def timed(work: Callable[[], T], device: torch.device) -> tuple[T, float]:
     """Run `work`; return its result and its time in seconds on the device's own clock.

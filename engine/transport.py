@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import zmq
 
-from engine.executors import Content
+from engine.content import Content
 from specfleet.messages import Message
 from specfleet.payload import decode, encode
 

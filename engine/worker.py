@@ -1,7 +1,7 @@
 """A worker drives one station with real time: an inbox of events, a device, an executor.
 
 The receiver thread only stamps and queues what arrives, so that input never waits for inference, and inference never
-for the network. The worker thread owns station, executor and sending sockets.
+for the network. The worker's thread owns station, executor and sending sockets.
 """
 
 import queue
@@ -12,11 +12,21 @@ import msgspec
 import torch
 import zmq
 
-from engine.executors import NOTHING, Content, Executor
+from engine.clock import now_s
+from engine.content import NOTHING, Content, Executor
 from engine.lease import Lease, no_lease
-from engine.telemetry import now_s, timed
+from engine.telemetry import timed
 from engine.transport import Channel, Ping, PublicPort, parse, size_of
-from specfleet.messages import Ignored, Instruction, Refusal, Released, StationEvent, StepDone
+from specfleet.messages import (
+    Draft,
+    DraftRequest,
+    Ignored,
+    Instruction,
+    Refusal,
+    Released,
+    StationEvent,
+    StepDone,
+)
 from specfleet.records import RecordedStation
 from specfleet.station import Start
 
@@ -40,10 +50,6 @@ class Pinged(msgspec.Struct, frozen=True):
     payload: bytes
 
 
-class Stop(msgspec.Struct, frozen=True):
-    """The end of the run."""
-
-
 class Welcomed(msgspec.Struct, frozen=True):
     """A target has shaken hands: the worker may send on its channel."""
 
@@ -51,11 +57,15 @@ class Welcomed(msgspec.Struct, frozen=True):
     channel: Channel
 
 
-Inbox = queue.SimpleQueue["Arrival | Pinged | Welcomed | Stop"]
+class Stop(msgspec.Struct, frozen=True):
+    """Nothing more will come."""
+
+
+Item = Arrival | Pinged | Welcomed | Stop
 
 
 class Worker:
-    """One station, its executor and its device in the thread that calls `run`.
+    """One station, its executor and its device, in the thread that calls `run`.
 
     `post(instruction, content)` carries out what the station asks for. `zero_s` is the run's time zero on this host.
     """
@@ -67,6 +77,7 @@ class Worker:
         device: torch.device,
         post: Callable[[Instruction, Content], None],
         lease: Lease = no_lease,
+        zero_s: float = 0.0,
     ) -> None:
         self.recorded = station
         self.station = station.station
@@ -74,32 +85,31 @@ class Worker:
         self.device = device
         self.post = post
         self.lease = lease
-        self.inbox: Inbox = queue.SimpleQueue()
+        self.zero_s = zero_s
+        self.inbox: queue.SimpleQueue[Item] = queue.SimpleQueue()
         self.channels: dict[int, Channel] = {}
-        self.zero_s = now_s()
 
     def run(self) -> None:
         """Serve until told to stop and nothing is left to do."""
         stopping = False
-        while not (stopping and not self.station.ready):
+        while self.station.ready or not stopping:
             if self.station.ready:
-                with self.lease():
-                    stopping |= self.drain()  # what came in meanwhile is still considered for the step
-                    done = self._step()
-                if done is not None:
-                    stopping |= self.drain()  # arrivals during the step happened before its end
-                    self.handle(done, NOTHING, now_s())
+                stopping |= self.step()
             else:
                 stopping |= self._take(self.inbox.get())
 
-    def drain(self) -> bool:
-        """Handle everything that waits in the inbox; return whether the end of the run was among it."""
-        stop = False
-        while True:
-            try:
-                stop |= self._take(self.inbox.get_nowait())
-            except queue.Empty:
+    def step(self) -> bool:
+        """Run the next step of the station; return whether the inbox held the end of the run."""
+        with self.lease():
+            stop = self._drain()  # what came in while waiting for the device is still considered for the step
+            plan = self.recorded.plan(now_s() - self.zero_s)
+            if not isinstance(plan, Start):
                 return stop
+            outcomes, duration_s = timed(lambda: self.executor.run(plan.step), self.device)
+            ended_s = now_s()
+        stop |= self._drain()  # arrivals during the step happened before its end
+        self.handle(StepDone(plan.step.number, outcomes, duration_s), NOTHING, ended_s)
+        return stop
 
     def handle(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:
         """Hand an event to the station; let the executor take its content if the station accepted it."""
@@ -109,21 +119,20 @@ class Worker:
         for instruction in instructions:
             if isinstance(instruction, Released):
                 self.executor.release(instruction.tag)
-            elif not isinstance(instruction, Ignored):
-                content = NOTHING if not hasattr(instruction, "request") else self._content(instruction)
-                self.post(instruction, content)
+            elif isinstance(instruction, Draft | DraftRequest):
+                self.post(instruction, self.executor.content_of(instruction))
+            else:
+                self.post(instruction, NOTHING)
 
-    def _content(self, instruction: Instruction) -> Content:
-        return self.executor.content_of(instruction)
+    def _drain(self) -> bool:
+        stop = False
+        while True:
+            try:
+                stop |= self._take(self.inbox.get_nowait())
+            except queue.Empty:
+                return stop
 
-    def _step(self) -> StepDone | None:
-        plan = self.recorded.plan(now_s() - self.zero_s)
-        if not isinstance(plan, Start):
-            return None
-        outcomes, duration_s = timed(lambda: self.executor.run(plan.step), self.device)
-        return StepDone(plan.step.number, outcomes, duration_s)
-
-    def _take(self, item: "Arrival | Pinged | Welcomed | Stop") -> bool:
+    def _take(self, item: Item) -> bool:
         match item:
             case Arrival():
                 self.handle(item.event, item.content, item.time_s, item.payload_bytes)
@@ -137,7 +146,12 @@ class Worker:
 class Receiver(threading.Thread):
     """Reads the public port, if there is one, and all dedicated ports; stamps what arrives and queues it."""
 
-    def __init__(self, inbox: Inbox, public: PublicPort | None = None, channel: Channel | None = None) -> None:
+    def __init__(
+        self,
+        inbox: "queue.SimpleQueue[Item]",
+        public: PublicPort | None = None,
+        channel: Channel | None = None,
+    ) -> None:
         super().__init__(name="receiver", daemon=True)
         self.inbox = inbox
         self.public = public
@@ -148,12 +162,7 @@ class Receiver(threading.Thread):
         if public is not None:
             self.poller.register(public.socket, zmq.POLLIN)
         if channel is not None:
-            self.add(channel)
-
-    def add(self, channel: Channel) -> None:
-        """Read from this channel too."""
-        self.channels[channel.receiving] = channel
-        self.poller.register(channel.receiving, zmq.POLLIN)
+            self._read(channel)
 
     def run(self) -> None:
         """Receive until stopped; an error ends the worker too."""
@@ -161,16 +170,27 @@ class Receiver(threading.Thread):
             while not self.stopped.is_set():
                 for socket, _ in self.poller.poll(POLL_MS):
                     self._receive(socket)
-        except Exception as error:  # noqa: BLE001  (whatever it is, the worker must learn of it and stop)
+        except Exception as error:  # noqa: BLE001  (whatever it is, the worker must stop, and its owner learn of it)
             self.error = error
             self.inbox.put(Stop())
+
+    def stop(self) -> None:
+        """End the thread; raise what went wrong in it."""
+        self.stopped.set()
+        self.join()
+        if self.error is not None:
+            raise self.error
+
+    def _read(self, channel: Channel) -> None:
+        self.channels[channel.receiving] = channel
+        self.poller.register(channel.receiving, zmq.POLLIN)
 
     def _receive(self, socket: zmq.Socket) -> None:
         time_s = now_s()
         if self.public is not None and socket is self.public.socket:
             tag, channel = self.public.admit()
             self.inbox.put(Welcomed(tag, channel))
-            self.add(channel)
+            self._read(channel)
             return
         frames = socket.recv_multipart()
         message, content = parse(frames)

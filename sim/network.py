@@ -7,9 +7,9 @@ import numpy as np
 from simpy import Environment
 from simpy.events import Event
 
-from sim.draws import ratios
 from sim.servers import ContendedDevice, Device, OwnDevice, Server, TurnsDevice
 from specfleet.acceptance import Sampler
+from specfleet.durations import draft_durations, one_way_s, verifier_durations
 from specfleet.fleet import drafter_station, verifier_station
 from specfleet.messages import (
     Draft,
@@ -23,13 +23,11 @@ from specfleet.messages import (
     Released,
 )
 from specfleet.payload import payload_bytes
-from specfleet.profile import HardwareProfile, LinkTime, StepTime
 from specfleet.records import RecordedStation
-from specfleet.scenario import Scenario, acceptance_of, link_time, profile_of, verify_time
+from specfleet.scenario import Scenario, acceptance_of, link_time, profile_of
 from specfleet.station import Step
 from specfleet.workload import Request, join_of, requests_of
 
-Draw = Iterator[float]
 DONE = (Outcome(),)
 
 
@@ -44,7 +42,7 @@ class Star:
         streams = np.random.default_rng(scenario.seed).spawn(4)
         self.acceptance = Sampler(acceptance_of(scenario), scenario.drafters.depth, streams[0])
         self.devices = {
-            name: TurnsDevice() if device.sharing == "turns" else ContendedDevice(self.profile.contention)
+            name: ContendedDevice(self.profile.contention) if device.sharing == "contended" else TurnsDevice()
             for name, device in scenario.devices.items()
         }
         self.requests: list[Iterator[Request]] = []
@@ -123,51 +121,3 @@ def _arrive(server: Server, arrival: Event) -> None:
 def nothing(step: Step) -> tuple[Outcome, ...]:  # noqa: ARG001  (every outcome function is given its step)
     """Outcome of steps that yield nothing to decide on."""
     return DONE
-
-
-def one_way_s(link: LinkTime, rng: np.random.Generator) -> Callable[[int], float]:
-    """Return the function that draws the one-way time in seconds of a payload in bytes."""
-    latency_s, bandwidth = link.latency_s, link.bandwidth_bytes_per_s
-    jitter = ratios(link.spread, rng)
-    return lambda payload: latency_s * next(jitter) + payload / bandwidth
-
-
-def step_durations(time: StepTime, rng: np.random.Generator) -> Callable[[int, int], float]:
-    """Return the function that draws the time in seconds of a step over (tokens, context)."""
-    spread = ratios(time.spread, rng)
-    a, b, c, e = time.base_s, time.per_token_s, time.per_context_token_s, time.per_token_context_s
-    return lambda tokens, context: (a + b * tokens + (c + e * tokens) * context) * next(spread)
-
-
-def draft_durations(profile: HardwareProfile, rng: np.random.Generator) -> Callable[[Step], float]:
-    """Return the function that draws S(d) and the drafter's other steps, slower after an idle gap (section 5.3)."""
-    draft_s = step_durations(profile.draft, rng)
-    prefill_s = step_durations(profile.draft_prefill, rng)
-    slowdown = profile.idle.slowdown
-
-    def duration_s(step: Step) -> float:
-        member = step.members[0]
-        if step.kind == "prefill":
-            return prefill_s(member.tokens, 0)
-        warm = slowdown(step.idle_gap_s, step.warm_tokens)
-        return warm * draft_s(member.tokens, member.base)
-
-    return duration_s
-
-
-def verifier_durations(scenario: Scenario, target: int, rng: np.random.Generator) -> Callable[[Step], float]:
-    """Return the function that draws the times of a verifier's steps; d draft tokens are verified by feeding d + 1."""
-    profile, verifiers = profile_of(scenario), scenario.verifiers
-    verify_s = step_durations(verify_time(scenario, target), rng)
-    prefill_s = step_durations(verifiers.prefill or profile.verify_prefill, rng)
-    decode_s = step_durations(verifiers.decode or profile.decode, rng)
-
-    def duration_s(step: Step) -> float:
-        member = step.members[0]
-        if step.kind == "verify":
-            return verify_s(member.tokens + 1, member.base)
-        if step.kind == "prefill":
-            return prefill_s(member.tokens, 0)
-        return decode_s(1, member.base)
-
-    return duration_s

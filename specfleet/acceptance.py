@@ -130,8 +130,8 @@ def _one_minus_power(beta: float, exponent: int) -> float:
 class Sampler:
     """Draws the acceptance lengths of a run's sessions; the same calls with the same seed give the same ones.
 
-    What a session remembers (its beta, its place in a recording) is kept under its tag. Uniform numbers come in
-    blocks that all sessions share: sessions are short, and a numpy call a round would cost too much.
+    What a session remembers (its beta, its place in a recording) is kept under its tag. Uniform numbers come
+    in blocks that all sessions share: sessions are short, and a numpy call a round would cost too much.
     """
 
     def __init__(self, model: AcceptanceModel, depth: int, rng: np.random.Generator) -> None:

@@ -1,8 +1,8 @@
 """Maximum-likelihood fits of acceptance models to measured lengths, and how well a model describes them.
 
-In round r the target accepted `lengths[r]` of `depths[r]` draft tokens; both have shape (rounds,), or one depth
-stands for all. A round is a row of trials, one a verified token, that ends with the first failure or with the
-draft: a length equal to its depth is censored, the agreement might have gone on.
+In round r the target accepted `lengths[r]` of `depths[r]` draft tokens; both have shape (rounds,), or one
+depth stands for all. A round is a row of trials, one a verified token, that ends with the first failure or with
+the draft: a length equal to its depth is censored, the agreement might have gone on.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ LEAST_SPREAD = 1e-9  # of beta's variance over its largest possible one: below i
 
 
 class Fit(msgspec.Struct, frozen=True):
-    """A fitted model, the natural logarithm of its likelihood, and the number of rounds that it was fitted to."""
+    """A fitted model, the natural logarithm of its likelihood, and the number of rounds behind it."""
 
     model: Geometric | BetaGeometric | PerPosition
     log_likelihood: float
@@ -62,9 +62,9 @@ def fit_geometric(lengths: ArrayLike, depths: ArrayLike) -> Fit:
 def fit_beta_geometric(lengths: ArrayLike, depths: ArrayLike, sessions: ArrayLike | None = None) -> Fit:
     """Fit the Beta(a, b) from which every round draws its beta or, given `sessions`, every session its own.
 
-    `sessions[r]` is the number, from 0, of the session of round r. Where the lengths spread no more than one beta
-    explains, the likelihood grows towards a + b = infinity, and that limit is returned: a `Geometric`. Where all
-    rounds (sessions) accept either everything or nothing, it grows towards a + b = 0; the fit stops at 1e-9.
+    `sessions[r]` is the number, from 0, of the session of round r. Where the lengths spread no more than one
+    beta explains, the likelihood grows towards a + b = infinity, and that limit is returned: a `Geometric`.
+    Where every round (session) accepts all or nothing, it grows towards a + b = 0; the fit stops at 1e-9.
     Raises as `fit_geometric` does.
     """
     one_beta = fit_geometric(lengths, depths)
@@ -82,7 +82,7 @@ def fit_beta_geometric(lengths: ArrayLike, depths: ArrayLike, sessions: ArrayLik
         log_likelihood, slope = _polya_log_likelihood(point[0], point[1], *urn)
         return -log_likelihood / trials, -slope / trials
 
-    # From one beta, uphill: for a given mean the likelihood has a single peak in the spread (Levin & Reeds 1977).
+    # Uphill from one beta: at a given mean the likelihood has one peak in the spread (Levin and Reeds 1977).
     inside = (LEAST_SPREAD, 1 - LEAST_SPREAD)
     best = optimize.minimize(
         cost,
@@ -92,19 +92,19 @@ def fit_beta_geometric(lengths: ArrayLike, depths: ArrayLike, sessions: ArrayLik
         bounds=(inside, (0.0, inside[1])),
         options={"ftol": 1e-14, "gtol": 1e-9},
     )
-    mean, spread = best.x
+    mean, spread = best.x.tolist()
     if spread < LEAST_SPREAD:
         return one_beta
-    a_plus_b = (1 - spread) / spread
-    per = "round" if sessions is None else "session"
-    return Fit(BetaGeometric(mean * a_plus_b, (1 - mean) * a_plus_b, per), -best.fun * trials, one_beta.rounds)
+    total = (1 - spread) / spread
+    model = BetaGeometric(mean * total, (1 - mean) * total, "round" if sessions is None else "session")
+    return Fit(model, -float(best.fun) * trials, one_beta.rounds)
 
 
 def fit_per_position(lengths: ArrayLike, depths: ArrayLike) -> Fit:
-    """Fit one rate a position: the share accepted of those verified there (Kaplan & Meier's estimator).
+    """Fit one rate a position: the share accepted of the tokens verified there (Kaplan and Meier's estimator).
 
-    After a position at which every draft failed, the rates are 0; after one where every draft that got so far was
-    at its end, nothing is known and the rates end. Raises as `fit_geometric` does.
+    After a position at which every draft failed, the rates are 0. Where every draft that got so far was at its
+    end, nothing is known and the rates end. Raises as `fit_geometric` does.
     """
     wins, losses = _trials(lengths, depths)
     verified = _exceeding(wins + losses)
@@ -121,10 +121,10 @@ def likelihood_ratio_test(
 ) -> LikelihoodRatio:
     """Test whether beta varies between rounds (between sessions, if given) against one beta for all.
 
-    One beta is the edge, not the inside, of the beta-geometric family (no spread of beta; a negative one does not
-    exist). Under it the statistic is 0 half of the time and chi-square with one degree of freedom otherwise
-    (Self & Liang 1987), so the p-value is half of chi-square's tail, or 1 at a statistic of 0. Depths of 1 show no
-    spread between rounds: statistic 0. Raises as `fit_geometric` does.
+    One beta lies on the edge of the beta-geometric family, not inside: the spread of beta is 0 and cannot be
+    negative. Under it, with many rounds, the statistic is 0 half of the time and else chi-square with one degree
+    of freedom (Self and Liang 1987). So the p-value is half of chi-square's tail, or 1 at a statistic of 0.
+    Depths of 1 show no spread between rounds: there the statistic is 0. Raises as `fit_geometric` does.
     """
     one_beta = fit_geometric(lengths, depths)
     many_betas = fit_beta_geometric(lengths, depths, sessions)
@@ -134,7 +134,7 @@ def likelihood_ratio_test(
 
 
 def total_variation(model: AcceptanceModel, lengths: ArrayLike, depth: int) -> float:
-    """Half the summed difference between the model's and the measured distribution, all drafted at `depth`.
+    """Half the summed difference of the model's and the measured distribution, all drafted at `depth`.
 
     From 0 (the same) to 1 (nothing in common). Raises InputError for lengths beyond the depth, or none at all.
     """
@@ -144,18 +144,15 @@ def total_variation(model: AcceptanceModel, lengths: ArrayLike, depth: int) -> f
 
 
 def mean_interval(sessions: Sequence[Sequence[int]]) -> MeanLength:
-    """Mean over all rounds of all sessions, with a 95 % interval that allows for rounds of one session being alike.
+    """Mean over all rounds, with a 95 % interval that allows for the rounds of one session being alike.
 
-    `sessions[i]` holds the acceptance lengths of session i. The mean is a ratio, lengths over rounds; its variance
-    is taken from the sessions' sums (linearised), with Student's quantile for sessions - 1 degrees of freedom.
-    Raises InputError for fewer than two sessions, or an empty one.
+    `sessions[i]` holds the acceptance lengths of session i. The mean is a ratio, accepted tokens over rounds;
+    its variance comes from the sessions' sums (linearised), with Student's quantile for sessions - 1 degrees of
+    freedom. Raises InputError for fewer than two sessions, or an empty one.
     """
-    if len(sessions) < 2 or not all(sessions):
-        raise InputError(
-            f"sessions = {[len(session) for session in sessions]} rounds: an interval needs two sessions at least, "
-            "none of them empty"
-        )
     rounds = np.array([len(session) for session in sessions])
+    if len(rounds) < 2 or not rounds.all():
+        raise InputError(f"sessions of {rounds.tolist()} rounds; allowed: two sessions or more, none empty")
     accepted = np.array([sum(session) for session in sessions])
     mean = accepted.sum() / rounds.sum()
     residuals = accepted - mean * rounds
@@ -170,7 +167,8 @@ def _trials(lengths: ArrayLike, depths: ArrayLike) -> tuple[Counts, Counts]:
     try:
         drafted = np.broadcast_to(np.asarray(depths, dtype=np.int64), accepted.shape)
     except ValueError as error:
-        raise InputError(f"depths = {depths}: allowed: one for each of {accepted.size} lengths, or one") from error
+        given = np.size(depths)
+        raise InputError(f"depths has {given} values; allowed: 1, or {accepted.size} as lengths has") from error
     for r in np.flatnonzero((accepted < 0) | (accepted > drafted)):
         raise InputError(f"lengths[{r}] = {accepted[r]}; allowed: 0 to depths[{r}] = {drafted[r]}")
     if not drafted.any():
@@ -191,22 +189,22 @@ def _exceeding(counts: Counts) -> Counts:
 def _polya_log_likelihood(
     mean: float, spread: float, won: Counts, lost: Counts, tried: Counts
 ) -> tuple[float, Floats]:
-    """Log-likelihood of groups that share a beta, and its slope in (mean, spread).
+    """Log-likelihood of groups of trials, each with a beta of its own, and its slope in (mean, spread).
 
-    A group with w wins and f losses has probability E[beta^w (1 - beta)^f]
-    = a (a+1) .. (a+w-1) b (b+1) .. (b+f-1) / (a+b) (a+b+1) .. (a+b+w+f-1): Polya's urn. With the mean a / (a+b) and
-    the spread 1 / (a+b+1), a common factor cancels and one beta is simply spread = 0. The logarithm needs only how
-    many groups won, lost, tried more than i times.
+    w successes and f failures have probability E[beta^w (1 - beta)^f] = a (a+1) .. (a+w-1) times b .. (b+f-1)
+    over (a+b) .. (a+b+w+f-1): Polya's urn. Written with mean = a / (a+b) and spread = 1 / (a+b+1), the factors
+    stay finite at spread = 0, which is one beta for all. The sum over groups needs only how many of them won,
+    lost and tried more than i times, for every i.
     """
-    up, down, all_ = (
-        _log_rising(first, spread, exceeding) for first, exceeding in ((mean, won), (1 - mean, lost), (1.0, tried))
-    )
-    value, _, by_spread = up + down - all_
+    up = _log_rising(mean, spread, won)
+    down = _log_rising(1 - mean, spread, lost)
+    total = _log_rising(1.0, spread, tried)
+    value, _, by_spread = up + down - total
     return float(value), np.array([up[1] - down[1], by_spread])
 
 
 def _log_rising(first: float, spread: float, exceeding: Counts) -> Floats:
-    """Sum of log(first (1 - spread) + i spread) over the factors, with its derivatives by first and by spread."""
+    """Sum over i of exceeding[i] log(first (1 - spread) + i spread); its slopes in first and in spread."""
     i = np.arange(len(exceeding))
     factors = first * (1 - spread) + i * spread
     weights = exceeding / factors

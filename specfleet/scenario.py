@@ -68,9 +68,10 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A device that hosts several stations.
 
     "turns": they exclude each other. "contended": they run at once and slow each other by the profile's factors.
+    "one-process": they take turns in one process, and messages between them are function calls without a link.
     """
 
-    sharing: Literal["turns", "contended"] = "turns"
+    sharing: Literal["turns", "contended", "one-process"] = "turns"
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -174,8 +175,24 @@ def verify_time(scenario: Scenario, target: int) -> StepTime:
     return chosen
 
 
+def prefill_time(scenario: Scenario) -> StepTime:
+    """Return the targets' prefill time: the scenario's or the profile's."""
+    return scenario.verifiers.prefill or profile_of(scenario).verify_prefill
+
+
+def decode_time(scenario: Scenario) -> StepTime:
+    """Return the targets' time of one plain decoding step: the scenario's or the profile's."""
+    return scenario.verifiers.decode or profile_of(scenario).decode
+
+
 def link_time(scenario: Scenario, target: int) -> LinkTime:
-    """Return the link to target number `target` (from 0): its tier's, the scenario's or the profile's."""
+    """Return the link to target number `target` (from 0): its tier's, the scenario's or the profile's.
+
+    Within one process there is none.
+    """
+    shared = scenario.devices.get(scenario.verifiers.device)
+    if shared and shared.sharing == "one-process" and scenario.drafters.device == scenario.verifiers.device:
+        return LinkTime()
     chosen = scenario.link or profile_of(scenario).link
     for tier in scenario.verifiers.tiers:
         if target + 1 >= tier.first and tier.link is not None:

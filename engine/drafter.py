@@ -1,0 +1,59 @@
+"""The drafter's node: one process that drafts for every target that shakes hands with it (StarSD, algorithm 1)."""
+
+import time
+
+import zmq
+
+from engine.clock import now_s
+from engine.content import Content
+from engine.draft import Drafter
+from engine.executors import DraftExecutor
+from engine.lease import Lease, no_lease
+from engine.models import load_model
+from engine.transport import PublicPort
+from engine.worker import Receiver, Stop, Worker
+from specfleet.fleet import drafter_station
+from specfleet.messages import Draft, Ignored, Instruction, Refusal
+from specfleet.records import RecordedStation, Row
+from specfleet.scenario import Scenario
+
+
+class DrafterNode:
+    """Model, station and sockets of the drafter. `port` is its public port."""
+
+    def __init__(
+        self, scenario: Scenario, lease: Lease = no_lease, address: str = "tcp://127.0.0.1", port: int = 0
+    ) -> None:
+        model = load_model(scenario.drafters.model, "drafter", scenario.precision)
+        executor = DraftExecutor(Drafter(model, scenario.workload.temperature), scenario.seed)
+        executor.drafter.warm_up(8)  # the first steps of a process are slow; they are nobody's
+        self.context = zmq.Context()
+        public = PublicPort(self.context, address, port)
+        self.port = public.port
+        self.worker = Worker(
+            RecordedStation(drafter_station(scenario), "real"), executor, model.device, self._post, lease
+        )
+        self.receiver = Receiver(self.worker.inbox, public=public)
+
+    def open(self) -> None:
+        """Answer handshakes from now on."""
+        self.receiver.start()
+
+    def stop(self) -> None:
+        """Let `serve` end once nothing is left to do; may be called from another thread."""
+        self.worker.inbox.put(Stop())
+
+    def serve(self, zero_s: float) -> list[Row]:
+        """Serve until stopped; return the station's rows, their times counted from `zero_s`."""
+        self.worker.zero_s = zero_s
+        time.sleep(max(0.0, zero_s - now_s()))
+        self.worker.run()
+        self.receiver.stop()
+        self.context.destroy(linger=0)
+        return self.worker.recorded.rows
+
+    def _post(self, instruction: Instruction, content: Content) -> None:
+        if isinstance(instruction, Draft | Refusal):
+            self.worker.channels[instruction.tag].send(instruction, content)
+        else:
+            assert isinstance(instruction, Ignored), instruction

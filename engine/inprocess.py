@@ -1,0 +1,64 @@
+"""Co-located serving: all stations in one process and one thread, taking turns; messages are function calls."""
+
+from collections import deque
+from collections.abc import Sequence
+
+from engine.clock import now_s
+from engine.content import NOTHING, Content
+from engine.draft import Drafter
+from engine.executors import DraftExecutor, VerifyExecutor
+from engine.models import load_model
+from engine.verify import Target
+from engine.worker import Worker
+from specfleet.fleet import drafter_station, verifier_station
+from specfleet.messages import Draft, DraftRequest, Finished, Instruction, Leave, Refusal, StationEvent
+from specfleet.records import RecordedStation, Run, make_run
+from specfleet.scenario import Scenario
+from specfleet.workload import join_of, requests_of
+
+
+def serve_in_process(scenario: Scenario, prompts: Sequence[Sequence[int]]) -> tuple[Run, dict[int, list[int]]]:
+    """Run the scenario in this process; return its records and the new tokens of each request."""
+    temperature, seed = scenario.workload.temperature, scenario.seed
+    model = load_model(scenario.verifiers.model, "target", scenario.precision)
+    executor = VerifyExecutor(Target(model, temperature), prompts, seed)
+    mail: deque[tuple[Worker, StationEvent, Content]] = deque()
+    zero_s = now_s()
+
+    def post(instruction: Instruction, content: Content) -> None:
+        if isinstance(instruction, DraftRequest | Leave):
+            mail.append((drafter, instruction, content))
+        elif isinstance(instruction, Draft | Refusal):
+            mail.append((verifiers[instruction.tag], instruction, content))
+        elif isinstance(instruction, Finished):
+            open_next(instruction.tag)
+
+    def open_next(target: int) -> None:
+        request = next(requests[target], None)
+        if request is not None:
+            mail.append((verifiers[target], join_of(scenario, target, request), NOTHING))
+
+    targets = range(scenario.verifiers.count)
+    requests = [requests_of(scenario, target) for target in targets]
+    verifiers = [
+        Worker(RecordedStation(verifier_station(scenario, target), "real"), executor, model.device, post, zero_s=zero_s)
+        for target in targets
+    ]
+    workers = list(verifiers)
+    if scenario.drafters.count:
+        small = load_model(scenario.drafters.model, "drafter", scenario.precision)
+        hands = DraftExecutor(Drafter(small, temperature), seed)
+        drafter = Worker(RecordedStation(drafter_station(scenario), "real"), hands, small.device, post, zero_s=zero_s)
+        workers.append(drafter)
+    for target in targets:
+        open_next(target)
+    asking: deque[Worker] = deque()
+    while mail or any(worker.station.ready for worker in workers):
+        while mail:
+            worker, event, content = mail.popleft()
+            worker.handle(event, content, now_s())
+        asking += [worker for worker in workers if worker.station.ready and worker not in asking]
+        if asking:
+            asking.popleft().step()
+    rows = [row for worker in workers for row in worker.recorded.rows]
+    return make_run(scenario, "engine", rows), executor.outputs

@@ -1,0 +1,180 @@
+"""Replayed targets: many of them in one light process without a model, for hardware that this machine does not have.
+
+Each prompt's continuation is decoded once beforehand. A verification compares the real draft with it and takes the
+time that the scenario states for such a target. Drafting, transport, queueing and acceptance stay real.
+"""
+
+import select
+import time
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import zmq
+
+from engine.clock import now_s
+from engine.content import NOTHING, Content
+from engine.rules import verify_greedy
+from engine.transport import Channel, Ping, connect, parse, size_of
+from specfleet.durations import verifier_durations
+from specfleet.fleet import verifier_station
+from specfleet.messages import (
+    Draft,
+    DraftRequest,
+    Finished,
+    Ignored,
+    Instruction,
+    Leave,
+    Outcome,
+    Released,
+    StationEvent,
+    StepDone,
+)
+from specfleet.records import RecordedStation, Row
+from specfleet.scenario import Scenario
+from specfleet.station import Start, Step
+from specfleet.workload import join_of, requests_of
+
+SPIN_S = 100e-6  # a sleep may end this much too late, so the last bit of a wait is spent looking at the clock
+
+
+class Story(msgspec.Struct, frozen=True):
+    """A prompt and what the target says after it, as token ids; longer than any request asks for, by one round."""
+
+    prompt: list[int]
+    continuation: list[int]
+
+
+class ReplayedTarget:
+    """Target number `target`: its station, its user, its channel; `due` holds its running step and when it ends."""
+
+    def __init__(
+        self, scenario: Scenario, target: int, stories: Sequence[Story], channel: Channel | None, zero_s: float
+    ) -> None:
+        self.scenario = scenario
+        self.target = target
+        self.stories = stories
+        self.channel = channel
+        self.zero_s = zero_s
+        self.recorded = RecordedStation(verifier_station(scenario, target), "replayed")
+        self.duration_s = verifier_durations(scenario, target, np.random.default_rng([scenario.seed, target]))
+        self.requests = requests_of(scenario, target)
+        self.draft: Sequence[int] = ()
+        self.finished = False
+        self.running: Step | None = None
+        self.started_s = self.due_s = 0.0
+
+    def next_request(self) -> None:
+        """Let the user send the next request, if any is left."""
+        request = next(self.requests, None)
+        if request is None:
+            self.finished = True
+        else:
+            self.deliver(join_of(self.scenario, self.target, request), NOTHING, now_s())
+
+    def deliver(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:
+        """Hand an event to the station, carry out its instructions, and start what it plans."""
+        instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes)
+        if isinstance(event, Draft) and not any(isinstance(instruction, Ignored) for instruction in instructions):
+            self.draft = content.tokens
+        for instruction in instructions:
+            self._post(instruction)
+        if self.recorded.station.ready:
+            plan = self.recorded.plan(time_s - self.zero_s)
+            if isinstance(plan, Start):
+                self.running, self.started_s = plan.step, time_s
+                self.due_s = time_s + self.duration_s(plan.step)
+
+    def finish(self) -> None:
+        """End the running step: compare the draft with the story."""
+        step, self.running = self.running, None
+        assert step is not None
+        member = step.members[0]
+        outcome = Outcome()
+        if step.kind == "verify":
+            story = self.stories[member.request]
+            position = member.base - self.scenario.workload.prompt_tokens
+            accepted, _ = verify_greedy(list(self.draft), story.continuation[position:])
+            outcome = Outcome(accepted)
+        ended_s = now_s()
+        self.deliver(StepDone(step.number, (outcome,), ended_s - self.started_s), NOTHING, ended_s)
+
+    def _post(self, instruction: Instruction) -> None:
+        match instruction:
+            case DraftRequest():
+                story = self.stories[instruction.request]
+                told = instruction.base - self.scenario.workload.prompt_tokens
+                since = 0 if instruction.opening else told - 1
+                text = (story.prompt if instruction.opening else []) + story.continuation[since:told]
+                assert self.channel is not None
+                self.channel.send(instruction, Content(text))
+            case Leave():
+                assert self.channel is not None
+                self.channel.send(instruction, NOTHING)
+            case Finished():
+                self.next_request()
+            case _:
+                assert isinstance(instruction, Released | Ignored), instruction
+
+
+class ReplayedFleet:
+    """All replayed targets of a scenario in one thread: an event loop over their sockets and their ends of steps."""
+
+    def __init__(
+        self, scenario: Scenario, stories: Sequence[Story], drafter_port: int, address: str = "tcp://127.0.0.1"
+    ) -> None:
+        self.scenario = scenario
+        self.stories = stories
+        self.context = zmq.Context()
+        self.channels = {
+            target: connect(self.context, address, drafter_port, target)
+            for target in range(scenario.verifiers.count)
+            if scenario.drafters.count
+        }
+
+    def serve(self, zero_s: float) -> list[Row]:
+        """Decode all requests of all targets; return the stations' rows, their times counted from `zero_s`."""
+        targets = [
+            ReplayedTarget(self.scenario, target, self.stories, self.channels.get(target), zero_s)
+            for target in range(self.scenario.verifiers.count)
+        ]
+        time.sleep(max(0.0, zero_s - now_s()))
+        for target in targets:
+            target.next_request()
+        while not all(target.finished for target in targets):
+            if not (self._finish_due(targets) or self._receive(targets)):
+                self._sleep(targets)
+        self.context.destroy()
+        return [row for target in targets for row in target.recorded.rows]
+
+    def _finish_due(self, targets: list[ReplayedTarget]) -> bool:
+        time_s = now_s()
+        due = [target for target in targets if target.running is not None and target.due_s <= time_s]
+        for target in sorted(due, key=lambda target: target.due_s):
+            target.finish()
+        return bool(due)
+
+    def _receive(self, targets: list[ReplayedTarget]) -> bool:
+        """Take everything that waits in any socket; return whether there was anything."""
+        received = False
+        for number, channel in self.channels.items():
+            while channel.receiving.get(zmq.EVENTS) & zmq.POLLIN:
+                time_s = now_s()
+                frames = channel.receiving.recv_multipart()
+                message, content = parse(frames)
+                if not isinstance(message, Ping):
+                    targets[number].deliver(message, content, time_s, size_of(frames))
+                received = True
+        return received
+
+    def _sleep(self, targets: list[ReplayedTarget]) -> None:
+        """Wait for a message or for the next end of a step, whichever comes first.
+
+        ZeroMQ's poll counts in milliseconds, too coarse here; its file descriptors signal new messages, and all old
+        ones have just been taken.
+        """
+        left_s = min((target.due_s for target in targets if target.running is not None), default=None)
+        timeout_s = None if left_s is None else left_s - now_s() - SPIN_S
+        if timeout_s is None or timeout_s > 0:
+            descriptors = [channel.receiving.get(zmq.FD) for channel in self.channels.values()]
+            select.select(descriptors, [], [], timeout_s)

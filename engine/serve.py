@@ -1,0 +1,178 @@
+"""Run a scenario in the real world on this host: start its nodes as processes, let them begin together, collect rows."""
+
+import multiprocessing
+import tempfile
+import threading
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+from engine.clock import now_s
+from engine.drafter import DrafterNode
+from engine.inprocess import serve_in_process
+from engine.lease import Lease, file_lease, no_lease
+from engine.models import check_shared_tokenizer
+from engine.prompts import prompts_of
+from engine.replayed import ReplayedFleet, Story
+from engine.stories import stories_of
+from engine.verifier import VerifierNode
+from specfleet.errors import InputError
+from specfleet.records import Row, Run, make_run
+from specfleet.scenario import Scenario
+
+STORIES = Path(tempfile.gettempdir()) / "specfleet-stories"
+HEAD_START_S = 0.05  # between the order to begin and time zero, so that every process has read it
+THREADS = 1  # of torch in each node; more would fight over the cores of a small host
+
+
+class Served(msgspec.Struct, frozen=True):
+    """A run on the engine, and the new tokens of each request that a real target decoded."""
+
+    run: Run
+    outputs: dict[int, list[int]]
+
+
+class NodeFailed(RuntimeError):
+    """A node's process ended with an error; the message holds its traceback."""
+
+
+class Node:
+    """A process of the fleet as its launcher sees it: it says `ready`, is told to begin, and returns its result."""
+
+    def __init__(self, name: str, body: Callable[..., Any], *arguments: Any) -> None:
+        # Forked from a server that has imported the engine once: a node starts in a fraction of a second.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["engine.serve"])
+        self.name = name
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_node, args=(theirs, body, *arguments), name=name, daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def receive(self) -> Any:
+        """Wait for what the node says next; NodeFailed if it failed or died."""
+        try:
+            kind, value = self.pipe.recv()
+        except EOFError:
+            self.process.join()
+            raise NodeFailed(f"{self.name} died with exit code {self.process.exitcode}") from None
+        if kind == "error":
+            raise NodeFailed(f"{self.name} failed:\n{value}")
+        return value
+
+    def tell(self, word: Any) -> None:
+        """Send a word to the node."""
+        self.pipe.send(word)
+
+    def end(self) -> None:
+        """Make sure that the process is gone."""
+        if self.process.is_alive():
+            self.process.terminate()
+        self.process.join()
+
+
+def _node(pipe: Connection, body: Callable[..., Any], *arguments: Any) -> None:
+    """Run a node's body in its process; whatever goes wrong is told to the launcher."""
+    torch.set_num_threads(THREADS)
+    try:
+        pipe.send(("result", body(pipe, *arguments)))
+    except BaseException:  # noqa: BLE001  (the launcher must learn of it, whatever it is)
+        pipe.send(("error", traceback.format_exc()))
+
+
+def _drafter_body(pipe: Connection, scenario: Scenario, lease_file: Path | None) -> list[Row]:
+    node = DrafterNode(scenario, _lease(lease_file))
+    node.open()
+    pipe.send(("port", node.port))
+    zero_s = pipe.recv()
+    threading.Thread(target=_stop_when_told, args=(pipe, node), daemon=True).start()
+    return node.serve(zero_s)
+
+
+def _stop_when_told(pipe: Connection, node: DrafterNode) -> None:
+    pipe.recv()
+    node.stop()
+
+
+def _verifier_body(
+    pipe: Connection, scenario: Scenario, target: int, prompts: list[list[int]], port: int, lease_file: Path | None
+) -> tuple[list[Row], dict[int, list[int]]]:
+    node = VerifierNode(scenario, target, prompts, port, _lease(lease_file))
+    pipe.send(("ready", None))
+    rows = node.serve(pipe.recv())
+    return rows, node.outputs
+
+
+def _replayed_body(pipe: Connection, scenario: Scenario, stories: list[Story], port: int) -> list[Row]:
+    fleet = ReplayedFleet(scenario, stories, port)
+    pipe.send(("ready", None))
+    return fleet.serve(pipe.recv())
+
+
+def _lease(file: Path | None) -> Lease:
+    return file_lease(file) if file else no_lease
+
+
+def serve(scenario: Scenario, stories_folder: Path = STORIES) -> Served:
+    """Run the scenario on this host and return its records.
+
+    Raises InputError for a scenario that the engine cannot run, NodeFailed if a process fails.
+    """
+    if scenario.drafters.count:
+        check_shared_tokenizer(scenario.drafters.model, scenario.verifiers.model)
+    shared = scenario.devices.get(scenario.verifiers.device)
+    if shared is not None and shared.sharing == "one-process":
+        return Served(*serve_in_process(scenario, prompts_of(scenario)))
+    with tempfile.TemporaryDirectory(prefix="specfleet-") as folder:
+        leases = {name: Path(folder) / name for name, device in scenario.devices.items() if device.sharing == "turns"}
+        nodes: list[Node] = []
+        try:
+            return _serve(scenario, stories_folder, leases, nodes)
+        finally:
+            for node in nodes:
+                node.end()
+
+
+def _serve(scenario: Scenario, stories_folder: Path, leases: dict[str, Path], nodes: list[Node]) -> Served:
+    """Start the processes into `nodes`, shake hands, begin at one time zero, collect."""
+    stories = stories_of(scenario, stories_folder) if scenario.verifiers.kind == "replayed" else []
+    prompts = [] if stories else prompts_of(scenario)
+    drafter, port = None, 0
+    if scenario.drafters.count:
+        drafter = Node("drafter", _drafter_body, scenario, leases.get(scenario.drafters.device))
+        nodes.append(drafter)
+        port = drafter.receive()
+    if stories:
+        if scenario.verifiers.device:
+            raise InputError("verifiers.device with verifiers.kind = 'replayed': a replayed target has its own device")
+        targets = [Node("replayed targets", _replayed_body, scenario, stories, port)]
+    else:
+        lease_file = leases.get(scenario.verifiers.device)
+        targets = [
+            Node(f"target {target + 1}", _verifier_body, scenario, target, prompts, port, lease_file)
+            for target in range(scenario.verifiers.count)
+        ]
+    nodes += targets
+    for node in targets:
+        node.receive()
+    zero_s = now_s() + HEAD_START_S
+    for node in nodes:
+        node.tell(zero_s)
+    rows: list[Row] = []
+    outputs: dict[int, list[int]] = {}
+    for node in targets:
+        result = node.receive()
+        if stories:
+            rows += result
+        else:
+            rows += result[0]
+            outputs |= result[1]
+    if drafter is not None:
+        drafter.tell("stop")
+        rows += drafter.receive()
+    return Served(make_run(scenario, "engine", rows), outputs)

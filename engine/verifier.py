@@ -1,0 +1,81 @@
+"""A real target's node: one process with the target model, its user's requests, and a channel to the drafter."""
+
+import time
+from collections.abc import Sequence
+
+import zmq
+
+from engine.clock import now_s
+from engine.content import NOTHING, Content
+from engine.executors import VerifyExecutor
+from engine.lease import Lease, no_lease
+from engine.models import load_model
+from engine.transport import connect
+from engine.verify import Target
+from engine.worker import Arrival, Receiver, Stop, Worker
+from specfleet.fleet import verifier_station
+from specfleet.messages import DraftRequest, Finished, Ignored, Instruction, Leave
+from specfleet.records import RecordedStation, Row
+from specfleet.scenario import Scenario
+from specfleet.workload import join_of, requests_of
+
+
+class VerifierNode:
+    """Model, station and sockets of target number `target`. `prompts[i]` holds the token ids of request i."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        target: int,
+        prompts: Sequence[Sequence[int]],
+        drafter_port: int,
+        lease: Lease = no_lease,
+        address: str = "tcp://127.0.0.1",
+    ) -> None:
+        self.scenario = scenario
+        self.target = target
+        model = load_model(scenario.verifiers.model, "target", scenario.precision)
+        self.executor = VerifyExecutor(Target(model, scenario.workload.temperature), prompts, scenario.seed)
+        self.worker = Worker(
+            RecordedStation(verifier_station(scenario, target), "real"), self.executor, model.device, self._post, lease
+        )
+        self.requests = requests_of(scenario, target)
+        self.context = zmq.Context()
+        self.receiver: Receiver | None = None
+        if scenario.drafters.count:
+            channel = connect(self.context, address, drafter_port, target)
+            self.worker.channels[target] = channel
+            self.receiver = Receiver(self.worker.inbox, channel=channel)
+
+    def serve(self, zero_s: float) -> list[Row]:
+        """Decode all requests of this target; return the station's rows, their times counted from `zero_s`."""
+        self.worker.zero_s = zero_s
+        if self.receiver is not None:
+            self.receiver.start()
+        time.sleep(max(0.0, zero_s - now_s()))
+        self._next_request()
+        self.worker.run()
+        if self.receiver is not None:
+            self.receiver.stop()
+        self.context.destroy()  # after the last message is out
+        return self.worker.recorded.rows
+
+    @property
+    def outputs(self) -> dict[int, list[int]]:
+        """The new tokens of every finished request."""
+        return self.executor.outputs
+
+    def _next_request(self) -> None:
+        request = next(self.requests, None)
+        if request is None:
+            self.worker.inbox.put(Stop())
+        else:
+            self.worker.inbox.put(Arrival(join_of(self.scenario, self.target, request), NOTHING, now_s()))
+
+    def _post(self, instruction: Instruction, content: Content) -> None:
+        if isinstance(instruction, DraftRequest | Leave):
+            self.worker.channels[instruction.tag].send(instruction, content)
+        elif isinstance(instruction, Finished):
+            self._next_request()
+        else:
+            assert isinstance(instruction, Ignored), instruction
