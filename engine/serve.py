@@ -1,22 +1,18 @@
 """Run a scenario in the real world on this host: start its nodes as processes, let them begin together, collect rows."""
 
-import multiprocessing
 import tempfile
 import threading
-import traceback
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import msgspec
-import torch
 
 from engine.clock import now_s
 from engine.drafter import DrafterNode
 from engine.inprocess import serve_in_process
 from engine.lease import Lease, file_lease, no_lease
 from engine.models import check_shared_tokenizer
+from engine.node import Node
 from engine.prompts import prompts_of
 from engine.replayed import ReplayedFleet, Story
 from engine.stories import stories_of
@@ -27,7 +23,6 @@ from specfleet.scenario import Scenario
 
 STORIES = Path(tempfile.gettempdir()) / "specfleet-stories"
 HEAD_START_S = 0.05  # between the order to begin and time zero, so that every process has read it
-THREADS = 1  # of torch in each node; more would fight over the cores of a small host
 
 
 class Served(msgspec.Struct, frozen=True):
@@ -35,54 +30,6 @@ class Served(msgspec.Struct, frozen=True):
 
     run: Run
     outputs: dict[int, list[int]]
-
-
-class NodeFailed(RuntimeError):
-    """A node's process ended with an error; the message holds its traceback."""
-
-
-class Node:
-    """A process of the fleet as its launcher sees it: it says `ready`, is told to begin, and returns its result."""
-
-    def __init__(self, name: str, body: Callable[..., Any], *arguments: Any) -> None:
-        # Forked from a server that has imported the engine once: a node starts in a fraction of a second.
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["engine.serve"])
-        self.name = name
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_node, args=(theirs, body, *arguments), name=name, daemon=True)
-        self.process.start()
-        theirs.close()
-
-    def receive(self) -> Any:
-        """Wait for what the node says next; NodeFailed if it failed or died."""
-        try:
-            kind, value = self.pipe.recv()
-        except EOFError:
-            self.process.join()
-            raise NodeFailed(f"{self.name} died with exit code {self.process.exitcode}") from None
-        if kind == "error":
-            raise NodeFailed(f"{self.name} failed:\n{value}")
-        return value
-
-    def tell(self, word: Any) -> None:
-        """Send a word to the node."""
-        self.pipe.send(word)
-
-    def end(self) -> None:
-        """Make sure that the process is gone."""
-        if self.process.is_alive():
-            self.process.terminate()
-        self.process.join()
-
-
-def _node(pipe: Connection, body: Callable[..., Any], *arguments: Any) -> None:
-    """Run a node's body in its process; whatever goes wrong is told to the launcher."""
-    torch.set_num_threads(THREADS)
-    try:
-        pipe.send(("result", body(pipe, *arguments)))
-    except BaseException:  # noqa: BLE001  (the launcher must learn of it, whatever it is)
-        pipe.send(("error", traceback.format_exc()))
 
 
 def _drafter_body(pipe: Connection, scenario: Scenario, lease_file: Path | None) -> list[Row]:
@@ -118,6 +65,12 @@ def _lease(file: Path | None) -> Lease:
     return file_lease(file) if file else no_lease
 
 
+def start_drafter(scenario: Scenario, lease_file: Path | None = None) -> tuple[Node, int]:
+    """Start the drafter's process; return it and its public port, at which it answers handshakes from now on."""
+    drafter = Node("drafter", _drafter_body, scenario, lease_file)
+    return drafter, drafter.receive()
+
+
 def serve(scenario: Scenario, stories_folder: Path = STORIES) -> Served:
     """Run the scenario on this host and return its records.
 
@@ -144,9 +97,8 @@ def _serve(scenario: Scenario, stories_folder: Path, leases: dict[str, Path], no
     prompts = [] if stories else prompts_of(scenario)
     drafter, port = None, 0
     if scenario.drafters.count:
-        drafter = Node("drafter", _drafter_body, scenario, leases.get(scenario.drafters.device))
+        drafter, port = start_drafter(scenario, leases.get(scenario.drafters.device))
         nodes.append(drafter)
-        port = drafter.receive()
     if stories:
         if scenario.verifiers.device:
             raise InputError("verifiers.device with verifiers.kind = 'replayed': a replayed target has its own device")

@@ -70,7 +70,8 @@ class Star:
     def _drafter(self, rng: np.random.Generator) -> Server:
         station = RecordedStation(drafter_station(self.scenario), "simulated")
         duration_s = draft_durations(self.profile, rng)
-        return Server(self.env, station, self._device(self.scenario.drafters.device), duration_s, nothing, self._post)
+        device = self._device(self.scenario.drafters.device)
+        return Server(self.env, station, device, duration_s, nothing, self._post, self.profile.turnaround_s)
 
     def _verifier(self, target: int, rng: np.random.Generator) -> Server:
         station = RecordedStation(verifier_station(self.scenario, target), "simulated")

@@ -22,7 +22,8 @@ class Server:
     """One station in simulated time.
 
     `duration_s(step)`: how long a step takes on an uncontended device. `outcomes(step)`: what its members get out of
-    it. `post(instruction, now_s)`: carries out what the station asks for.
+    it. `post(instruction)`: carries out what the station asks for. `turnaround_s`: pause after each step before the next
+    can start, while the station already sends and receives.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class Server:
         duration_s: Callable[[Step], float],
         outcomes: Callable[[Step], tuple[Outcome, ...]],
         post: Callable[[Instruction], None],
+        turnaround_s: float = 0.0,
     ) -> None:
         self.env = env
         self.recorded = station
@@ -41,12 +43,14 @@ class Server:
         self.duration_s = duration_s
         self.outcomes = outcomes
         self.post = post
+        self.turnaround_s = turnaround_s
+        self.turning_around = False
 
     def deliver(self, event: StationEvent, payload_bytes: int = 0) -> None:
         """Hand an event to the station now, and go on with what it wants to do."""
         for instruction in self.recorded.handle(event, self.env.now, payload_bytes):
             self.post(instruction)
-        if self.station.ready:
+        if self.station.ready and not self.turning_around:
             self.device.offer(self)
 
     def begin(self) -> tuple[Step, float] | None:
@@ -58,7 +62,15 @@ class Server:
 
     def finish(self, step: Step, duration_s: float) -> None:
         """Report the running step as done."""
+        if self.turnaround_s:
+            self.turning_around = True
+            self.env.timeout(self.turnaround_s).callbacks.append(self._go_on)
         self.deliver(StepDone(step.number, self.outcomes(step), duration_s))
+
+    def _go_on(self, pause: Event) -> None:  # noqa: ARG002  (SimPy hands the event to its callbacks)
+        self.turning_around = False
+        if self.station.ready:
+            self.device.offer(self)
 
 
 class Device(Protocol):

@@ -30,9 +30,7 @@ class Geometric(msgspec.Struct, frozen=True, tag="geometric", tag_field="model",
     beta: Probability
 
 
-class BetaGeometric(
-    msgspec.Struct, frozen=True, tag="beta-geometric", tag_field="model", forbid_unknown_fields=True
-):
+class BetaGeometric(msgspec.Struct, frozen=True, tag="beta-geometric", tag_field="model", forbid_unknown_fields=True):
     """Geometric, with beta itself drawn from Beta(a, b): anew for every round, or once for a whole session.
 
     Text has easy and hard passages, so acceptance lengths spread more than one beta allows. Both readings
@@ -44,9 +42,7 @@ class BetaGeometric(
     per: Literal["round", "session"] = "round"
 
 
-class PerPosition(
-    msgspec.Struct, frozen=True, tag="per-position", tag_field="model", forbid_unknown_fields=True
-):
+class PerPosition(msgspec.Struct, frozen=True, tag="per-position", tag_field="model", forbid_unknown_fields=True):
     """`rates[j-1]`: probability that draft token j is accepted, given that all before it were."""
 
     rates: Annotated[tuple[Probability, ...], Meta(min_length=1)]
@@ -154,9 +150,7 @@ class Sampler:
         return length if length < drafted else drafted
 
 
-def _session_starter(
-    model: AcceptanceModel, depth: int, rng: np.random.Generator
-) -> Callable[[], Iterator[int]]:
+def _session_starter(model: AcceptanceModel, depth: int, rng: np.random.Generator) -> Callable[[], Iterator[int]]:
     """Return the function that starts a session: an endless iterator of its acceptance lengths."""
     if isinstance(model, Recorded):
         return partial(_play_back, model.sessions, rng)

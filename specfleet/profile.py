@@ -138,7 +138,8 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything the simulator needs to know about a machine and a model pair.
 
     Step times: `draft` by speculation length and context, `verify` by tokens fed (draft tokens + 1) and context,
-    `decode` of the standalone target by context, the two prefills by prompt tokens. `contention[k-1]` multiplies every
+    `decode` of the standalone target by context, the two prefills by prompt tokens. `turnaround_s`: what the drafter does
+    between the end of a step and the start of the next one (send, receive, decide). `contention[k-1]` multiplies every
     step of a shared device while k stations are active on it. `vocabulary` sizes the draft distributions on the wire. `sources` names where each number comes from.
     `measured` keeps raw quantiles, residuals and what else a reader needs to judge the fits.
     """
@@ -149,6 +150,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decode: StepTime = StepTime()
     draft_prefill: StepTime = StepTime()
     verify_prefill: StepTime = StepTime()
+    turnaround_s: Seconds = 0.0
     link: LinkTime = LinkTime()
     idle: IdleEffect = IdleEffect()
     contention: tuple[float, ...] = (1.0,)

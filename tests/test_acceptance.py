@@ -10,7 +10,7 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import betaln
@@ -43,6 +43,8 @@ from specfleet.strict import convert
 FALSE_ALARM = 1e-6
 DEPTH = 6
 
+repeatable = settings(derandomize=True, deadline=None)
+
 probabilities = st.floats(0, 1)
 shapes = st.floats(1e-3, 1e6)
 depths = st.integers(0, DEPTH)
@@ -72,9 +74,7 @@ def assert_follows(lengths: list[int], expected: np.ndarray) -> None:
     assert stats.chisquare(observed, expected * len(lengths)).pvalue > FALSE_ALARM
 
 
-# The models
-
-
+@repeatable
 @given(probabilities, st.integers(0, 64))
 def test_the_closed_forms_equal_the_tail_sum(beta: float, depth: int) -> None:
     model = Geometric(beta)
@@ -89,6 +89,7 @@ def test_the_closed_forms_reach_their_limits() -> None:
     assert (accepted_closed_form(0, 5), committed_closed_form(0, 5)) == (0, 1)
 
 
+@repeatable
 @given(models, depths)
 def test_a_distribution_sums_to_one_and_has_the_tail_sum_as_its_mean(model: AcceptanceModel, depth: int) -> None:
     chances = pmf(model, depth)
@@ -98,11 +99,13 @@ def test_a_distribution_sums_to_one_and_has_the_tail_sum_as_its_mean(model: Acce
     assert chances @ np.arange(depth + 1) == pytest.approx(expected_accepted(model, depth))
 
 
+@repeatable
 @given(models, depths)
 def test_a_smaller_depth_only_cuts_lengths_off(model: AcceptanceModel, depth: int) -> None:
     assert survival(model, depth).tolist() == survival(model, DEPTH)[:depth].tolist()
 
 
+@repeatable
 @given(shapes, shapes)
 def test_beta_geometric_survival_is_a_moment_of_the_beta_distribution(a: float, b: float) -> None:
     j = np.arange(1, DEPTH + 1)
@@ -148,9 +151,6 @@ def test_a_depth_of_which_nothing_is_known_is_refused(model: AcceptanceModel) ->
             use(model, 3)
 
 
-# Drawing
-
-
 @pytest.mark.parametrize("drafted", [DEPTH, 3])
 @pytest.mark.parametrize(
     "model",
@@ -180,13 +180,13 @@ def test_certainty_is_certain(beta: float, accepted: int) -> None:
 
 @pytest.mark.parametrize(("per", "both_succeed"), [("round", (3 / 4) ** 2), ("session", 3 / 4 * 4 / 5)])
 def test_a_session_keeps_its_beta_and_a_round_does_not(per: str, both_succeed: float) -> None:
-    """Two first tokens: E[beta]^2 if their betas are independent, E[beta^2] if they share one."""
+    """Two first tokens pass with E[beta]^2 if each round has its own beta, with E[beta^2] if they share one."""
     sampler = Sampler(BetaGeometric(3, 1, per), 1, np.random.default_rng(2))
     successes = 0
     for _ in range(20_000):
         sampler.begin_session(0)
-        sampler.begin_session(1)  # in between, and of no influence
         first = sampler.draw(0, 1)
+        sampler.begin_session(1)  # another one in between has no influence
         sampler.draw(1, 1)
         successes += first * sampler.draw(0, 1)
     assert stats.binomtest(successes, 20_000, both_succeed).pvalue > FALSE_ALARM
@@ -221,9 +221,6 @@ def test_equal_seeds_draw_equal_lengths_and_others_do_not() -> None:
     for model in (Geometric(0.8), BetaGeometric(3, 1, "session"), Recorded(DEPTH, ((0, 1, 2), (3, 4), (5,)))):
         assert drawn(model, 0) == drawn(model, 0)
         assert drawn(model, 0) != drawn(model, 1)
-
-
-# Fits
 
 
 def mixed_rounds(beta: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -329,9 +326,6 @@ def test_rates_end_where_every_draft_was_at_its_end() -> None:
 def test_impossible_lengths_are_refused_by_key_and_value(lengths, drafted, message: str) -> None:
     with pytest.raises(InputError, match=message):
         fit_geometric(lengths, drafted)
-
-
-# How well a model describes the lengths
 
 
 def test_the_likelihood_ratio_test_is_wrong_as_often_as_it_says() -> None:

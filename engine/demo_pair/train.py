@@ -23,11 +23,11 @@ from engine.demo_pair.corpus import END_OF_TEXT, FOLDER, cut_prompts, token_stre
 from engine.demo_pair.muon import Muon
 
 VOCABULARY = 512  # a small one spends the parameters on layers
-LENGTH = 384  # tokens of a training sequence
-BATCH = 12  # sequences of a step
+LENGTH = 256  # tokens of a training sequence
+BATCH = 16  # sequences of a step
 PROMPTS, PROMPT_TOKENS = 160, 256
-TARGET = {"num_hidden_layers": 16, "hidden_size": 128, "num_attention_heads": 4, "intermediate_size": 384}
-DRAFTER = {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 4, "intermediate_size": 352}
+TARGET = {"num_hidden_layers": 16, "hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 384}
+DRAFTER = {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 352}
 Batches = Iterator[torch.Tensor]
 Loss = Callable[[torch.Tensor], torch.Tensor]
 
@@ -93,7 +93,7 @@ def train(model: LlamaForCausalLM, source: Batches, loss: Loss, minutes: float, 
             optimiser.zero_grad(set_to_none=True)
         steps += 1
         smooth = value.item() if smooth is None else 0.95 * smooth + 0.05 * value.item()
-        if steps % 50 == 0:
+        if steps % 25 == 0:
             curve.append([steps, round(smooth, 4)])
             print(f"{name}: step {steps}, {100 * progress:.0f} %, loss {smooth:.3f}", file=sys.stderr, flush=True)  # noqa: T201
     return {"minutes": minutes, "steps": steps, "tokens": steps * BATCH * LENGTH, "lr": lr, "loss_curve": curve}

@@ -1,0 +1,89 @@
+"""From measured times to step times: a robust fit over the grid, its residuals on points held out, the spread around it."""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from scipy.optimize import nnls
+
+from specfleet.profile import LinkTime, Quantiles, StepTime
+
+LEVELS = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 1.0)
+HOLD_OUT_EVERY = 4  # each fourth grid point is not fitted but predicted
+
+
+class Point(msgspec.Struct, frozen=True):
+    """Repeated times of one step at one place of the grid: `tokens` new ones after `context` known ones."""
+
+    tokens: int
+    context: int
+    times_s: tuple[float, ...]
+
+    @property
+    def median_s(self) -> float:
+        """The typical time: a preempted step does not move it."""
+        return float(np.median(self.times_s))
+
+
+class Residual(msgspec.Struct, frozen=True):
+    """How far the fit is from one grid point: relative, fitted over measured median, minus one."""
+
+    tokens: int
+    context: int
+    measured_s: float
+    fitted_s: float
+    held_out: bool
+
+    @property
+    def error(self) -> float:
+        """Relative error of the fit."""
+        return self.fitted_s / self.measured_s - 1
+
+
+def spread_of(ratios: Sequence[float]) -> Quantiles:
+    """Return the quantiles of `ratios` (measured over fitted), scaled so that their interpolation has mean 1."""
+    values = np.quantile(ratios, LEVELS)
+    mean = np.trapezoid(values, LEVELS)
+    return Quantiles(LEVELS, tuple((values / mean).tolist()))
+
+
+def fit_step(points: Sequence[Point]) -> tuple[StepTime, list[Residual]]:
+    """Fit a + b k + c n + e k n to the medians, all coefficients at least 0, by least squares of relative errors.
+
+    The fit is then scaled to the mean of all measured times, so that rare slow steps, which medians leave out, count
+    in the mean and in the spread. Every fourth point is held out of the fit.
+    """
+    held_out = [len(points) >= 2 * HOLD_OUT_EVERY and index % HOLD_OUT_EVERY == 2 for index in range(len(points))]
+    tokens, context, medians = (
+        np.array([getattr(point, name) for point in points], dtype=float) for name in ("tokens", "context", "median_s")
+    )
+    design = np.stack([np.ones_like(tokens), tokens, context, tokens * context], axis=1)  # (points, 4)
+    # A grid with one context or one token count cannot tell two terms apart; the simpler one explains it.
+    usable = [True, len(set(tokens)) > 1, len(set(context)) > 1, len(set(tokens)) > 1 and len(set(context)) > 1]
+    columns = design * np.array(usable)
+    scale = np.abs(columns).max(axis=0)
+    scale[scale == 0] = 1.0
+    fitted = ~np.array(held_out)
+    relative = columns[fitted] / scale / medians[fitted, None]
+    coefficients = nnls(relative, np.ones(fitted.sum()))[0] / scale
+    predicted = design @ coefficients
+    residuals = [
+        Residual(point.tokens, point.context, point.median_s, float(fit), out)
+        for point, fit, out in zip(points, predicted, held_out, strict=True)
+    ]
+    ratios = np.concatenate([np.array(point.times_s) / fit for point, fit in zip(points, predicted, strict=True)])
+    mean_ratio = np.trapezoid(np.quantile(ratios, LEVELS), LEVELS)
+    return StepTime(*(coefficients * mean_ratio).tolist(), spread=spread_of(ratios)), residuals
+
+
+def fit_link(payloads_bytes: Sequence[int], round_trips_s: Sequence[Sequence[float]]) -> LinkTime:
+    """Fit latency and bandwidth of one way to round trips of equal payloads both ways."""
+    one_way_s = np.array([np.median(times) / 2 for times in round_trips_s])
+    design = np.stack([np.ones(len(one_way_s)), np.array(payloads_bytes, dtype=float)], axis=1)
+    scale = design.max(axis=0)
+    latency_s, per_byte_s = nnls(design / scale / one_way_s[:, None], np.ones(len(one_way_s)))[0] / scale
+    ratios = np.concatenate([np.array(times) / 2 / middle for times, middle in zip(round_trips_s, one_way_s, strict=True)])
+    mean_ratio = np.trapezoid(np.quantile(ratios, LEVELS), LEVELS)
+    return LinkTime(
+        float(latency_s * mean_ratio), float(1 / per_byte_s) if per_byte_s > 0 else float("inf"), spread_of(ratios)
+    )

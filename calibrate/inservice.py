@@ -1,0 +1,114 @@
+"""What only a running fleet shows: the drafter's turnaround, the link under way, and how drafts slow down after a gap.
+
+Small fleets of replayed targets run on calibration prompts; their records are read like any others.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pandas as pd
+
+from engine.serve import serve
+from specfleet.fleet import DRAFTER
+from specfleet.policies.warm_up import AfterIdle, NoWarmUp
+from specfleet.profile import StepTime
+from specfleet.scenario import Scenario
+
+SETTLING_ROUNDS = 5  # at the start of a run, left out
+SATURATED_TARGETS = 6
+AT_ONCE = StepTime()
+
+
+class Rounds(msgspec.Struct, frozen=True):
+    """One fleet's drafting rounds at steady state, each an array (rounds,), in seconds.
+
+    `draft_s`: draft steps. `fitted_s`: what the fit says of them. `gap_s`: idleness before them. `return_s`: end of a
+    draft to arrival of the next request of the same session, without the verification itself, plus the wake-up of the
+    idle drafter. `turnaround_s`: end of a draft to the start of the next where one was waiting.
+    """
+
+    draft_s: np.ndarray
+    fitted_s: np.ndarray
+    gap_s: np.ndarray
+    return_s: np.ndarray
+    turnaround_s: np.ndarray
+
+
+def run_rounds(
+    scenario: Scenario, draft: StepTime, folder: Path, targets: int, verify: StepTime, rounds: int, warm_tokens: int = 0
+) -> Rounds:
+    """Run a fleet of replayed targets for about `rounds` drafts and take its rounds apart."""
+    workload = scenario.workload
+    a_request = max(1, workload.new_tokens // (scenario.drafters.depth + 1))  # rounds, at least
+    requests = max(targets, -(-rounds // a_request))
+    warm_up = AfterIdle(0.0, warm_tokens) if warm_tokens else NoWarmUp()
+    run = serve(
+        msgspec.structs.replace(
+            scenario,
+            drafters=msgspec.structs.replace(scenario.drafters, warm_up=warm_up),
+            verifiers=msgspec.structs.replace(
+                scenario.verifiers, kind="replayed", count=targets, verify=verify, prefill=StepTime()
+            ),
+            workload=msgspec.structs.replace(workload, requests=requests),
+        ),
+        folder,
+    ).run
+    return take_apart(run.frame(), draft)
+
+
+def take_apart(rows: pd.DataFrame, draft: StepTime) -> Rounds:
+    """Read the rounds from the event table of a fleet."""
+    drafter = rows[rows.station == DRAFTER].sort_values("seq")
+    steps = drafter[drafter.event.isin(["start", "done"])]
+    starts = steps[steps.event == "start"].set_index("step")
+    dones = steps[steps.event == "done"].set_index("step")
+    drafts = dones[dones.kind == "draft"].iloc[SETTLING_ROUNDS:]
+    fitted_s = np.array([draft.mean_s(row.tokens, row.base) for row in drafts.itertuples()])
+
+    requests = drafter[drafter.event == "draft-request"].set_index(["tag", "request", "epoch"]).time_s
+    following = pd.MultiIndex.from_arrays([drafts.tag, drafts.request, drafts.epoch + 1])
+    arrivals_s = requests.reindex(following).to_numpy()
+    verifications = rows[(rows.event == "done") & (rows.kind == "verify")].set_index(["tag", "request", "epoch"])
+    verify_s = verifications.duration_s.reindex(
+        pd.MultiIndex.from_arrays([drafts.tag, drafts.request, drafts.epoch])
+    ).to_numpy()
+    draft_starts = starts[starts.kind == "draft"].reset_index().set_index(["tag", "request", "epoch"]).time_s
+    waited_s = draft_starts.reindex(following).to_numpy() - arrivals_s
+    return_s = arrivals_s - drafts.time_s.to_numpy() - verify_s + waited_s
+
+    following_steps = starts.reindex(drafts.index + 1)
+    pauses_s = following_steps.time_s.to_numpy() - drafts.time_s.to_numpy()
+    asked_s = requests.reindex(
+        pd.MultiIndex.from_frame(following_steps[["tag", "request", "epoch"]])
+    ).to_numpy()
+    queued = asked_s <= drafts.time_s.to_numpy()
+    return Rounds(
+        draft_s=drafts.duration_s.to_numpy(),
+        fitted_s=fitted_s,
+        gap_s=starts.idle_gap_s.reindex(drafts.index).to_numpy(),
+        return_s=return_s[~np.isnan(return_s)],
+        turnaround_s=pauses_s[queued],
+    )
+
+
+def saturated(scenario: Scenario, draft: StepTime, folder: Path, rounds: int) -> Rounds:
+    """Keep the drafter busy without a pause: targets that verify at once."""
+    return run_rounds(scenario, draft, folder, SATURATED_TARGETS, AT_ONCE, rounds)
+
+
+def after_gap(
+    scenario: Scenario, draft: StepTime, folder: Path, gap_s: float, rounds: int, warm_tokens: int = 0
+) -> Rounds:
+    """Let the drafter idle for about `gap_s` before each draft: one target that takes so long to verify."""
+    return run_rounds(scenario, draft, folder, 1, StepTime(base_s=gap_s), rounds, warm_tokens)
+
+
+def spread_numbers(times_s: Sequence[float] | np.ndarray) -> dict[str, float]:
+    """Mean and the tenth and ninetieth percentile of times, in seconds."""
+    return {
+        "mean_s": float(np.mean(times_s)),
+        "p10_s": float(np.quantile(times_s, 0.1)),
+        "p90_s": float(np.quantile(times_s, 0.9)),
+    }
