@@ -118,43 +118,50 @@ class ReplayedTarget:
 
 
 class ReplayedFleet:
-    """All replayed targets of a scenario in one thread: an event loop over their sockets and their ends of steps."""
+    """Replayed targets of a scenario (all, or the given numbers) in one thread: an event loop over their sockets and their ends of steps."""
 
     def __init__(
-        self, scenario: Scenario, stories: Sequence[Story], drafter_port: int, address: str = "tcp://127.0.0.1"
+        self,
+        scenario: Scenario,
+        stories: Sequence[Story],
+        drafter_port: int,
+        address: str = "tcp://127.0.0.1",
+        numbers: Sequence[int] | None = None,
     ) -> None:
         self.scenario = scenario
         self.stories = stories
+        self.numbers = range(scenario.verifiers.count) if numbers is None else numbers
         self.context = zmq.Context()
         self.channels = {
-            target: connect(self.context, address, drafter_port, target)
-            for target in range(scenario.verifiers.count)
+            number: connect(self.context, address, drafter_port, number)
+            for number in self.numbers
             if scenario.drafters.count
         }
+        self.targets: dict[int, ReplayedTarget] = {}
 
     def serve(self, zero_s: float) -> list[Row]:
         """Decode all requests of all targets; return the stations' rows, their times counted from `zero_s`."""
-        targets = [
-            ReplayedTarget(self.scenario, target, self.stories, self.channels.get(target), zero_s)
-            for target in range(self.scenario.verifiers.count)
-        ]
+        self.targets = {
+            number: ReplayedTarget(self.scenario, number, self.stories, self.channels.get(number), zero_s)
+            for number in self.numbers
+        }
         time.sleep(max(0.0, zero_s - now_s()))
-        for target in targets:
+        for target in self.targets.values():
             target.next_request()
-        while not all(target.finished for target in targets):
-            if not (self._finish_due(targets) or self._receive(targets)):
-                self._sleep(targets)
+        while not all(target.finished for target in self.targets.values()):
+            if not (self._finish_due() or self._receive()):
+                self._sleep()
         self.context.destroy()
-        return [row for target in targets for row in target.recorded.rows]
+        return [row for target in self.targets.values() for row in target.recorded.rows]
 
-    def _finish_due(self, targets: list[ReplayedTarget]) -> bool:
+    def _finish_due(self) -> bool:
         time_s = now_s()
-        due = [target for target in targets if target.running is not None and target.due_s <= time_s]
+        due = [target for target in self.targets.values() if target.running is not None and target.due_s <= time_s]
         for target in sorted(due, key=lambda target: target.due_s):
             target.finish()
         return bool(due)
 
-    def _receive(self, targets: list[ReplayedTarget]) -> bool:
+    def _receive(self) -> bool:
         """Take everything that waits in any socket; return whether there was anything."""
         received = False
         for number, channel in self.channels.items():
@@ -163,17 +170,17 @@ class ReplayedFleet:
                 frames = channel.receiving.recv_multipart()
                 message, content = parse(frames)
                 if not isinstance(message, Ping):
-                    targets[number].deliver(message, content, time_s, size_of(frames))
+                    self.targets[number].deliver(message, content, time_s, size_of(frames))
                 received = True
         return received
 
-    def _sleep(self, targets: list[ReplayedTarget]) -> None:
+    def _sleep(self) -> None:
         """Wait for a message or for the next end of a step, whichever comes first.
 
         ZeroMQ's poll counts in milliseconds, too coarse here; its file descriptors signal new messages, and all old
         ones have just been taken.
         """
-        left_s = min((target.due_s for target in targets if target.running is not None), default=None)
+        left_s = min((target.due_s for target in self.targets.values() if target.running is not None), default=None)
         timeout_s = None if left_s is None else left_s - now_s() - SPIN_S
         if timeout_s is None or timeout_s > 0:
             descriptors = [channel.receiving.get(zmq.FD) for channel in self.channels.values()]

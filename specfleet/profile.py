@@ -191,3 +191,41 @@ def write_profile(profile: HardwareProfile, path: Path) -> None:
     """Write a profile as JSON, indented for people."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(profile), indent=2) + b"\n")
+
+
+def describe(profile: HardwareProfile) -> list[tuple[str, str, str]]:
+    """Rows for people: quantity, value with unit, and how well a fitted one fits (median relative error)."""
+    rows = []
+    for name in ("draft", "verify", "decode", "draft_prefill", "verify_prefill"):
+        time: StepTime = getattr(profile, name)
+        terms = [
+            (time.base_s, ""), (time.per_token_s, " k"), (time.per_context_token_s, " n"),
+            (time.per_token_context_s, " k n"),
+        ]  # fmt: skip
+        formula = " + ".join(f"{1000 * value:.3g}{term}" for value, term in terms if value) or "0"
+        rows.append((f"{name} (k tokens, n context)", f"{formula} ms", _fit_errors(profile.measured.get(name, []))))
+    bandwidth = profile.link.bandwidth_bytes_per_s
+    rows += [
+        ("turnaround", f"{1000 * profile.turnaround_s:.3g} ms", ""),
+        ("link, one way", f"{1000 * profile.link.latency_s:.3g} ms, {bandwidth / 1e6:.3g} MB/s", ""),
+    ]
+    rows += [
+        (f"draft after an idle gap of {1000 * gap_s:.3g} ms", f"x {slowdown:.3f}", "")
+        for gap_s, slowdown in zip(profile.idle.gaps_s, profile.idle.slowdowns, strict=True)
+    ]
+    rows += [
+        (f"excess left after {tokens} warm-up tokens", f"{left:.0%}", "")
+        for tokens, left in enumerate(profile.idle.recoveries)
+        if tokens
+    ]
+    rows += [(f"{k} stations active", f"x {factor:.3f}", "") for k, factor in enumerate(profile.contention, start=1)]
+    return rows
+
+
+def _fit_errors(table: list[dict[str, Any]]) -> str:
+    """Median absolute relative error of fitted and of held-out grid points, each with its count."""
+    texts = []
+    for held_out in (False, True):
+        errors = [abs(row["fitted_s"] / row["quantiles_s"][1] - 1) for row in table if row["held_out"] == held_out]
+        texts.append(f"{np.median(errors):.1%} of {len(errors)}" if errors else "-")
+    return " | ".join(texts) if table else ""

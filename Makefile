@@ -1,0 +1,37 @@
+# Two commands for a newcomer: `make demo` and `make test`. Both make a virtual environment first.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: install demo demo-short test lint bench gpu-check
+
+install: $(VENV)/installed
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[engine,dev]'
+	touch $@
+
+demo: install
+	$(BIN)/specfleet demo --out runs/demo
+
+demo-short: install
+	$(BIN)/specfleet demo --short --out runs/demo-short
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint
+	$(BIN)/pytest
+
+bench: install
+	$(BIN)/python -m experiments.bench
+
+gpu-check: install
+	@$(BIN)/python -c "import sys, torch; sys.exit(0 if torch.cuda.is_available() else 'gpu-check: no cuda device on this host; nothing was checked')" || exit 2
+	$(BIN)/pytest tests/test_engine.py
+	$(BIN)/specfleet calibrate --out runs/gpu/profile.json

@@ -1,0 +1,136 @@
+"""Sweep any keys of a scenario over values, in either world; one result file a cell, and only missing ones are run."""
+
+import itertools
+import json
+import tomllib
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pandas as pd
+from joblib import Parallel, delayed
+
+from experiments.worlds import World, run_in, with_seed
+from specfleet.errors import InputError
+from specfleet.metrics import Metric, combine, measure
+from specfleet.scenario import Scenario, read_scenario
+
+Cell = Mapping[str, Any]
+
+
+class Result(msgspec.Struct, frozen=True):
+    """One finished or failed cell: its keys and values, and its metrics over the seeds; `error` if it failed."""
+
+    cell: dict[str, Any]
+    world: World
+    seeds: int
+    scenario_digest: str
+    metrics: dict[str, Metric] = {}
+    error: str = ""
+
+
+def parse_vary(text: str) -> tuple[str, list[Any]]:
+    """Read `key=1:16`, `key=1:16:5` (both ends included) or `key=a,b,c`; InputError for anything else."""
+    key, separator, values = text.partition("=")
+    if not separator or not values:
+        raise InputError(f"--vary {text}: write KEY=FIRST:LAST[:STEP] or KEY=A,B,C, for example verifiers.count=1:16")
+    bounds = values.split(":")
+    if len(bounds) in (2, 3) and all(bound.strip().lstrip("-").isdigit() for bound in bounds):
+        first, last, *step = map(int, bounds)
+        chosen: list[Any] = list(range(first, last + 1, step[0] if step else 1))
+        if not chosen:
+            raise InputError(f"--vary {text}: {first}:{last} holds no value")
+        return key, chosen
+    return key, [_value(part) for part in values.split(",")]
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def cells_of(vary: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Yield every combination of the varied values."""
+    axes = [parse_vary(text) for text in vary]
+    keys = [key for key, _ in axes]
+    for values in itertools.product(*(values for _, values in axes)):
+        yield dict(zip(keys, values, strict=True))
+
+
+def cell_file(folder: Path, cell: Cell) -> Path:
+    """Return where a cell's result lives; its name says what varies."""
+    name = ",".join(f"{key}={value}" for key, value in cell.items()) or "cell"
+    return folder / "cells" / (name.replace("/", "_") + ".json")
+
+
+def sweep(
+    scenario_file: Path,
+    vary: Sequence[str],
+    folder: Path,
+    world: World = "sim",
+    seeds: int = 3,
+    jobs: int = 1,
+    changes: Sequence[str] = (),
+    done: Callable[[Result], None] = lambda result: None,
+) -> list[Result]:
+    """Run all cells and return their results, failed ones included; `done` is called after each.
+
+    A cell whose file is there for the same scenario, world and seeds is not run again, unless it failed. The engine
+    runs one cell at a time: two would measure each other.
+    """
+    todo, results = [], []
+    for cell in cells_of(vary):
+        settings = [*changes, *(f"{key}={_toml(value)}" for key, value in cell.items())]
+        scenario = read_scenario(scenario_file, settings)
+        kept = _read(cell_file(folder, cell))
+        if kept and not kept.error and (kept.scenario_digest, kept.world, kept.seeds) == (scenario.digest(), world, seeds):
+            results.append(kept)
+            done(kept)
+        else:
+            todo.append((cell, scenario))
+    workers = Parallel(n_jobs=1 if world == "engine" else jobs, return_as="generator")
+    for result in workers(delayed(run_cell)(cell, scenario, world, seeds) for cell, scenario in todo):
+        path = cell_file(folder, result.cell)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
+        results.append(result)
+        done(result)
+    table(results).to_csv(folder / "sweep.csv", index=False)
+    return results
+
+
+def run_cell(cell: dict[str, Any], scenario: Scenario, world: World, seeds: int) -> Result:
+    """Run one cell with `seeds` seeds, and combine them; an error becomes part of the result."""
+    digest = scenario.digest()
+    try:
+        runs = [measure(run_in(world, with_seed(scenario, scenario.seed + number))) for number in range(seeds)]
+    except Exception as error:  # noqa: BLE001  (one broken cell must not lose the others; it is reported)
+        traceback.print_exc()
+        return Result(cell, world, seeds, digest, error=f"{type(error).__name__}: {error}")
+    return Result(cell, world, seeds, digest, combine(runs) if seeds > 1 else runs[0])
+
+
+def table(results: Iterable[Result]) -> pd.DataFrame:
+    """One row a cell and metric: the varied keys, quantity, value, low, high, unit."""
+    rows = [
+        {**result.cell, "world": result.world, "quantity": name, **msgspec.structs.asdict(metric)}
+        for result in results
+        for name, metric in result.metrics.items()
+    ]
+    return pd.DataFrame(rows)
+
+
+def _read(path: Path) -> Result | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Result)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _toml(value: Any) -> str:
+    """Write a value so that `--set` reads it back: JSON is TOML for numbers, strings, booleans and lists of them."""
+    return json.dumps(value)

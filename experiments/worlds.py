@@ -1,0 +1,26 @@
+"""Run a scenario in either world: the one place where a world is chosen by its name."""
+
+from typing import Literal
+
+import msgspec
+
+from specfleet.records import Run
+from specfleet.scenario import Scenario
+
+World = Literal["sim", "engine"]
+
+
+def run_in(world: World, scenario: Scenario) -> Run:
+    """Run the scenario in simulated time or on this host's engine; each world's libraries are imported on its use."""
+    if world == "sim":
+        from sim.run import simulate  # noqa: PLC0415  (the engine may not be installed, and need not be)
+
+        return simulate(scenario)
+    from engine.serve import serve  # noqa: PLC0415
+
+    return serve(scenario).run
+
+
+def with_seed(scenario: Scenario, seed: int) -> Scenario:
+    """Return the scenario with another seed."""
+    return msgspec.structs.replace(scenario, seed=seed)

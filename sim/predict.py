@@ -1,0 +1,56 @@
+"""From a scenario to the analytic model's inputs: S, Z, tokens a round and the standalone rate, as means."""
+
+import msgspec
+
+from sim.analytic import StarPrediction, predict_star
+from specfleet.acceptance import expected_accepted
+from specfleet.messages import Draft, DraftRequest
+from specfleet.payload import payload_bytes
+from specfleet.scenario import (
+    Scenario,
+    acceptance_of,
+    decode_time,
+    link_time,
+    profile_of,
+    verify_time,
+)
+
+
+class StarInputs(msgspec.Struct, frozen=True):
+    """Means at the workload's middle context. `service_s`: the drafter's time a round, its turnaround included."""
+
+    service_s: float
+    return_s: float
+    verify_s: float
+    accepted_per_round: float
+    standalone_tokens_per_s: float
+
+
+def star_inputs(scenario: Scenario, target: int = 0) -> StarInputs:
+    """Return S(d), Z(d) and the rest for target number `target`; equations (5) and (6), with the fixed costs."""
+    profile, depth, workload = profile_of(scenario), scenario.drafters.depth, scenario.workload
+    context = workload.prompt_tokens + workload.new_tokens / 2
+    link = link_time(scenario, target)
+    up = payload_bytes(DraftRequest(0, 0, 0, 0), workload.temperature, profile.vocabulary)
+    down = payload_bytes(Draft(0, 0, 0, 0, depth), workload.temperature, profile.vocabulary)
+    verify_s = verify_time(scenario, target).mean_s(depth + 1, context)
+    decode_s = decode_time(scenario).mean_s(1, context)
+    return StarInputs(
+        service_s=profile.idle.slowdown(0.0) * profile.draft.mean_s(depth, context) + profile.turnaround_s,
+        return_s=link.mean_s(up) + link.mean_s(down) + verify_s,
+        verify_s=verify_s,
+        accepted_per_round=expected_accepted(acceptance_of(scenario), depth),
+        standalone_tokens_per_s=1 / decode_s if decode_s > 0 else float("inf"),
+    )
+
+
+def predict(scenario: Scenario) -> StarPrediction:
+    """Return the analytic model of the scenario's star; all targets are taken to be like the first."""
+    inputs = star_inputs(scenario)
+    return predict_star(
+        scenario.verifiers.count,
+        inputs.service_s,
+        inputs.return_s,
+        inputs.accepted_per_round,
+        inputs.standalone_tokens_per_s,
+    )

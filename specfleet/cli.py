@@ -1,0 +1,395 @@
+"""The command line: the roof of the house. Each command imports its floor inside the function."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from specfleet.errors import InputError
+
+if TYPE_CHECKING:
+    from specfleet.metrics import Metric
+    from specfleet.records import Run
+
+app = typer.Typer(
+    name="specfleet",
+    help="Plan, simulate and measure distributed speculative decoding of large language models.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+screen = Console(stderr=True)  # progress and remarks; standard output is for results
+
+ScenarioFile = Annotated[Path, typer.Argument(metavar="SCENARIO", help="Scenario file (TOML).")]
+Changes = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the scenario.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+RunFile = Annotated[Path | None, typer.Option("-o", "--out", metavar="RUN", help="Write the records here (Parquet).")]
+
+
+def main() -> NoReturn:
+    """Entry point: bad input and missing optional parts become one line on standard error and exit status 2."""
+    try:
+        app(standalone_mode=False)
+    except InputError as error:
+        fail(str(error))
+    except typer.Exit as end:
+        sys.exit(end.exit_code)
+    except (typer.Abort, KeyboardInterrupt):
+        fail("interrupted", status=130)
+    except ModuleNotFoundError as error:
+        if error.name not in {"torch", "transformers", "zmq", "tokenizers", "safetensors"}:
+            raise
+        fail(f"{error.name} is not installed; the engine needs it: pip install 'specfleet[engine]'")
+    except Exception as error:
+        show = getattr(error, "format_message", None)  # a usage error of the command line parser
+        if show is None:
+            raise
+        fail(show())
+    sys.exit(0)
+
+
+def fail(message: str, status: int = 2) -> NoReturn:
+    """Print one line on standard error and exit."""
+    print(f"specfleet: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(status)
+
+
+@contextmanager
+def progress(title: str, total: int) -> Iterator[Callable[[str], None]]:
+    """Show a progress bar on standard error; the yielded function advances it by one and says what comes next."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=screen, transient=True) as bar:
+        task = bar.add_task(title, total=total)
+
+        def advance(what: str) -> None:
+            bar.update(task, description=f"{title}: {what}" if what else title)
+            bar.advance(task)
+
+        yield advance
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON object."""
+    print(msgspec.json.encode(value).decode())
+
+
+def print_table(title: str, headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    """Print a table on standard output."""
+    grid = Table(title=title, title_justify="left")
+    for number, heading in enumerate(headings):
+        grid.add_column(heading, justify="left" if number == 0 else "right")
+    for row in rows:
+        grid.add_row(*row)
+    Console(width=None if sys.stdout.isatty() else 140).print(grid)
+
+
+def number(value: float) -> str:
+    """Four significant digits."""
+    return f"{value:.4g}"
+
+
+def show_run(run: "Run", as_json: bool, out: Path | None) -> None:
+    """Write the records if asked to, and print the metrics of a run."""
+    from specfleet.metrics import measure
+    from specfleet.records import write_run
+
+    if out is not None:
+        write_run(run, out)
+    metrics = measure(run)
+    header = run.header
+    if as_json:
+        described = {"scenario": header.scenario.name, "world": header.world, "seed": header.scenario.seed}
+        print_json({**described, "metrics": metrics})
+        return
+    rows = [
+        (name, number(metric.value), f"{number(metric.low)} .. {number(metric.high)}", metric.unit)
+        for name, metric in metrics.items()
+    ]
+    print_table(
+        f"{header.scenario.name}, world: {header.world}, seed {header.scenario.seed}, digest {run.digest()}",
+        ("metric", "value", "95 % interval", "unit"),
+        rows,
+    )
+    if out is not None:
+        screen.print(f"records: {out}")
+
+
+@app.command()
+def simulate(scenario: ScenarioFile, changes: Changes = [], as_json: AsJson = False, out: RunFile = None) -> None:  # noqa: B006
+    """Run a scenario in simulated time."""
+    from sim.run import simulate as run_simulation
+    from specfleet.scenario import read_scenario
+
+    show_run(run_simulation(read_scenario(scenario, changes)), as_json, out)
+
+
+@app.command()
+def run(scenario: ScenarioFile, changes: Changes = [], as_json: AsJson = False, out: RunFile = None) -> None:  # noqa: B006
+    """Run the same scenario on the real engine, on this host."""
+    from engine.serve import serve
+    from specfleet.scenario import read_scenario
+
+    with screen.status("the engine is running"):
+        served = serve(read_scenario(scenario, changes))
+    show_run(served.run, as_json, out)
+
+
+@app.command()
+def analytic(scenario: ScenarioFile, changes: Changes = [], as_json: AsJson = False) -> None:  # noqa: B006
+    """Evaluate the analytic model: S, Z, N_full, N_max, regime, throughput, bounds."""
+    from sim.predict import predict
+    from specfleet.scenario import read_scenario
+
+    prediction = predict(read_scenario(scenario, changes))
+    content = msgspec.to_builtins(prediction)
+    if as_json:
+        print_json(content)
+        return
+    rows = [(name, text) for name, text in _flat(content)]
+    print_table(f"analytic model of {scenario}", ("quantity", "value"), rows)
+
+
+def _flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", number(value) if isinstance(value, float) else str(value)
+
+
+@app.command()
+def sweep(
+    scenario: ScenarioFile,
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Folder of the results.")],
+    vary: Annotated[list[str], typer.Option(help="KEY=FIRST:LAST[:STEP] or KEY=A,B,C; may be repeated.")],
+    world: Annotated[str, typer.Option(help="sim or engine.")] = "sim",
+    seeds: Annotated[int, typer.Option(min=1, help="Replications a cell.")] = 3,
+    jobs: Annotated[int, typer.Option(min=1, help="Cells at once (simulation only).")] = os.cpu_count() or 1,
+    changes: Changes = [],  # noqa: B006
+) -> None:
+    """Vary any keys of a scenario; a rerun computes only what is missing."""
+    from experiments.sweep import Result, cells_of
+    from experiments.sweep import sweep as run_sweep
+
+    if world not in ("sim", "engine"):
+        raise InputError(f"--world {world}: allowed: sim, engine")
+    with progress("sweep", len(list(cells_of(vary)))) as advance:
+
+        def done(result: Result) -> None:
+            advance(", ".join(f"{key}={value}" for key, value in result.cell.items()))
+
+        results = run_sweep(scenario, vary, out, world, seeds, jobs, changes, done)
+    rows = [
+        (
+            ", ".join(f"{key}={value}" for key, value in result.cell.items()),
+            *([_interval(result.metrics.get(name)) for name in ("throughput", "rounds_per_s")]),
+            result.error,
+        )
+        for result in results
+    ]
+    print_table(f"sweep in {out}", ("cell", "throughput, tokens/s", "rounds/s", "error"), rows)
+    if any(result.error for result in results):
+        fail(f"{sum(bool(result.error) for result in results)} of {len(results)} cells failed", status=1)
+
+
+def _interval(metric: "Metric | None") -> str:
+    if metric is None:
+        return "-"
+    return f"{number(metric.value)} ({number(metric.low)} .. {number(metric.high)})"
+
+
+@app.command()
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="RUN")],
+    second: Annotated[Path, typer.Argument(metavar="RUN")],
+    tolerance: Annotated[float, typer.Option(help="Largest relative error of throughput and rounds/s.")] = 0.05,
+    as_json: AsJson = False,
+) -> None:
+    """Hold a simulated and a measured run against each other; exit status 1 beyond the tolerance."""
+    from experiments.compare import compare_metrics, summarise, worst
+    from specfleet.metrics import measure
+    from specfleet.records import read_run
+
+    runs = [read_run(first), read_run(second)]
+    if runs[0].header.world == "engine" and runs[1].header.world == "sim":
+        runs.reverse()  # the measured one is what errors refer to
+    case = {"scenario": runs[1].header.scenario.name, "N": runs[1].header.scenario.verifiers.count}
+    comparison = summarise(compare_metrics(case, *map(measure, runs)), runs[0].header.profile_digest)
+    if as_json:
+        print_json(comparison)
+    else:
+        print_comparison("comparison", comparison)
+    beyond = [name for name in ("throughput", "rounds_per_s") if worst(comparison, name) > tolerance]
+    if beyond:
+        fail(f"{' and '.join(beyond)} differ by more than {tolerance:.1%}", status=1)
+
+
+def print_comparison(title: str, comparison: Any) -> None:
+    """Print a comparison's rows and its mean absolute errors."""
+    rows = [
+        (
+            row.quantity,
+            ", ".join(f"{key}={value}" for key, value in row.case.items()),
+            number(row.sim),
+            number(row.engine),
+            f"{row.error:+.1%}",
+        )
+        for row in comparison.rows
+    ]
+    print_table(title, ("quantity", "case", "sim", "engine", "error"), rows)
+    print("mean absolute error: " + ", ".join(f"{name} {value:.1%}" for name, value in comparison.mape.items()))
+
+
+@app.command()
+def calibrate(
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="PROFILE", help="Profile to write (JSON).")],
+    draft: Annotated[str, typer.Option(help="Folder of the draft model, or demo.")] = "demo",
+    target: Annotated[str, typer.Option(help="Folder of the target model, or demo.")] = "demo",
+    depth: Annotated[int, typer.Option(min=1, help="Depth at which acceptance is recorded.")] = 5,
+    precision: Annotated[str, typer.Option(help="float32, float64, bfloat16 or float16.")] = "float32",
+    prompts: Annotated[str, typer.Option(help="demo/calibration, or a JSON Lines file.")] = "demo/calibration",
+    prompt_tokens: Annotated[int, typer.Option(min=2)] = 128,
+    new_tokens: Annotated[int, typer.Option(min=1)] = 96,
+    quick: Annotated[bool, typer.Option("--quick", help="A smaller grid and fewer repetitions.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a model pair on this host and write its hardware profile, with fits and residuals."""
+    from calibrate.run import QUICK, STAGES, Effort
+    from calibrate.run import calibrate as measure_profile
+    from specfleet.profile import write_profile
+    from specfleet.scenario import make_scenario
+
+    scenario = make_scenario(
+        {
+            "name": "calibration",
+            "precision": precision,
+            "drafters": {"model": draft, "depth": depth},
+            "verifiers": {"model": target},
+            "workload": {"prompts": prompts, "prompt_tokens": prompt_tokens, "new_tokens": new_tokens},
+        },
+        "specfleet calibrate",
+    )
+    with progress("calibration", len(STAGES)) as advance:
+        profile = measure_profile(scenario, out.parent, QUICK if quick else Effort(), advance)
+    write_profile(profile, out)
+    if as_json:
+        print_json(profile)
+        return
+    print_profile(profile)
+    screen.print(f"profile: {out} (digest {profile.digest()})")
+
+
+def print_profile(profile: Any) -> None:
+    """Print a calibrated profile's fits, with their residuals."""
+    from specfleet.profile import describe
+
+    print_table(f"profile {profile.name}", ("quantity", "value", "fit's error, fitted | held out"), describe(profile))
+    print("provenance: " + "; ".join(f"{key}: {value}" for key, value in profile.provenance.items()))
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(help="Name of a table or figure of a paper; empty lists them.")] = "",
+    profile: Annotated[Path | None, typer.Option(help="A calibrated profile, where this host stands in.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Reproduce a paper's table or figure: paper, ours, error, row by row."""
+    from experiments.reproduce import REPRODUCTIONS
+    from specfleet.profile import read_profile
+
+    if name not in REPRODUCTIONS:
+        if not name:
+            print("\n".join(REPRODUCTIONS))
+            return
+        raise InputError(f"reproduce {name}: unknown; allowed: {', '.join(REPRODUCTIONS)}")
+    measured = read_profile(str(profile.resolve()), Path()) if profile else None
+    reproduction = REPRODUCTIONS[name](measured)
+    if as_json:
+        print_json(reproduction)
+        return
+    rows = [
+        (
+            row.quantity,
+            ", ".join(f"{key}={value}" for key, value in row.case.items()),
+            row.kind,
+            number(row.paper) if row.paper is not None else "-",
+            number(row.ours) if row.ours is not None else "-",
+            f"{row.error:+.1%}" if row.error is not None else "-",
+        )
+        for row in reproduction.rows
+    ]
+    print_table(name, ("quantity", "case", "kind", "paper", "ours", "error"), rows)
+    for assumption in reproduction.assumptions:
+        print(f"assumed: {assumption}")
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR")] = Path("runs/demo"),
+    short: Annotated[bool, typer.Option("--short", help="A smaller grid, for continuous integration.")] = False,
+) -> None:
+    """Calibrate the demo pair here, sweep N in both worlds, compare, draw: the main job."""
+    from experiments.demo import FULL, SHORT, run_demo
+
+    effort = SHORT if short else FULL
+    with progress("demo", effort.stages) as advance:
+        result = run_demo(out, effort, advance)
+    print_comparison("simulation against engine", result.comparison)
+    print("\n".join(result.story))
+
+
+@app.command()
+def figure(
+    name: Annotated[str, typer.Argument(help="timeline or throughput.")],
+    results: Annotated[Path, typer.Argument(help="A run (Parquet), or the demo's folder.")],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE")],
+) -> None:
+    """Draw a figure from results."""
+    from experiments.draw import FIGURES
+
+    if name not in FIGURES:
+        raise InputError(f"figure {name}: unknown; allowed: {', '.join(FIGURES)}")
+    FIGURES[name](results, out)
+    screen.print(f"figure: {out}")
+
+
+@app.command()
+def drafter(
+    scenario: ScenarioFile,
+    port: Annotated[int, typer.Option(help="Public port.")] = 5555,
+    host: Annotated[str, typer.Option(help="Address to bind.")] = "0.0.0.0",  # noqa: S104  (a drafter serves other hosts)
+    changes: Changes = [],  # noqa: B006
+    out: RunFile = None,
+) -> None:
+    """Start the drafter of a real fleet on this host; ends with Ctrl-C, then writes its records."""
+    from engine.nodes import serve_drafter
+    from specfleet.scenario import read_scenario
+
+    serve_drafter(read_scenario(scenario, changes), host, port, out)
+
+
+@app.command()
+def verifier(
+    scenario: ScenarioFile,
+    connect: Annotated[str, typer.Option(help="HOST:PORT of the drafter's public port.")] = "127.0.0.1:5555",
+    target: Annotated[int, typer.Option(min=1, help="This target's number in the fleet, from 1.")] = 1,
+    changes: Changes = [],  # noqa: B006
+    out: RunFile = None,
+) -> None:
+    """Start one target of a real fleet on this host; it decodes its share of the requests."""
+    from engine.nodes import serve_verifier
+    from specfleet.scenario import read_scenario
+
+    serve_verifier(read_scenario(scenario, changes), connect, target - 1, out)
+
+
+if __name__ == "__main__":
+    main()
