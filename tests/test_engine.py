@@ -1,0 +1,229 @@
+"""The engine decodes losslessly: in one process, and over processes; and its logs replay."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from engine.cache import GROWTH, roll_back  # noqa: E402  (after the check that torch is there)
+from engine.decode import decode_plain, decode_speculatively  # noqa: E402
+from engine.draft import Drafter  # noqa: E402
+from engine.models import CausalLM, check_shared_tokenizer, load_model  # noqa: E402
+from engine.prompts import prompts_of  # noqa: E402
+from engine.serve import Served, serve  # noqa: E402
+from engine.verify import Target  # noqa: E402
+from specfleet.errors import InputError  # noqa: E402
+from specfleet.fleet import DRAFTER  # noqa: E402
+from specfleet.records import make_run  # noqa: E402
+from specfleet.replay import replay  # noqa: E402
+from specfleet.scenario import Scenario, make_scenario  # noqa: E402
+
+VOCABULARY = 40
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An untrained pair with a small vocabulary, and prompts, in a folder."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    folder = tmp_path_factory.mktemp("tiny")
+    for role, layers in (("target", 3), ("drafter", 1)):
+        torch.manual_seed(layers)
+        config = LlamaConfig(
+            vocab_size=VOCABULARY, hidden_size=32, intermediate_size=64, num_hidden_layers=layers,
+            num_attention_heads=2, num_key_value_heads=1, bos_token_id=None, eos_token_id=None,
+        )  # fmt: skip
+        LlamaForCausalLM(config).save_pretrained(folder / role)
+    rng = np.random.default_rng(0)
+    lines = (f'{{"prompt_ids": {rng.integers(VOCABULARY, size=20).tolist()}}}' for _ in range(16))
+    (folder / "prompts.jsonl").write_text("\n".join(lines))
+    return folder
+
+
+def fleet(tiny: Path, **tables: dict[str, object]) -> Scenario:
+    """A scenario of the tiny pair in float64."""
+    content: dict[str, dict[str, object]] = {
+        "drafters": {"model": str(tiny / "drafter"), "depth": 4},
+        "verifiers": {"model": str(tiny / "target"), "count": 2},
+        "workload": {
+            "prompts": str(tiny / "prompts.jsonl"), "prompt_tokens": 16, "new_tokens": 20, "requests": 6,
+        },
+    }  # fmt: skip
+    for name, table in tables.items():
+        content[name] = content.get(name, {}) | table
+    return make_scenario({"name": "tiny", "precision": "float64", **content})
+
+
+def plain_outputs(scenario: Scenario) -> dict[int, list[int]]:
+    target = Target(load_model(scenario.verifiers.model, "target", scenario.precision))
+    prompts = prompts_of(scenario)
+    return {number: decode_plain(target, prompt, scenario.workload.new_tokens) for number, prompt in enumerate(prompts)}
+
+
+def check_lossless(scenario: Scenario) -> Served:
+    served = serve(scenario)
+    assert served.outputs == plain_outputs(scenario)
+    assert replay(served.run) == []
+    return served
+
+
+@pytest.mark.parametrize("depth", [1, 3, 7])
+def test_greedy_speculation_equals_plain_decoding(tiny: Path, depth: int) -> None:
+    target = Target(load_model(str(tiny / "target"), "target", "float64"))
+    drafter = Drafter(load_model(str(tiny / "drafter"), "drafter", "float64"))
+    for prompt in prompts_of(fleet(tiny)):
+        tokens, _ = decode_speculatively(target, drafter, prompt, 40, depth)
+        assert tokens == decode_plain(target, prompt, 40)
+
+
+def test_a_drafter_that_is_the_target_has_everything_accepted(tiny: Path) -> None:
+    model = load_model(str(tiny / "target"), "target", "float64")
+    prompt = prompts_of(fleet(tiny))[0]
+    _, greedy = decode_speculatively(Target(model), Drafter(model), prompt, 41, 4)
+    assert set(greedy) == {4}
+
+
+def test_rollback_leaves_the_cache_as_if_the_rejected_tokens_had_never_been_fed(tiny: Path) -> None:
+    model = load_model(str(tiny / "target"), "target", "float64")
+    tokens = np.random.default_rng(1).integers(VOCABULARY, size=GROWTH + 40).tolist()
+    rolled, straight = model.new_cache(), model.new_cache()
+    model.logits(tokens, rolled)
+    roll_back(rolled, 25)
+    model.logits(tokens[:25], straight)
+    following = [3, 1, 4, 1, 5]
+    assert torch.allclose(model.logits(following, rolled), model.logits(following, straight), rtol=0, atol=1e-12)
+
+
+def test_a_cache_grows_beyond_its_first_buffer(tiny: Path) -> None:
+    model = load_model(str(tiny / "target"), "target", "float64")
+    tokens = np.random.default_rng(2).integers(VOCABULARY, size=2 * GROWTH).tolist()
+    stepwise, at_once = model.new_cache(), model.new_cache()
+    pieces = [model.logits(tokens[start : start + 50], stepwise) for start in range(0, len(tokens), 50)]
+    assert torch.allclose(torch.cat(pieces), model.logits(tokens, at_once), rtol=0, atol=1e-10)
+
+
+def test_real_targets_over_processes_decode_what_plain_decoding_does(tiny: Path) -> None:
+    served = check_lossless(fleet(tiny))
+    assert set(served.run.frame().origin) == {"real"}
+
+
+def test_stations_that_take_turns_never_run_two_steps_at_once(tiny: Path) -> None:
+    shared = {"device": "host"}
+    scenario = fleet(tiny, devices={"host": {"sharing": "turns"}}, drafters=shared, verifiers=shared)
+    rows = check_lossless(scenario).run.frame()
+    steps = rows[rows.event == "start"].merge(
+        rows[rows.event == "done"], on=["station", "step"], suffixes=("_start", "_done")
+    )
+    # A lease is released after the work and before the report, so the work itself is what must not overlap.
+    begin = steps.time_s_done - steps.duration_s_done
+    order = begin.argsort()
+    ends = steps.time_s_done.to_numpy()[order][:-1]
+    assert (begin.to_numpy()[order][1:] >= ends - 1e-3).all()
+
+
+def test_one_process_serves_the_same_scenario(tiny: Path) -> None:
+    shared = {"device": "host"}
+    check_lossless(fleet(tiny, devices={"host": {"sharing": "one-process"}}, drafters=shared, verifiers=shared))
+
+
+def test_without_a_drafter_targets_decode_plainly(tiny: Path) -> None:
+    served = check_lossless(fleet(tiny, drafters={"count": 0}))
+    assert DRAFTER not in set(served.run.frame().station)
+
+
+def test_a_refused_target_decodes_alone_and_loses_nothing(tiny: Path) -> None:
+    served = check_lossless(fleet(tiny, drafters={"admit": {"policy": "at-most", "sessions": 1}}))
+    refusals = served.run.frame().query("event == 'refusal'")
+    assert len(refusals) > 0
+    assert refusals.note.str.contains("N_max = 1").all()
+
+
+def test_replayed_targets_accept_what_real_ones_do(tiny: Path) -> None:
+    quick = {"base_s": 0.001}
+    replayed = fleet(
+        tiny,
+        profile={"name": "stated", "draft": quick, "verify": quick},
+        verifiers={"kind": "replayed", "verify": quick, "prefill": quick},
+    )
+    served = serve(replayed, tiny)
+    assert replay(served.run) == []
+    keys = ["request", "epoch"]
+    accepted = [
+        run.frame().query("kind == 'verify' and event == 'done'").sort_values(keys)[[*keys, "base", "accepted"]]
+        for run in (served.run, serve(fleet(tiny)).run)
+    ]
+    assert accepted[0].reset_index(drop=True).equals(accepted[1].reset_index(drop=True))
+    origins = served.run.frame().groupby("station").origin.first()
+    assert origins[DRAFTER] == "real"
+    assert set(origins.drop(DRAFTER)) == {"replayed"}
+
+
+def test_draft_distributions_are_on_the_wire_and_counted_when_sampling(tiny: Path) -> None:
+    sampled = serve(fleet(tiny, workload={"temperature": 1.0}))
+    assert replay(sampled.run) == []
+    drafts = sampled.run.frame().query("event == 'draft'")
+    assert (drafts.payload_bytes >= drafts.tokens * (4 + 2 * VOCABULARY)).all()
+    assert {len(tokens) for tokens in sampled.outputs.values()} == {20}
+
+
+def test_a_planted_fault_in_an_engine_log_is_found(tiny: Path) -> None:
+    run = serve(fleet(tiny, verifiers={"count": 3})).run
+    rows = [tuple(row.values()) for row in run.table.to_pylist()]
+    names = run.table.column_names
+    dropped = next(number for number, row in enumerate(rows) if row[names.index("event")] == "draft-request")
+    assert replay(make_run(run.header.scenario, "engine", rows[:dropped] + rows[dropped + 1 :])) != []
+
+
+def test_models_that_do_not_share_a_tokenizer_are_refused(tiny: Path, tmp_path: Path) -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    other = LlamaConfig(vocab_size=VOCABULARY + 1, hidden_size=32, intermediate_size=64, num_hidden_layers=1,
+                        num_attention_heads=2, num_key_value_heads=1)  # fmt: skip
+    LlamaForCausalLM(other).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=r"do not share a tokenizer \(vocabularies of 41 and 40 tokens\)"):
+        check_shared_tokenizer(str(tmp_path), str(tiny / "target"))
+
+
+def test_a_missing_model_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no-such-model.*give a Hugging Face folder, or 'demo'"):
+        load_model(str(tmp_path / "no-such-model"), "target")
+
+
+@pytest.mark.slow
+def test_the_demo_pair_over_processes_equals_plain_decoding_on_fifty_held_out_prompts() -> None:
+    """Law 3, in float64: every token of every request."""
+    scenario = make_scenario(
+        {
+            "name": "lossless",
+            "precision": "float64",
+            "verifiers": {"count": 2},
+            "workload": {"requests": 50, "prompt_tokens": 96, "new_tokens": 24},
+        }
+    )
+    served = check_lossless(scenario)
+    assert len(served.outputs) == 50
+
+
+def test_float32_mismatches_are_near_ties_of_the_targets_best_two_logits(tiny: Path) -> None:
+    model = load_model(str(tiny / "target"), "target", "float32")
+    drafter = Drafter(load_model(str(tiny / "drafter"), "drafter", "float32"))
+    target = Target(model)
+    for prompt in prompts_of(fleet(tiny)):
+        plain = decode_plain(target, prompt, 40)
+        tokens, _ = decode_speculatively(target, drafter, prompt, 40, 5)
+        first = next((place for place, pair in enumerate(zip(plain, tokens, strict=True)) if len(set(pair)) == 2), None)
+        if first is not None:
+            assert gap_of_best_two(model, [*prompt, *plain[:first]]) < 1e-4
+
+
+def gap_of_best_two(model: CausalLM, tokens: list[int]) -> float:
+    best = model.logits(tokens, model.new_cache(), last=1)[0].topk(2).values
+    return float(best[0] - best[1])
