@@ -49,7 +49,7 @@ def run_rounds(
             scenario,
             drafters=msgspec.structs.replace(scenario.drafters, warm_up=warm_up),
             verifiers=msgspec.structs.replace(
-                scenario.verifiers, kind="replayed", count=targets, verify=verify, prefill=StepTime()
+                scenario.verifiers, kind="replayed", count=targets, verify=verify, prefill=AT_ONCE, decode=AT_ONCE
             ),
             workload=msgspec.structs.replace(workload, requests=requests),
         ),

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
+from specfleet.errors import InputError
+
 THREADS = 1  # of torch in each node; more would fight over the cores of a small host
 
 
@@ -34,6 +36,8 @@ class Node:
         except EOFError:
             self.process.join()
             raise NodeFailed(f"{self.name} died with exit code {self.process.exitcode}") from None
+        if kind == "input error":
+            raise InputError(value)
         if kind == "error":
             raise NodeFailed(f"{self.name} failed:\n{value}")
         return value
@@ -54,6 +58,8 @@ def _node(pipe: Connection, body: Callable[..., Any], *arguments: Any) -> None:
     try:
         _limit_threads()
         pipe.send(("result", body(pipe, *arguments)))
+    except InputError as error:
+        pipe.send(("input error", str(error)))
     except BaseException:  # noqa: BLE001  (the launcher must learn of it, whatever it is)
         pipe.send(("error", traceback.format_exc()))
 

@@ -37,7 +37,7 @@ def host_facts() -> tuple[dict[str, str], list[str]]:
         "system": platform.platform(),
         "cores": str(os.cpu_count()),
         "processor": _processor(),
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),
         "torch_threads": str(torch.get_num_threads()),
     }
     unread = []

@@ -5,19 +5,18 @@ of the replayed targets; only then do engine and simulation run the same scenari
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
-import pandas as pd
 
 from calibrate.run import QUICK, STAGES, Effort, calibrate
 from engine.serve import serve
-from experiments.compare import Comparison, Row, compare_metrics, summarise, worst
-from sim.predict import predict, star_inputs
+from experiments.compare import Comparison, Row, compare_metrics, summarise
+from experiments.demo_report import draw_demo, tell
+from sim.predict import star_inputs
 from sim.run import simulate
-from specfleet.intervals import ratio_interval
 from specfleet.metrics import Metric, combine, measure
 from specfleet.profile import HardwareProfile, StepTime, write_profile
 from specfleet.records import Run, write_run
@@ -82,8 +81,6 @@ def run_demo(folder: Path, effort: DemoEffort, report: Callable[[str], None]) ->
     baselines = [run_cell(case, scenario, folder, report) for case, scenario in baseline_cells(profile, effort)]
     comparison = summarise((row for cell in cells for row in rows_of(cell)), profile.digest())
     (folder / "comparison.json").write_bytes(msgspec.json.format(msgspec.json.encode(comparison), indent=2) + b"\n")
-    from experiments.demo_report import draw_demo, tell  # noqa: PLC0415  (figures need no engine; the engine no figures)
-
     pictures = draw_demo(folder, profile, cells, baselines)
     return DemoResult(comparison, tell(folder, profile, cells, baselines, comparison, pictures))
 

@@ -1,26 +1,30 @@
 """Metrics from records alone: pure functions of the event table, the same for both worlds.
 
-Steps count by the moment they end, requests by the moment they complete. Warm-up is cut: a run counts from
-`measure.warm_up_share` of its length until the first target has nothing left to do. Intervals are 95 %: within one
-run by means over `measure.batches` equal batches of the window (ratios by the delta method, percentiles by order
-statistics over requests); over several seeds by replications (`combine`).
+A run counts from `measure.warm_up_share` of the time until its first target has nothing left to do, up to then. Steps
+count by the moment they end, requests by the moment they complete. Symbols and equations are StarSD's. Intervals are
+95 %: within one run by means over `measure.batches` equal batches of that window (ratios by the delta method,
+percentiles by order statistics over requests); over several seeds by replications (`combine`).
 """
 
+import math
 from collections.abc import Mapping, Sequence
+from functools import reduce
 
 import msgspec
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from specfleet.errors import InputError
 from specfleet.fleet import DRAFTER
 from specfleet.intervals import NO_INTERVAL, jain_index, quantile_interval, ratio_interval, student_t_interval
 from specfleet.records import Run
+from specfleet.scenario import Scenario
 from specfleet.workload import requests_of
 
-ROUND = ["tag", "request", "epoch"]  # what names one round of one stream
 REQUEST = ["tag", "request"]
+ROUND = ["tag", "request", "epoch"]  # what names one round of one stream
+PERCENTILES = (50, 90, 99)
 Floats = NDArray[np.float64]
 
 
@@ -34,25 +38,53 @@ class Metric(msgspec.Struct, frozen=True):
 
 
 class Window(msgspec.Struct, frozen=True):
-    """The part of a run that counts, in seconds since its beginning, and the edges of its batches."""
+    """The part of a run that counts, in equal batches, and estimates from what falls into them.
 
-    begin_s: float
-    end_s: float
+    `edges_s`, shape (batches + 1,): ends of the batches in seconds since the run began. A batch includes its end.
+    """
+
     edges_s: Floats
 
     @property
     def length_s(self) -> float:
         """Length of the window."""
-        return self.end_s - self.begin_s
+        return float(self.edges_s[-1] - self.edges_s[0])
 
-    def inside(self, time_s: pd.Series) -> pd.Series:
-        """Tell which times fall into the window."""
-        return (time_s > self.begin_s) & (time_s <= self.end_s)
+    @property
+    def batch_s(self) -> float:
+        """Length of one batch."""
+        return self.length_s / (len(self.edges_s) - 1)
 
-    def sums(self, time_s: pd.Series, values: pd.Series | Floats | float = 1.0) -> Floats:
+    def inside(self, time_s: ArrayLike) -> NDArray[np.bool_]:
+        """Tell which times fall into the window; NaN does not."""
+        times_s = np.asarray(time_s, dtype=float)
+        return (times_s > self.edges_s[0]) & (times_s <= self.edges_s[-1])
+
+    def sums(self, time_s: ArrayLike, values: ArrayLike = 1.0) -> Floats:
         """Sum `values` over each batch, by the times that they belong to: shape (batches,)."""
-        weights = np.broadcast_to(np.asarray(values, dtype=float), len(time_s))
-        return np.histogram(time_s, bins=self.edges_s, weights=weights)[0]
+        times_s = np.asarray(time_s, dtype=float)
+        inside = self.inside(times_s)
+        batch = np.searchsorted(self.edges_s, times_s[inside]) - 1
+        weights = np.broadcast_to(np.asarray(values, dtype=float), times_s.shape)[inside]
+        return np.bincount(batch, weights, minlength=len(self.edges_s) - 1)
+
+    def rate(self, sums: Floats, unit: str) -> Metric:
+        """Build what there is a second from sums over batches; interval by batch means."""
+        return Metric(float(sums.sum() / self.length_s), *student_t_interval(sums / self.batch_s), unit)
+
+    def ratio(self, above: Floats, below: Floats, unit: str) -> Metric:
+        """Build the ratio of two totals from sums over batches; interval by the delta method. NaN for x / 0."""
+        value = above.sum() / below.sum() if below.sum() > 0 else math.nan
+        return Metric(float(value), *ratio_interval(above, below), unit)
+
+    def mean(self, time_s: ArrayLike, values: ArrayLike, unit: str) -> Metric:
+        """Build the mean of the known values, by the times that they belong to; interval by the delta method."""
+        times_s, known = np.asarray(time_s, dtype=float), ~np.isnan(np.asarray(values, dtype=float))
+        return self.ratio(self.sums(times_s[known], np.asarray(values)[known]), self.sums(times_s[known]), unit)
+
+    def count(self, time_s: ArrayLike, unit: str) -> Metric:
+        """Count what happened; a count has no interval."""
+        return Metric(float(self.inside(time_s).sum()), *NO_INTERVAL, unit)
 
 
 def measure(run: Run) -> dict[str, Metric]:
@@ -60,203 +92,207 @@ def measure(run: Run) -> dict[str, Metric]:
 
     Raises InputError if the window holds no committed token.
     """
-    rows = run.frame()
-    window = window_of(run, rows)
-    verified = _commits(rows)
-    metrics = _token_metrics(run, window, verified)
-    if run.header.scenario.drafters.count:
-        metrics |= _drafter_metrics(run, window, rows)
-        metrics |= _round_metrics(window, rows)
-    metrics |= _request_metrics(window, rows, verified)
-    return metrics
+    rows, scenario = run.frame(), run.header.scenario
+    targets, speculates = scenario.verifiers.count, scenario.drafters.count > 0
+    commits = commits_of(rows)
+    window = window_of(scenario, commits)
+    metrics = _throughput(window, commits, targets)
+    if speculates:
+        rounds = rounds_of(rows)
+        metrics |= _rounds(window, commits, rounds, targets)
+        metrics |= _drafting(window, rows, rounds, targets)
+        metrics |= _returning(window, rounds)
+        metrics |= _acceptance(window, rounds)
+    metrics |= _latencies(window, rows, commits, speculates)
+    return {name: metric for name, metric in metrics.items() if not math.isnan(metric.value)}
 
 
 def measure_targets(run: Run) -> pd.DataFrame:
-    """Return one row a target: tag, committed tokens a second, verification rounds a second."""
-    rows = run.frame()
-    window = window_of(run, rows)
-    commits = _commits(rows)
-    commits = commits[window.inside(commits.time_s)]
-    by_target = commits.groupby("tag")
-    targets = pd.DataFrame(
-        {
-            "tokens_per_s": by_target.committed.sum() / window.length_s,
-            "rounds_per_s": by_target.kind.apply(lambda kinds: (kinds == "verify").sum()) / window.length_s,
-        }
-    )
-    return targets.reindex(range(run.header.scenario.verifiers.count), fill_value=0.0).reset_index(names="tag")
+    """Return one row a target: tag, throughput O_i in tokens a second, and with a drafter what its rounds are like.
+
+    These are rounds_per_s (R_p), the means wait_s and return_s in seconds, and acceptance_length in draft tokens a
+    round (NaN without a round). Raises InputError as `measure` does.
+    """
+    rows, scenario = run.frame(), run.header.scenario
+    commits = commits_of(rows)
+    window = window_of(scenario, commits)
+    columns = {"throughput": commits[window.inside(commits.time_s)].groupby("tag").committed.sum() / window.length_s}
+    if scenario.drafters.count:
+        rounds = rounds_of(rows)
+        of_target = rounds[window.inside(rounds.verified_s)].groupby("tag")
+        columns["rounds_per_s"] = of_target.size() / window.length_s
+        columns |= {name: of_target[name].mean() for name in ("wait_s", "return_s", "acceptance_length")}
+    targets = pd.DataFrame(columns).reindex(range(scenario.verifiers.count))
+    return targets.fillna({"throughput": 0.0, "rounds_per_s": 0.0}).reset_index(names="tag")
 
 
 def combine(runs: Sequence[Mapping[str, Metric]]) -> dict[str, Metric]:
     """Combine replications: the mean over runs, with a Student t interval over them; metrics that all of them have."""
-    names = [name for name in runs[0] if all(name in run for run in runs)]
     combined = {}
-    for name in names:
+    for name in (name for name in runs[0] if all(name in run for run in runs)):
         values = [run[name].value for run in runs]
         combined[name] = Metric(float(np.mean(values)), *student_t_interval(values), runs[0][name].unit)
     return combined
 
 
-def window_of(run: Run, rows: pd.DataFrame) -> Window:
-    """Return the part of the run that counts."""
-    scenario = run.header.scenario
-    done = rows[(rows.event == "done") & (rows.station != DRAFTER)]
-    last_requests = {
-        target: requests[-1].number
-        for target in range(scenario.verifiers.count)
-        if (requests := list(requests_of(scenario, target)))
-    }
-    ends_s = [
-        done.time_s[(done.tag == target) & (done.request == request)].max() for target, request in last_requests.items()
-    ]
-    end_s = float(np.nanmin(ends_s)) if len(ends_s) and not np.isnan(ends_s).all() else float(rows.time_s.max())
-    begin_s = scenario.measure.warm_up_share * end_s
-    if not ((done.time_s > begin_s) & (done.time_s <= end_s)).any():
+def window_of(scenario: Scenario, commits: pd.DataFrame) -> Window:
+    """Return the part of a run that counts; InputError if no token was committed in it.
+
+    It ends when the first target has finished its last request. Warm-up is a share of the time until then, not of the
+    whole run, so that a slow target cannot push it beyond that end.
+    """
+    shares = (list(requests_of(scenario, target)) for target in range(scenario.verifiers.count))
+    last = [(target, requests[-1].number) for target, requests in enumerate(shares) if requests]
+    ended_s = commits.groupby(REQUEST).time_s.max().reindex(pd.MultiIndex.from_tuples(last, names=REQUEST))
+    end_s = commits.time_s.max() if ended_s.isna().all() else ended_s.min()
+    warm_up = scenario.measure.warm_up_share
+    window = Window(np.linspace(warm_up * end_s, end_s, scenario.measure.batches + 1))
+    if not window.inside(commits.time_s).any():
         raise InputError(
-            f"scenario {scenario.name!r}: nothing was committed between {begin_s:.3g} s and {end_s:.3g} s of the run; "
-            "raise workload.requests or lower measure.warm_up_share"
+            f"scenario {scenario.name!r}: no token was committed in the part of the run that counts; raise "
+            f"workload.requests = {scenario.workload.requests} or lower measure.warm_up_share = {warm_up}"
         )
-    return Window(begin_s, end_s, np.linspace(begin_s, end_s, scenario.measure.batches + 1))
+    return window
 
 
-def _commits(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of finished verifier steps with `committed`, the tokens that each added to its stream."""
-    done = rows[(rows.event == "done") & (rows.station != DRAFTER)]
-    goals = rows.loc[rows.event == "join", [*REQUEST, "goal"]]
-    done = done.drop(columns="goal").merge(goals, on=REQUEST, how="left")
-    base = np.where(done.kind == "prefill", done.tokens, done.base)
-    return done.assign(committed=np.minimum(done.accepted + 1, done.goal - base))
+def commits_of(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the finished verifier steps with `committed`, the tokens that each added to its stream.
+
+    `from_draft`: those of them that the drafter proposed. Tokens beyond a request's goal are dropped, not committed.
+    """
+    done = rows[(rows.event == "done") & (rows.station != DRAFTER)].drop(columns="goal")
+    goals = rows.loc[rows.event == "join", [*REQUEST, "goal"]].drop_duplicates(REQUEST)
+    done = done.merge(goals, on=REQUEST, how="left")
+    room = done.goal - np.where(done.kind == "prefill", done.tokens, done.base)
+    return done.assign(committed=np.minimum(done.accepted + 1, room), from_draft=np.minimum(done.accepted, room))
 
 
-def _rate(window: Window, sums: Floats, unit: str) -> Metric:
-    """Build a rate from sums over batches: total over the window's length, interval by batch means."""
-    batch_s = window.length_s / len(sums)
-    return Metric(float(sums.sum() / window.length_s), *student_t_interval(sums / batch_s), unit)
+def rounds_of(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each round that was drafted; NaN where a later part of it is missing.
+
+    Times in seconds: drafted_s and verified_s when the two steps ended, service_s (S) and verify_s (t_v) how long they
+    took on their devices, wait_s (T_wait) from the request's arrival until its group was begun, idle_gap_s the
+    drafter's idleness before that, return_s (Z) until the next request arrived, at_target_s from the draft's arrival
+    until it was verified. Each difference is taken on one host's clock. draft_tokens and acceptance_length in tokens;
+    request_bytes and draft_bytes on the wire.
+    """
+    drafter, targets = rows[rows.station == DRAFTER], rows[rows.station != DRAFTER]
+    requests = drafter[drafter.event == "draft-request"]
+    drafts = drafter[(drafter.event == "done") & (drafter.kind == "draft")]
+    verifications = targets[(targets.event == "done") & (targets.kind == "verify")]
+    parts = [
+        _first(drafts, time_s="drafted_s", duration_s="service_s", tokens="draft_tokens"),
+        _first(requests, time_s="asked_s", payload_bytes="request_bytes"),
+        _first(drafter[drafter.event == "start"], time_s="begun_s", idle_gap_s="idle_gap_s"),
+        _first(targets[targets.event == "draft"], time_s="arrived_s", payload_bytes="draft_bytes"),
+        _first(verifications, time_s="verified_s", duration_s="verify_s", accepted="acceptance_length"),
+        _first(requests.assign(epoch=requests.epoch - 1), time_s="returned_s"),
+    ]
+    rounds = reduce(lambda left, right: left.merge(right, on=ROUND, how="left"), parts)
+    return rounds.assign(
+        wait_s=rounds.begun_s - rounds.asked_s,
+        return_s=rounds.returned_s - rounds.drafted_s,
+        at_target_s=rounds.verified_s - rounds.arrived_s,
+    )
 
 
-def _mean(window: Window, time_s: pd.Series, values: pd.Series | Floats, unit: str) -> Metric:
-    """Build a mean of values over the events in the window, interval by the delta method over batches."""
-    values = np.asarray(values, dtype=float)
-    known = ~np.isnan(values)
-    totals = window.sums(time_s[known], values[known])
-    counts = window.sums(time_s[known])
-    value = totals.sum() / counts.sum() if counts.any() else float("nan")
-    return Metric(float(value), *ratio_interval(totals, counts), unit)
+def _first(rows: pd.DataFrame, **columns: str) -> pd.DataFrame:
+    """Keep the first row of each round, a repeated message changes nothing; rename `columns` and drop the others."""
+    return rows[[*ROUND, *columns]].drop_duplicates(ROUND).rename(columns=columns)
 
 
-def _token_metrics(run: Run, window: Window, commits: pd.DataFrame) -> dict[str, Metric]:
-    """Throughput O with the bonus tokens, and without them as in equation (11), of the system and of a target."""
-    targets = run.header.scenario.verifiers.count
+def _throughput(window: Window, commits: pd.DataFrame, targets: int) -> dict[str, Metric]:
+    """O with the bonus tokens, O_i, and how evenly the targets share it."""
     tokens = window.sums(commits.time_s, commits.committed)
-    rounds = window.sums(commits.time_s[commits.kind == "verify"])
-    accepted = window.sums(commits.time_s, commits.accepted)
-    shares = measure_targets(run).tokens_per_s.to_numpy()
+    counted = commits[window.inside(commits.time_s)]
+    shares = np.bincount(counted.tag, counted.committed, minlength=targets)
     return {
-        "throughput": _rate(window, tokens, "tokens/s"),
-        "accepted_throughput": _rate(window, accepted, "tokens/s"),
-        "throughput_per_target": _rate(window, tokens / targets, "tokens/s"),
-        "rounds_per_s_per_target": _rate(window, rounds / targets, "rounds/s"),
+        "throughput": window.rate(tokens, "tokens/s"),
+        "throughput_per_target": window.rate(tokens / targets, "tokens/s"),
         "fairness": Metric(jain_index(shares), *NO_INTERVAL, "Jain index"),
     }
 
 
-def _drafter_metrics(run: Run, window: Window, rows: pd.DataFrame) -> dict[str, Metric]:
-    """R_q, load, S, and the two idle times: the gap before a request (table 1), and T_idle of an iteration (9)."""
-    targets = run.header.scenario.verifiers.count
-    drafter = rows[rows.station == DRAFTER]
-    starts, dones = drafter[drafter.event == "start"], drafter[drafter.event == "done"]
-    drafts = dones[dones.kind == "draft"]
-    rounds = window.sums(drafts.time_s)
-    begun_s = starts.drop_duplicates("step").set_index("step").time_s
-    ended_s = dones.drop_duplicates("step").set_index("step").time_s
-    busy_s = _overlap(begun_s.reindex(ended_s.index).to_numpy(), ended_s.to_numpy(), window.edges_s)
-    batch_s = np.full(len(busy_s), window.length_s / len(busy_s))
-    draft_starts = starts[starts.kind == "draft"]
-    first = starts.groupby(ROUND).time_s.min()
-    asked = drafter[drafter.event == "draft-request"].set_index(ROUND).time_s
-    waits = (first - asked).dropna()
-    started = first.reindex(waits.index)
-    iterations = rounds / targets
+def _rounds(window: Window, commits: pd.DataFrame, rounds: pd.DataFrame, targets: int) -> dict[str, Metric]:
+    """O without the bonus tokens, equation (11), and the round speeds R_q and R_p (appendix C.1)."""
     return {
-        "rounds_per_s": _rate(window, rounds, "rounds/s"),
-        "load": Metric(
-            float(busy_s.sum() / window.length_s), *student_t_interval(busy_s / batch_s), "share of time"
-        ),
-        "service_s": _mean(window, drafts.time_s, drafts.duration_s, "s"),
-        "wait_s": _mean(window, started, waits, "s"),
-        "idle_gap_s": _mean(window, draft_starts.time_s, draft_starts.idle_gap_s, "s"),
-        "iteration_idle_s": _ratio(batch_s - busy_s, iterations, "s"),
-        "iteration_s": _ratio(batch_s, iterations, "s"),
-        "refused": _count((rows.event == "refusal").sum(), "requests"),
+        "accepted_throughput": window.rate(window.sums(commits.time_s, commits.from_draft), "tokens/s"),
+        "rounds_per_s": window.rate(window.sums(rounds.drafted_s), "rounds/s"),
+        "rounds_per_s_per_target": window.rate(window.sums(rounds.verified_s) / targets, "rounds/s"),
+        "rounds": window.count(rounds.verified_s, "rounds"),
     }
 
 
-def _round_metrics(window: Window, rows: pd.DataFrame) -> dict[str, Metric]:
-    """Z and its parts, acceptance, and bytes a round."""
-    drafter = rows[rows.station == DRAFTER]
-    drafts = drafter[(drafter.event == "done") & (drafter.kind == "draft")]
-    requests = drafter[drafter.event == "draft-request"]
-    following = requests.assign(epoch=requests.epoch - 1).set_index(ROUND).time_s
-    returned_s = following.reindex(pd.MultiIndex.from_frame(drafts[ROUND])).to_numpy() - drafts.time_s.to_numpy()
-    arrived = rows[rows.event == "draft"]
-    verified = rows[(rows.event == "done") & (rows.kind == "verify")]
-    at_target = verified.set_index(ROUND).time_s - arrived.drop_duplicates(ROUND).set_index(ROUND).time_s
-    at_target_s = at_target.reindex(pd.MultiIndex.from_frame(drafts[ROUND])).to_numpy()
+def _drafting(window: Window, rows: pd.DataFrame, rounds: pd.DataFrame, targets: int) -> dict[str, Metric]:
+    """Load, S, T_wait, and the two idle times: the gap before a request (table 1), T_idle of an iteration (9)."""
+    busy_s = _busy_s(window, rows[rows.station == DRAFTER])
+    iterations = window.sums(rounds.drafted_s) / targets
     return {
-        "return_s": _mean(window, drafts.time_s, returned_s, "s"),
-        "verify_s": _mean(window, verified.time_s, verified.duration_s, "s"),
-        "communication_s": _mean(window, drafts.time_s, returned_s - at_target_s, "s"),
-        "acceptance_length": _mean(window, verified.time_s, verified.accepted, "tokens/round"),
-        "mean_acceptance_length": _mean(window, verified.time_s, verified.accepted + 1, "tokens/round"),
-        "acceptance_rate": _ratio(
-            window.sums(verified.time_s, verified.accepted), window.sums(verified.time_s, verified.tokens), "share"
-        ),
-        "rounds": _count(window.inside(verified.time_s).sum(), "rounds"),
-        "draft_bytes": _mean(window, arrived.time_s, arrived.payload_bytes, "bytes"),
-        "request_bytes": _mean(window, requests.time_s, requests.payload_bytes, "bytes"),
+        "load": window.rate(busy_s, "share of time"),
+        "service_s": window.mean(rounds.drafted_s, rounds.service_s, "s"),
+        "wait_s": window.mean(rounds.drafted_s, rounds.wait_s, "s"),
+        "idle_gap_s": window.mean(rounds.drafted_s, rounds.idle_gap_s, "s"),
+        "iteration_idle_s": window.ratio(window.batch_s - busy_s, iterations, "s"),
+        "iteration_s": window.ratio(np.full_like(busy_s, window.batch_s), iterations, "s"),
+        "request_bytes": window.mean(rounds.drafted_s, rounds.request_bytes, "bytes"),
+        "draft_bytes": window.mean(rounds.drafted_s, rounds.draft_bytes, "bytes"),
     }
 
 
-def _request_metrics(window: Window, rows: pd.DataFrame, commits: pd.DataFrame) -> dict[str, Metric]:
-    """Latency of requests that completed in the window: to the first token, a token after it, and in all."""
-    joined = rows[rows.event == "join"].set_index(REQUEST)
-    by_request = commits.groupby(REQUEST)
-    first_s, last_s = by_request.time_s.min(), by_request.time_s.max()
-    asked = (joined.goal - joined.tokens).reindex(last_s.index)
-    complete = (by_request.committed.sum() == asked) & window.inside(last_s)
+def _returning(window: Window, rounds: pd.DataFrame) -> dict[str, Metric]:
+    """Z = t_c + t_v, equation (6): t_c is Z without the draft's stay at the target (t_v and any queueing)."""
+    return {
+        "return_s": window.mean(rounds.drafted_s, rounds.return_s, "s"),
+        "communication_s": window.mean(rounds.drafted_s, rounds.return_s - rounds.at_target_s, "s"),
+        "verify_s": window.mean(rounds.verified_s, rounds.verify_s, "s"),
+    }
+
+
+def _acceptance(window: Window, rounds: pd.DataFrame) -> dict[str, Metric]:
+    """Accepted draft tokens a round, the same with the target's own token as vLLM counts, and the accepted share."""
+    verified = rounds[rounds.verified_s.notna()]
+    accepted = window.sums(verified.verified_s, verified.acceptance_length)
+    return {
+        "acceptance_length": window.mean(verified.verified_s, verified.acceptance_length, "tokens/round"),
+        "mean_acceptance_length": window.mean(verified.verified_s, verified.acceptance_length + 1, "tokens/round"),
+        "acceptance_rate": window.ratio(accepted, window.sums(verified.verified_s, verified.draft_tokens), "share"),
+    }
+
+
+def _latencies(window: Window, rows: pd.DataFrame, commits: pd.DataFrame, speculates: bool) -> dict[str, Metric]:
+    """Times of requests that completed in the window: to the first token, for a token after it, and in all."""
+    of_request = commits.groupby(REQUEST)
+    first_s, last_s, tokens = of_request.time_s.min(), of_request.time_s.max(), of_request.committed.sum()
+    joins = rows[rows.event == "join"].drop_duplicates(REQUEST).set_index(REQUEST).reindex(tokens.index)
+    finished = (tokens == joins.goal - joins.tokens) | of_request.flag.any()
+    complete = finished & window.inside(last_s)
     if not complete.any():
         return {}
-    joined_s = joined.time_s.reindex(last_s.index)
-    further = (asked - 1).clip(lower=1)
-    latencies = {
-        "ttft": (first_s - joined_s)[complete],
-        "tpot": ((last_s - first_s) / further)[complete & (asked > 1)],
-        "latency": (last_s - joined_s)[complete],
+    ended_s = last_s[complete]
+    metrics = {"requests": window.count(ended_s, "requests")}
+    if speculates:
+        refusals = pd.MultiIndex.from_frame(rows.loc[rows.event == "refusal", REQUEST])
+        metrics["refused"] = window.count(ended_s[ended_s.index.isin(refusals)], "requests")
+    times_s = {
+        "ttft": first_s - joins.time_s,
+        "tpot": ((last_s - first_s) / (tokens - 1)).where(tokens > 1),
+        "latency": last_s - joins.time_s,
     }
-    metrics = {"requests": _count(complete.sum(), "requests")}
-    for name, times_s in latencies.items():
-        sample = times_s.to_numpy(dtype=float)
-        if len(sample):
-            metrics[f"{name}_mean_s"] = Metric(float(sample.mean()), *student_t_interval(sample), "s")
-            for level in (50, 90, 99):
-                value = float(np.quantile(sample, level / 100))
-                metrics[f"{name}_p{level}_s"] = Metric(value, *quantile_interval(sample, level / 100), "s")
+    for name, values_s in times_s.items():
+        metrics[f"{name}_mean_s"] = window.mean(ended_s, values_s[complete], "s")
+        sample_s = values_s[complete].dropna().to_numpy()
+        for percent in PERCENTILES if len(sample_s) else ():
+            interval = quantile_interval(sample_s, percent / 100)
+            metrics[f"{name}_p{percent}_s"] = Metric(float(np.percentile(sample_s, percent)), *interval, "s")
     return metrics
 
 
-def _ratio(above: Floats, below: Floats, unit: str) -> Metric:
-    value = above.sum() / below.sum() if below.sum() > 0 else float("nan")
-    return Metric(float(value), *ratio_interval(above, below), unit)
-
-
-def _count(count: int, unit: str) -> Metric:
-    return Metric(float(count), *NO_INTERVAL, unit)
-
-
-def _overlap(begun_s: Floats, ended_s: Floats, edges_s: Floats) -> Floats:
-    """Return how much of the intervals [begun, ended] falls into each batch; they do not overlap each other."""
-    # The busy time before t is linear between the intervals' ends, so it is enough to know it at the edges.
-    order = np.argsort(begun_s)
-    points = np.stack([begun_s[order], ended_s[order]], axis=1).ravel()
-    busy_s = np.repeat(np.concatenate([[0.0], np.cumsum(ended_s[order] - begun_s[order])]), 2)[1:-1]
-    return np.diff(np.interp(edges_s, points, busy_s))
+def _busy_s(window: Window, rows: pd.DataFrame) -> Floats:
+    """How long one station's steps ran within each batch: shape (batches,). Its steps do not overlap each other."""
+    begun_s = rows[rows.event == "start"].drop_duplicates("step").set_index("step").time_s
+    ended_s = rows[rows.event == "done"].drop_duplicates("step").set_index("step").time_s
+    steps = pd.DataFrame({"begun_s": begun_s, "ended_s": ended_s}).dropna()
+    # The busy time before t is linear between the ends of steps, so it is enough to know it there.
+    times_s = np.concatenate([[0.0], steps.to_numpy().ravel()])
+    busy_s = np.repeat(np.concatenate([[0.0], np.cumsum(steps.ended_s - steps.begun_s)]), 2)[:-1]
+    return np.diff(np.interp(window.edges_s, times_s, busy_s))

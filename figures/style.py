@@ -1,0 +1,48 @@
+"""One style for all figures: a colour a source, a caption under every plot."""
+
+import textwrap
+from pathlib import Path
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+COLOURS = {"analytic": "#444444", "sim": "#0072B2", "engine": "#D55E00"}  # distinct for colour-blind readers too
+LABELS = {"analytic": "analytic, equations (8)-(11)", "sim": "simulation, 95 % band", "engine": "engine, 95 % interval"}
+STEP_COLOURS = {
+    "draft": "#56B4E9",
+    "verify": "#E69F00",
+    "prefill": "#999999",
+    "decode": "#F0E442",
+    "warm_up": "#CC79A7",
+}
+STYLE = {
+    "font.size": 9.0,
+    "axes.titlesize": 10.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "legend.frameon": False,
+    "lines.linewidth": 1.6,
+    "figure.facecolor": "white",
+}
+CAPTION_LINE_INCHES = 0.16
+
+
+def new_figure(width_inches: float, height_inches: float) -> Figure:
+    """Return an empty figure in the common style."""
+    with rc_context(STYLE):
+        return Figure(figsize=(width_inches, height_inches), layout="constrained")
+
+
+def save(figure: Figure, path: Path, caption: str) -> None:
+    """Write the figure with its caption below; the file's ending chooses the format."""
+    width, height = figure.get_size_inches()
+    lines = textwrap.wrap(caption, int(width * 15))
+    share = CAPTION_LINE_INCHES * (len(lines) + 0.7) / (height + CAPTION_LINE_INCHES * (len(lines) + 0.7))
+    figure.set_size_inches(width, height / (1 - share))
+    figure.get_layout_engine().set(rect=(0, share, 1, 1 - share))
+    figure.text(0.01, 0.008, "\n".join(lines), fontsize=8, color="#333333", va="bottom", linespacing=1.25)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with rc_context(STYLE):
+        figure.savefig(path, dpi=150)

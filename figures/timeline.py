@@ -1,0 +1,114 @@
+"""The timeline of drafter and targets, as in StarSD's figure 1, drawn from the event table of either world."""
+
+import pandas as pd
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from figures.style import STEP_COLOURS, STYLE, new_figure
+from specfleet.fleet import DRAFTER
+
+BOX = 0.62  # height of a box; lanes are 1 apart
+ROUND = ["tag", "request", "epoch"]
+
+
+def draw(frames: dict[str, pd.DataFrame], iterations: float = 3.0) -> Figure:
+    """Draw a stretch of about `iterations` iterations from the middle of each run; keys become titles."""
+    with rc_context(STYLE):
+        lanes = [frame.station.nunique() for frame in frames.values()]
+        figure = new_figure(9.0, sum(0.34 * count + 1.1 for count in lanes))
+        panels = figure.subplots(len(frames), 1, squeeze=False, height_ratios=[count + 2 for count in lanes])
+        kinds: set[str] = set()
+        for axes, (title, frame) in zip(panels.flat, frames.items(), strict=True):
+            kinds |= draw_lanes(axes, frame, *middle(frame, iterations))
+            axes.set_title(title, loc="left")
+        panels.flat[-1].set_xlabel("time, ms")
+        handles = [Patch(color=STEP_COLOURS[kind], label=kind) for kind in STEP_COLOURS if kind in kinds]
+        handles += [
+            Patch(facecolor="white", edgecolor="#BBBBBB", hatch="////", label="drafter idle"),
+            Patch(color="#882255", label="request waits in the drafter's buffer"),
+        ]
+        figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), fontsize=8)
+    return figure
+
+
+def steps_of(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return one row a step: station, kind, tag, begin_s, end_s."""
+    starts = frame[frame.event == "start"].drop_duplicates(["station", "step"])
+    dones = frame[frame.event == "done"].drop_duplicates(["station", "step"])[["station", "step", "time_s"]]
+    steps = starts.merge(dones, on=["station", "step"], suffixes=("", "_end"))
+    return steps.rename(columns={"time_s": "begin_s", "time_s_end": "end_s"})
+
+
+def middle(frame: pd.DataFrame, iterations: float) -> tuple[float, float]:
+    """Return the ends of a stretch of about so many iterations around the middle of the run, without a prefill."""
+    steps = steps_of(frame)
+    drafts = steps[(steps.station == DRAFTER) & (steps.kind == "draft")].sort_values("begin_s").reset_index()
+    per_iteration = drafts.tag.nunique()
+    length = max(2, round(iterations * per_iteration))
+    prefills_s = steps.loc[steps.kind == "prefill", "begin_s"].to_numpy()
+    candidates = sorted(range(max(1, len(drafts) - length)), key=lambda place: abs(place - len(drafts) // 2))
+    for place in candidates:
+        begin_s = drafts.begin_s[place]
+        end_s = drafts.end_s[min(place + length, len(drafts) - 1)]
+        if not ((prefills_s >= begin_s) & (prefills_s <= end_s)).any():
+            return float(begin_s), float(end_s)
+    place = candidates[0]
+    return float(drafts.begin_s[place]), float(drafts.end_s[min(place + length, len(drafts) - 1)])
+
+
+def draw_lanes(axes: Axes, frame: pd.DataFrame, begin_s: float, end_s: float) -> set[str]:
+    """Draw one lane a station between two times; return the kinds of steps that appear."""
+    steps = steps_of(frame)
+    steps = steps[(steps.end_s > begin_s) & (steps.begin_s < end_s)]
+    stations = sorted(frame.station.unique(), key=lambda name: (name != DRAFTER, len(name), name))
+    heights = {name: -number for number, name in enumerate(stations)}
+
+    def ms(time_s: float) -> float:
+        return 1000 * (min(max(time_s, begin_s), end_s) - begin_s)
+
+    for step in steps.itertuples():
+        left, right, height = ms(step.begin_s), ms(step.end_s), heights[step.station]
+        axes.broken_barh(
+            [(left, right - left)], (height - BOX / 2, BOX), facecolors=STEP_COLOURS[step.kind], edgecolors="white", lw=0.8
+        )
+        if step.station == DRAFTER and right - left > 0.02 * 1000 * (end_s - begin_s):
+            axes.text((left + right) / 2, height, str(step.tag + 1), ha="center", va="center", fontsize=8)
+    _draw_idle(axes, steps[steps.station == DRAFTER], ms, heights.get(DRAFTER, 0), begin_s, end_s)
+    _draw_waits(axes, frame, ms, begin_s, end_s)
+    axes.set_yticks(
+        list(heights.values()), ["drafter" if name == DRAFTER else f"target {name.split('.')[1]}" for name in stations]
+    )
+    axes.set_xlim(0, 1000 * (end_s - begin_s))
+    axes.set_ylim(-len(stations) + 0.45, 0.95)
+    axes.grid(axis="y", visible=False)
+    return set(steps.kind)
+
+
+def _draw_idle(axes: Axes, drafts: pd.DataFrame, ms, height: float, begin_s: float, end_s: float) -> None:  # type: ignore[no-untyped-def]
+    """Hatch the drafter's idle gaps that are long enough to see."""
+    free_s = begin_s
+    for step in [*drafts.sort_values("begin_s").itertuples(), None]:
+        until_s = end_s if step is None else step.begin_s
+        if until_s - free_s > 0.008 * (end_s - begin_s):
+            width = ms(until_s) - ms(free_s)
+            axes.broken_barh(
+                [(ms(free_s), width)], (height - BOX / 2, BOX), facecolors="white", edgecolors="#BBBBBB", hatch="////", lw=0
+            )
+        free_s = free_s if step is None else max(free_s, step.end_s)
+
+
+def _draw_waits(axes: Axes, frame: pd.DataFrame, ms, begin_s: float, end_s: float) -> None:  # type: ignore[no-untyped-def]
+    """Draw a thin bar above the drafter's lane for every request that waits in its buffer."""
+    drafter = frame[frame.station == DRAFTER]
+    asked_s = drafter[drafter.event == "draft-request"].set_index(ROUND).time_s
+    begun_s = drafter[drafter.event == "start"].groupby(ROUND).time_s.min()
+    waits = pd.DataFrame({"asked_s": asked_s, "begun_s": begun_s}).dropna().sort_values("asked_s")
+    waits = waits[(waits.begun_s > begin_s) & (waits.asked_s < end_s)]
+    tags = sorted({key[0] for key in waits.index})
+    for (tag, _, _), wait in waits.iterrows():
+        level = BOX / 2 + 0.06 + 0.5 * tags.index(tag) / max(1, len(tags))
+        axes.broken_barh(
+            [(ms(wait.asked_s), ms(wait.begun_s) - ms(wait.asked_s))], (level, 0.045), facecolors="#882255"
+        )

@@ -1,0 +1,316 @@
+"""One drafter and its targets under random interleavings and faults: a state machine that checks the laws throughout.
+
+Each link keeps the order of its messages, as TCP does; beyond that anything may happen: any delay, copies of
+messages at once or much later, strangers, steps of any length, a guest target that leaves when it likes.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from specfleet.messages import (
+    Draft,
+    DraftRequest,
+    Finished,
+    Ignored,
+    Instruction,
+    Join,
+    Leave,
+    Message,
+    Outcome,
+    Refusal,
+    Released,
+    StepDone,
+)
+from specfleet.policies.admit import Admission, AtMost, Everyone
+from specfleet.policies.allocate import Fixed
+from specfleet.policies.order import Fifo, Order, Priority
+from specfleet.policies.warm_up import AfterIdle, NoWarmUp, WarmUp
+from specfleet.station import WAIT, DrafterStation, Start, Station, Step, VerifierStation
+
+DEPTH = 3
+PROMPT_TOKENS = 4
+REQUESTS = 3  # of every target
+GUEST, STRANGER = 90, 99  # tags
+UP, DOWN = "up", "down"
+
+orders: st.SearchStrategy[Order] = st.sampled_from([Fifo(), Priority()])
+admissions: st.SearchStrategy[Admission] = st.sampled_from([Everyone(), AtMost(1), AtMost(2)])
+warm_ups: st.SearchStrategy[WarmUp] = st.sampled_from([NoWarmUp(), AfterIdle(2.0, 1)])
+choices = st.integers(0, 999)  # taken modulo what there is to choose from
+
+Stream = tuple[int, int]  # (tag, request)
+
+
+def snapshot(station: Station) -> tuple[object, ...]:
+    """Everything that decides what the station does next."""
+    cold = set(station.cold) if isinstance(station, DrafterStation) else None
+    return (
+        dict(station.sessions), list(station.waiting), list(station.program), station.served, station.running,
+        station.steps_started, station.warm_tokens, cold,
+    )  # fmt: skip
+
+
+class FaultyStar(RuleBasedStateMachine):
+    """Real stations on links that a test controls, beside a plain model of what must come out."""
+
+    @initialize(
+        count=st.integers(1, 3),
+        order=orders,
+        admission=admissions,
+        warm_up=warm_ups,
+        new_tokens=st.integers(1, 12),
+        priorities=st.tuples(*[st.integers(0, 2)] * 3),
+    )
+    def build(
+        self,
+        count: int,
+        order: Order,
+        admission: Admission,
+        warm_up: WarmUp,
+        new_tokens: int,
+        priorities: tuple[int, ...],
+    ) -> None:
+        self.drafter = DrafterStation("drafter", Fixed(DEPTH), order, admission, warm_up)
+        self.limit = admission.sessions if isinstance(admission, AtMost) else count + 1
+        self.order, self.priorities = order, priorities
+        self.goal = PROMPT_TOKENS + new_tokens
+        self.verifiers = [VerifierStation(f"verifier.{target + 1}") for target in range(count)]
+        self.stations: list[Station] = [self.drafter, *self.verifiers]
+        self.now_s = 0.0
+        self.links: dict[tuple[int, str], deque[Message]] = {
+            (tag, way): deque() for tag in range(count) for way in (UP, DOWN)
+        }
+        self.delivered: dict[tuple[str, Message], None] = {}  # an ordered set
+        self.queue: list[tuple[int, int]] = []  # (tag, priority) as the drafter should serve them
+        self.guest_request, self.guest_is_in = 0, False
+        # What has come out so far.
+        self.committed: dict[Stream, int] = {}
+        self.joined = [0] * count
+        self.finished: list[Stream] = []
+        self.refused: set[Stream] = set()
+        self.left: set[Stream] = set()
+        self.prefilled: set[Stream] = set()
+        self.drafts: set[tuple[int, int, int]] = set()
+
+    # The world: users, links, devices.
+
+    @rule(choice=choices)
+    def user_asks(self, choice: int) -> None:
+        tag = choice % len(self.verifiers)
+        if self.joined[tag] < REQUESTS and len([1 for t, _ in self.finished if t == tag]) == self.joined[tag]:
+            request = self.joined[tag]
+            self.joined[tag] += 1
+            self.committed[tag, request] = PROMPT_TOKENS
+            join = Join(tag, request, PROMPT_TOKENS, self.goal - PROMPT_TOKENS, self.priorities[tag])
+            assert self.tell(self.verifiers[tag], join) == []
+
+    @rule(choice=choices)
+    def link_delivers(self, choice: int) -> None:
+        busy = [link for link, messages in self.links.items() if messages]
+        if busy:
+            tag, way = busy[choice % len(busy)]
+            message = self.links[tag, way].popleft()
+            if (way, message) in self.delivered:
+                self.assert_harmless(self.receiver(tag, way), message)
+            else:
+                self.delivered[way, message] = None
+                self.first_delivery(tag, way, message)
+
+    @rule(choice=choices)
+    def link_duplicates(self, choice: int) -> None:
+        busy = [messages for messages in self.links.values() if messages]
+        if busy:
+            busy[choice % len(busy)].appendleft(busy[choice % len(busy)][0])
+
+    @rule(choice=choices)
+    def old_message_comes_again(self, choice: int) -> None:
+        if self.delivered:
+            way, message = list(self.delivered)[choice % len(self.delivered)]
+            self.assert_harmless(self.receiver(message.tag, way), message)
+
+    @rule(choice=choices, dt_s=st.integers(0, 3))
+    def device_starts(self, choice: int, dt_s: int) -> None:
+        self.now_s += dt_s
+        self.start(self.stations[choice % len(self.stations)])
+
+    @rule(choice=choices, accepted=st.integers(0, DEPTH), stopped=st.sampled_from([False] * 9 + [True]))
+    def device_finishes(self, choice: int, accepted: int, stopped: bool) -> None:
+        busy = [station for station in self.stations if station.running]
+        if busy:
+            self.finish(busy[choice % len(busy)], accepted, stopped)
+
+    # Strangers and faults.
+
+    @rule(message=st.sampled_from([DraftRequest(STRANGER, 0, 2, 9), Leave(STRANGER, 0)]))
+    def stranger_writes_to_the_drafter(self, message: Message) -> None:
+        self.assert_harmless(self.drafter, message)
+
+    @rule(choice=choices, message=st.sampled_from([Draft(STRANGER, 0, 1, 5, DEPTH), Refusal(STRANGER, 0, "full")]))
+    def stranger_writes_to_a_verifier(self, choice: int, message: Message) -> None:
+        self.assert_harmless(self.verifiers[choice % len(self.verifiers)], message)
+
+    @rule(choice=choices)
+    def device_reports_an_old_step(self, choice: int) -> None:
+        station = self.stations[choice % len(self.stations)]
+        self.assert_harmless(station, StepDone(0, (Outcome(),), 1.0))
+
+    @precondition(lambda self: not self.guest_is_in)
+    @rule()
+    def guest_opens(self) -> None:
+        self.guest_request += 1
+        message = DraftRequest(GUEST, self.guest_request, 1, PROMPT_TOKENS + 1, opening=True)
+        self.delivered[UP, message] = None
+        self.first_delivery(GUEST, UP, message)
+        self.guest_is_in = GUEST in self.drafter.sessions
+
+    @precondition(lambda self: self.guest_is_in)
+    @rule()
+    def guest_leaves_even_during_a_step(self) -> None:
+        message = Leave(GUEST, self.guest_request)
+        self.delivered[UP, message] = None
+        self.first_delivery(GUEST, UP, message)
+        self.guest_is_in = False
+
+    # How the parts work, and what each must obey.
+
+    def receiver(self, tag: int, way: str) -> Station:
+        return self.drafter if way == UP or tag == GUEST else self.verifiers[tag]
+
+    def tell(self, station: Station, event: Join | Message | StepDone) -> list[Instruction]:
+        before = snapshot(station)
+        instructions = station.handle(event, self.now_s)
+        if any(isinstance(instruction, Ignored) for instruction in instructions):
+            assert len(instructions) == 1
+            assert snapshot(station) == before, "an ignored event changed the station"
+        return instructions
+
+    def assert_harmless(self, station: Station, event: Message | StepDone) -> None:
+        before = snapshot(station)
+        instructions = self.tell(station, event)
+        assert [type(instruction) for instruction in instructions] == [Ignored]
+        assert snapshot(station) == before
+
+    def first_delivery(self, tag: int, way: str, message: Message) -> None:
+        instructions = self.tell(self.receiver(tag, way), message)
+        assert not any(isinstance(instruction, Ignored) for instruction in instructions), "a message was lost"
+        if isinstance(message, DraftRequest) and not instructions:
+            self.queue.append((tag, message.priority))
+        if isinstance(message, Leave):
+            self.left.add((tag, message.request))
+            self.queue = [waiting for waiting in self.queue if waiting[0] != tag]
+        self.post(instructions)
+
+    def start(self, station: Station) -> None:
+        was_running, opens_group = station.running, not station.program
+        plan = station.plan(self.now_s)
+        if was_running is not None:
+            assert plan == WAIT
+            assert station.running is was_running
+        elif isinstance(plan, Start) and station is self.drafter and opens_group:
+            assert plan.step.members[0].tag == self.expected_next()
+
+    def expected_next(self) -> int:
+        """The first waiting request or, with priorities, the first of the most urgent; it leaves the queue."""
+        urgent = max(priority for _, priority in self.queue)
+        among = [item for item in self.queue if isinstance(self.order, Fifo) or item[1] == urgent]
+        self.queue.remove(among[0])
+        return among[0][0]
+
+    def finish(self, station: Station, accepted: int, stopped: bool) -> None:
+        step = station.running
+        assert step is not None
+        if isinstance(station, VerifierStation):
+            outcome = Outcome(min(accepted, step.members[0].tokens) if step.kind == "verify" else 0, stopped)
+            self.book(step, outcome)
+        else:
+            outcome = Outcome()
+        if step.kind == "prefill" and station is self.drafter:
+            self.prefilled.add((step.members[0].tag, step.members[0].request))
+        done = StepDone(step.number, (outcome,), 1.0)
+        instructions = self.tell(station, done)
+        self.assert_harmless(station, done)  # the same report again
+        self.post(instructions)
+
+    def book(self, step: Step, outcome: Outcome) -> None:
+        stream = step.members[0].tag, step.members[0].request
+        self.committed[stream] = min(self.committed[stream] + outcome.accepted + 1, self.goal)
+
+    def post(self, instructions: list[Instruction]) -> None:
+        for instruction in instructions:
+            stream = instruction.tag, instruction.request
+            if isinstance(instruction, Draft):
+                assert stream not in self.left, "a draft for a request that left"
+                assert stream in self.prefilled, "a draft before the prompt's prefill"
+                assert (*stream, instruction.epoch) not in self.drafts, "two drafts in one epoch"
+                self.drafts.add((*stream, instruction.epoch))
+            if isinstance(instruction, Finished):
+                assert stream not in self.finished, "a request was served twice"
+                self.finished.append(stream)
+            elif isinstance(instruction, Refusal):
+                self.refused.add(stream)
+            if isinstance(instruction, DraftRequest | Leave):
+                assert stream not in self.refused, "a refused target turns to the drafter"
+                self.links[instruction.tag, UP].append(instruction)
+            elif isinstance(instruction, Draft | Refusal) and instruction.tag != GUEST:
+                self.links[instruction.tag, DOWN].append(instruction)
+            else:
+                assert isinstance(instruction, Released | Finished) or instruction.tag == GUEST
+
+    # The laws that hold at every moment.
+
+    @invariant()
+    def the_verifiers_commit_what_was_accepted_and_no_more_than_asked(self) -> None:
+        for verifier in self.verifiers:
+            for session in verifier.sessions.values():
+                assert session.base == self.committed[session.tag, session.request] <= self.goal
+                assert session.tail in {0, DEPTH}
+
+    @invariant()
+    def the_drafter_follows_and_never_leads(self) -> None:
+        for tag, session in self.drafter.sessions.items():
+            if tag != GUEST:
+                assert session.base <= self.committed[tag, session.request]
+
+    @invariant()
+    def no_session_waits_twice(self) -> None:
+        for station in self.stations:
+            tags = [work.tag for work in station.waiting]
+            assert len(tags) == len(set(tags))
+            assert set(tags) <= set(station.sessions)
+
+    @invariant()
+    def the_drafter_queues_exactly_the_unserved_requests(self) -> None:
+        assert [(work.tag, work.priority) for work in self.drafter.waiting] == self.queue
+
+    @invariant()
+    def the_admission_limit_holds(self) -> None:
+        assert len(self.drafter.sessions) <= self.limit
+
+    def teardown(self) -> None:
+        """Progress: once everything in flight arrives and devices go on, every request is complete, exactly once."""
+        if not hasattr(self, "drafter"):
+            return  # hypothesis stopped before the fleet was built
+        actions: list[Callable[[], None]] = [
+            *[lambda tag=tag: self.user_asks(tag) for tag in range(len(self.verifiers))],
+            *[lambda station=station: self.start(station) for station in self.stations],
+            *[lambda choice=choice: self.device_finishes(choice, 1, False) for choice in range(len(self.stations))],
+            *[lambda choice=choice: self.link_delivers(choice) for choice in range(len(self.links))],
+        ]
+        requests = REQUESTS * len(self.verifiers)
+        rounds = 0
+        while len(self.finished) < requests or any(self.links.values()) or any(s.ready or s.running for s in self.stations):
+            rounds += 1
+            assert rounds < 40 * requests, "no progress"
+            for action in actions:
+                action()
+        assert sorted(self.finished) == sorted(self.committed)
+        assert not any(verifier.sessions for verifier in self.verifiers)
+        assert set(self.drafter.sessions) <= {GUEST}
+
+
+TestFaultyStar = FaultyStar.TestCase
+TestFaultyStar.settings = settings(derandomize=True, deadline=None, max_examples=60, stateful_step_count=80)
