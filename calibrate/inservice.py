@@ -13,7 +13,7 @@ import pandas as pd
 from engine.serve import serve
 from specfleet.fleet import DRAFTER
 from specfleet.policies.warm_up import AfterIdle, NoWarmUp
-from specfleet.profile import StepTime
+from specfleet.profile import Quantiles, StepTime
 from specfleet.scenario import Scenario
 
 SETTLING_ROUNDS = 5  # at the start of a run, left out
@@ -98,10 +98,24 @@ def saturated(scenario: Scenario, draft: StepTime, folder: Path, rounds: int) ->
     return run_rounds(scenario, draft, folder, SATURATED_TARGETS, AT_ONCE, rounds)
 
 
-def after_gap(
-    scenario: Scenario, draft: StepTime, folder: Path, gap_s: float, rounds: int, warm_tokens: int = 0
+def over_gaps(
+    scenario: Scenario, draft: StepTime, folder: Path, shortest_s: float, longest_s: float, rounds: int
 ) -> Rounds:
-    """Let the drafter idle for about `gap_s` before each draft: one target that takes so long to verify."""
+    """Let the drafter idle before each draft, for gaps spread evenly over the logarithm between two lengths.
+
+    All lengths alternate in one run, so that a slow spell of the machine does not pass for the effect of one gap.
+    """
+    levels = np.linspace(0, 1, 65)
+    gaps_s = np.geomspace(shortest_s, longest_s, len(levels))
+    mean_s = float(np.trapezoid(gaps_s, levels))
+    verify = StepTime(base_s=mean_s, spread=Quantiles(tuple(levels.tolist()), tuple((gaps_s / mean_s).tolist())))
+    return run_rounds(scenario, draft, folder, 1, verify, rounds)
+
+
+def after_gap(
+    scenario: Scenario, draft: StepTime, folder: Path, gap_s: float, rounds: int, warm_tokens: int
+) -> Rounds:
+    """Let the drafter idle for about `gap_s` before each draft, and run warm-up tokens first."""
     return run_rounds(scenario, draft, folder, 1, StepTime(base_s=gap_s), rounds, warm_tokens)
 
 

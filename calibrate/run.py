@@ -8,10 +8,13 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression
 
+from calibrate.acceptance import accepted_lengths, describe_acceptance
 from calibrate.contention import measure_contention
 from calibrate.fits import Point, Residual, fit_link, fit_step, spread_of
-from calibrate.inservice import Rounds, after_gap, saturated, spread_numbers
+from calibrate.inservice import Rounds, after_gap, over_gaps, saturated, spread_numbers
 from calibrate.links import measure_round_trips
 from calibrate.steps import (
     draft_prefill_series,
@@ -20,19 +23,23 @@ from calibrate.steps import (
     verify_prefill_series,
     verify_series,
 )
-from engine.decode import decode_speculatively
 from engine.draft import Drafter
 from engine.models import check_shared_tokenizer, load_model
 from engine.node import THREADS
 from engine.prompts import prompts_of
+from engine.stories import stories_of
 from engine.telemetry import host_facts
 from engine.verify import Target
 from specfleet.acceptance import Recorded
-from specfleet.acceptance_fit import fit_beta_geometric, fit_geometric, likelihood_ratio_test, mean_interval
-from specfleet.profile import HardwareProfile, IdleEffect, LinkTime, StepTime
+from specfleet.profile import HardwareProfile, IdleEffect, LinkTime, Quantiles, StepTime
 from specfleet.scenario import Scenario
 
 Report = Callable[[str], None]
+Floats = NDArray[np.float64]
+
+SHORTEST_GAP_S = 0.001
+WARM_UP_GAP_S = 0.03  # the gap of StarSD's figure 6c
+GAP_BINS = 8
 
 
 class Effort(msgspec.Struct, frozen=True):
@@ -41,11 +48,12 @@ class Effort(msgspec.Struct, frozen=True):
     depths: tuple[int, ...] = tuple(range(1, 11))
     contexts: tuple[int, ...] = (64, 128, 192, 256)
     repeats: int = 12
-    prompts: int = 64
-    gaps_s: tuple[float, ...] = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
-    warm_tokens: tuple[int, ...] = (1, 2, 4)
-    rounds: int = 60
-    saturated_rounds: int = 400
+    prompts: int = 72  # as many as a demo cell decodes, each with its pair there
+    longest_gap_s: float = 0.1
+    gap_rounds: int = 500
+    warm_tokens: tuple[int, ...] = (0, 1, 2, 4)
+    warm_rounds: int = 80
+    saturated_rounds: int = 600
     payloads_bytes: tuple[int, ...] = (64, 1024, 16 * 1024, 128 * 1024)
     pings: int = 60
     stations: int = 3
@@ -53,8 +61,8 @@ class Effort(msgspec.Struct, frozen=True):
 
 
 QUICK = Effort(
-    depths=(1, 3, 5, 8), contexts=(64, 160, 256), repeats=6, prompts=16, gaps_s=(0.005, 0.02), warm_tokens=(2,),
-    rounds=30, saturated_rounds=150, payloads_bytes=(64, 16 * 1024), pings=20, stations=2, contention_s=0.5,
+    depths=(1, 3, 5, 8), contexts=(64, 160, 256), repeats=6, prompts=48, longest_gap_s=0.05, gap_rounds=250,
+    warm_tokens=(0, 2), warm_rounds=30, saturated_rounds=300, payloads_bytes=(64, 16 * 1024), pings=20, stations=2, contention_s=0.5,
 )  # fmt: skip
 
 
@@ -84,27 +92,28 @@ def calibrate(
     draft_prefill, _, _ = _fitted(draft_prefill_series(drafter, prompts[0], effort.repeats), effort.contexts, None)
     verify_prefill, _, _ = _fitted(verify_prefill_series(target, prompts[0], effort.repeats), effort.contexts, None)
     report("acceptance")
-    accepted = _accepted_lengths(drafter, target, prompts, scenario)
+    depth, new_tokens = scenario.drafters.depth, scenario.workload.new_tokens
+    accepted = [accepted_lengths(drafter, story, new_tokens, depth) for story in stories_of(scenario, folder)]
     report("links")
     round_trips_s = measure_round_trips(scenario, effort.payloads_bytes, effort.pings)
     report("a saturated drafter")
     busy = saturated(scenario, draft, folder, effort.saturated_rounds)
     report("idle gaps")
-    gaps = [(gap_s, after_gap(scenario, draft, folder, gap_s, effort.rounds)) for gap_s in effort.gaps_s]
+    idling = over_gaps(scenario, draft, folder, SHORTEST_GAP_S, effort.longest_gap_s, effort.gap_rounds)
     report("warm-up tokens")
-    warm_gap_s = effort.gaps_s[len(effort.gaps_s) // 2]
-    warmed = [(0, dict(gaps)[warm_gap_s])] + [
-        (tokens, after_gap(scenario, draft, folder, warm_gap_s, effort.rounds, tokens)) for tokens in effort.warm_tokens
+    warmed = [
+        (tokens, after_gap(scenario, draft, folder, WARM_UP_GAP_S, effort.warm_rounds, tokens))
+        for tokens in effort.warm_tokens
     ]
     report("contention")
     contention = measure_contention(scenario, prompts[0], effort.stations, effort.contention_s)
 
     facts, unread = host_facts()
-    idle = idle_effect(busy, gaps, warmed)
-    link = link_under_way(fit_link(effort.payloads_bytes, round_trips_s), gaps, scenario.drafters.depth)
+    idle = idle_effect(busy, idling, warmed)
+    link = link_under_way(fit_link(effort.payloads_bytes, round_trips_s), idling)
     return HardwareProfile(
         name=f"calibrated-{facts['machine']}",
-        draft=draft,
+        draft=msgspec.structs.replace(draft, spread=spread_in_service(idle, busy, idling)),
         verify=verify,
         decode=decode,
         draft_prefill=draft_prefill,
@@ -113,7 +122,7 @@ def calibrate(
         link=link,
         idle=idle,
         contention=contention,
-        acceptance=Recorded(scenario.drafters.depth, tuple(map(tuple, accepted))),
+        acceptance=Recorded(depth, tuple(map(tuple, accepted))),
         vocabulary=target.model.vocabulary,
         provenance=facts
         | {
@@ -131,10 +140,12 @@ def calibrate(
                 {"payload_bytes": size} | spread_numbers(times)
                 for size, times in zip(effort.payloads_bytes, round_trips_s, strict=True)
             ],
-            "idle": [{"gap_s": float(np.mean(r.gap_s))} | spread_numbers(r.draft_s) for r in [busy, *(r for _, r in gaps)]],
+            "idle": [
+                {"gap_s": float(gap_s.mean())} | spread_numbers(draft_s) for gap_s, draft_s, _ in by_gap(busy, idling)
+            ],
             "warm_up": [{"warm_tokens": tokens} | spread_numbers(r.draft_s) for tokens, r in warmed],
             "turnaround": spread_numbers(busy.turnaround_s),
-            "acceptance": acceptance_report(accepted, scenario.drafters.depth),
+            "acceptance": describe_acceptance(accepted, depth),
         },
     )
 
@@ -145,42 +156,45 @@ STAGES = (
 )  # fmt: skip
 
 
-def idle_effect(busy: Rounds, gaps: Sequence[tuple[float, Rounds]], warmed: Sequence[tuple[int, Rounds]]) -> IdleEffect:
-    """Slowdown of drafts in service against the fit, by the idle gap before them (StarSD, figure 6b and 6c)."""
-    series = sorted(
-        (float(np.mean(rounds.gap_s)), float(rounds.draft_s.sum() / rounds.fitted_s.sum()))
-        for rounds in [busy, *(rounds for _, rounds in gaps)]
-    )
+def by_gap(busy: Rounds, idling: Rounds) -> list[tuple[Floats, Floats, Floats]]:
+    """Group rounds by the gap before them: gaps, draft times and fitted times of the saturated run, then of each bin."""
+    order = np.argsort(idling.gap_s)
+    bins = [(idling.gap_s[part], idling.draft_s[part], idling.fitted_s[part]) for part in np.array_split(order, GAP_BINS)]
+    return [(busy.gap_s, busy.draft_s, busy.fitted_s), *bins]
+
+
+def idle_effect(busy: Rounds, idling: Rounds, warmed: Sequence[tuple[int, Rounds]]) -> IdleEffect:
+    """Slowdown of drafts in service against the fit, by the idle gap before them (StarSD, figures 6b and 6c).
+
+    Means a bin, then the closest rising curve (isotonic regression): longer idleness never makes a drafter faster.
+    """
+    groups = by_gap(busy, idling)
+    slowdowns = [draft_s.sum() / fitted_s.sum() for _, draft_s, fitted_s in groups]
+    rising = isotonic_regression(slowdowns, weights=[len(gap_s) for gap_s, _, _ in groups]).x
+    gaps_s = np.maximum.accumulate([gap_s.mean() for gap_s, _, _ in groups])
     cold = warmed[0][1]
     excess_s = cold.draft_s.mean() - busy.draft_s.mean()
-    recoveries = [1.0]
-    for tokens, rounds in warmed[1:]:
+    recoveries: list[float] = []
+    for tokens, rounds in warmed:
         left = (rounds.draft_s.mean() - busy.draft_s.mean()) / excess_s if excess_s > 0 else 1.0
-        recoveries += [float(np.clip(left, 0.0, 1.0))] * (tokens - len(recoveries) + 1)
-    return IdleEffect(tuple(gap for gap, _ in series), tuple(slowdown for _, slowdown in series), tuple(recoveries))
+        recoveries += [float(np.clip(left, 0.0, 1.0))] * (tokens + 1 - len(recoveries))
+    return IdleEffect(tuple(gaps_s.tolist()), tuple(rising.tolist()), tuple(recoveries))
 
 
-def link_under_way(pinged: LinkTime, gaps: Sequence[tuple[float, Rounds]], depth: int) -> LinkTime:  # noqa: ARG001
+def spread_in_service(idle: IdleEffect, *runs: Rounds) -> Quantiles:
+    """Quantiles of draft times in service over what fit and idle effect say: wider than back to back."""
+    ratios = [
+        draft_s / (fitted_s * idle.slowdown(gap_s))
+        for rounds in runs
+        for draft_s, fitted_s, gap_s in zip(rounds.draft_s, rounds.fitted_s, rounds.gap_s, strict=True)
+    ]
+    return spread_of(ratios)
+
+
+def link_under_way(pinged: LinkTime, idling: Rounds) -> LinkTime:
     """The link as rounds see it: half of what a return takes beyond the verification; bandwidth as the pings saw it."""
-    returns_s = np.concatenate([rounds.return_s for _, rounds in gaps])
-    return LinkTime(float(returns_s.mean() / 2), pinged.bandwidth_bytes_per_s, spread_of((returns_s / returns_s.mean()).tolist()))
-
-
-def acceptance_report(sessions: Sequence[Sequence[int]], depth: int) -> dict[str, Any]:
-    """Fits of the accepted lengths: one beta, beta-geometric, their likelihood ratio, and the mean with its interval."""
-    lengths = np.concatenate([np.array(session) for session in sessions])
-    depths = np.full(len(lengths), depth)
-    mean = mean_interval(sessions)
-    test = likelihood_ratio_test(lengths, depths)
-    return {
-        "rounds": len(lengths),
-        "mean": mean.mean,
-        "low": mean.low,
-        "high": mean.high,
-        "geometric": msgspec.to_builtins(fit_geometric(lengths, depths).model),
-        "beta_geometric": msgspec.to_builtins(fit_beta_geometric(lengths, depths).model),
-        "likelihood_ratio_p_value": test.p_value,
-    }
+    mean_s = float(idling.return_s.mean())
+    return LinkTime(mean_s / 2, pinged.bandwidth_bytes_per_s, spread_of((idling.return_s / mean_s).tolist()))
 
 
 def _fitted(
@@ -189,13 +203,6 @@ def _fitted(
     points = measure(series, tokens, effort.contexts if effort else (0,))
     fit, residuals = fit_step(points)
     return fit, residuals, points
-
-
-def _accepted_lengths(
-    drafter: Drafter, target: Target, prompts: Sequence[list[int]], scenario: Scenario
-) -> list[list[int]]:
-    new_tokens, depth = scenario.workload.new_tokens, scenario.drafters.depth
-    return [decode_speculatively(target, drafter, prompt, new_tokens, depth)[1] for prompt in prompts]
 
 
 def _table(points: Sequence[Point], residuals: Sequence[Residual]) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ from specfleet.replay import replay
 from specfleet.scenario import Scenario, make_scenario
 
 DEPTH = 5
-PROMPT_TOKENS, NEW_TOKENS = 128, 96
+PROMPT_TOKENS, NEW_TOKENS = 128, 48
 RETURN_OVER_SERVICE = (1.6, 4.6)  # Z / S of the two kinds of replayed targets: N_full = 3 and 6
 SIM_SEEDS = 5
 
@@ -44,8 +44,8 @@ class DemoEffort(msgspec.Struct, frozen=True):
         return len(STAGES) + len(RETURN_OVER_SERVICE) * len(self.replayed_N) + len(self.real_N) + 3
 
 
-FULL = DemoEffort(Effort(), tuple(range(1, 9)), (1, 2), 96, 32)
-SHORT = DemoEffort(QUICK, (1, 3, 6), (1,), 24, 8)
+FULL = DemoEffort(Effort(), tuple(range(1, 9)), (1, 2), 72, 48)
+SHORT = DemoEffort(QUICK, (1, 3, 6), (1,), 48, 24)
 
 
 class Cell(msgspec.Struct, frozen=True):

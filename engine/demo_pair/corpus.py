@@ -1,8 +1,8 @@
 """The demo pair's text: the Python standard library's own sources, held out by file.
 
-Every Python installation has it, so no download is needed. Files go to one of three groups by a hash of their path:
-training, calibration prompts, evaluation prompts. Prompts are committed as token ids, because the library's text
-differs between Python versions and runs should not.
+Every Python installation has it, so no download is needed. A hash of its path decides whether a file is held out.
+Prompts come from held-out files and are committed as token ids, because the library's text differs between Python
+versions and runs should not.
 """
 
 import hashlib
@@ -15,10 +15,10 @@ from typing import Literal
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-Split = Literal["train", "calibration", "evaluation"]
+Split = Literal["train", "held-out"]
 
 LEFT_OUT = {"test", "tests", "idlelib", "lib2to3", "site-packages", "ensurepip", "__pycache__", "turtledemo"}
-HELD_OUT_SHARE = 0.06  # of the files, for each of the two prompt groups
+HELD_OUT_SHARE = 0.12  # of the files
 END_OF_TEXT = "<|end|>"
 FOLDER = Path(__file__).parent
 
@@ -31,9 +31,7 @@ def library() -> Path:
 def split_of(relative: str) -> Split:
     """Tell which group a file belongs to, from its path in the library."""
     share = int.from_bytes(hashlib.sha256(relative.encode()).digest()[:4]) / 2**32
-    if share < HELD_OUT_SHARE:
-        return "calibration"
-    return "evaluation" if share < 2 * HELD_OUT_SHARE else "train"
+    return "held-out" if share < HELD_OUT_SHARE else "train"
 
 
 def files(split: Split) -> Iterator[tuple[str, str]]:
@@ -69,24 +67,39 @@ def token_stream(tokenizer: Tokenizer, split: Split) -> np.ndarray:
     return np.concatenate(pieces)
 
 
-def cut_prompts(tokenizer: Tokenizer, split: Split, count: int, tokens: int) -> list[dict[str, object]]:
-    """Cut `count` prompts of `tokens` ids from a held-out group, spread over its files, each from a line's start."""
-    texts = list(files(split))
+def cut_prompts(tokenizer: Tokenizer, count: int, tokens: int) -> dict[str, list[dict[str, object]]]:
+    """Cut `count` pairs of prompts of `tokens` ids from held-out files, in turn, each pair from a line's start.
+
+    The first of a pair goes to calibration, the text that follows it to evaluation: different prompts from the same
+    files, so that the two groups do not differ by the luck of who got which file.
+    """
+    texts = [
+        (relative, text)
+        for relative, text in files("held-out")
+        if len(tokenizer.encode(text).ids) > 3 * tokens
+    ]
     rng = np.random.default_rng(0)
-    prompts: list[dict[str, object]] = []
-    while len(prompts) < count:
-        relative, text = texts[len(prompts) % len(texts)] if len(prompts) < len(texts) else texts[rng.integers(len(texts))]
+    prompts: dict[str, list[dict[str, object]]] = {"calibration": [], "evaluation": []}
+    while len(prompts["calibration"]) < count:
+        relative, text = texts[len(prompts["calibration"]) % len(texts)]
         starts = [0, *(index + 1 for index, letter in enumerate(text) if letter == "\n")]
         offset = int(starts[rng.integers(len(starts))])
-        ids = tokenizer.encode(text[offset : offset + 12 * tokens]).ids[:tokens]
-        if len(ids) == tokens:
-            prompts.append({"file": relative, "offset": offset, "prompt_ids": ids})
-        else:
-            texts = [other for other in texts if other[0] != relative] if len(text) < 4 * tokens else texts
+        ids = tokenizer.encode(text[offset : offset + 16 * tokens]).ids
+        if len(ids) >= 2 * tokens:
+            place = {"file": relative, "offset": offset}
+            prompts["calibration"].append(place | {"prompt_ids": ids[:tokens]})
+            prompts["evaluation"].append(place | {"after_tokens": tokens, "prompt_ids": ids[tokens : 2 * tokens]})
     return prompts
 
 
-def read_prompts(split: Literal["calibration", "evaluation"]) -> list[list[int]]:
+def write_prompts(tokenizer: Tokenizer, folder: Path, count: int, tokens: int) -> None:
+    """Cut prompts and write one file a group."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for group, prompts in cut_prompts(tokenizer, count, tokens).items():
+        (folder / f"{group}.json").write_text(json.dumps(prompts) + "\n")
+
+
+def read_prompts(group: Literal["calibration", "evaluation"]) -> list[list[int]]:
     """Return the committed prompts of a group as token ids, each as long as it was cut."""
-    content = json.loads((FOLDER / "prompts" / f"{split}.json").read_text())
+    content = json.loads((FOLDER / "prompts" / f"{group}.json").read_text())
     return [prompt["prompt_ids"] for prompt in content]

@@ -19,13 +19,13 @@ import transformers
 from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from engine.demo_pair.corpus import END_OF_TEXT, FOLDER, cut_prompts, token_stream, train_tokenizer
+from engine.demo_pair.corpus import END_OF_TEXT, FOLDER, token_stream, train_tokenizer, write_prompts
 from engine.demo_pair.muon import Muon
 
 VOCABULARY = 512  # a small one spends the parameters on layers
 LENGTH = 256  # tokens of a training sequence
 BATCH = 16  # sequences of a step
-PROMPTS, PROMPT_TOKENS = 160, 256
+PROMPTS, PROMPT_TOKENS = 192, 256
 TARGET = {"num_hidden_layers": 16, "hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 384}
 DRAFTER = {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 352}
 Batches = Iterator[torch.Tensor]
@@ -180,12 +180,9 @@ def main() -> None:
 
     raw = train_tokenizer(VOCABULARY)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token=END_OF_TEXT, clean_up_tokenization_spaces=False)
-    stream, held_out = token_stream(raw, "train"), token_stream(raw, "calibration")
+    stream, held_out = token_stream(raw, "train"), token_stream(raw, "held-out")
     report["training_tokens_available"] = len(stream)
-    (options.out / "prompts").mkdir(parents=True, exist_ok=True)
-    for split in ("calibration", "evaluation"):
-        prompts = cut_prompts(raw, split, PROMPTS, PROMPT_TOKENS)
-        (options.out / "prompts" / f"{split}.json").write_text(json.dumps(prompts) + "\n")
+    write_prompts(raw, options.out / "prompts", PROMPTS, PROMPT_TOKENS)
 
     target, drafter = llama(TARGET), llama(DRAFTER)
     text = batches(stream, options.seed)

@@ -1,0 +1,52 @@
+"""Acceptance on calibration prompts: the real drafter against what the target says, and fits of the lengths."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from engine.draft import Drafter
+from engine.replayed import Story
+from engine.rules import verify_greedy
+from specfleet.acceptance_fit import (
+    fit_beta_geometric,
+    fit_geometric,
+    likelihood_ratio_test,
+    mean_interval,
+    total_variation,
+)
+
+TAG = 0
+
+
+def accepted_lengths(drafter: Drafter, story: Story, new_tokens: int, depth: int) -> list[int]:
+    """Return the accepted length of every greedy round while `new_tokens` are decoded after the story's prompt."""
+    drafter.open(TAG, [*story.prompt, story.continuation[0]])
+    drafter.prefill(TAG)
+    lengths, told = [], 1
+    while told < new_tokens:
+        draft = drafter.draft(TAG, depth)
+        accepted, token = verify_greedy(draft.tokens, story.continuation[told:])
+        told += accepted + 1
+        drafter.advance(TAG, len(story.prompt) + told, token)
+        lengths.append(accepted)
+    drafter.release(TAG)
+    return lengths
+
+
+def describe_acceptance(sessions: Sequence[Sequence[int]], depth: int) -> dict[str, Any]:
+    """Fits of the accepted lengths: one beta, beta-geometric, their likelihood ratio, and the mean with its interval."""
+    lengths = np.concatenate([np.array(session) for session in sessions])
+    one, many = fit_geometric(lengths, depth), fit_beta_geometric(lengths, depth)
+    mean = mean_interval(sessions)
+    return {
+        "rounds": len(lengths),
+        "mean": mean.mean,
+        "low": mean.low,
+        "high": mean.high,
+        "geometric": msgspec.to_builtins(one.model) | {"total_variation": total_variation(one.model, lengths, depth)},
+        "beta_geometric": msgspec.to_builtins(many.model)
+        | {"total_variation": total_variation(many.model, lengths, depth)},
+        "likelihood_ratio_p_value": likelihood_ratio_test(lengths, depth).p_value,
+    }
