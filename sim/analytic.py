@@ -1,4 +1,7 @@
-"""The analytic model of the star: StarSD's equations (5) to (12), on plain numbers in seconds and tokens."""
+"""The analytic model of the star: StarSD's equations (5) to (12), on plain numbers in seconds and tokens.
+
+All times are constant and all targets alike; N is at least 1, S positive, Z not negative.
+"""
 
 import math
 from typing import Literal
@@ -10,7 +13,7 @@ from specfleet.policies.admit import N_max
 
 Regime = Literal["under-loaded", "fully-loaded"]
 
-ROUNDING = 1e-9  # Z / S this close above an integer is that integer
+ROUNDING = 1e-12  # 0.1 + 0.2 covers 0.3 and the reverse: what differs less than this, relatively, counts as equal
 
 
 def service_s(base_s: float, per_token_s: float, depth: int) -> float:
@@ -24,8 +27,13 @@ def return_s(communication_s: float, verify_s: float) -> float:
 
 
 def is_fully_loaded(N: int, S_s: float, Z_s: float) -> bool:
-    """Z <= (N - 1) S: the drafter never waits for a target. Equation (7)."""
-    return Z_s <= (N - 1) * S_s
+    """Z <= (N - 1) S, up to rounding: the drafter never waits for a target. Equation (7)."""
+    return Z_s <= (N - 1) * S_s * (1 + ROUNDING)
+
+
+def regime(N: int, S_s: float, Z_s: float) -> Regime:
+    """Name the stage of section 4.2 that N targets are in; it changes where equation (7) starts to hold."""
+    return "fully-loaded" if is_fully_loaded(N, S_s, Z_s) else "under-loaded"
 
 
 def idle_s(N: int, S_s: float, Z_s: float) -> float:
@@ -39,8 +47,18 @@ def iteration_s(N: int, S_s: float, Z_s: float) -> float:
 
 
 def rounds_per_s(N: int, S_s: float, Z_s: float) -> float:
-    """R_q = N / T_gamma: one draft a target and iteration (appendix C.1)."""
+    """R_q = N / T_gamma: the drafter makes one draft a target and iteration (appendix C.1)."""
     return N / iteration_s(N, S_s, Z_s)
+
+
+def rounds_per_s_per_target(N: int, S_s: float, Z_s: float) -> float:
+    """R_p = 1 / T_gamma: a target verifies once an iteration (appendix C.1)."""
+    return 1 / iteration_s(N, S_s, Z_s)
+
+
+def plateau_ratio(S_s: float, Z_s: float) -> float:
+    """R_q with any number of targets over R_q with one, (1 / S) / (1 / (S + Z)) = 1 + Z / S."""
+    return 1 + Z_s / S_s
 
 
 def load(N: int, S_s: float, Z_s: float) -> float:
@@ -54,17 +72,26 @@ def wait_s(N: int, S_s: float, Z_s: float) -> float:
 
 
 def throughput(N: int, S_s: float, Z_s: float, tokens_per_round: float) -> float:
-    """O = N tokens / T_gamma, in tokens a second. Equation (11) counts accepted draft tokens only."""
+    """O = N tokens / T_gamma, in tokens a second. Equation (11).
+
+    The paper counts accepted draft tokens; with one more, the target's own (the bonus token), it counts all output.
+    """
     return tokens_per_round * rounds_per_s(N, S_s, Z_s)
 
 
 def N_full(S_s: float, Z_s: float) -> int:
-    """The smallest N without idle gaps, ceil(Z / S) + 1. Equation (12)."""
-    return math.ceil(Z_s / S_s * (1 - ROUNDING)) + 1
+    """The smallest N for which equation (7) holds: ceil(Z / S) + 1. Equation (12)."""
+    N = math.ceil(Z_s / S_s) + 1
+    # The quotient may land just above an integer that it should equal, as 2.1 / 0.3 does.
+    return N - 1 if is_fully_loaded(N - 1, S_s, Z_s) else N
 
 
 def round_rate_bounds(N: int, S_s: float, Z_s: float) -> tuple[float, float]:
-    """Bounds of R_q for any service times with these means: N / (N S + Z) and min(N / (S + Z), 1 / S)."""
+    """Bounds of R_q, a second, for any service and return times with these means, served in order of arrival.
+
+    Lowest N / (N S + Z): each request waits for all others. Highest min(N / (S + Z), 1 / S): none waits, or no gap is
+    left. Asymptotic bounds of a closed network: Lazowska et al., Quantitative System Performance, 1984, chapter 5.
+    """
     return N / (N * S_s + Z_s), min(N / (S_s + Z_s), 1 / S_s)
 
 
@@ -83,7 +110,11 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 class StarPrediction(msgspec.Struct, frozen=True):
-    """What the equations say of one star. `exponential_rounds_per_s`: exact R_q if service and return were exponential."""
+    """What the equations say of one star with N targets.
+
+    `load`: share of time. `plateau_ratio`: R_q(inf) / R_q(1). `exponential_*`: the same means where service times vary
+    as an exponential does and return times in any way, exact too; what they differ is the price of variance.
+    """
 
     S_s: float
     Z_s: float
@@ -102,30 +133,40 @@ class StarPrediction(msgspec.Struct, frozen=True):
     throughput_per_target: Throughput
     bounds: Bounds
     exponential_rounds_per_s: float
+    exponential_wait_s: float
+    exponential_load: float
 
 
 def predict_star(
     N: int, S_s: float, Z_s: float, accepted_per_round: float, standalone_tokens_per_s: float
 ) -> StarPrediction:
-    """Evaluate all equations for N targets; a round commits the accepted tokens and the target's own one."""
+    """Evaluate all equations for N targets; a round commits the accepted tokens and the target's own one.
+
+    Raises ValueError where the equations say nothing: no target, a drafter that takes no time, a negative return.
+    """
+    if N < 1 or S_s <= 0 or Z_s < 0:
+        raise ValueError(f"the star needs N >= 1, S > 0 and Z >= 0, got N={N}, {S_s=}, {Z_s=}")
     committed = accepted_per_round + 1
     system = Throughput(throughput(N, S_s, Z_s, committed), throughput(N, S_s, Z_s, accepted_per_round))
+    exponential = mean_value_analysis(N, [S_s], Z_s)
     return StarPrediction(
         S_s=S_s,
         Z_s=Z_s,
         N=N,
         N_full=N_full(S_s, Z_s),
         N_max=N_max(S_s, Z_s, committed, standalone_tokens_per_s),
-        regime="fully-loaded" if is_fully_loaded(N, S_s, Z_s) else "under-loaded",
+        regime=regime(N, S_s, Z_s),
         iteration_s=iteration_s(N, S_s, Z_s),
         idle_s=idle_s(N, S_s, Z_s),
         wait_s=wait_s(N, S_s, Z_s),
         load=load(N, S_s, Z_s),
         rounds_per_s=rounds_per_s(N, S_s, Z_s),
-        rounds_per_s_per_target=rounds_per_s(N, S_s, Z_s) / N,
-        plateau_ratio=1 + Z_s / S_s,
+        rounds_per_s_per_target=rounds_per_s_per_target(N, S_s, Z_s),
+        plateau_ratio=plateau_ratio(S_s, Z_s),
         throughput=system,
         throughput_per_target=Throughput(system.with_bonus / N, system.without_bonus / N),
         bounds=Bounds(*round_rate_bounds(N, S_s, Z_s)),
-        exponential_rounds_per_s=mean_value_analysis(N, [S_s], Z_s).throughput_per_s,
+        exponential_rounds_per_s=exponential.throughput_per_s,
+        exponential_wait_s=exponential.residence_s[0] - S_s,
+        exponential_load=exponential.utilisation[0],
     )

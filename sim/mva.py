@@ -18,10 +18,12 @@ class MeanValues(msgspec.Struct, frozen=True):
 
 
 def mean_value_analysis(N: int, demands_s: Sequence[float], think_s: float = 0.0) -> MeanValues:
-    """Solve a network of queueing stations (exponential service, one server each) and a pure delay.
+    """Solve a network of queueing stations, one server each, and a pure delay.
 
-    `demands_s[k]`: mean service a cycle at station k. `think_s`: the delay a cycle, of any distribution. A customer
-    that arrives sees the network as it is with one customer less; from that, N follows from N - 1.
+    Exact for exponential service in order of arrival, and for any service under processor sharing. `demands_s[k]`: mean
+    service a cycle at station k. `think_s`: the delay a cycle, of any distribution. A customer that arrives sees the
+    network as it is with one customer less; from that, N follows from N - 1. Raises ValueError for times without a
+    cycle: negative, or all zero.
     """
     if N < 1 or min(demands_s, default=0.0) < 0 or think_s < 0 or sum(demands_s) + think_s <= 0:
         raise ValueError(f"needs N >= 1 and times that are not all zero, got N={N}, {demands_s=}, {think_s=}")
