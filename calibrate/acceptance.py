@@ -36,7 +36,7 @@ def accepted_lengths(drafter: Drafter, story: Story, new_tokens: int, depth: int
 
 
 def describe_acceptance(sessions: Sequence[Sequence[int]], depth: int) -> dict[str, Any]:
-    """Fits of the accepted lengths: one beta, beta-geometric, their likelihood ratio, and the mean with its interval."""
+    """Fits of accepted lengths: one beta, beta-geometric, their likelihood ratio; the mean with its interval."""
     lengths = np.concatenate([np.array(session) for session in sessions])
     one, many = fit_geometric(lengths, depth), fit_beta_geometric(lengths, depth)
     mean = mean_interval(sessions)

@@ -1,9 +1,10 @@
-"""From measured times to step times: a robust fit over the grid, its residuals on points held out, the spread around it."""
+"""From measured times to step times: a robust fit, its residuals on points held out, the spread around it."""
 
 from collections.abc import Sequence
 
 import msgspec
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.optimize import nnls
 
 from specfleet.profile import LinkTime, Quantiles, StepTime
@@ -40,7 +41,7 @@ class Residual(msgspec.Struct, frozen=True):
         return self.fitted_s / self.measured_s - 1
 
 
-def spread_of(ratios: Sequence[float]) -> Quantiles:
+def spread_of(ratios: ArrayLike) -> Quantiles:
     """Return the quantiles of `ratios` (measured over fitted), scaled so that their interpolation has mean 1."""
     values = np.quantile(ratios, LEVELS)
     mean = np.trapezoid(values, LEVELS)
@@ -73,7 +74,8 @@ def fit_step(points: Sequence[Point]) -> tuple[StepTime, list[Residual]]:
     ]
     ratios = np.concatenate([np.array(point.times_s) / fit for point, fit in zip(points, predicted, strict=True)])
     mean_ratio = np.trapezoid(np.quantile(ratios, LEVELS), LEVELS)
-    return StepTime(*(coefficients * mean_ratio).tolist(), spread=spread_of(ratios)), residuals
+    a, b, c, e = (coefficients * mean_ratio).tolist()
+    return StepTime(a, b, c, e, spread_of(ratios)), residuals
 
 
 def fit_link(payloads_bytes: Sequence[int], round_trips_s: Sequence[Sequence[float]]) -> LinkTime:
@@ -82,7 +84,9 @@ def fit_link(payloads_bytes: Sequence[int], round_trips_s: Sequence[Sequence[flo
     design = np.stack([np.ones(len(one_way_s)), np.array(payloads_bytes, dtype=float)], axis=1)
     scale = design.max(axis=0)
     latency_s, per_byte_s = nnls(design / scale / one_way_s[:, None], np.ones(len(one_way_s)))[0] / scale
-    ratios = np.concatenate([np.array(times) / 2 / middle for times, middle in zip(round_trips_s, one_way_s, strict=True)])
+    ratios = np.concatenate(
+        [np.array(times) / 2 / middle for times, middle in zip(round_trips_s, one_way_s, strict=True)]
+    )
     mean_ratio = np.trapezoid(np.quantile(ratios, LEVELS), LEVELS)
     return LinkTime(
         float(latency_s * mean_ratio), float(1 / per_byte_s) if per_byte_s > 0 else float("inf"), spread_of(ratios)

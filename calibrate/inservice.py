@@ -24,9 +24,10 @@ AT_ONCE = StepTime()
 class Rounds(msgspec.Struct, frozen=True):
     """One fleet's drafting rounds at steady state, each an array (rounds,), in seconds.
 
-    `draft_s`: draft steps. `fitted_s`: what the fit says of them. `gap_s`: idleness before them. `return_s`: end of a
-    draft to arrival of the next request of the same session, without the verification itself, plus the wake-up of the
-    idle drafter. `turnaround_s`: end of a draft to the start of the next where one was waiting.
+    `draft_s`: draft steps, and `begin_s`: when they began. `fitted_s`: what the fit says of them. `gap_s`: idleness
+    before them. `return_s`: end of a draft to the arrival of the next request of the same session, without the
+    verification, plus the wake-up of the idle drafter. `turnaround_s`: end of a draft to the start of the next where
+    one was waiting. `busy_s`: (steps, 2) begin and end of all steps of the drafter, in order.
     """
 
     draft_s: np.ndarray
@@ -34,6 +35,8 @@ class Rounds(msgspec.Struct, frozen=True):
     gap_s: np.ndarray
     return_s: np.ndarray
     turnaround_s: np.ndarray
+    begin_s: np.ndarray
+    busy_s: np.ndarray
 
 
 def run_rounds(
@@ -80,9 +83,7 @@ def take_apart(rows: pd.DataFrame, draft: StepTime) -> Rounds:
 
     following_steps = starts.reindex(drafts.index + 1)
     pauses_s = following_steps.time_s.to_numpy() - drafts.time_s.to_numpy()
-    asked_s = requests.reindex(
-        pd.MultiIndex.from_frame(following_steps[["tag", "request", "epoch"]])
-    ).to_numpy()
+    asked_s = requests.reindex(pd.MultiIndex.from_frame(following_steps[["tag", "request", "epoch"]])).to_numpy()
     queued = asked_s <= drafts.time_s.to_numpy()
     return Rounds(
         draft_s=drafts.duration_s.to_numpy(),
@@ -90,12 +91,21 @@ def take_apart(rows: pd.DataFrame, draft: StepTime) -> Rounds:
         gap_s=starts.idle_gap_s.reindex(drafts.index).to_numpy(),
         return_s=return_s[~np.isnan(return_s)],
         turnaround_s=pauses_s[queued],
+        begin_s=starts.time_s.reindex(drafts.index).to_numpy(),
+        busy_s=np.stack([starts.time_s.reindex(dones.index), dones.time_s], axis=1),
     )
 
 
 def saturated(scenario: Scenario, draft: StepTime, folder: Path, rounds: int) -> Rounds:
     """Keep the drafter busy without a pause: targets that verify at once."""
     return run_rounds(scenario, draft, folder, SATURATED_TARGETS, AT_ONCE, rounds)
+
+
+def half_loaded(scenario: Scenario, draft: StepTime, folder: Path, targets: int, rounds: int) -> Rounds:
+    """Load the drafter in part, irregularly: a few targets that verify for two to six of its drafts."""
+    base_s = 4 * draft.mean_s(scenario.drafters.depth, scenario.workload.prompt_tokens)
+    verify = StepTime(base_s=base_s, spread=Quantiles((0.0, 1.0), (0.5, 1.5)))
+    return run_rounds(scenario, draft, folder, targets, verify, rounds)
 
 
 def over_gaps(
@@ -112,9 +122,7 @@ def over_gaps(
     return run_rounds(scenario, draft, folder, 1, verify, rounds)
 
 
-def after_gap(
-    scenario: Scenario, draft: StepTime, folder: Path, gap_s: float, rounds: int, warm_tokens: int
-) -> Rounds:
+def after_gap(scenario: Scenario, draft: StepTime, folder: Path, gap_s: float, rounds: int, warm_tokens: int) -> Rounds:
     """Let the drafter idle for about `gap_s` before each draft, and run warm-up tokens first."""
     return run_rounds(scenario, draft, folder, 1, StepTime(base_s=gap_s), rounds, warm_tokens)
 

@@ -26,7 +26,7 @@ def measure_round_trips(scenario: Scenario, payloads_bytes: Sequence[int], repea
     client = Node("ping client", _ping_body, port, list(payloads_bytes), repeats)
     try:
         drafter.tell(now_s())
-        round_trips = client.receive()
+        round_trips: list[list[float]] = client.receive()
         drafter.tell("stop")
         drafter.receive()
     finally:

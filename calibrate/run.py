@@ -9,13 +9,13 @@ import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import isotonic_regression
 
 from calibrate.acceptance import accepted_lengths, describe_acceptance
-from calibrate.contention import measure_contention
+from calibrate.contention import measure_contention, measure_turns
 from calibrate.fits import Point, Residual, fit_link, fit_step, spread_of
-from calibrate.inservice import Rounds, after_gap, over_gaps, saturated, spread_numbers
+from calibrate.inservice import Rounds, after_gap, half_loaded, over_gaps, saturated, spread_numbers
 from calibrate.links import measure_round_trips
+from calibrate.load import fit_recent_load, spread_in_service
 from calibrate.steps import (
     draft_prefill_series,
     draft_series,
@@ -31,7 +31,7 @@ from engine.stories import stories_of
 from engine.telemetry import host_facts
 from engine.verify import Target
 from specfleet.acceptance import Recorded
-from specfleet.profile import HardwareProfile, IdleEffect, LinkTime, Quantiles, StepTime
+from specfleet.profile import HardwareProfile, LinkTime, StepTime
 from specfleet.scenario import Scenario
 
 Report = Callable[[str], None]
@@ -47,27 +47,33 @@ class Effort(msgspec.Struct, frozen=True):
 
     depths: tuple[int, ...] = tuple(range(1, 11))
     contexts: tuple[int, ...] = (64, 128, 192, 256)
-    repeats: int = 12
+    repeats: int = 6
     prompts: int = 72  # as many as a demo cell decodes, each with its pair there
     longest_gap_s: float = 0.1
-    gap_rounds: int = 500
+    gap_rounds: int = 300
     warm_tokens: tuple[int, ...] = (0, 1, 2, 4)
-    warm_rounds: int = 80
-    saturated_rounds: int = 600
+    warm_rounds: int = 40
+    loads: tuple[int | None, ...] = (None, 1, None, 3, None)  # targets; None saturates the drafter
+    saturated_rounds: int = 500
+    loaded_rounds: int = 250
     payloads_bytes: tuple[int, ...] = (64, 1024, 16 * 1024, 128 * 1024)
     pings: int = 60
     stations: int = 3
-    contention_s: float = 1.5
+    contention_s: float = 1.0
 
 
 QUICK = Effort(
     depths=(1, 3, 5, 8), contexts=(64, 160, 256), repeats=6, prompts=48, longest_gap_s=0.05, gap_rounds=250,
-    warm_tokens=(0, 2), warm_rounds=30, saturated_rounds=300, payloads_bytes=(64, 16 * 1024), pings=20, stations=2, contention_s=0.5,
+    warm_tokens=(0, 2), warm_rounds=30, loads=(None, 2, None), saturated_rounds=200, loaded_rounds=150,
+    payloads_bytes=(64, 16 * 1024), pings=20, stations=2, contention_s=0.5,
 )  # fmt: skip
 
 
 def calibrate(
-    scenario: Scenario, folder: Path, effort: Effort = Effort(), report: Report = lambda stage: None  # noqa: B008
+    scenario: Scenario,
+    folder: Path,
+    effort: Effort = Effort(),
+    report: Report = lambda _stage: None,
 ) -> HardwareProfile:
     """Measure the scenario's model pair on this host, on the scenario's prompts, and fit a profile.
 
@@ -83,7 +89,9 @@ def calibrate(
     target = Target(load_model(scenario.verifiers.model, "target", scenario.precision))
 
     report("draft steps")
-    draft, draft_residuals, draft_points = _fitted(draft_series(drafter, prompts[0], effort.repeats), effort.depths, effort)
+    draft, draft_residuals, draft_points = _fitted(
+        draft_series(drafter, prompts[0], effort.repeats), effort.depths, effort
+    )
     report("verification and decoding steps")
     fed = [1, *(depth + 1 for depth in effort.depths)]
     verify, verify_residuals, verify_points = _fitted(verify_series(target, prompts[0], effort.repeats), fed, effort)
@@ -96,8 +104,13 @@ def calibrate(
     accepted = [accepted_lengths(drafter, story, new_tokens, depth) for story in stories_of(scenario, folder)]
     report("links")
     round_trips_s = measure_round_trips(scenario, effort.payloads_bytes, effort.pings)
-    report("a saturated drafter")
-    busy = saturated(scenario, draft, folder, effort.saturated_rounds)
+    report("drafters in service")
+    loaded = [
+        saturated(scenario, draft, folder, effort.saturated_rounds)
+        if targets is None
+        else half_loaded(scenario, draft, folder, targets, effort.loaded_rounds)
+        for targets in effort.loads
+    ]
     report("idle gaps")
     idling = over_gaps(scenario, draft, folder, SHORTEST_GAP_S, effort.longest_gap_s, effort.gap_rounds)
     report("warm-up tokens")
@@ -106,21 +119,24 @@ def calibrate(
         for tokens in effort.warm_tokens
     ]
     report("contention")
+    turns = measure_turns(scenario, prompts[0], effort.stations, effort.contention_s, folder)
     contention = measure_contention(scenario, prompts[0], effort.stations, effort.contention_s)
 
     facts, unread = host_facts()
-    idle = idle_effect(busy, idling, warmed)
-    link = link_under_way(fit_link(effort.payloads_bytes, round_trips_s), idling)
+    effect = fit_recent_load([*loaded, idling])
+    busy = [rounds for targets, rounds in zip(effort.loads, loaded, strict=True) if targets is None]
+    turnarounds_s = np.concatenate([rounds.turnaround_s for rounds in busy])
     return HardwareProfile(
         name=f"calibrated-{facts['machine']}",
-        draft=msgspec.structs.replace(draft, spread=spread_in_service(idle, busy, idling)),
+        draft=msgspec.structs.replace(draft, spread=spread_in_service(effect, [*loaded, idling])),
         verify=verify,
         decode=decode,
         draft_prefill=draft_prefill,
         verify_prefill=verify_prefill,
-        turnaround_s=float(np.mean(busy.turnaround_s)),
-        link=link,
-        idle=idle,
+        turnaround_s=float(turnarounds_s.mean()),
+        link=link_under_way(fit_link(effort.payloads_bytes, round_trips_s), idling),
+        recent_load=effect,
+        turns=turns,
         contention=contention,
         acceptance=Recorded(depth, tuple(map(tuple, accepted))),
         vocabulary=target.model.vocabulary,
@@ -141,54 +157,27 @@ def calibrate(
                 for size, times in zip(effort.payloads_bytes, round_trips_s, strict=True)
             ],
             "idle": [
-                {"gap_s": float(gap_s.mean())} | spread_numbers(draft_s) for gap_s, draft_s, _ in by_gap(busy, idling)
+                {"gap_s": float(gap_s.mean())} | spread_numbers(draft_s) for gap_s, draft_s in by_gap(busy, idling)
             ],
             "warm_up": [{"warm_tokens": tokens} | spread_numbers(r.draft_s) for tokens, r in warmed],
-            "turnaround": spread_numbers(busy.turnaround_s),
+            "turnaround": spread_numbers(turnarounds_s),
             "acceptance": describe_acceptance(accepted, depth),
         },
     )
 
 
 STAGES = (
-    "draft steps", "verification and decoding steps", "prefills", "acceptance", "links", "a saturated drafter",
+    "draft steps", "verification and decoding steps", "prefills", "acceptance", "links", "drafters in service",
     "idle gaps", "warm-up tokens", "contention",
 )  # fmt: skip
 
 
-def by_gap(busy: Rounds, idling: Rounds) -> list[tuple[Floats, Floats, Floats]]:
-    """Group rounds by the gap before them: gaps, draft times and fitted times of the saturated run, then of each bin."""
-    order = np.argsort(idling.gap_s)
-    bins = [(idling.gap_s[part], idling.draft_s[part], idling.fitted_s[part]) for part in np.array_split(order, GAP_BINS)]
-    return [(busy.gap_s, busy.draft_s, busy.fitted_s), *bins]
-
-
-def idle_effect(busy: Rounds, idling: Rounds, warmed: Sequence[tuple[int, Rounds]]) -> IdleEffect:
-    """Slowdown of drafts in service against the fit, by the idle gap before them (StarSD, figures 6b and 6c).
-
-    Means a bin, then the closest rising curve (isotonic regression): longer idleness never makes a drafter faster.
-    """
-    groups = by_gap(busy, idling)
-    slowdowns = [draft_s.sum() / fitted_s.sum() for _, draft_s, fitted_s in groups]
-    rising = isotonic_regression(slowdowns, weights=[len(gap_s) for gap_s, _, _ in groups]).x
-    gaps_s = np.maximum.accumulate([gap_s.mean() for gap_s, _, _ in groups])
-    cold = warmed[0][1]
-    excess_s = cold.draft_s.mean() - busy.draft_s.mean()
-    recoveries: list[float] = []
-    for tokens, rounds in warmed:
-        left = (rounds.draft_s.mean() - busy.draft_s.mean()) / excess_s if excess_s > 0 else 1.0
-        recoveries += [float(np.clip(left, 0.0, 1.0))] * (tokens + 1 - len(recoveries))
-    return IdleEffect(tuple(gaps_s.tolist()), tuple(rising.tolist()), tuple(recoveries))
-
-
-def spread_in_service(idle: IdleEffect, *runs: Rounds) -> Quantiles:
-    """Quantiles of draft times in service over what fit and idle effect say: wider than back to back."""
-    ratios = [
-        draft_s / (fitted_s * idle.slowdown(gap_s))
-        for rounds in runs
-        for draft_s, fitted_s, gap_s in zip(rounds.draft_s, rounds.fitted_s, rounds.gap_s, strict=True)
-    ]
-    return spread_of(ratios)
+def by_gap(busy: Sequence[Rounds], idling: Rounds) -> list[tuple[Floats, Floats]]:
+    """Group drafts by the gap before them: gaps and times of the saturated runs, then of bins of the idling one."""
+    order = np.array_split(np.argsort(idling.gap_s), GAP_BINS)
+    saturated_gaps_s = np.concatenate([rounds.gap_s for rounds in busy])
+    saturated_s = np.concatenate([rounds.draft_s for rounds in busy])
+    return [(saturated_gaps_s, saturated_s), *((idling.gap_s[part], idling.draft_s[part]) for part in order)]
 
 
 def link_under_way(pinged: LinkTime, idling: Rounds) -> LinkTime:

@@ -16,7 +16,7 @@ class PreallocatedLayer(DynamicLayer):
     """
 
     def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *_: object, **__: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Append keys and values; return all of them."""
         if not self.is_initialized:

@@ -17,7 +17,9 @@ from specfleet.scenario import Scenario
 from specfleet.workload import join_of, requests_of
 
 
-def serve_in_process(scenario: Scenario, prompts: Sequence[Sequence[int]]) -> tuple[Run, dict[int, list[int]]]:
+def serve_in_process(  # noqa: C901  (three small closures around one loop)
+    scenario: Scenario, prompts: Sequence[Sequence[int]]
+) -> tuple[Run, dict[int, list[int]]]:
     """Run the scenario in this process; return its records and the new tokens of each request."""
     temperature, seed = scenario.workload.temperature, scenario.seed
     model = load_model(scenario.verifiers.model, "target", scenario.precision)

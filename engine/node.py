@@ -12,7 +12,7 @@ from specfleet.errors import InputError
 THREADS = 1  # of torch in each node; more would fight over the cores of a small host
 
 
-class NodeFailed(RuntimeError):
+class NodeError(RuntimeError):
     """A node's process ended with an error; the message holds its traceback."""
 
 
@@ -30,16 +30,16 @@ class Node:
         theirs.close()
 
     def receive(self) -> Any:
-        """Wait for what the node says next; NodeFailed if it failed or died."""
+        """Wait for what the node says next; NodeError if it failed or died."""
         try:
             kind, value = self.pipe.recv()
         except EOFError:
             self.process.join()
-            raise NodeFailed(f"{self.name} died with exit code {self.process.exitcode}") from None
+            raise NodeError(f"{self.name} died with exit code {self.process.exitcode}") from None
         if kind == "input error":
             raise InputError(value)
         if kind == "error":
-            raise NodeFailed(f"{self.name} failed:\n{value}")
+            raise NodeError(f"{self.name} failed:\n{value}")
         return value
 
     def tell(self, word: Any) -> None:

@@ -27,7 +27,8 @@ def prompts_of(scenario: Scenario) -> list[list[int]]:
     if not long_enough:
         longest = max(map(len, prompts), default=0)
         raise InputError(
-            f"workload.prompt_tokens = {workload.prompt_tokens}: no prompt of {source} is that long; allowed: up to {longest}"
+            f"workload.prompt_tokens = {workload.prompt_tokens}: no prompt of {source} is that long; "
+            f"allowed: up to {longest}"
         )
     return [long_enough[number % len(long_enough)] for number in range(workload.requests)]
 

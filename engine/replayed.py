@@ -83,7 +83,7 @@ class ReplayedTarget:
             plan = self.recorded.plan(time_s - self.zero_s)
             if isinstance(plan, Start):
                 self.running, self.started_s = plan.step, time_s
-                self.due_s = time_s + self.duration_s(plan.step)
+                self.due_s = time_s + self.duration_s(plan.step, 1.0)
 
     def finish(self) -> None:
         """End the running step: compare the draft with the story."""
@@ -118,7 +118,10 @@ class ReplayedTarget:
 
 
 class ReplayedFleet:
-    """Replayed targets of a scenario (all, or the given numbers) in one thread: an event loop over their sockets and their ends of steps."""
+    """Replayed targets of a scenario (all, or the given numbers) in one thread.
+
+    An event loop over their sockets and the ends of their steps.
+    """
 
     def __init__(
         self,

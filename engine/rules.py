@@ -33,9 +33,7 @@ def residual(q: np.ndarray, p: np.ndarray) -> np.ndarray:
     return excess / total if total > 0 else p
 
 
-def verify_sampled(
-    drafted: list[int], q: np.ndarray, p: np.ndarray, rng: np.random.Generator
-) -> tuple[int, int]:
+def verify_sampled(drafted: list[int], q: np.ndarray, p: np.ndarray, rng: np.random.Generator) -> tuple[int, int]:
     """Accept draft tokens one by one with min(1, p/q); return the accepted length and the target's own next token.
 
     The result follows the target's distribution p exactly. Shapes as in `acceptance_probabilities`.

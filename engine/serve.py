@@ -1,4 +1,4 @@
-"""Run a scenario in the real world on this host: start its nodes as processes, let them begin together, collect rows."""
+"""Run a scenario on this host's engine: start its nodes as processes, let them begin together, collect rows."""
 
 import tempfile
 import threading
@@ -74,7 +74,7 @@ def start_drafter(scenario: Scenario, lease_file: Path | None = None) -> tuple[N
 def serve(scenario: Scenario, stories_folder: Path = STORIES) -> Served:
     """Run the scenario on this host and return its records.
 
-    Raises InputError for a scenario that the engine cannot run, NodeFailed if a process fails.
+    Raises InputError for a scenario that the engine cannot run, NodeError if a process fails.
     """
     if scenario.drafters.count:
         check_shared_tokenizer(scenario.drafters.model, scenario.verifiers.model)

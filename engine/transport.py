@@ -110,15 +110,13 @@ class PublicPort:
             raise msgspec.ValidationError(f"expected a Hello on the public port, got {hello}")
         up, down = self.context.socket(zmq.PULL), self.context.socket(zmq.PUSH)
         # Bound before they are announced, so that a target never connects to a port of somebody else.
-        welcome = Welcome(
-            hello.target, up.bind_to_random_port(self.address), down.bind_to_random_port(self.address)
-        )
+        welcome = Welcome(hello.target, up.bind_to_random_port(self.address), down.bind_to_random_port(self.address))
         self.socket.send_multipart([identity, msgspec.msgpack.encode(welcome)])
         return hello.target, Channel(receiving=up, sending=down)
 
 
 def connect(context: zmq.Context, address: str, public_port: int, target: int) -> Channel:
-    """Shake hands with the drafter as target number `target`; return the channel to it. TimeoutError if none answers."""
+    """Shake hands with the drafter as target number `target`; return the channel. TimeoutError if none answers."""
     public = context.socket(zmq.DEALER)
     public.connect(f"{address}:{public_port}")
     public.send(msgspec.msgpack.encode(Hello(target)))

@@ -159,7 +159,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="of torch, for every contestant")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    show("simulator, one star of 8 targets", "rounds/s", bench_simulator(options.repetitions), "specfleet, full records")
+    show(
+        "simulator, one star of 8 targets", "rounds/s", bench_simulator(options.repetitions), "specfleet, full records"
+    )
     scenario = make_scenario(
         {"workload": {"requests": options.prompts, "prompt_tokens": PROMPT_TOKENS, "new_tokens": NEW_TOKENS}}
     )

@@ -33,18 +33,18 @@ class DemoEffort(msgspec.Struct, frozen=True):
     """How large a demo: what to calibrate, which N to run, on how many requests."""
 
     calibration: Effort
-    replayed_N: tuple[int, ...]
-    real_N: tuple[int, ...]
+    replayed_counts: tuple[int, ...]
+    real_counts: tuple[int, ...]
     replayed_requests: int
     real_requests: int
 
     @property
     def stages(self) -> int:
         """Number of stages that the progress bar counts."""
-        return len(STAGES) + len(RETURN_OVER_SERVICE) * len(self.replayed_N) + len(self.real_N) + 3
+        return len(STAGES) + len(RETURN_OVER_SERVICE) * len(self.replayed_counts) + len(self.real_counts) + 3
 
 
-FULL = DemoEffort(Effort(), tuple(range(1, 9)), (1, 2), 72, 48)
+FULL = DemoEffort(Effort(), tuple(range(1, 9)), (1, 2), 48, 48)
 SHORT = DemoEffort(QUICK, (1, 3, 6), (1,), 48, 24)
 
 
@@ -127,7 +127,7 @@ def replayed_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[tup
         time = replayed_time(profile, ratio)
         # Such a target is bound by memory: one token takes it as long as a few, a prefill not much longer.
         verifiers = {"kind": "replayed", "verify": time, "prefill": time, "decode": time}
-        for count in effort.replayed_N:
+        for count in effort.replayed_counts:
             name = f"replayed targets, t_v = {1000 * time.base_s:.1f} ms"
             yield (
                 {"targets": name, "N": count},
@@ -138,7 +138,7 @@ def replayed_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[tup
 def real_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[tuple[dict[str, Any], Scenario]]:
     """Yield the cells whose targets run the model here; all stations take turns on this host."""
     name = "real targets, by turns"
-    for count in effort.real_N:
+    for count in effort.real_counts:
         yield (
             {"targets": name, "N": count},
             demo_scenario(
@@ -155,9 +155,7 @@ def baseline_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[tup
     for name, drafters in (("co-located", {"device": "host"}), ("standalone", {"count": 0})):
         yield (
             {"targets": name, "N": 1},
-            demo_scenario(
-                profile, name, effort.real_requests, drafters=drafters, verifiers={"device": "host"}, **host
-            ),
+            demo_scenario(profile, name, effort.real_requests, drafters=drafters, verifiers={"device": "host"}, **host),
         )
 
 

@@ -39,7 +39,7 @@ def draw_demo(
         throughput.draw(throughput_table(cells), marks_table(cells, baselines)),
         paths["throughput against N"],
         "Committed tokens a second (bonus tokens included) of the demo pair at depth "
-        f"{cells[0].scenario.drafters.depth}, greedy, on held-out prompts. Engine: real processes over ZeroMQ; replayed "
+        f"{cells[0].scenario.drafters.depth}, greedy, on held-out prompts. Engine: processes over ZeroMQ; replayed "
         "targets compare the real draft with a continuation decoded beforehand and wait for a stated verification time "
         "t_v; real targets take turns on one host. Simulation: mean of 5 seeds, from a profile that was calibrated "
         f"before these runs on other prompts. {measured_at}",
@@ -61,7 +61,9 @@ def draw_demo(
         f"throw-away tokens drafted in between. {measured_at}",
     )
     save(
-        residuals.draw(pd.DataFrame([row | {"step": step} for step in ("draft", "verify") for row in profile.measured[step]])),
+        residuals.draw(
+            pd.DataFrame([row | {"step": step} for step in ("draft", "verify") for row in profile.measured[step]])
+        ),
         paths["calibration residuals"],
         f"Fitted step times against measured medians; points held out of the fit are marked. {measured_at}",
     )
@@ -115,9 +117,7 @@ def marks_table(cells: Sequence["Cell"], baselines: Sequence["Cell"]) -> pd.Data
             rows.append((case, prediction.N_full, prediction.N_max, colocated, inputs.standalone_tokens_per_s))
         else:
             rows.append((case, math.nan, math.nan, measured["co-located"], measured["standalone"]))
-    return pd.DataFrame(
-        rows, columns=["case", "N_full", "N_max", "colocated_tokens_per_s", "standalone_tokens_per_s"]
-    )
+    return pd.DataFrame(rows, columns=["case", "N_full", "N_max", "colocated_tokens_per_s", "standalone_tokens_per_s"])
 
 
 def replayed_extremes(cells: Sequence["Cell"]) -> tuple["Cell", "Cell"]:
@@ -188,5 +188,7 @@ def tell(
     logs = 2 * (len(cells) + len(baselines))
     lines.append(f"replay of {logs} logs on fresh stations: {contradictions or 'no contradiction'}")
     lines += [f"{what}: {path}" for what, path in pictures.items()]
-    lines.append(f"table: {folder / 'comparison.json'}; profile: {folder / 'profile.json'}; records: {folder / 'records'}")
+    lines.append(
+        f"table: {folder / 'comparison.json'}; profile: {folder / 'profile.json'}; records: {folder / 'records'}"
+    )
     return lines

@@ -75,7 +75,7 @@ def sweep(
     seeds: int = 3,
     jobs: int = 1,
     changes: Sequence[str] = (),
-    done: Callable[[Result], None] = lambda result: None,
+    done: Callable[[Result], None] = lambda _result: None,
 ) -> list[Result]:
     """Run all cells and return their results, failed ones included; `done` is called after each.
 
@@ -87,7 +87,11 @@ def sweep(
         settings = [*changes, *(f"{key}={_toml(value)}" for key, value in cell.items())]
         scenario = read_scenario(scenario_file, settings)
         kept = _read(cell_file(folder, cell))
-        if kept and not kept.error and (kept.scenario_digest, kept.world, kept.seeds) == (scenario.digest(), world, seeds):
+        if (
+            kept
+            and not kept.error
+            and (kept.scenario_digest, kept.world, kept.seeds) == (scenario.digest(), world, seeds)
+        ):
             results.append(kept)
             done(kept)
         else:

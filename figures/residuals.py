@@ -20,7 +20,12 @@ def draw(table: pd.DataFrame) -> Figure:
                 chosen = rows.held_out.to_numpy() == held_out
                 if not chosen.any():
                     continue
-                style = {"fmt": marker, "ms": 4, "color": STEP_COLOURS[str(step)], "mec": "black" if held_out else "none"}
+                style = {
+                    "fmt": marker,
+                    "ms": 4,
+                    "color": STEP_COLOURS[str(step)],
+                    "mec": "black" if held_out else "none",
+                }
                 label = f"{step}, {'held out' if held_out else 'fitted'}"
                 errors = np.stack([median - low, high - median])[:, chosen]
                 left.errorbar(median[chosen], fitted[chosen], xerr=errors, lw=0.8, label=label, **style)

@@ -71,7 +71,11 @@ def draw_lanes(axes: Axes, frame: pd.DataFrame, begin_s: float, end_s: float) ->
     for step in steps.itertuples():
         left, right, height = ms(step.begin_s), ms(step.end_s), heights[step.station]
         axes.broken_barh(
-            [(left, right - left)], (height - BOX / 2, BOX), facecolors=STEP_COLOURS[step.kind], edgecolors="white", lw=0.8
+            [(left, right - left)],
+            (height - BOX / 2, BOX),
+            facecolors=STEP_COLOURS[step.kind],
+            edgecolors="white",
+            lw=0.8,
         )
         if step.station == DRAFTER and right - left > 0.02 * 1000 * (end_s - begin_s):
             axes.text((left + right) / 2, height, str(step.tag + 1), ha="center", va="center", fontsize=8)
@@ -94,7 +98,12 @@ def _draw_idle(axes: Axes, drafts: pd.DataFrame, ms, height: float, begin_s: flo
         if until_s - free_s > 0.008 * (end_s - begin_s):
             width = ms(until_s) - ms(free_s)
             axes.broken_barh(
-                [(ms(free_s), width)], (height - BOX / 2, BOX), facecolors="white", edgecolors="#BBBBBB", hatch="////", lw=0
+                [(ms(free_s), width)],
+                (height - BOX / 2, BOX),
+                facecolors="white",
+                edgecolors="#BBBBBB",
+                hatch="////",
+                lw=0,
             )
         free_s = free_s if step is None else max(free_s, step.end_s)
 

@@ -18,6 +18,7 @@ from specfleet.messages import (
     Ignored,
     Instruction,
     Leave,
+    Message,
     Outcome,
     Refusal,
     Released,
@@ -41,10 +42,7 @@ class Star:
         # One random stream for each cause of randomness, so that a change in one leaves the others alone.
         streams = np.random.default_rng(scenario.seed).spawn(4)
         self.acceptance = Sampler(acceptance_of(scenario), scenario.drafters.depth, streams[0])
-        self.devices = {
-            name: ContendedDevice(self.profile.contention) if device.sharing == "contended" else TurnsDevice()
-            for name, device in scenario.devices.items()
-        }
+        self.devices = {name: self._shared_device(name) for name in scenario.devices}
         self.requests: list[Iterator[Request]] = []
         self.verifiers: list[Server] = []
         self.links: list[Callable[[int], float]] = []
@@ -80,7 +78,16 @@ class Star:
         return Server(self.env, station, device, duration_s, partial(self._outcomes, target), self._post)
 
     def _device(self, name: str) -> Device:
-        return self.devices[name] if name else OwnDevice()
+        return self.devices[name] if name else OwnDevice(self.profile.recent_load)
+
+    def _shared_device(self, name: str) -> Device:
+        profile, scenario = self.profile, self.scenario
+        if scenario.devices[name].sharing == "contended":
+            return ContendedDevice(profile.contention, profile.recent_load)
+        targets = scenario.verifiers.count if scenario.verifiers.device == name else 1
+        one_process = scenario.devices[name].sharing == "one-process"
+        factor = 1.0 if one_process else profile.turns[min(targets, len(profile.turns)) - 1]
+        return TurnsDevice(profile.recent_load, factor)
 
     def _outcomes(self, target: int, step: Step) -> tuple[Outcome, ...]:
         if step.kind == "verify":
@@ -91,18 +98,17 @@ class Star:
 
     def _post(self, instruction: Instruction) -> None:
         """Carry out what a station asks for."""
-        kind = type(instruction)
-        if kind is DraftRequest or kind is Leave:
+        if isinstance(instruction, DraftRequest | Leave):
             assert self.drafter is not None
             self._send(self.drafter, instruction)
-        elif kind is Draft or kind is Refusal:
+        elif isinstance(instruction, Draft | Refusal):
             self._send(self.verifiers[instruction.tag], instruction)
-        elif kind is Finished:
+        elif isinstance(instruction, Finished):
             self._next_request(instruction.tag)
         else:
-            assert kind is Released or kind is Ignored
+            assert isinstance(instruction, Released | Ignored)
 
-    def _send(self, server: Server, message: DraftRequest | Draft | Refusal | Leave) -> None:
+    def _send(self, server: Server, message: Message) -> None:
         size = payload_bytes(message, self.scenario.workload.temperature, self.profile.vocabulary)
         arrival = self.env.timeout(self.links[message.tag](size), (message, size))
         arrival.callbacks.append(partial(_arrive, server))
@@ -116,7 +122,8 @@ class Star:
 
 
 def _arrive(server: Server, arrival: Event) -> None:
-    server.deliver(*arrival.value)
+    message, size = arrival.value
+    server.deliver(message, size)
 
 
 def nothing(step: Step) -> tuple[Outcome, ...]:  # noqa: ARG001  (every outcome function is given its step)

@@ -6,6 +6,7 @@ from sim.analytic import StarPrediction, predict_star
 from specfleet.acceptance import expected_accepted
 from specfleet.messages import Draft, DraftRequest
 from specfleet.payload import payload_bytes
+from specfleet.profile import HardwareProfile
 from specfleet.scenario import (
     Scenario,
     acceptance_of,
@@ -36,12 +37,18 @@ def star_inputs(scenario: Scenario, target: int = 0) -> StarInputs:
     verify_s = verify_time(scenario, target).mean_s(depth + 1, context)
     decode_s = decode_time(scenario).mean_s(1, context)
     return StarInputs(
-        service_s=profile.idle.slowdown(0.0) * profile.draft.mean_s(depth, context) + profile.turnaround_s,
+        service_s=_busy_slowdown(profile) * profile.draft.mean_s(depth, context) + profile.turnaround_s,
         return_s=link.mean_s(up) + link.mean_s(down) + verify_s,
         verify_s=verify_s,
         accepted_per_round=expected_accepted(acceptance_of(scenario), depth),
         standalone_tokens_per_s=1 / decode_s if decode_s > 0 else float("inf"),
     )
+
+
+def _busy_slowdown(profile: HardwareProfile) -> float:
+    """Slowdown of a drafter that never idles: the equations know no other."""
+    by_load = profile.recent_load.slowdown(1.0) if profile.recent_load else 1.0
+    return profile.idle.slowdown(0.0) * by_load
 
 
 def predict(scenario: Scenario) -> StarPrediction:

@@ -8,12 +8,12 @@ a generator for each server would cost a third of the speed and say nothing more
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 from simpy import Environment
 from simpy.events import Event
 
 from specfleet.messages import Instruction, Outcome, StationEvent, StepDone
+from specfleet.profile import RecentLoad
 from specfleet.records import RecordedStation
 from specfleet.station import Start, Step
 
@@ -21,9 +21,9 @@ from specfleet.station import Start, Step
 class Server:
     """One station in simulated time.
 
-    `duration_s(step)`: how long a step takes on an uncontended device. `outcomes(step)`: what its members get out of
-    it. `post(instruction)`: carries out what the station asks for. `turnaround_s`: pause after each step before the next
-    can start, while the station already sends and receives.
+    `duration_s(step, recent_load)`: how long a step takes on an uncontended device. `outcomes(step)`: what its members
+    get out of it. `post(instruction)`: carries out what the station asks for. `turnaround_s`: pause after each step
+    before the next can start, while the station already sends and receives.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Server:
         env: Environment,
         station: RecordedStation,
         device: "Device",
-        duration_s: Callable[[Step], float],
+        duration_s: Callable[[Step, float], float],
         outcomes: Callable[[Step], tuple[Outcome, ...]],
         post: Callable[[Instruction], None],
         turnaround_s: float = 0.0,
@@ -53,12 +53,12 @@ class Server:
         if self.station.ready and not self.turning_around:
             self.device.offer(self)
 
-    def begin(self) -> tuple[Step, float] | None:
-        """Start the planned step; return it with its time on an uncontended device."""
+    def begin(self, recent_load: float) -> tuple[Step, float] | None:
+        """Start the planned step; return it with its time on an uncontended device of that recent load."""
         plan = self.recorded.plan(self.env.now)
         if type(plan) is not Start:
             return None
-        return plan.step, self.duration_s(plan.step)
+        return plan.step, self.duration_s(plan.step, recent_load)
 
     def finish(self, step: Step, duration_s: float) -> None:
         """Report the running step as done."""
@@ -73,32 +73,54 @@ class Server:
             self.device.offer(self)
 
 
-class Device(Protocol):
-    """Where steps run. A server offers itself whenever its station has something to start."""
+class Device:
+    """Where steps run. A server offers itself whenever its station has something to start.
+
+    `effect`: how recent load changes speed, if it does; the device then keeps count of its own.
+    """
+
+    def __init__(self, effect: RecentLoad | None = None) -> None:
+        self.effect = effect
+        self.load = 1.0
+        self.counted_s = 0.0
 
     def offer(self, server: Server) -> None:
         """Let `server` start a step, now or when its turn comes."""
+        raise NotImplementedError  # each kind of device decides when
+
+    def recent_load(self, now_s: float, busy: bool) -> float:
+        """Count the time since the last call as busy or idle; return the recent load."""
+        if self.effect is not None:
+            self.load = self.effect.after(self.load, now_s - self.counted_s, busy)
+            self.counted_s = now_s
+        return self.load
 
 
-class OwnDevice:
+class OwnDevice(Device):
     """A device of one station alone: every step starts at once."""
 
     def offer(self, server: Server) -> None:
         """Start the server's step."""
-        begun = server.begin()
+        begun = server.begin(self.recent_load(server.env.now, busy=False))
         if begun is not None:
             timeout = server.env.timeout(begun[1], begun)
             timeout.callbacks.append(partial(self._end, server))
 
-    @staticmethod
-    def _end(server: Server, timeout: Event) -> None:
-        server.finish(*timeout.value)
+    def _end(self, server: Server, timeout: Event) -> None:
+        self.recent_load(server.env.now, busy=True)
+        step, duration_s = timeout.value
+        server.finish(step, duration_s)
 
 
-class TurnsDevice:
-    """A device whose stations exclude each other; turns go in the order of asking."""
+class TurnsDevice(Device):
+    """A device whose stations exclude each other; turns go in the order of asking.
 
-    def __init__(self) -> None:
+    `factor` multiplies every step: stations that alternate find each other's data in the caches.
+    """
+
+    def __init__(self, effect: RecentLoad | None = None, factor: float = 1.0) -> None:
+        super().__init__(effect)
+        self.factor = factor
         self.asking: deque[Server] = deque()
         self.busy = False
 
@@ -111,32 +133,36 @@ class TurnsDevice:
     def _next_turn(self) -> None:
         while self.asking and not self.busy:
             server = self.asking.popleft()
-            begun = server.begin()
+            begun = server.begin(self.recent_load(server.env.now, busy=False))
             if begun is not None:
                 self.busy = True
-                timeout = server.env.timeout(begun[1], begun)
+                step, duration_s = begun[0], begun[1] * self.factor
+                timeout = server.env.timeout(duration_s, (step, duration_s))
                 timeout.callbacks.append(partial(self._end, server))
 
     def _end(self, server: Server, timeout: Event) -> None:
+        self.recent_load(server.env.now, busy=True)
         self.busy = False
-        server.finish(*timeout.value)
+        step, duration_s = timeout.value
+        server.finish(step, duration_s)
         self._next_turn()
 
 
-class ContendedDevice:
+class ContendedDevice(Device):
     """A device whose stations run at once and slow each other.
 
     With k steps active, each of them advances at 1 / factors[k-1] of its own speed (the last factor beyond the list).
     """
 
-    def __init__(self, factors: tuple[float, ...]) -> None:
+    def __init__(self, factors: tuple[float, ...], effect: RecentLoad | None = None) -> None:
+        super().__init__(effect)
         self.factors = factors
         self.active: dict[Server, _Progress] = {}
         self.updated_s = 0.0
 
     def offer(self, server: Server) -> None:
         """Start the server's step beside those that run."""
-        begun = server.begin()
+        begun = server.begin(self.recent_load(server.env.now, busy=bool(self.active)))
         if begun is None:
             return
         self._advance(server.env.now)
@@ -163,6 +189,7 @@ class ContendedDevice:
         if self.active.get(server) is not progress or timeout.value != progress.version:
             return  # the active set changed since this end was foreseen
         now_s = server.env.now
+        self.recent_load(now_s, busy=True)
         self._advance(now_s)
         del self.active[server]
         self._reschedule(server.env)

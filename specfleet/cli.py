@@ -2,10 +2,10 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import msgspec
 import typer
@@ -81,7 +81,7 @@ def print_json(value: Any) -> None:
     print(msgspec.json.encode(value).decode())
 
 
-def print_table(title: str, headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table on standard output."""
     grid = Table(title=title, title_justify="left")
     for number, heading in enumerate(headings):
@@ -170,7 +170,7 @@ def sweep(
     scenario: ScenarioFile,
     out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Folder of the results.")],
     vary: Annotated[list[str], typer.Option(help="KEY=FIRST:LAST[:STEP] or KEY=A,B,C; may be repeated.")],
-    world: Annotated[str, typer.Option(help="sim or engine.")] = "sim",
+    world: Annotated[Literal["sim", "engine"], typer.Option(help="sim or engine.")] = "sim",
     seeds: Annotated[int, typer.Option(min=1, help="Replications a cell.")] = 3,
     jobs: Annotated[int, typer.Option(min=1, help="Cells at once (simulation only).")] = os.cpu_count() or 1,
     changes: Changes = [],  # noqa: B006
@@ -179,8 +179,6 @@ def sweep(
     from experiments.sweep import Result, cells_of
     from experiments.sweep import sweep as run_sweep
 
-    if world not in ("sim", "engine"):
-        raise InputError(f"--world {world}: allowed: sim, engine")
     with progress("sweep", len(list(cells_of(vary)))) as advance:
 
         def done(result: Result) -> None:

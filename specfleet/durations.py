@@ -39,28 +39,32 @@ def step_durations(time: StepTime, rng: np.random.Generator) -> Callable[[int, i
     return lambda tokens, context: (a + b * tokens + (c + e * tokens) * context) * next(spread)
 
 
-def draft_durations(profile: HardwareProfile, rng: np.random.Generator) -> Callable[[Step], float]:
-    """Return the function that draws S(d) and the drafter's other steps, slower after an idle gap (section 5.3)."""
+def draft_durations(profile: HardwareProfile, rng: np.random.Generator) -> Callable[[Step, float], float]:
+    """Return the function that draws S(d) and the drafter's other steps, from the step and its device's recent load.
+
+    Drafts are slower after an idle gap (section 5.3), or on a device that was little used of late.
+    """
     draft_s = step_durations(profile.draft, rng)
     prefill_s = step_durations(profile.draft_prefill, rng)
-    slowdown = profile.idle.slowdown
+    slowdown, by_load = profile.idle.slowdown, profile.recent_load
 
-    def duration_s(step: Step) -> float:
+    def duration_s(step: Step, recent_load: float) -> float:
         member = step.members[0]
         if step.kind == "prefill":
             return prefill_s(member.tokens, 0)
-        return slowdown(step.idle_gap_s, step.warm_tokens) * draft_s(member.tokens, member.base)
+        cold = slowdown(step.idle_gap_s, step.warm_tokens) * (by_load.slowdown(recent_load) if by_load else 1.0)
+        return cold * draft_s(member.tokens, member.base)
 
     return duration_s
 
 
-def verifier_durations(scenario: Scenario, target: int, rng: np.random.Generator) -> Callable[[Step], float]:
+def verifier_durations(scenario: Scenario, target: int, rng: np.random.Generator) -> Callable[[Step, float], float]:
     """Return the function that draws the times of a verifier's steps; d draft tokens are verified by feeding d + 1."""
     verify_s = step_durations(verify_time(scenario, target), rng)
     prefill_s = step_durations(prefill_time(scenario), rng)
     decode_s = step_durations(decode_time(scenario), rng)
 
-    def duration_s(step: Step) -> float:
+    def duration_s(step: Step, recent_load: float) -> float:  # noqa: ARG001  (one signature for all stations)
         member = step.members[0]
         if step.kind == "verify":
             return verify_s(member.tokens + 1, member.base)

@@ -34,7 +34,8 @@ class Exponential(msgspec.Struct, frozen=True, tag="exponential", tag_field="spr
 
     def ratios(self, uniforms: np.ndarray) -> np.ndarray:
         """Multipliers of the mean for uniform numbers in [0, 1)."""
-        return -np.log1p(-uniforms)
+        exponential: np.ndarray = -np.log1p(-uniforms)
+        return exponential
 
 
 class Quantiles(msgspec.Struct, frozen=True, tag="quantiles", tag_field="spread", forbid_unknown_fields=True):
@@ -53,7 +54,8 @@ class Quantiles(msgspec.Struct, frozen=True, tag="quantiles", tag_field="spread"
 
     def ratios(self, uniforms: np.ndarray) -> np.ndarray:
         """Multipliers of the mean for uniform numbers in [0, 1)."""
-        return np.interp(uniforms, self.levels, self.ratios_at)
+        interpolated: np.ndarray = np.interp(uniforms, self.levels, self.ratios_at)
+        return interpolated
 
 
 Spread = Constant | Exponential | Quantiles
@@ -111,19 +113,46 @@ class IdleEffect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def slowdown(self, idle_gap_s: float, warm_tokens: int = 0) -> float:
         """Multiplier of the draft time after `idle_gap_s` of idleness and `warm_tokens` warm-up tokens."""
-        gaps, slowdowns = self.gaps_s, self.slowdowns
-        right = bisect.bisect_right(gaps, idle_gap_s)
-        if right == 0:
-            slowdown = slowdowns[0]
-        elif right == len(gaps):
-            slowdown = slowdowns[-1]
-        else:
-            left = right - 1
-            share = (idle_gap_s - gaps[left]) / (gaps[right] - gaps[left])
-            slowdown = slowdowns[left] + share * (slowdowns[right] - slowdowns[left])
+        slowdown = interpolated(idle_gap_s, self.gaps_s, self.slowdowns)
         if not warm_tokens:
             return slowdown
         return 1 + (slowdown - 1) * self.recoveries[min(warm_tokens, len(self.recoveries) - 1)]
+
+
+class RecentLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a draft slows down while its device was little used of late: clocks and caches follow the load, not one gap.
+
+    The recent load is the busy share of the past, weighted by an exponential memory with half-life `half_life_s`.
+    `slowdowns[i]` multiplies the draft time at a recent load of `loads[i]`, linear in between, flat outside.
+    """
+
+    half_life_s: Annotated[float, Meta(gt=0)]
+    loads: tuple[float, ...]
+    slowdowns: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.loads) != len(self.slowdowns) or not self.loads or list(self.loads) != sorted(self.loads):
+            raise ValueError("recent load needs rising loads and one slowdown for each")
+
+    def after(self, load: float, time_s: float, busy: bool) -> float:
+        """Return the recent load `time_s` later, if the device was busy, or idle, all that time."""
+        kept = 2 ** (-time_s / self.half_life_s)
+        return 1 - (1 - load) * kept if busy else load * kept
+
+    def slowdown(self, load: float) -> float:
+        """Multiplier of the draft time at a recent load."""
+        return interpolated(load, self.loads, self.slowdowns)
+
+
+def interpolated(x: float, xs: tuple[float, ...], ys: tuple[float, ...]) -> float:
+    """Piecewise linear interpolation, flat outside; `numpy.interp` for one number is ten times slower."""
+    right = bisect.bisect_right(xs, x)
+    if right == 0:
+        return ys[0]
+    if right == len(xs):
+        return ys[-1]
+    share = (x - xs[right - 1]) / (xs[right] - xs[right - 1])
+    return ys[right - 1] + share * (ys[right] - ys[right - 1])
 
 
 class Power(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -138,10 +167,11 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything the simulator needs to know about a machine and a model pair.
 
     Step times: `draft` by speculation length and context, `verify` by tokens fed (draft tokens + 1) and context,
-    `decode` of the standalone target by context, the two prefills by prompt tokens. `turnaround_s`: what the drafter does
-    between the end of a step and the start of the next one (send, receive, decide). `contention[k-1]` multiplies every
-    step of a shared device while k stations are active on it. `vocabulary` sizes the draft distributions on the wire. `sources` names where each number comes from.
-    `measured` keeps raw quantiles, residuals and what else a reader needs to judge the fits.
+    `decode` of the standalone target by context, the two prefills by prompt tokens. `turnaround_s`: what the drafter
+    does between the end of a step and the start of the next one (send, receive, decide). `contention[k-1]` multiplies
+    every step of a shared device while k stations are active on it, `turns[k-1]` where k targets take turns on it.
+    `vocabulary` sizes the draft distributions on the wire. `sources` names where each number comes from. `measured`
+    keeps raw quantiles, residuals and what else a reader needs to judge the fits.
     """
 
     name: str
@@ -153,6 +183,8 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     turnaround_s: Seconds = 0.0
     link: LinkTime = LinkTime()
     idle: IdleEffect = IdleEffect()
+    recent_load: RecentLoad | None = None
+    turns: tuple[float, ...] = (1.0,)
     contention: tuple[float, ...] = (1.0,)
     acceptance: AcceptanceModel | None = None
     vocabulary: int = 0
@@ -218,6 +250,13 @@ def describe(profile: HardwareProfile) -> list[tuple[str, str, str]]:
         for tokens, left in enumerate(profile.idle.recoveries)
         if tokens
     ]
+    if profile.recent_load is not None:
+        half_life_ms = 1000 * profile.recent_load.half_life_s
+        rows += [
+            (f"draft at a recent load of {load:.0%} (half-life {half_life_ms:.0f} ms)", f"x {slowdown:.3f}", "")
+            for load, slowdown in zip(profile.recent_load.loads, profile.recent_load.slowdowns, strict=True)
+        ]
+    rows += [(f"{k} targets take turns", f"x {factor:.3f}", "") for k, factor in enumerate(profile.turns, start=1)]
     rows += [(f"{k} stations active", f"x {factor:.3f}", "") for k, factor in enumerate(profile.contention, start=1)]
     return rows
 

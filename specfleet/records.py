@@ -101,8 +101,10 @@ class Run(msgspec.Struct, frozen=True):
         digest = hashlib.sha256()
         for name in SCHEMA.names:
             column = self.table.column(name)
-            values = column.to_pylist() if pa.types.is_string(column.type) else column.to_numpy()
-            digest.update("\n".join(values).encode() if isinstance(values, list) else np.ascontiguousarray(values))
+            if pa.types.is_string(column.type):
+                digest.update("\n".join(column.to_pylist()).encode())
+            else:
+                digest.update(np.ascontiguousarray(column.to_numpy()).tobytes())
         return digest.hexdigest()[:16]
 
     def frame(self) -> pd.DataFrame:
@@ -184,9 +186,7 @@ def _refusal(now_s: float, station: str, seq: int, origin: str, event: Refusal, 
 
 
 def _leave(now_s: float, station: str, seq: int, origin: str, event: Leave, payload_bytes: int) -> Row:
-    return Row(
-        now_s, station, seq, "leave", origin, tag=event.tag, request=event.request, payload_bytes=payload_bytes
-    )
+    return Row(now_s, station, seq, "leave", origin, tag=event.tag, request=event.request, payload_bytes=payload_bytes)
 
 
 _ROW_OF: dict[type, Callable[[float, str, int, str, Any, int], Row]] = {
@@ -199,9 +199,7 @@ _ROW_OF: dict[type, Callable[[float, str, int, str, Any, int], Row]] = {
 
 EVENT_OF: dict[str, Callable[[Row], StationEvent]] = {
     "join": lambda row: Join(row.tag, row.request, row.tokens, row.goal - row.tokens, row.priority),
-    "draft-request": lambda row: DraftRequest(
-        row.tag, row.request, row.epoch, row.base, row.flag, row.priority
-    ),
+    "draft-request": lambda row: DraftRequest(row.tag, row.request, row.epoch, row.base, row.flag, row.priority),
     "draft": lambda row: Draft(row.tag, row.request, row.epoch, row.base, row.tokens),
     "refusal": lambda row: Refusal(row.tag, row.request, row.note),
     "leave": lambda row: Leave(row.tag, row.request),

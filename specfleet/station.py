@@ -170,9 +170,9 @@ class DrafterStation(Station):
         self,
         name: str,
         allocation: Allocation,
-        order: Order = Fifo(),  # noqa: B008  (policies are immutable values)
-        admission: Admission = Everyone(),  # noqa: B008
-        warm_up: WarmUp = NoWarmUp(),  # noqa: B008
+        order: Order = Fifo(),
+        admission: Admission = Everyone(),
+        warm_up: WarmUp = NoWarmUp(),
     ) -> None:
         super().__init__(name, order)
         self.allocation = allocation
@@ -257,7 +257,7 @@ class VerifierStation(Station):
     baseline.
     """
 
-    def __init__(self, name: str, speculates: bool = True, order: Order = Fifo()) -> None:  # noqa: B008
+    def __init__(self, name: str, speculates: bool = True, order: Order = Fifo()) -> None:
         super().__init__(name, order)
         self.speculates = speculates
         self._handlers = {
@@ -330,11 +330,7 @@ class VerifierStation(Station):
             self.waiting.append(Work("decode", session.tag, session.priority))
             return []
         opening = kind == "prefill"
-        return [
-            DraftRequest(
-                session.tag, session.request, session.epoch, session.base, opening, session.priority
-            )
-        ]
+        return [DraftRequest(session.tag, session.request, session.epoch, session.base, opening, session.priority)]
 
     def _bind(self, kind: StepKind, session: Session) -> Member:
         tokens = {"prefill": session.base, "verify": session.tail, "decode": 1}[kind]

@@ -51,11 +51,7 @@ def _alternatives(annotation: Any) -> tuple[Any, ...]:
 
 
 def _structs(annotation: Any) -> tuple[type[msgspec.Struct], ...]:
-    return tuple(
-        arm
-        for arm in _alternatives(annotation)
-        if isinstance(arm, type) and issubclass(arm, msgspec.Struct)
-    )
+    return tuple(arm for arm in _alternatives(annotation) if isinstance(arm, type) and issubclass(arm, msgspec.Struct))
 
 
 def _expand_names(value: Any, annotation: Any) -> Any:

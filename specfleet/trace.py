@@ -16,7 +16,9 @@ def to_trace(run: Run) -> dict[str, Any]:
     A counter track shows how many requests wait at the drafter. Times are in microseconds since the run began.
     """
     frame = run.frame()
-    threads = {name: number for number, name in enumerate(sorted(frame.station.unique(), key=lambda n: (n != DRAFTER, n)))}
+    threads = {
+        name: number for number, name in enumerate(sorted(frame.station.unique(), key=lambda n: (n != DRAFTER, n)))
+    }
     events: list[dict[str, Any]] = [
         {"ph": "M", "name": "thread_name", "pid": 0, "tid": number, "args": {"name": name}}
         for name, number in threads.items()
@@ -33,7 +35,9 @@ def to_trace(run: Run) -> dict[str, Any]:
                 waiting.discard(row.tag)
                 events.append(_counter(time_us, len(waiting)))
             if row.kind == "verify":
-                events.append({"ph": "f", "bp": "e", "name": "draft", "cat": "round", "id": round_id, "ts": time_us, **place})
+                events.append(
+                    {"ph": "f", "bp": "e", "name": "draft", "cat": "round", "id": round_id, "ts": time_us, **place}
+                )
         elif row.event == "done":
             start = begun.pop((row.station, row.step, row.tag))
             begun_us = start.time_s * MICROSECONDS
@@ -41,7 +45,14 @@ def to_trace(run: Run) -> dict[str, Any]:
             if row.kind == "verify":
                 facts["accepted"] = row.accepted
             events.append(
-                {"ph": "X", "name": row.kind, "cat": row.origin, "ts": begun_us, "dur": time_us - begun_us, "args": facts}
+                {
+                    "ph": "X",
+                    "name": row.kind,
+                    "cat": row.origin,
+                    "ts": begun_us,
+                    "dur": time_us - begun_us,
+                    "args": facts,
+                }
                 | place
             )
             if row.kind == "draft":
@@ -60,4 +71,11 @@ def write_trace(run: Run, path: Path) -> None:
 
 
 def _counter(time_us: float, waiting: int) -> dict[str, Any]:
-    return {"ph": "C", "name": "requests waiting at the drafter", "pid": 0, "tid": 0, "ts": time_us, "args": {"requests": waiting}}
+    return {
+        "ph": "C",
+        "name": "requests waiting at the drafter",
+        "pid": 0,
+        "tid": 0,
+        "ts": time_us,
+        "args": {"requests": waiting},
+    }

@@ -302,7 +302,11 @@ class FaultyStar(RuleBasedStateMachine):
         ]
         requests = REQUESTS * len(self.verifiers)
         rounds = 0
-        while len(self.finished) < requests or any(self.links.values()) or any(s.ready or s.running for s in self.stations):
+        while (
+            len(self.finished) < requests
+            or any(self.links.values())
+            or any(s.ready or s.running for s in self.stations)
+        ):
             rounds += 1
             assert rounds < 40 * requests, "no progress"
             for action in actions:

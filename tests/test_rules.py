@@ -28,7 +28,7 @@ def probability(chain: dict[tuple[int, ...], np.ndarray], tokens: tuple[int, ...
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_the_sampling_rule_follows_the_target_exactly(seed: int, depth: int) -> None:
-    """Sum over all drafts, acceptances and corrections; complete each output with the target; compare with the target."""
+    """Sum over all drafts, acceptances and corrections, each output completed by the target."""
     rng = np.random.default_rng(seed)
     p, q = random_chain(rng, depth + 1), random_chain(rng, depth)
     output = dict.fromkeys(itertools.product(range(VOCABULARY), repeat=depth + 1), 0.0)

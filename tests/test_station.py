@@ -171,7 +171,9 @@ def test_a_repeated_draft_request_leads_to_one_draft() -> None:
         StepDone(99, (Outcome(),), 1.0),
     ],
 )
-def test_a_message_that_does_not_fit_changes_nothing_at_the_verifier(message: Draft | Refusal | Join | StepDone) -> None:
+def test_a_message_that_does_not_fit_changes_nothing_at_the_verifier(
+    message: Draft | Refusal | Join | StepDone,
+) -> None:
     station = verifier_with_draft()
     before = snapshot(station)
     assert [type(instruction) for instruction in station.handle(message, 0.0)] == [Ignored]

@@ -73,11 +73,7 @@ def cut_prompts(tokenizer: Tokenizer, count: int, tokens: int) -> dict[str, list
     The first of a pair goes to calibration, the text that follows it to evaluation: different prompts from the same
     files, so that the two groups do not differ by the luck of who got which file.
     """
-    texts = [
-        (relative, text)
-        for relative, text in files("held-out")
-        if len(tokenizer.encode(text).ids) > 3 * tokens
-    ]
+    texts = [(relative, text) for relative, text in files("held-out") if len(tokenizer.encode(text).ids) > 3 * tokens]
     rng = np.random.default_rng(0)
     prompts: dict[str, list[dict[str, object]]] = {"calibration": [], "evaluation": []}
     while len(prompts["calibration"]) < count:

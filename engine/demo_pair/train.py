@@ -76,7 +76,9 @@ def distillation_loss(student: LlamaForCausalLM, teacher: LlamaForCausalLM) -> L
     return loss
 
 
-def train(model: LlamaForCausalLM, source: Batches, loss: Loss, minutes: float, lr: float, name: str) -> dict[str, object]:
+def train(
+    model: LlamaForCausalLM, source: Batches, loss: Loss, minutes: float, lr: float, name: str
+) -> dict[str, object]:
     """Train for `minutes` of wall time: warm up, then decay to zero. Return what was done."""
     hidden = [weight for key, weight in model.named_parameters() if weight.ndim == 2 and "embed" not in key]
     others = [weight for key, weight in model.named_parameters() if weight.ndim != 2 or "embed" in key]

@@ -35,8 +35,8 @@ def N_max(S_s: float, Z_s: float, tokens_per_round: float, standalone_tokens_per
     """
     if standalone_tokens_per_s <= 0:
         raise ValueError(f"standalone_tokens_per_s must be positive, got {standalone_tokens_per_s}")
-    slowest_round_s = tokens_per_round / standalone_tokens_per_s
+    # A relative hair above, so that a round equal to the limit up to rounding still counts.
+    slowest_round_s = tokens_per_round / standalone_tokens_per_s * (1 + 1e-12)
     if S_s + Z_s > slowest_round_s:
         return 0
-    # A relative hair above, so that N S equal to the limit up to rounding still counts.
-    return max(1, math.floor(slowest_round_s / S_s * (1 + 1e-12)))
+    return max(1, math.floor(slowest_round_s / S_s))

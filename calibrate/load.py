@@ -1,0 +1,65 @@
+"""How drafts in service depend on the recent load of their device: fitted over runs that load it differently."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression
+
+from calibrate.fits import spread_of
+from calibrate.inservice import Rounds
+from specfleet.profile import Quantiles, RecentLoad
+
+Floats = NDArray[np.float64]
+
+HALF_LIVES_S = (0.016, 0.032, 0.064, 0.128, 0.256)
+BIN_EDGES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85)  # beyond the last is a saturated drafter, whose load only echoes noise
+FEWEST = 20  # drafts in a bin that counts
+
+
+def recent_loads(rounds: Rounds, half_life_s: float) -> Floats:
+    """Return the recent load at the begin of each draft, from the busy times before it."""
+    memory = RecentLoad(half_life_s, (0.0,), (1.0,))
+    load, free_s = 1.0, rounds.busy_s[0, 0]
+    loads = {}
+    for begin_s, end_s in rounds.busy_s:
+        load = memory.after(load, begin_s - free_s, busy=False)
+        loads[begin_s] = load
+        load = memory.after(load, end_s - begin_s, busy=True)
+        free_s = end_s
+    return np.array([loads[begin_s] for begin_s in rounds.begin_s])
+
+
+def fit_recent_load(runs: Sequence[Rounds]) -> RecentLoad:
+    """Fit the slowdown over the step fit as a falling curve of recent load; of several half-lives keep the best.
+
+    The curve is the mean slowdown of each bin, made monotone: more load never slows a drafter.
+    """
+    ratios = np.concatenate([rounds.draft_s / rounds.fitted_s for rounds in runs])
+    best: tuple[float, RecentLoad] | None = None
+    for half_life_s in HALF_LIVES_S:
+        loads = np.concatenate([recent_loads(rounds, half_life_s) for rounds in runs])
+        bins = np.digitize(loads, BIN_EDGES)
+        parts = [part for number in range(len(BIN_EDGES) + 1) if len(part := np.flatnonzero(bins == number)) >= FEWEST]
+        means = [float(ratios[part].mean()) for part in parts]
+        falling = isotonic_regression(means, weights=[len(part) for part in parts], increasing=False).x
+        effect = RecentLoad(half_life_s, tuple(float(loads[part].mean()) for part in parts), tuple(falling.tolist()))
+        error = float(np.mean((ratios - np.interp(loads, effect.loads, effect.slowdowns)) ** 2))
+        if best is None or error < best[0]:
+            best = error, effect
+    assert best is not None
+    return best[1]
+
+
+def spread_in_service(effect: RecentLoad, runs: Sequence[Rounds]) -> Quantiles:
+    """Quantiles of draft times in service over what fit and recent load say: wider than back to back."""
+    return spread_of(
+        np.concatenate(
+            [
+                rounds.draft_s
+                / rounds.fitted_s
+                / np.interp(recent_loads(rounds, effect.half_life_s), effect.loads, effect.slowdowns)
+                for rounds in runs
+            ]
+        )
+    )
