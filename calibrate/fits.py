@@ -43,7 +43,7 @@ class Residual(msgspec.Struct, frozen=True):
 
 def spread_of(ratios: ArrayLike) -> Quantiles:
     """Return the quantiles of `ratios` (measured over fitted), scaled so that their interpolation has mean 1."""
-    values = np.quantile(ratios, LEVELS)
+    values = np.quantile(np.asarray(ratios, dtype=float), LEVELS)
     mean = np.trapezoid(values, LEVELS)
     return Quantiles(LEVELS, tuple((values / mean).tolist()))
 

@@ -22,6 +22,7 @@ from specfleet.messages import (
     Outcome,
     Refusal,
     Released,
+    StationEvent,
 )
 from specfleet.payload import payload_bytes
 from specfleet.records import RecordedStation
@@ -110,20 +111,21 @@ class Star:
 
     def _send(self, server: Server, message: Message) -> None:
         size = payload_bytes(message, self.scenario.workload.temperature, self.profile.vocabulary)
-        arrival = self.env.timeout(self.links[message.tag](size), (message, size))
-        arrival.callbacks.append(partial(_arrive, server))
+        arrival = self.env.timeout(self.links[message.tag](size))
+        arrival.callbacks.append(partial(_arrive, server, message, size))
 
     def _next_request(self, target: int) -> None:
         """Let the target's user send the next request, if any is left, once the current instant is over."""
         request = next(self.requests[target], None)
         if request is not None:
-            arrival = self.env.timeout(0, (join_of(self.scenario, target, request), 0))
-            arrival.callbacks.append(partial(_arrive, self.verifiers[target]))
+            arrival = self.env.timeout(0)
+            arrival.callbacks.append(
+                partial(_arrive, self.verifiers[target], join_of(self.scenario, target, request), 0)
+            )
 
 
-def _arrive(server: Server, arrival: Event) -> None:
-    message, size = arrival.value
-    server.deliver(message, size)
+def _arrive(server: Server, event: StationEvent, size: int, arrival: Event) -> None:  # noqa: ARG001  (SimPy's call)
+    server.deliver(event, size)
 
 
 def nothing(step: Step) -> tuple[Outcome, ...]:  # noqa: ARG001  (every outcome function is given its step)

@@ -103,12 +103,11 @@ class OwnDevice(Device):
         """Start the server's step."""
         begun = server.begin(self.recent_load(server.env.now, busy=False))
         if begun is not None:
-            timeout = server.env.timeout(begun[1], begun)
-            timeout.callbacks.append(partial(self._end, server))
+            end = server.env.timeout(begun[1])
+            end.callbacks.append(partial(self._end, server, *begun))
 
-    def _end(self, server: Server, timeout: Event) -> None:
+    def _end(self, server: Server, step: Step, duration_s: float, end: Event) -> None:  # noqa: ARG002  (SimPy's call)
         self.recent_load(server.env.now, busy=True)
-        step, duration_s = timeout.value
         server.finish(step, duration_s)
 
 
@@ -137,13 +136,12 @@ class TurnsDevice(Device):
             if begun is not None:
                 self.busy = True
                 step, duration_s = begun[0], begun[1] * self.factor
-                timeout = server.env.timeout(duration_s, (step, duration_s))
-                timeout.callbacks.append(partial(self._end, server))
+                end = server.env.timeout(duration_s)
+                end.callbacks.append(partial(self._end, server, step, duration_s))
 
-    def _end(self, server: Server, timeout: Event) -> None:
+    def _end(self, server: Server, step: Step, duration_s: float, end: Event) -> None:  # noqa: ARG002
         self.recent_load(server.env.now, busy=True)
         self.busy = False
-        step, duration_s = timeout.value
         server.finish(step, duration_s)
         self._next_turn()
 

@@ -58,7 +58,8 @@ class Window(msgspec.Struct, frozen=True):
     def inside(self, time_s: ArrayLike) -> NDArray[np.bool_]:
         """Tell which times fall into the window; NaN does not."""
         times_s = np.asarray(time_s, dtype=float)
-        return (times_s > self.edges_s[0]) & (times_s <= self.edges_s[-1])
+        inside: NDArray[np.bool_] = (times_s > self.edges_s[0]) & (times_s <= self.edges_s[-1])
+        return inside
 
     def sums(self, time_s: ArrayLike, values: ArrayLike = 1.0) -> Floats:
         """Sum `values` over each batch, by the times that they belong to: shape (batches,)."""
@@ -66,7 +67,7 @@ class Window(msgspec.Struct, frozen=True):
         inside = self.inside(times_s)
         batch = np.searchsorted(self.edges_s, times_s[inside]) - 1
         weights = np.broadcast_to(np.asarray(values, dtype=float), times_s.shape)[inside]
-        return np.bincount(batch, weights, minlength=len(self.edges_s) - 1)
+        return np.bincount(batch, weights, minlength=len(self.edges_s) - 1).astype(np.float64)
 
     def rate(self, sums: Floats, unit: str) -> Metric:
         """Build what there is a second from sums over batches; interval by batch means."""
@@ -163,7 +164,7 @@ def commits_of(rows: pd.DataFrame) -> pd.DataFrame:
     done = rows[(rows.event == "done") & (rows.station != DRAFTER)].drop(columns="goal")
     goals = rows.loc[rows.event == "join", [*REQUEST, "goal"]].drop_duplicates(REQUEST)
     done = done.merge(goals, on=REQUEST, how="left")
-    room = done.goal - np.where(done.kind == "prefill", done.tokens, done.base)
+    room = done.goal - done.base
     return done.assign(committed=np.minimum(done.accepted + 1, room), from_draft=np.minimum(done.accepted, room))
 
 
@@ -275,7 +276,7 @@ def _latencies(window: Window, rows: pd.DataFrame, commits: pd.DataFrame, specul
         metrics["refused"] = window.count(ended_s[ended_s.index.isin(refusals)], "requests")
     times_s = {
         "ttft": first_s - joins.time_s,
-        "tpot": ((last_s - first_s) / (tokens - 1)).where(tokens > 1),
+        "tpot": (last_s - first_s) / (tokens - 1),  # NaN for a request of one token
         "latency": last_s - joins.time_s,
     }
     for name, values_s in times_s.items():

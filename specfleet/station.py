@@ -93,6 +93,7 @@ class Station:
         self.name = name
         self.order = order
         self.sessions: dict[int, Session] = {}
+        self.latest: dict[int, int] = {}  # newest request that each tag has brought; numbers only grow
         self.waiting: deque[Work] = deque()
         self.program: deque[StepKind] = deque()
         self.served: tuple[int, ...] = ()  # tags of the group that the program is for
@@ -150,6 +151,13 @@ class Station:
         self.free_since_s = now_s
         return step
 
+    def _is_new(self, tag: int, request: int) -> bool:
+        """Note a request that opens; False if it, or a later one of its tag, has opened before."""
+        if request <= self.latest.get(tag, -1):
+            return False
+        self.latest[tag] = request
+        return True
+
     def _forget(self, tag: int) -> None:
         """Drop a session and all work for it; a step that runs for it ends, and its outcome is ignored."""
         del self.sessions[tag]
@@ -186,6 +194,8 @@ class DrafterStation(Station):
         if event.opening:
             if session is not None:
                 return [Ignored(event, f"request {session.request} of tag {event.tag} is still open")]
+            if not self._is_new(event.tag, event.request):
+                return [Ignored(event, f"request {event.request} of tag {event.tag} was opened before")]
             reason = self.admission.refusal(len(self.sessions))
             if reason is not None:
                 return [Refusal(event.tag, event.request, reason)]
@@ -221,7 +231,7 @@ class DrafterStation(Station):
         drafts: list[Instruction] = []
         for member in step.members:
             session = self.sessions.get(member.tag)
-            if session is None or session.epoch != member.epoch:
+            if session is None or (session.request, session.epoch) != (member.request, member.epoch):
                 continue  # it left, or moved on, while the step ran
             if step.kind == "prefill":
                 self.cold.discard(member.tag)
@@ -270,6 +280,8 @@ class VerifierStation(Station):
     def _join(self, event: Join, now_s: float) -> list[Instruction]:  # noqa: ARG002
         if event.tag in self.sessions:
             return [Ignored(event, f"tag {event.tag} is still busy with its last request")]
+        if not self._is_new(event.tag, event.request):
+            return [Ignored(event, f"request {event.request} of tag {event.tag} was opened before")]
         self.sessions[event.tag] = Session(
             event.tag,
             event.request,

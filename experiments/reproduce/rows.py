@@ -1,0 +1,35 @@
+"""What a reproduction is made of: rows that hold a paper's number against ours, and say what kind of number it is."""
+
+from typing import Any, Literal
+
+import msgspec
+
+Kind = Literal["input", "fitted", "identity", "predicted"]
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One quantity in one case. Only `predicted` rows count as evidence; `error` is (ours - paper) / paper.
+
+    `paper` is None where the paper prints no number, `error` where either side is missing or the paper's is zero.
+    """
+
+    quantity: str
+    case: dict[str, Any]
+    kind: Kind
+    paper: float | None
+    ours: float | None
+    error: float | None
+
+
+class Reproduction(msgspec.Struct, frozen=True):
+    """A table or figure of a paper, row by row, and what had to be assumed."""
+
+    name: str
+    rows: list[Row]
+    assumptions: list[str]
+
+
+def row(quantity: str, case: dict[str, Any], kind: Kind, paper: float | None, ours: float | None) -> Row:
+    """Build a row with its error."""
+    error = (ours - paper) / paper if paper and ours is not None else None
+    return Row(quantity, case, kind, paper, ours, error)

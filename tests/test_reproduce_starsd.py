@@ -1,0 +1,48 @@
+"""The StarSD reproductions say what kind of number each row is, and predict table 1."""
+
+import msgspec
+import pytest
+
+from experiments.reproduce import REPRODUCTIONS
+from experiments.reproduce.rows import Reproduction
+
+
+@pytest.fixture(scope="module")
+def table1() -> Reproduction:
+    return REPRODUCTIONS["starsd-table1"](None)
+
+
+@pytest.mark.parametrize("name", list(REPRODUCTIONS))
+def test_every_reproduction_predicts_something_and_states_its_errors(name: str) -> None:
+    reproduction = REPRODUCTIONS[name](None)
+    assert any(row.kind == "predicted" for row in reproduction.rows)
+    assert reproduction.assumptions
+    for row in reproduction.rows:
+        if row.error is not None:
+            assert row.paper is not None
+            assert row.ours is not None
+            assert row.error == pytest.approx((row.ours - row.paper) / row.paper)
+
+
+@pytest.mark.parametrize("N", [1, 2, 3, 5, 6])
+def test_table_1_has_the_round_speed_within_three_per_cent(table1: Reproduction, N: int) -> None:
+    (row,) = [row for row in table1.rows if row.quantity == "rounds_per_s" and row.case == {"N": N}]
+    assert row.error is not None
+    assert abs(row.error) < 0.03
+
+
+def test_the_papers_throughput_is_not_N_times_that_of_a_target(table1: Reproduction) -> None:
+    rows = [row for row in table1.rows if row.quantity == "O against N O_i" and row.case["N"] > 1]
+    assert all(row.kind == "identity" and row.error is not None and row.error > 0.15 for row in rows)
+
+
+def test_the_blind_version_uses_nothing_beyond_three_targets() -> None:
+    blind = REPRODUCTIONS["starsd-table1-blind"](None)
+    used = [row.case["N"] for row in blind.rows if row.kind == "input"]
+    assert max(used) == 3
+
+
+def test_the_json_form_has_the_documented_keys(table1: Reproduction) -> None:
+    content = msgspec.to_builtins(table1)
+    assert set(content) == {"name", "rows", "assumptions"}
+    assert set(content["rows"][0]) == {"quantity", "case", "kind", "paper", "ours", "error"}
