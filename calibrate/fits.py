@@ -88,6 +88,4 @@ def fit_link(payloads_bytes: Sequence[int], round_trips_s: Sequence[Sequence[flo
         [np.array(times) / 2 / middle for times, middle in zip(round_trips_s, one_way_s, strict=True)]
     )
     mean_ratio = np.trapezoid(np.quantile(ratios, LEVELS), LEVELS)
-    return LinkTime(
-        float(latency_s * mean_ratio), float(1 / per_byte_s) if per_byte_s > 0 else float("inf"), spread_of(ratios)
-    )
+    return LinkTime(float(latency_s * mean_ratio), float(1 / per_byte_s) if per_byte_s > 0 else None, spread_of(ratios))

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import tomllib
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -130,8 +131,11 @@ def table(results: Iterable[Result]) -> pd.DataFrame:
 
 def _read(path: Path) -> Result | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Result)
-    except (OSError, msgspec.DecodeError):
+        content = json.loads(path.read_bytes())
+        for metric in content["metrics"].values():  # JSON has no NaN: an interval that does not exist is null there
+            metric.update({key: math.nan for key in ("value", "low", "high") if metric[key] is None})
+        return msgspec.convert(content, Result)
+    except (OSError, ValueError, KeyError):
         return None
 
 

@@ -27,9 +27,9 @@ def _blocks(spread: Spread, rng: np.random.Generator) -> Iterator[float]:
 
 def one_way_s(link: LinkTime, rng: np.random.Generator) -> Callable[[int], float]:
     """Return the function that draws the one-way time in seconds of a payload in bytes."""
-    latency_s, bandwidth = link.latency_s, link.bandwidth_bytes_per_s
+    latency_s, s_per_byte = link.latency_s, link.s_per_byte
     jitter = ratios(link.spread, rng)
-    return lambda payload: latency_s * next(jitter) + payload / bandwidth
+    return lambda payload: latency_s * next(jitter) + payload * s_per_byte
 
 
 def step_durations(time: StepTime, rng: np.random.Generator) -> Callable[[int, int], float]:

@@ -6,7 +6,6 @@ draws its times from it, the analytic model takes its means.
 
 import bisect
 import hashlib
-import math
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
@@ -85,15 +84,20 @@ class StepTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LinkTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One way over a link: latency (with jitter as its spread) plus payload over bandwidth."""
+    """One way over a link: latency (with jitter as its spread) plus payload over bandwidth, which None leaves out."""
 
     latency_s: Seconds = 0.0
-    bandwidth_bytes_per_s: Annotated[float, Meta(gt=0)] = math.inf
+    bandwidth_bytes_per_s: Annotated[float, Meta(gt=0)] | None = None
     spread: Spread = Constant()
 
     def mean_s(self, payload_bytes: float) -> float:
         """Mean one-way time in seconds."""
-        return self.latency_s + payload_bytes / self.bandwidth_bytes_per_s
+        return self.latency_s + payload_bytes * self.s_per_byte
+
+    @property
+    def s_per_byte(self) -> float:
+        """Time that each byte adds."""
+        return 1 / self.bandwidth_bytes_per_s if self.bandwidth_bytes_per_s else 0.0
 
 
 class IdleEffect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -237,9 +241,10 @@ def describe(profile: HardwareProfile) -> list[tuple[str, str, str]]:
         formula = " + ".join(f"{1000 * value:.3g}{term}" for value, term in terms if value) or "0"
         rows.append((f"{name} (k tokens, n context)", f"{formula} ms", _fit_errors(profile.measured.get(name, []))))
     bandwidth = profile.link.bandwidth_bytes_per_s
+    rate = f", {bandwidth / 1e6:.3g} MB/s" if bandwidth else ""
     rows += [
         ("turnaround", f"{1000 * profile.turnaround_s:.3g} ms", ""),
-        ("link, one way", f"{1000 * profile.link.latency_s:.3g} ms, {bandwidth / 1e6:.3g} MB/s", ""),
+        ("link, one way", f"{1000 * profile.link.latency_s:.3g} ms{rate}", ""),
     ]
     rows += [
         (f"draft after an idle gap of {1000 * gap_s:.3g} ms", f"x {slowdown:.3f}", "")

@@ -326,4 +326,4 @@ class FaultyStar(RuleBasedStateMachine):
 
 
 TestFaultyStar = FaultyStar.TestCase
-TestFaultyStar.settings = settings(derandomize=True, deadline=None, max_examples=150, stateful_step_count=60)
+TestFaultyStar.settings = settings(derandomize=True, deadline=None, max_examples=30, stateful_step_count=40)

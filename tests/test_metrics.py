@@ -167,12 +167,12 @@ def test_steps_on_the_edge_of_the_window_count_for_what_lies_inside() -> None:
 
 
 def test_a_run_that_was_cut_short_is_measured_up_to_its_last_token() -> None:
-    """Verifications end at 5 and 10 s; at 11 s a draft has begun, and the second request never comes."""
+    """Verifications end at 6 and 11 s; at 12 s a draft has begun, and the second request never comes."""
     scenario = star(verifiers={"count": 1}, workload={"requests": 2, "new_tokens": 50}, measure={"warm_up_share": 0})
-    rows = run_star(scenario, two_of_three).frame()
-    measured = values(make_run(scenario, "engine", rows[rows.time_s <= 11].to_numpy()))
-    assert measured["throughput"] == pytest.approx((1 + 3 + 3) / 10)
-    assert measured["load"] == pytest.approx((1 + 1) / 10)
+    rows = run_star(scenario, two_of_three, prefill=1).frame()
+    measured = values(make_run(scenario, "engine", rows[rows.time_s <= 12].to_numpy()))
+    assert measured["throughput"] == pytest.approx((1 + 3 + 3) / 11)
+    assert measured["load"] == pytest.approx((1 + 1) / 11)
 
 
 def test_the_drafters_prefill_is_load_but_neither_service_nor_wait() -> None:

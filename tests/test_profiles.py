@@ -48,7 +48,7 @@ def test_a_profile_survives_its_file(name: str, tmp_path: Path) -> None:
 
 
 def test_a_missing_profile_is_named_with_the_shipped_ones() -> None:
-    with pytest.raises(InputError, match="no file 'h100'.*a100, jetson-orin, rtx-4090"):
+    with pytest.raises(InputError, match=r"no file 'h100'.*a100, jetson-orin, rtx-4090"):
         read_profile("h100", Path())
 
 

@@ -23,8 +23,7 @@ def starsd_table2(profile: HardwareProfile | None = None) -> Reproduction:  # no
         )
     assumptions = [
         "the draft time of N = 2 is input; the ratios of table 1's t_s predict the other columns of table 2",
-        "table 1 was measured end to end, table 2 on the drafter; that the slowdown at N = 1 is 1.65 in one and 1.81 in "
-        "the other is the paper's own spread",
+        "the slowdown at N = 1 is 1.65 in table 1 and 1.81 in table 2: the paper's own spread between two measurements",
     ]
     return Reproduction("starsd-table2", rows, assumptions)
 

@@ -34,8 +34,7 @@ LOCAL = 3  # targets on the drafter's server; those beyond are remote A100s (sec
 VARIATION = tuple(math.sqrt(variance) / mean for mean, variance in ((16.06, 6.34), (8.86, 0.30), (9.17, 0.12)))
 ASSUMED = [
     "the paper prints neither d, t_c nor t_v: S = load / R_q of each column is taken as input",
-    "service times vary as table 2 says (uniformly, with its variance; N = 3 for larger N); return times are constant, "
-    "since the paper prints no spread of them",
+    "service times vary uniformly with the variance of table 2 (that of N = 3 beyond); return times are constant",
     "targets 1 to 3 share one local return time, targets 4 to 6 one remote return time (A100 servers, LAN)",
 ]
 
@@ -101,7 +100,7 @@ def simulated_rows(services_s: Sequence[float], local_s: float, remote_s: float,
             ("wait_s", WAIT_S),
             ("idle_gap_s", IDLE_GAP_S),
         ):
-            # A return time that was fitted to a column explains all its rates; its waits and gaps are still a prediction.
+            # A return time fitted to a column explains its rates; its waits and gaps are still predicted.
             kind = "fitted" if N in fitted and quantity not in ("wait_s", "idle_gap_s") else "predicted"
             rows.append(row(quantity, case, kind, paper[column], metrics[quantity].value))
     return rows
