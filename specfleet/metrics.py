@@ -40,7 +40,8 @@ class Metric(msgspec.Struct, frozen=True):
 class Window(msgspec.Struct, frozen=True):
     """The part of a run that counts, in equal batches, and estimates from what falls into them.
 
-    `edges_s`, shape (batches + 1,): ends of the batches in seconds since the run began. A batch includes its end, not its beginning.
+    `edges_s`, shape (batches + 1,): ends of the batches in seconds since the run began. A batch includes its end, not
+    its beginning.
     """
 
     edges_s: Floats
