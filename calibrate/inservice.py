@@ -9,12 +9,17 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from engine.serve import serve
 from specfleet.fleet import DRAFTER
+from specfleet.pace import Pace, paces_of, slowness_at
 from specfleet.policies.warm_up import AfterIdle, NoWarmUp
 from specfleet.profile import Quantiles, StepTime
+from specfleet.records import Run
 from specfleet.scenario import Scenario
+
+Floats = NDArray[np.float64]
 
 SETTLING_ROUNDS = 5  # at the start of a run, left out
 SATURATED_TARGETS = 6
@@ -24,25 +29,45 @@ AT_ONCE = StepTime()
 class Rounds(msgspec.Struct, frozen=True):
     """One fleet's drafting rounds at steady state, each an array (rounds,), in seconds.
 
-    `draft_s`: draft steps, and `begin_s`: when they began. `fitted_s`: what the fit says of them. `gap_s`: idleness
-    before them. `return_s`: end of a draft to the arrival of the next request of the same session, without the
-    verification, plus the wake-up of the idle drafter. `turnaround_s`: end of a draft to the start of the next where
-    one was waiting. `busy_s`: (steps, 2) begin and end of all steps of the drafter, in order.
+    `draft_s`: draft steps, and `begin_s`: when they began. `fitted_s`: what the fit says of them. `slowness`: the
+    host's pace then, a factor without unit. `gap_s`: idleness before them. `return_s`: end of a draft to the arrival of
+    the next request of the same session, without the verification, plus the wake-up of the idle drafter.
+    `turnaround_s`: end of a draft to the start of the next where one was waiting. `busy_s`: (steps, 2) begin and end of
+    all steps of the drafter, in order.
     """
 
-    draft_s: np.ndarray
-    fitted_s: np.ndarray
-    gap_s: np.ndarray
-    return_s: np.ndarray
-    turnaround_s: np.ndarray
-    begin_s: np.ndarray
-    busy_s: np.ndarray
+    draft_s: Floats
+    fitted_s: Floats
+    slowness: Floats
+    gap_s: Floats
+    return_s: Floats
+    turnaround_s: Floats
+    begin_s: Floats
+    busy_s: Floats
+
+    @property
+    def paced_s(self) -> Floats:
+        """Draft times as if the host had kept its reference pace."""
+        return self.draft_s / self.slowness
+
+    @property
+    def ratios(self) -> Floats:
+        """Draft times at the reference pace over what the fit says."""
+        return self.paced_s / self.fitted_s
 
 
-def run_rounds(
-    scenario: Scenario, draft: StepTime, folder: Path, targets: int, verify: StepTime, rounds: int, warm_tokens: int = 0
-) -> Rounds:
+class Fleets(msgspec.Struct, frozen=True):
+    """What the small fleets of a calibration share: the scenario, the step fit, the reference control, kept stories."""
+
+    scenario: Scenario
+    draft: StepTime
+    control_s: float
+    folder: Path
+
+
+def run_rounds(fleets: Fleets, targets: int, verify: StepTime, rounds: int, warm_tokens: int = 0) -> Rounds:
     """Run a fleet of replayed targets for about `rounds` drafts and take its rounds apart."""
+    scenario = fleets.scenario
     workload = scenario.workload
     a_request = max(1, workload.new_tokens // (scenario.drafters.depth + 1))  # rounds, at least
     requests = max(targets, -(-rounds // a_request))
@@ -56,13 +81,14 @@ def run_rounds(
             ),
             workload=msgspec.structs.replace(workload, requests=requests),
         ),
-        folder,
+        fleets.folder,
     ).run
-    return take_apart(run.frame(), draft)
+    return take_apart(run, fleets.draft, fleets.control_s)
 
 
-def take_apart(rows: pd.DataFrame, draft: StepTime) -> Rounds:
-    """Read the rounds from the event table of a fleet."""
+def take_apart(run: Run, draft: StepTime, control_s: float) -> Rounds:
+    """Read the rounds from the records of a fleet."""
+    rows, pace = run.frame(), paces_of(run, control_s).get(DRAFTER, Pace((1.0,)))
     drafter = rows[rows.station == DRAFTER].sort_values("seq")
     steps = drafter[drafter.event.isin(["start", "done"])]
     starts = steps[steps.event == "start"].set_index("step")
@@ -88,6 +114,7 @@ def take_apart(rows: pd.DataFrame, draft: StepTime) -> Rounds:
     return Rounds(
         draft_s=drafts.duration_s.to_numpy(),
         fitted_s=fitted_s,
+        slowness=slowness_at(pace, drafts.time_s.to_numpy()),
         gap_s=starts.idle_gap_s.reindex(drafts.index).to_numpy(),
         return_s=return_s[~np.isnan(return_s)],
         turnaround_s=pauses_s[queued],
@@ -96,21 +123,20 @@ def take_apart(rows: pd.DataFrame, draft: StepTime) -> Rounds:
     )
 
 
-def saturated(scenario: Scenario, draft: StepTime, folder: Path, rounds: int) -> Rounds:
+def saturated(fleets: Fleets, rounds: int) -> Rounds:
     """Keep the drafter busy without a pause: targets that verify at once."""
-    return run_rounds(scenario, draft, folder, SATURATED_TARGETS, AT_ONCE, rounds)
+    return run_rounds(fleets, SATURATED_TARGETS, AT_ONCE, rounds)
 
 
-def half_loaded(scenario: Scenario, draft: StepTime, folder: Path, targets: int, rounds: int) -> Rounds:
+def half_loaded(fleets: Fleets, targets: int, rounds: int) -> Rounds:
     """Load the drafter in part, irregularly: a few targets that verify for two to six of its drafts."""
-    base_s = 4 * draft.mean_s(scenario.drafters.depth, scenario.workload.prompt_tokens)
+    scenario = fleets.scenario
+    base_s = 4 * fleets.draft.mean_s(scenario.drafters.depth, scenario.workload.prompt_tokens)
     verify = StepTime(base_s=base_s, spread=Quantiles((0.0, 1.0), (0.5, 1.5)))
-    return run_rounds(scenario, draft, folder, targets, verify, rounds)
+    return run_rounds(fleets, targets, verify, rounds)
 
 
-def over_gaps(
-    scenario: Scenario, draft: StepTime, folder: Path, shortest_s: float, longest_s: float, rounds: int
-) -> Rounds:
+def over_gaps(fleets: Fleets, shortest_s: float, longest_s: float, rounds: int) -> Rounds:
     """Let the drafter idle before each draft, for gaps spread evenly over the logarithm between two lengths.
 
     All lengths alternate in one run, so that a slow spell of the machine does not pass for the effect of one gap.
@@ -119,15 +145,15 @@ def over_gaps(
     gaps_s = np.geomspace(shortest_s, longest_s, len(levels))
     mean_s = float(np.trapezoid(gaps_s, levels))
     verify = StepTime(base_s=mean_s, spread=Quantiles(tuple(levels.tolist()), tuple((gaps_s / mean_s).tolist())))
-    return run_rounds(scenario, draft, folder, 1, verify, rounds)
+    return run_rounds(fleets, 1, verify, rounds)
 
 
-def after_gap(scenario: Scenario, draft: StepTime, folder: Path, gap_s: float, rounds: int, warm_tokens: int) -> Rounds:
+def after_gap(fleets: Fleets, gap_s: float, rounds: int, warm_tokens: int) -> Rounds:
     """Let the drafter idle for about `gap_s` before each draft, and run warm-up tokens first."""
-    return run_rounds(scenario, draft, folder, 1, StepTime(base_s=gap_s), rounds, warm_tokens)
+    return run_rounds(fleets, 1, StepTime(base_s=gap_s), rounds, warm_tokens)
 
 
-def spread_numbers(times_s: Sequence[float] | np.ndarray) -> dict[str, float]:
+def spread_numbers(times_s: Sequence[float] | Floats) -> dict[str, float]:
     """Mean and the tenth and ninetieth percentile of times, in seconds."""
     return {
         "mean_s": float(np.mean(times_s)),

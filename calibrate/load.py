@@ -13,7 +13,7 @@ from specfleet.profile import Quantiles, RecentLoad
 Floats = NDArray[np.float64]
 
 HALF_LIVES_S = (0.016, 0.032, 0.064, 0.128, 0.256)
-BIN_EDGES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85)  # beyond the last is a saturated drafter, whose load only echoes noise
+BIN_EDGES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 0.95)  # beyond the last is a saturated drafter
 FEWEST = 20  # drafts in a bin that counts
 
 
@@ -31,19 +31,20 @@ def recent_loads(rounds: Rounds, half_life_s: float) -> Floats:
 
 
 def fit_recent_load(runs: Sequence[Rounds]) -> RecentLoad:
-    """Fit the slowdown over the step fit as a falling curve of recent load; of several half-lives keep the best.
+    """Fit the slowdown over the step fit, and the host's mean pace, as falling curves of recent load.
 
-    The curve is the mean slowdown of each bin, made monotone: more load never slows a drafter.
+    Of several half-lives the one that explains the slowdown best. The curves are the means of bins, made monotone:
+    more load never slows a drafter.
     """
-    ratios = np.concatenate([rounds.draft_s / rounds.fitted_s for rounds in runs])
+    ratios = np.concatenate([rounds.ratios for rounds in runs])
+    slowness = np.concatenate([rounds.slowness for rounds in runs])
     best: tuple[float, RecentLoad] | None = None
     for half_life_s in HALF_LIVES_S:
         loads = np.concatenate([recent_loads(rounds, half_life_s) for rounds in runs])
         bins = np.digitize(loads, BIN_EDGES)
         parts = [part for number in range(len(BIN_EDGES) + 1) if len(part := np.flatnonzero(bins == number)) >= FEWEST]
-        means = [float(ratios[part].mean()) for part in parts]
-        falling = isotonic_regression(means, weights=[len(part) for part in parts], increasing=False).x
-        effect = RecentLoad(half_life_s, tuple(float(loads[part].mean()) for part in parts), tuple(falling.tolist()))
+        centres = tuple(float(loads[part].mean()) for part in parts)
+        effect = RecentLoad(half_life_s, centres, falling(ratios, parts), falling(slowness, parts))
         error = float(np.mean((ratios - np.interp(loads, effect.loads, effect.slowdowns)) ** 2))
         if best is None or error < best[0]:
             best = error, effect
@@ -51,14 +52,19 @@ def fit_recent_load(runs: Sequence[Rounds]) -> RecentLoad:
     return best[1]
 
 
+def falling(values: Floats, parts: Sequence[NDArray[np.intp]]) -> tuple[float, ...]:
+    """Return the means of `values` over consecutive parts, made falling by pooling neighbours, weighted by size."""
+    means = [float(values[part].mean()) for part in parts]
+    fitted: list[float] = isotonic_regression(means, weights=[len(part) for part in parts], increasing=False).x.tolist()
+    return tuple(fitted)
+
+
 def spread_in_service(effect: RecentLoad, runs: Sequence[Rounds]) -> Quantiles:
-    """Quantiles of draft times in service over what fit and recent load say: wider than back to back."""
+    """Quantiles of draft times in service over what fit, recent load and pace say: wider than back to back."""
     return spread_of(
         np.concatenate(
             [
-                rounds.draft_s
-                / rounds.fitted_s
-                / np.interp(recent_loads(rounds, effect.half_life_s), effect.loads, effect.slowdowns)
+                rounds.ratios / np.interp(recent_loads(rounds, effect.half_life_s), effect.loads, effect.slowdowns)
                 for rounds in runs
             ]
         )

@@ -13,16 +13,18 @@ from numpy.typing import NDArray
 from calibrate.acceptance import accepted_lengths, describe_acceptance
 from calibrate.contention import measure_contention, measure_turns
 from calibrate.fits import Point, Residual, fit_link, fit_step, spread_of
-from calibrate.inservice import Rounds, after_gap, half_loaded, over_gaps, saturated, spread_numbers
+from calibrate.inservice import Fleets, Rounds, after_gap, half_loaded, over_gaps, saturated, spread_numbers
 from calibrate.links import measure_round_trips
 from calibrate.load import fit_recent_load, spread_in_service
 from calibrate.steps import (
+    Stopwatch,
     draft_prefill_series,
     draft_series,
     measure,
     verify_prefill_series,
     verify_series,
 )
+from engine.control import Control
 from engine.draft import Drafter
 from engine.models import check_shared_tokenizer, load_model
 from engine.node import THREADS
@@ -48,12 +50,12 @@ class Effort(msgspec.Struct, frozen=True):
     depths: tuple[int, ...] = tuple(range(1, 11))
     contexts: tuple[int, ...] = (64, 128, 192, 256)
     repeats: int = 6
-    prompts: int = 72  # as many as a demo cell decodes, each with its pair there
+    prompts: int = 96  # as many as a demo cell decodes, each with its pair there
     longest_gap_s: float = 0.1
     gap_rounds: int = 300
     warm_tokens: tuple[int, ...] = (0, 1, 2, 4)
     warm_rounds: int = 40
-    loads: tuple[int | None, ...] = (None, 1, None, 3, None)  # targets; None saturates the drafter
+    loads: tuple[int | None, ...] = (None, 1, 3, None, 1, 3, None)  # targets; None saturates the drafter
     saturated_rounds: int = 500
     loaded_rounds: int = 250
     payloads_bytes: tuple[int, ...] = (64, 1024, 16 * 1024, 128 * 1024)
@@ -87,39 +89,38 @@ def calibrate(
     prompts = prompts_of(scenario)
     drafter = Drafter(load_model(scenario.drafters.model, "drafter", scenario.precision))
     target = Target(load_model(scenario.verifiers.model, "target", scenario.precision))
+    device = target.model.device
+    control_s = Control().reference_s() if device.type == "cpu" else 0.0
+    how = prompts[0], effort.repeats, Stopwatch(device, control_s)
 
     report("draft steps")
-    draft, draft_residuals, draft_points = _fitted(
-        draft_series(drafter, prompts[0], effort.repeats), effort.depths, effort
-    )
+    draft, draft_residuals, draft_points = _fitted(draft_series(drafter, *how), effort.depths, effort)
     report("verification and decoding steps")
     fed = [1, *(depth + 1 for depth in effort.depths)]
-    verify, verify_residuals, verify_points = _fitted(verify_series(target, prompts[0], effort.repeats), fed, effort)
+    verify, verify_residuals, verify_points = _fitted(verify_series(target, *how), fed, effort)
     decode, _ = fit_step([point for point in verify_points if point.tokens == 1])
     report("prefills")
-    draft_prefill, _, _ = _fitted(draft_prefill_series(drafter, prompts[0], effort.repeats), effort.contexts, None)
-    verify_prefill, _, _ = _fitted(verify_prefill_series(target, prompts[0], effort.repeats), effort.contexts, None)
+    draft_prefill, _, _ = _fitted(draft_prefill_series(drafter, *how), effort.contexts, None)
+    verify_prefill, _, _ = _fitted(verify_prefill_series(target, *how), effort.contexts, None)
     report("acceptance")
     depth, new_tokens = scenario.drafters.depth, scenario.workload.new_tokens
     accepted = [accepted_lengths(drafter, story, new_tokens, depth) for story in stories_of(scenario, folder)]
     report("links")
     round_trips_s = measure_round_trips(scenario, effort.payloads_bytes, effort.pings)
     report("drafters in service")
+    fleets = Fleets(scenario, draft, control_s, folder)
     loaded = [
-        saturated(scenario, draft, folder, effort.saturated_rounds)
+        saturated(fleets, effort.saturated_rounds)
         if targets is None
-        else half_loaded(scenario, draft, folder, targets, effort.loaded_rounds)
+        else half_loaded(fleets, targets, effort.loaded_rounds)
         for targets in effort.loads
     ]
     report("idle gaps")
-    idling = over_gaps(scenario, draft, folder, SHORTEST_GAP_S, effort.longest_gap_s, effort.gap_rounds)
+    idling = over_gaps(fleets, SHORTEST_GAP_S, effort.longest_gap_s, effort.gap_rounds)
     report("warm-up tokens")
-    warmed = [
-        (tokens, after_gap(scenario, draft, folder, WARM_UP_GAP_S, effort.warm_rounds, tokens))
-        for tokens in effort.warm_tokens
-    ]
+    warmed = [(tokens, after_gap(fleets, WARM_UP_GAP_S, effort.warm_rounds, tokens)) for tokens in effort.warm_tokens]
     report("contention")
-    turns = measure_turns(scenario, prompts[0], effort.stations, effort.contention_s, folder)
+    turns = measure_turns(scenario, prompts[0], effort.stations, effort.contention_s, control_s, folder)
     contention = measure_contention(scenario, prompts[0], effort.stations, effort.contention_s)
 
     facts, unread = host_facts()
@@ -140,6 +141,7 @@ def calibrate(
         contention=contention,
         acceptance=Recorded(depth, tuple(map(tuple, accepted))),
         vocabulary=target.model.vocabulary,
+        control_s=control_s,
         provenance=facts
         | {
             "written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -159,7 +161,7 @@ def calibrate(
             "idle": [
                 {"gap_s": float(gap_s.mean())} | spread_numbers(draft_s) for gap_s, draft_s in by_gap(busy, idling)
             ],
-            "warm_up": [{"warm_tokens": tokens} | spread_numbers(r.draft_s) for tokens, r in warmed],
+            "warm_up": [{"warm_tokens": tokens} | spread_numbers(rounds.paced_s) for tokens, rounds in warmed],
             "turnaround": spread_numbers(turnarounds_s),
             "acceptance": describe_acceptance(accepted, depth),
         },
@@ -173,11 +175,11 @@ STAGES = (
 
 
 def by_gap(busy: Sequence[Rounds], idling: Rounds) -> list[tuple[Floats, Floats]]:
-    """Group drafts by the gap before them: gaps and times of the saturated runs, then of bins of the idling one."""
+    """Group drafts by the gap before them, at the reference pace: the saturated runs, then bins of the idling one."""
     order = np.array_split(np.argsort(idling.gap_s), GAP_BINS)
     saturated_gaps_s = np.concatenate([rounds.gap_s for rounds in busy])
-    saturated_s = np.concatenate([rounds.draft_s for rounds in busy])
-    return [(saturated_gaps_s, saturated_s), *((idling.gap_s[part], idling.draft_s[part]) for part in order)]
+    saturated_s = np.concatenate([rounds.paced_s for rounds in busy])
+    return [(saturated_gaps_s, saturated_s), *((idling.gap_s[part], idling.paced_s[part]) for part in order)]
 
 
 def link_under_way(pinged: LinkTime, idling: Rounds) -> LinkTime:

@@ -1,8 +1,12 @@
 """Microbenchmarks of single steps: draft, verify, decode and the two prefills, over tokens and context."""
 
+import statistics
 from collections.abc import Callable, Sequence
 
+import torch
+
 from calibrate.fits import Point
+from engine.control import Control
 from engine.draft import Drafter
 from engine.telemetry import timed
 from engine.verify import Target
@@ -13,20 +17,42 @@ PASSES = 2  # over the whole grid, so that a slow spell of the machine does not 
 Series = Callable[[int, int], list[float]]  # (tokens, context) -> seconds of repeated steps
 
 
-def draft_series(drafter: Drafter, prompt: list[int], repeats: int) -> Series:
+class Stopwatch:
+    """Times repeated steps as if the host kept its reference pace: divided by how slow the control ran beside them.
+
+    With `reference_s` = 0, as on an accelerator, times are what they are.
+    """
+
+    def __init__(self, device: torch.device, reference_s: float = 0.0) -> None:
+        self.device = device
+        self.reference_s = reference_s
+        self.control = Control()
+
+    def times_s(self, work: Callable[[], object], repeats: int) -> list[float]:
+        """Return the seconds of `repeats` steps; one more before them, which is cold, does not count."""
+        times_s, controls_s = [], []
+        for _ in range(repeats + 1):
+            times_s.append(timed(work, self.device)[1])
+            if self.reference_s:
+                controls_s.append(self.control.seconds())
+        slowness = statistics.median(controls_s[1:]) / self.reference_s if self.reference_s else 1.0
+        return [time_s / slowness for time_s in times_s[1:]]
+
+
+def draft_series(drafter: Drafter, prompt: list[int], repeats: int, stopwatch: Stopwatch) -> Series:
     """Return the series S(d): drafts of `tokens` tokens from one prefix of `context` tokens, back to back."""
 
     def series(tokens: int, context: int) -> list[float]:
         drafter.open(TAG, stretched(prompt, context))
         drafter.prefill(TAG)
-        times_s = [timed(lambda: drafter.draft(TAG, tokens), drafter.model.device)[1] for _ in range(repeats + 1)]
+        times_s = stopwatch.times_s(lambda: drafter.draft(TAG, tokens), repeats)
         drafter.release(TAG)
-        return times_s[1:]  # the first of a series is cold
+        return times_s
 
     return series
 
 
-def verify_series(target: Target, prompt: list[int], repeats: int) -> Series:
+def verify_series(target: Target, prompt: list[int], repeats: int, stopwatch: Stopwatch) -> Series:
     """Return the series of verifications that feed `tokens` tokens: draft tokens + 1, so 1 is plain decoding.
 
     Each commits at least one token, so the context grows from `context` by about `repeats`.
@@ -36,35 +62,33 @@ def verify_series(target: Target, prompt: list[int], repeats: int) -> Series:
         target.open(TAG, stretched(prompt, context))
         target.decode(TAG)
         draft = stretched(prompt, tokens - 1)
-        times_s = [timed(lambda: target.verify(TAG, draft), target.model.device)[1] for _ in range(repeats + 1)]
+        times_s = stopwatch.times_s(lambda: target.verify(TAG, draft), repeats)
         target.release(TAG)
-        return times_s[1:]
+        return times_s
 
     return series
 
 
-def draft_prefill_series(drafter: Drafter, prompt: list[int], repeats: int) -> Series:
-    """Return the series of the drafter's prefills of `tokens` prompt tokens."""
+def draft_prefill_series(drafter: Drafter, prompt: list[int], repeats: int, stopwatch: Stopwatch) -> Series:
+    """Return the series of the drafter's prefills of `tokens` prompt tokens, the cache's opening and release too."""
 
-    def once(tokens: int) -> float:
+    def once(tokens: int) -> None:
         drafter.open(TAG, stretched(prompt, tokens + 1))  # the last one is fed by the draft step
-        duration_s = timed(lambda: drafter.prefill(TAG), drafter.model.device)[1]
+        drafter.prefill(TAG)
         drafter.release(TAG)
-        return duration_s
 
-    return lambda tokens, context: [once(tokens) for _ in range(repeats + 1)][1:]  # noqa: ARG005  (a prefill has none)
+    return lambda tokens, context: stopwatch.times_s(lambda: once(tokens), repeats)  # noqa: ARG005  (it has no context)
 
 
-def verify_prefill_series(target: Target, prompt: list[int], repeats: int) -> Series:
+def verify_prefill_series(target: Target, prompt: list[int], repeats: int, stopwatch: Stopwatch) -> Series:
     """Return the series of the target's prefills of `tokens` prompt tokens, with the first token they yield."""
 
-    def once(tokens: int) -> float:
+    def once(tokens: int) -> None:
         target.open(TAG, stretched(prompt, tokens))
-        duration_s = timed(lambda: target.decode(TAG), target.model.device)[1]
+        target.decode(TAG)
         target.release(TAG)
-        return duration_s
 
-    return lambda tokens, context: [once(tokens) for _ in range(repeats + 1)][1:]  # noqa: ARG005
+    return lambda tokens, context: stopwatch.times_s(lambda: once(tokens), repeats)  # noqa: ARG005
 
 
 def measure(

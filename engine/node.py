@@ -9,6 +9,10 @@ from typing import Any
 
 from specfleet.errors import InputError
 
+# Imported once, in the process that nodes are forked from. The second is what transformers imports only when a model is
+# loaded: two seconds a node; another architecture than Llama adds its own file to it.
+PRELOADED = ["engine.serve", "transformers.models.llama.modeling_llama"]
+
 THREADS = 1  # of torch in each node; more would fight over the cores of a small host
 
 
@@ -20,9 +24,8 @@ class Node:
     """A process of the fleet as its launcher sees it: it says `ready`, is told to begin, and returns its result."""
 
     def __init__(self, name: str, body: Callable[..., Any], *arguments: Any) -> None:
-        # Forked from a server that has imported the engine once: a node starts in a fraction of a second.
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["engine.serve"])
+        context.set_forkserver_preload(PRELOADED)
         self.name = name
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_node, args=(theirs, body, *arguments), name=name, daemon=True)

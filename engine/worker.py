@@ -14,6 +14,7 @@ import zmq
 
 from engine.clock import now_s
 from engine.content import NOTHING, Content, Executor
+from engine.control import Control
 from engine.lease import Lease, no_lease
 from engine.telemetry import timed
 from engine.transport import Channel, Ping, PublicPort, parse, size_of
@@ -86,6 +87,7 @@ class Worker:
         self.post = post
         self.lease = lease
         self.zero_s = zero_s
+        self.control = Control() if device.type == "cpu" else None
         self.inbox: queue.SimpleQueue[Item] = queue.SimpleQueue()
         self.channels: dict[int, Channel] = {}
 
@@ -107,8 +109,9 @@ class Worker:
                 return stop
             outcomes, duration_s = timed(lambda: self.executor.run(plan.step), self.device)
             ended_s = now_s()
+            control_s = self.control.seconds() if self.control else 0.0
         stop |= self._drain()  # arrivals during the step happened before its end
-        self.handle(StepDone(plan.step.number, outcomes, duration_s), NOTHING, ended_s)
+        self.handle(StepDone(plan.step.number, outcomes, duration_s, control_s), NOTHING, ended_s)
         return stop
 
     def handle(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:

@@ -2,10 +2,12 @@
 
 The order is the argument: the profile is written first, from calibration prompts; it fixes the two verification times
 of the replayed targets; only then do engine and simulation run the same scenarios on evaluation prompts (law 7).
+The simulation is run twice: blind, with the profile alone; and at the pace that the host's control computation had
+during the engine's run, because a shared host is slower at one time than at another.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +15,16 @@ import msgspec
 
 from calibrate.run import QUICK, STAGES, Effort, calibrate
 from engine.serve import serve
-from experiments.compare import Comparison, Row, compare_metrics, summarise
+from experiments.compare import Comparison, compare_metrics, summarise
 from experiments.demo_report import draw_demo, tell
-from sim.predict import star_inputs
+from sim.predict import predict, star_inputs
 from sim.run import simulate
 from specfleet.metrics import Metric, combine, measure
+from specfleet.pace import Pace, paces_of
 from specfleet.profile import HardwareProfile, StepTime, write_profile
 from specfleet.records import Run, write_run
 from specfleet.replay import replay
-from specfleet.scenario import Scenario, make_scenario
+from specfleet.scenario import Scenario, make_scenario, profile_of
 
 DEPTH = 5
 PROMPT_TOKENS, NEW_TOKENS = 128, 48
@@ -35,8 +38,8 @@ class DemoEffort(msgspec.Struct, frozen=True):
     calibration: Effort
     replayed_counts: tuple[int, ...]
     real_counts: tuple[int, ...]
-    replayed_requests: int
-    real_requests: int
+    requests: int
+    saturated_requests: int  # where the drafter is busy, a request takes less time
 
     @property
     def stages(self) -> int:
@@ -44,25 +47,30 @@ class DemoEffort(msgspec.Struct, frozen=True):
         return len(STAGES) + len(RETURN_OVER_SERVICE) * len(self.replayed_counts) + len(self.real_counts) + 3
 
 
-FULL = DemoEffort(Effort(), tuple(range(1, 9)), (1, 2), 48, 48)
-SHORT = DemoEffort(QUICK, (1, 3, 6), (1,), 48, 24)
+FULL = DemoEffort(Effort(), tuple(range(1, 9)), (1, 2), 48, 96)
+SHORT = DemoEffort(QUICK, (1, 3, 6), (1,), 24, 48)
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """One scenario of the demo and what both worlds made of it."""
+    """One scenario of the demo and what both worlds made of it.
+
+    `blind`: simulated from the profile alone. `sim`: simulated at the pace that the host had while the engine ran.
+    """
 
     case: dict[str, Any]
     scenario: Scenario
     engine: dict[str, Metric]
     sim: dict[str, Metric]
+    blind: dict[str, Metric]
     engine_run: Run
     contradictions: list[str]
 
 
 class DemoResult(msgspec.Struct, frozen=True):
-    """The comparison, and the lines that say what was found and where it was written."""
+    """The comparison at the measured pace and the blind one, and lines that say what was found and where it is."""
 
     comparison: Comparison
+    blind: Comparison
     story: list[str]
 
 
@@ -79,10 +87,17 @@ def run_demo(folder: Path, effort: DemoEffort, report: Callable[[str], None]) ->
     ]
     report("co-located and standalone baselines")
     baselines = [run_cell(case, scenario, folder, report) for case, scenario in baseline_cells(profile, effort)]
-    comparison = summarise((row for cell in cells for row in rows_of(cell)), profile.digest())
-    (folder / "comparison.json").write_bytes(msgspec.json.format(msgspec.json.encode(comparison), indent=2) + b"\n")
+    comparison, blind = (
+        summarise(
+            (row for cell in cells for row in compare_metrics(cell.case, getattr(cell, simulated), cell.engine)),
+            profile.digest(),
+        )
+        for simulated in ("sim", "blind")
+    )
+    for name, content in (("comparison", comparison), ("comparison-blind", blind)):
+        (folder / f"{name}.json").write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
     pictures = draw_demo(folder, profile, cells, baselines)
-    return DemoResult(comparison, tell(folder, profile, cells, baselines, comparison, pictures))
+    return DemoResult(comparison, blind, tell(folder, profile, cells, baselines, comparison, blind, pictures))
 
 
 def calibration_scenario() -> Scenario:
@@ -129,10 +144,11 @@ def replayed_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[tup
         verifiers = {"kind": "replayed", "verify": time, "prefill": time, "decode": time}
         for count in effort.replayed_counts:
             name = f"replayed targets, t_v = {1000 * time.base_s:.1f} ms"
-            yield (
-                {"targets": name, "N": count},
-                demo_scenario(profile, name, effort.replayed_requests, verifiers=verifiers | {"count": count}),
-            )
+            scenario = demo_scenario(profile, name, effort.requests, verifiers=verifiers | {"count": count})
+            if count >= predict(scenario).N_full:
+                more = msgspec.structs.replace(scenario.workload, requests=effort.saturated_requests)
+                scenario = msgspec.structs.replace(scenario, workload=more)
+            yield {"targets": name, "N": count}, scenario
 
 
 def real_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[tuple[dict[str, Any], Scenario]]:
@@ -142,7 +158,7 @@ def real_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[tuple[d
         yield (
             {"targets": name, "N": count},
             demo_scenario(
-                profile, name, effort.real_requests,
+                profile, name, effort.requests,
                 devices={"host": {"sharing": "turns"}}, drafters={"device": "host"},
                 verifiers={"count": count, "device": "host"},
             ),
@@ -155,7 +171,7 @@ def baseline_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[tup
     for name, drafters in (("co-located", {"device": "host"}), ("standalone", {"count": 0})):
         yield (
             {"targets": name, "N": 1},
-            demo_scenario(profile, name, effort.real_requests, drafters=drafters, verifiers={"device": "host"}, **host),
+            demo_scenario(profile, name, effort.requests, drafters=drafters, verifiers={"device": "host"}, **host),
         )
 
 
@@ -171,20 +187,22 @@ def run_cell(case: dict[str, Any], scenario: Scenario, folder: Path, report: Cal
     name = f"{scenario.name}, N = {scenario.verifiers.count}"
     report(name)
     engine_run = serve(scenario, folder / "stories").run
-    sim_runs = [simulate(msgspec.structs.replace(scenario, seed=seed)) for seed in range(SIM_SEEDS)]
+    paced_runs = replications(scenario, paces_of(engine_run, profile_of(scenario).control_s))
+    blind_runs = replications(scenario, {})
     slug = "".join(letter if letter.isalnum() else "-" for letter in name).replace("--", "-")
-    for world, run in (("engine", engine_run), ("sim", sim_runs[0])):
+    for world, run in (("engine", engine_run), ("sim", paced_runs[0])):
         write_run(run, folder / "records" / f"{slug}.{world}.parquet")
     return Cell(
         case,
         scenario,
         measure(engine_run),
-        combine([measure(run) for run in sim_runs]),
+        combine([measure(run) for run in paced_runs]),
+        combine([measure(run) for run in blind_runs]),
         engine_run,
-        [*replay(engine_run), *replay(sim_runs[0])],
+        [*replay(engine_run), *replay(paced_runs[0])],
     )
 
 
-def rows_of(cell: Cell) -> list[Row]:
-    """Return the comparison rows of a cell."""
-    return compare_metrics(cell.case, cell.sim, cell.engine)
+def replications(scenario: Scenario, paces: Mapping[str, Pace]) -> list[Run]:
+    """Simulate the scenario with several seeds."""
+    return [simulate(msgspec.structs.replace(scenario, seed=seed), paces) for seed in range(SIM_SEEDS)]

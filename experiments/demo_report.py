@@ -12,7 +12,9 @@ from experiments.compare import Comparison
 from figures import draft_time, residuals, throughput, timeline
 from figures.style import save
 from sim.predict import predict, star_inputs
+from specfleet.fleet import DRAFTER
 from specfleet.metrics import Metric
+from specfleet.pace import paces_of
 from specfleet.profile import HardwareProfile
 from specfleet.trace import write_trace
 
@@ -42,7 +44,8 @@ def draw_demo(
         f"{cells[0].scenario.drafters.depth}, greedy, on held-out prompts. Engine: processes over ZeroMQ; replayed "
         "targets compare the real draft with a continuation decoded beforehand and wait for a stated verification time "
         "t_v; real targets take turns on one host. Simulation: mean of 5 seeds, from a profile that was calibrated "
-        f"before these runs on other prompts. {measured_at}",
+        "before these runs on other prompts; squares: the same at the pace that this shared host had during each "
+        f"engine run, by a control computation. {measured_at}",
     )
     replayed = [cell for cell in cells if cell.scenario.verifiers.kind == "replayed"]
     few, many = replayed_extremes(replayed)
@@ -75,7 +78,7 @@ def throughput_table(cells: Sequence["Cell"]) -> pd.DataFrame:
     rows = []
     for cell in cells:
         place = {"case": cell.case["targets"], "N": cell.case["N"], "kind": cell.scenario.verifiers.kind}
-        for source, metrics in (("sim", cell.sim), ("engine", cell.engine)):
+        for source, metrics in (("sim", cell.blind), ("paced", cell.sim), ("engine", cell.engine)):
             rows.append(place | {"source": source} | _columns(metrics))
         if cell.scenario.verifiers.kind == "replayed":  # the equations know no shared device
             prediction = predict(cell.scenario)
@@ -156,25 +159,36 @@ def plateau_rows(cells: Sequence["Cell"]) -> list[tuple[str, float, float, float
     return rows
 
 
+def paces_text(profile: HardwareProfile, cells: Sequence["Cell"]) -> str:
+    """Say how slow the drafter's host was in the engine's runs: least, median and most of their means."""
+    paces = [paces_of(cell.engine_run, profile.control_s).get(DRAFTER) for cell in cells]
+    means = [float(np.mean(pace.slowness)) for pace in paces if pace is not None]
+    if not means:
+        return "not measured on this device"
+    return f"{min(means):.2f} to {max(means):.2f}, median {np.median(means):.2f}"
+
+
 def tell(
     folder: Path,
     profile: HardwareProfile,
     cells: Sequence["Cell"],
     baselines: Sequence["Cell"],
     comparison: Comparison,
+    blind: Comparison,
     pictures: dict[str, Path],
 ) -> list[str]:
     """Say what was found: errors against their aims, the plateau, replays, and where everything is."""
-    replayed = [row for row in comparison.rows if "replayed" in row.case["targets"]]
-    real = [row for row in comparison.rows if "replayed" not in row.case["targets"]]
     lines = [f"profile {comparison.profile_digest}, written {profile.provenance['written']}, before the runs"]
-    for name, rows in (("replayed", replayed), ("real", real)):
-        for quantity in ("rounds_per_s", "throughput"):
-            errors = [abs(row.error) for row in rows if row.quantity == quantity]
-            lines.append(
-                f"{name} targets, {quantity}: mean absolute error {np.mean(errors):.1%}, worst {max(errors):.1%} "
-                f"over {len(errors)} cells"
-            )
+    for how, rows in (("at the pace of each run", comparison.rows), ("blind", blind.rows)):
+        for kind in ("replayed", "real"):
+            for quantity in ("rounds_per_s", "throughput"):
+                chosen = (row for row in rows if row.quantity == quantity and row.case["targets"].startswith(kind))
+                errors = [abs(row.error) for row in chosen]
+                lines.append(
+                    f"{kind} targets, {quantity}, {how}: mean absolute error {np.mean(errors):.1%}, "
+                    f"worst {max(errors):.1%} over {len(errors)} cells"
+                )
+    lines.append(f"pace of the host during the runs, 1 as in the profile: {paces_text(profile, cells)}")
     for case, ratio, low, high, expected in plateau_rows(cells):
         lines.append(
             f"{case}: plateau of R_q over R_q at N = 1: {ratio:.2f} ({low:.2f} .. {high:.2f}), 1 + Z/S = {expected:.2f}"

@@ -6,8 +6,18 @@ from pathlib import Path
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-COLOURS = {"analytic": "#444444", "sim": "#0072B2", "engine": "#D55E00"}  # distinct for colour-blind readers too
-LABELS = {"analytic": "analytic, equations (8)-(11)", "sim": "simulation, 95 % band", "engine": "engine, 95 % interval"}
+COLOURS = {
+    "analytic": "#444444",
+    "sim": "#0072B2",
+    "paced": "#0072B2",
+    "engine": "#D55E00",
+}  # distinct for colour-blind readers too
+LABELS = {
+    "analytic": "analytic, equations (8)-(11)",
+    "sim": "simulation, 95 % band",
+    "paced": "simulation at the run's pace",
+    "engine": "engine, 95 % interval",
+}
 STEP_COLOURS = {
     "draft": "#56B4E9",
     "verify": "#E69F00",

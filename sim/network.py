@@ -1,6 +1,6 @@
 """The star in simulated time: one drafter, N verifiers, the links between them, and a user at every target."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 import numpy as np
@@ -10,7 +10,7 @@ from simpy.events import Event
 from sim.servers import ContendedDevice, Device, OwnDevice, Server, TurnsDevice
 from specfleet.acceptance import Sampler
 from specfleet.durations import draft_durations, one_way_s, verifier_durations
-from specfleet.fleet import drafter_station, verifier_station
+from specfleet.fleet import DRAFTER, drafter_station, verifier_name, verifier_station
 from specfleet.messages import (
     Draft,
     DraftRequest,
@@ -24,6 +24,7 @@ from specfleet.messages import (
     Released,
     StationEvent,
 )
+from specfleet.pace import Pace
 from specfleet.payload import payload_bytes
 from specfleet.records import RecordedStation
 from specfleet.scenario import Scenario, acceptance_of, link_time, profile_of
@@ -34,10 +35,14 @@ DONE = (Outcome(),)
 
 
 class Star:
-    """All servers of a scenario in one SimPy environment. `start` lets every target take its first request."""
+    """All servers of a scenario in one SimPy environment. `start` lets every target take its first request.
 
-    def __init__(self, env: Environment, scenario: Scenario) -> None:
+    `paces`: measured slowness over time of the hosts of some stations, by station name.
+    """
+
+    def __init__(self, env: Environment, scenario: Scenario, paces: Mapping[str, Pace] | None = None) -> None:
         self.env = env
+        self.paces = paces or {}
         self.scenario = scenario
         self.profile = profile_of(scenario)
         # One random stream for each cause of randomness, so that a change in one leaves the others alone.
@@ -68,15 +73,17 @@ class Star:
 
     def _drafter(self, rng: np.random.Generator) -> Server:
         station = RecordedStation(drafter_station(self.scenario), "simulated")
-        duration_s = draft_durations(self.profile, rng)
+        pace = self.paces.get(DRAFTER)
+        duration_s = draft_durations(self.profile, rng, paced=pace is not None)
         device = self._device(self.scenario.drafters.device)
-        return Server(self.env, station, device, duration_s, nothing, self._post, self.profile.turnaround_s)
+        return Server(self.env, station, device, duration_s, nothing, self._post, self.profile.turnaround_s, pace)
 
     def _verifier(self, target: int, rng: np.random.Generator) -> Server:
         station = RecordedStation(verifier_station(self.scenario, target), "simulated")
         duration_s = verifier_durations(self.scenario, target, rng)
         device = self._device(self.scenario.verifiers.device)
-        return Server(self.env, station, device, duration_s, partial(self._outcomes, target), self._post)
+        outcomes, pace = partial(self._outcomes, target), self.paces.get(verifier_name(target))
+        return Server(self.env, station, device, duration_s, outcomes, self._post, pace=pace)
 
     def _device(self, name: str) -> Device:
         return self.devices[name] if name else OwnDevice(self.profile.recent_load)

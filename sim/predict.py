@@ -47,7 +47,8 @@ def star_inputs(scenario: Scenario, target: int = 0) -> StarInputs:
 
 def _busy_slowdown(profile: HardwareProfile) -> float:
     """Slowdown of a drafter that never idles: the equations know no other."""
-    by_load = profile.recent_load.slowdown(1.0) if profile.recent_load else 1.0
+    effect = profile.recent_load
+    by_load = effect.slowdown(1.0) * effect.pace(1.0) if effect else 1.0
     return profile.idle.slowdown(0.0) * by_load
 
 

@@ -1,19 +1,24 @@
 """Run a scenario in simulated time."""
 
+from collections.abc import Mapping
+
 from simpy import Environment
 
 from sim.network import Star
+from specfleet.pace import Pace
 from specfleet.records import Run, make_run
 from specfleet.scenario import Scenario
 
 
-def simulate(scenario: Scenario) -> Run:
+def simulate(scenario: Scenario, paces: Mapping[str, Pace] | None = None) -> Run:
     """Simulate the scenario to its end and return its records.
 
+    `paces`: how fast the host of each station was over time, by station name, as `pace.paces_of` reads it from a
+    measured run; other stations keep the profile's pace.
     Raises InputError where the scenario names no profile or no acceptance model, RuntimeError if the fleet stalls.
     """
     env = Environment()
-    star = Star(env, scenario)
+    star = Star(env, scenario, paces)
     star.start()
     env.run()
     unfinished = [station.station.name for station in star.stations if station.station.sessions]

@@ -13,6 +13,7 @@ from simpy import Environment
 from simpy.events import Event
 
 from specfleet.messages import Instruction, Outcome, StationEvent, StepDone
+from specfleet.pace import Pace
 from specfleet.profile import RecentLoad
 from specfleet.records import RecordedStation
 from specfleet.station import Start, Step
@@ -23,7 +24,7 @@ class Server:
 
     `duration_s(step, recent_load)`: how long a step takes on an uncontended device. `outcomes(step)`: what its members
     get out of it. `post(instruction)`: carries out what the station asks for. `turnaround_s`: pause after each step
-    before the next can start, while the station already sends and receives.
+    before the next can start, while the station already sends and receives. `pace`: slowness of its host over time.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Server:
         outcomes: Callable[[Step], tuple[Outcome, ...]],
         post: Callable[[Instruction], None],
         turnaround_s: float = 0.0,
+        pace: Pace | None = None,
     ) -> None:
         self.env = env
         self.recorded = station
@@ -44,6 +46,7 @@ class Server:
         self.outcomes = outcomes
         self.post = post
         self.turnaround_s = turnaround_s
+        self.pace = pace
         self.turning_around = False
 
     def deliver(self, event: StationEvent, payload_bytes: int = 0) -> None:
@@ -58,7 +61,8 @@ class Server:
         plan = self.recorded.plan(self.env.now)
         if type(plan) is not Start:
             return None
-        return plan.step, self.duration_s(plan.step, recent_load)
+        duration_s = self.duration_s(plan.step, recent_load)
+        return plan.step, duration_s * self.pace.at(self.env.now) if self.pace else duration_s
 
     def finish(self, step: Step, duration_s: float) -> None:
         """Report the running step as done."""

@@ -123,12 +123,24 @@ def show_run(run: "Run", as_json: bool, out: Path | None) -> None:
 
 
 @app.command()
-def simulate(scenario: ScenarioFile, changes: Changes = [], as_json: AsJson = False, out: RunFile = None) -> None:  # noqa: B006
+def simulate(
+    scenario: ScenarioFile,
+    changes: Changes = [],  # noqa: B006
+    pace: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Play back how fast the host was in this measured run.")
+    ] = None,
+    as_json: AsJson = False,
+    out: RunFile = None,
+) -> None:
     """Run a scenario in simulated time."""
     from sim.run import simulate as run_simulation
-    from specfleet.scenario import read_scenario
+    from specfleet.pace import paces_of
+    from specfleet.records import read_run
+    from specfleet.scenario import profile_of, read_scenario
 
-    show_run(run_simulation(read_scenario(scenario, changes)), as_json, out)
+    read = read_scenario(scenario, changes)
+    paces = paces_of(read_run(pace), profile_of(read).control_s) if pace else {}
+    show_run(run_simulation(read, paces), as_json, out)
 
 
 @app.command()
@@ -340,7 +352,7 @@ def demo(
     effort = SHORT if short else FULL
     with progress("demo", effort.stages) as advance:
         result = run_demo(out, effort, advance)
-    print_comparison("simulation against engine", result.comparison)
+    print_comparison("simulation at the pace of each run, against engine", result.comparison)
     print("\n".join(result.story))
 
 

@@ -39,10 +39,13 @@ def step_durations(time: StepTime, rng: np.random.Generator) -> Callable[[int, i
     return lambda tokens, context: (a + b * tokens + (c + e * tokens) * context) * next(spread)
 
 
-def draft_durations(profile: HardwareProfile, rng: np.random.Generator) -> Callable[[Step, float], float]:
+def draft_durations(
+    profile: HardwareProfile, rng: np.random.Generator, paced: bool = False
+) -> Callable[[Step, float], float]:
     """Return the function that draws S(d) and the drafter's other steps, from the step and its device's recent load.
 
-    Drafts are slower after an idle gap (section 5.3), or on a device that was little used of late.
+    Drafts are slower after an idle gap (section 5.3), or on a device that was little used of late. `paced`: the host's
+    pace is played back, so its mean at a load is left out.
     """
     draft_s = step_durations(profile.draft, rng)
     prefill_s = step_durations(profile.draft_prefill, rng)
@@ -52,7 +55,9 @@ def draft_durations(profile: HardwareProfile, rng: np.random.Generator) -> Calla
         member = step.members[0]
         if step.kind == "prefill":
             return prefill_s(member.tokens, 0)
-        cold = slowdown(step.idle_gap_s, step.warm_tokens) * (by_load.slowdown(recent_load) if by_load else 1.0)
+        cold = slowdown(step.idle_gap_s, step.warm_tokens)
+        if by_load is not None:
+            cold *= by_load.slowdown(recent_load) * (1.0 if paced else by_load.pace(recent_load))
         return cold * draft_s(member.tokens, member.base)
 
     return duration_s

@@ -65,11 +65,16 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
 
 
 class StepDone(msgspec.Struct, tag="done", frozen=True, gc=False):
-    """The device finished the running step; one outcome a member. `duration_s` is read on the device's clock."""
+    """The device finished the running step; one outcome a member.
+
+    `duration_s` is read on the device's clock; `control_s`, where there is one, is the time of the control computation
+    right after it, which tells how fast the host is just now.
+    """
 
     step: int
     outcomes: tuple[Outcome, ...]
     duration_s: float
+    control_s: float = 0.0
 
 
 Message = DraftRequest | Draft | Refusal | Leave

@@ -127,16 +127,21 @@ class RecentLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a draft slows down while its device was little used of late: clocks and caches follow the load, not one gap.
 
     The recent load is the busy share of the past, weighted by an exponential memory with half-life `half_life_s`.
-    `slowdowns[i]` multiplies the draft time at a recent load of `loads[i]`, linear in between, flat outside.
+    `slowdowns[i]` multiplies the draft time at a recent load of `loads[i]`, linear in between, flat outside. `paces[i]`
+    is the host's mean slowness at that load, apart from it: a shared host lends out cores that idle. Where a measured
+    pace is played back (`pace.py`), that takes the place of `paces`.
     """
 
     half_life_s: Annotated[float, Meta(gt=0)]
     loads: tuple[float, ...]
     slowdowns: tuple[float, ...]
+    paces: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.loads) != len(self.slowdowns) or not self.loads or list(self.loads) != sorted(self.loads):
             raise ValueError("recent load needs rising loads and one slowdown for each")
+        if self.paces and len(self.paces) != len(self.loads):
+            raise ValueError("recent load needs one pace for each load, or none")
 
     def after(self, load: float, time_s: float, busy: bool) -> float:
         """Return the recent load `time_s` later, if the device was busy, or idle, all that time."""
@@ -144,8 +149,12 @@ class RecentLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return 1 - (1 - load) * kept if busy else load * kept
 
     def slowdown(self, load: float) -> float:
-        """Multiplier of the draft time at a recent load."""
+        """Multiplier of the draft time at a recent load, at the reference pace."""
         return interpolated(load, self.loads, self.slowdowns)
+
+    def pace(self, load: float) -> float:
+        """The host's mean slowness at a recent load."""
+        return interpolated(load, self.loads, self.paces) if self.paces else 1.0
 
 
 def interpolated(x: float, xs: tuple[float, ...], ys: tuple[float, ...]) -> float:
@@ -174,6 +183,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `decode` of the standalone target by context, the two prefills by prompt tokens. `turnaround_s`: what the drafter
     does between the end of a step and the start of the next one (send, receive, decide). `contention[k-1]` multiplies
     every step of a shared device while k stations are active on it, `turns[k-1]` where k targets take turns on it.
+    `control_s`: the time of the engine's control computation at the pace that all step times refer to; 0 if unknown.
     `vocabulary` sizes the draft distributions on the wire. `sources` names where each number comes from. `measured`
     keeps raw quantiles, residuals and what else a reader needs to judge the fits.
     """
@@ -192,6 +202,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     contention: tuple[float, ...] = (1.0,)
     acceptance: AcceptanceModel | None = None
     vocabulary: int = 0
+    control_s: Seconds = 0.0
     power: Power | None = None
     provenance: dict[str, str] = {}
     sources: dict[str, str] = {}
@@ -261,6 +272,8 @@ def describe(profile: HardwareProfile) -> list[tuple[str, str, str]]:
             (f"draft at a recent load of {load:.0%} (half-life {half_life_ms:.0f} ms)", f"x {slowdown:.3f}", "")
             for load, slowdown in zip(profile.recent_load.loads, profile.recent_load.slowdowns, strict=True)
         ]
+    if profile.control_s:
+        rows.append(("control computation at the reference pace", f"{1e6 * profile.control_s:.1f} us", ""))
     rows += [(f"{k} targets take turns", f"x {factor:.3f}", "") for k, factor in enumerate(profile.turns, start=1)]
     rows += [(f"{k} stations active", f"x {factor:.3f}", "") for k, factor in enumerate(profile.contention, start=1)]
     return rows

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from specfleet.errors import InputError
@@ -49,6 +50,7 @@ SCHEMA = pa.schema(
         ("idle_gap_s", pa.float64()),  # idleness before the step's group (start); 0 elsewhere
         ("payload_bytes", pa.int64()),  # size on the wire of a message that arrived
         ("note", pa.string()),  # the reason of a refusal
+        ("control_s", pa.float64()),  # the control computation after the step (done, real steps on cpu); 0 elsewhere
     ]
 )
 
@@ -76,10 +78,14 @@ class Row(NamedTuple):
     idle_gap_s: float = 0.0
     payload_bytes: int = 0
     note: str = ""
+    control_s: float = 0.0
 
 
 class RunHeader(msgspec.Struct, frozen=True):
-    """Where a run comes from. Host and start time are here, so that the rows of equal runs are equal."""
+    """Where a run comes from. Host and start time are here, so that the rows of equal runs are equal.
+
+    `rows`: how many each station wrote, so that a log that was cut short shows.
+    """
 
     scenario: Scenario
     scenario_digest: str
@@ -88,6 +94,7 @@ class RunHeader(msgspec.Struct, frozen=True):
     versions: dict[str, str]
     host: dict[str, str]
     started_unix_s: float
+    rows: dict[str, int]
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -151,7 +158,7 @@ class RecordedStation:
                 Row(
                     now_s, self.station.name, len(self.rows), "done", self.origin, event.step, step.kind,
                     member.tag, member.request, member.epoch, member.base, member.tokens, 0,
-                    outcome.accepted, outcome.stopped, 0, event.duration_s,
+                    outcome.accepted, outcome.stopped, 0, event.duration_s, control_s=event.control_s,
                 )
             )  # fmt: skip
 
@@ -212,11 +219,12 @@ def make_run(scenario: Scenario, world: World, rows: Iterable[Sequence[Any]]) ->
     arrays = [pa.array(column, type=field.type) for column, field in zip(columns, SCHEMA, strict=True)]
     table = pa.table(arrays, schema=SCHEMA)
     order = np.lexsort((table["seq"].to_numpy(), table["time_s"].to_numpy()))
-    return Run(make_header(scenario, world), table.take(pa.array(order)))
+    counts = {count["values"]: count["counts"] for count in pc.value_counts(table["station"]).to_pylist()}
+    return Run(make_header(scenario, world, counts), table.take(pa.array(order)))
 
 
-def make_header(scenario: Scenario, world: World) -> RunHeader:
-    """Describe this host, these versions and this scenario."""
+def make_header(scenario: Scenario, world: World, rows: dict[str, int]) -> RunHeader:
+    """Describe this host, these versions and this scenario; `rows` counts what each station wrote."""
     profile = scenario.profile
     packages = ("specfleet", "simpy", "numpy") if world == "sim" else ("specfleet", "torch", "transformers", "pyzmq")
     return RunHeader(
@@ -227,6 +235,7 @@ def make_header(scenario: Scenario, world: World) -> RunHeader:
         versions={"python": platform.python_version()} | {name: version(name) for name in packages},
         host={"machine": platform.machine(), "system": platform.system(), "byte_order": sys.byteorder},
         started_unix_s=time.time(),
+        rows=rows,
     )
 
 
@@ -246,5 +255,8 @@ def read_run(path: Path) -> Run:
     metadata = table.schema.metadata or {}
     if b"specfleet" not in metadata:
         raise InputError(f"{path}: a Parquet file, but not a run of specfleet (no header)")
-    header = msgspec.json.decode(metadata[b"specfleet"], type=RunHeader)
+    try:
+        header = msgspec.json.decode(metadata[b"specfleet"], type=RunHeader)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{path}: written by another version of specfleet ({error}); run it again") from error
     return Run(header, table.replace_schema_metadata(None))

@@ -20,7 +20,10 @@ def replay(run: Run) -> list[str]:
         logs[row.station].append(row)
     contradictions: list[str] = []
     for name, station in fresh.items():
-        contradiction = _replay_station(station, sorted(logs[name], key=lambda row: row.seq))
+        rows, written = sorted(logs[name], key=lambda row: row.seq), run.header.rows.get(name, 0)
+        contradiction = _replay_station(station, rows)
+        if not contradiction and len(rows) != written:
+            contradiction = f"{name}: the log ends at event {len(rows)} of {written}"
         if contradiction:
             contradictions.append(contradiction)
     return contradictions
@@ -45,7 +48,7 @@ def _replay_station(station: Station, rows: list[Row]) -> str | None:
                 return f"{station.name}: event {position} ends step {row.step}, replay runs {step}"
             ended = rows[position : position + members]
             outcomes = tuple(Outcome(part.accepted, part.flag) for part in ended)
-            station.handle(StepDone(row.step, outcomes, row.duration_s), row.time_s)
+            station.handle(StepDone(row.step, outcomes, row.duration_s, row.control_s), row.time_s)
         else:
             station.handle(EVENT_OF[row.event](row), row.time_s)
         position += members

@@ -72,9 +72,11 @@ def _explain(message: str, content: Any, kind: Any) -> str:
     """Rewrite msgspec's message as `key = value: what is allowed`."""
     text, _, path = message.partition(" - at `$")
     steps = re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path)
-    keys = [name or int(index) for name, index in steps if index != "..."]
+    keys: list[str | int] = []
     value, annotation = content, kind
-    for key in keys:
+    for name, index in steps:
+        key: Any = name or (_culprit(value, annotation) if index == "..." else int(index))
+        keys.append(key)
         value = value[key] if isinstance(value, (Mapping, list, tuple)) else value
         annotation = _child(annotation, key)
     where = ".".join(str(key) for key in keys)
@@ -86,10 +88,23 @@ def _explain(message: str, content: Any, kind: Any) -> str:
         key_text = f"{where}.{unknown[1]}" if where else unknown[1]
         given = value.get(unknown[1]) if isinstance(value, Mapping) else value
         return f"unknown key {key_text} = {given!r}; allowed: {', '.join(allowed)}"
+    missing = re.search(r"missing required field `(\w+)`", text)
+    if missing and missing[1] not in {struct.__struct_config__.tag_field for struct in _structs(annotation)}:
+        return f"{where or 'content'} = {value!r} needs the key `{missing[1]}`"
     choices = _choices(annotation)
-    if choices and ("Invalid value" in text or "missing required field" in text):
+    if choices and (re.match(r"Invalid (enum )?value", text) or missing):
         return f"{where} = {value!r} is not known; allowed: {', '.join(choices)}"
     return f"{where or 'content'} = {value!r}: {text[0].lower()}{text[1:]}"
+
+
+def _culprit(table: Mapping[str, Any], annotation: Any) -> str:
+    """Return the key of `table` whose value cannot be converted: msgspec does not name it."""
+    for key, value in table.items():
+        try:
+            msgspec.convert(value, _child(annotation, key))
+        except msgspec.ValidationError:
+            return key
+    return "..."
 
 
 def _child(annotation: Any, key: str | int) -> Any:
