@@ -57,10 +57,13 @@ class Rounds(msgspec.Struct, frozen=True):
 
 
 class Fleets(msgspec.Struct, frozen=True):
-    """What the small fleets of a calibration share: the scenario, the step fit, the reference control, kept stories."""
+    """What the small fleets of a calibration share: the scenario, step fits, the reference control, kept stories.
+
+    `times`: the fits by name, as a profile has them.
+    """
 
     scenario: Scenario
-    draft: StepTime
+    times: dict[str, StepTime]
     control_s: float
     folder: Path
 
@@ -83,7 +86,7 @@ def run_rounds(fleets: Fleets, targets: int, verify: StepTime, rounds: int, warm
         ),
         fleets.folder,
     ).run
-    return take_apart(run, fleets.draft, fleets.control_s)
+    return take_apart(run, fleets.times["draft"], fleets.control_s)
 
 
 def take_apart(run: Run, draft: StepTime, control_s: float) -> Rounds:
@@ -131,7 +134,7 @@ def saturated(fleets: Fleets, rounds: int) -> Rounds:
 def half_loaded(fleets: Fleets, targets: int, rounds: int) -> Rounds:
     """Load the drafter in part, irregularly: a few targets that verify for two to six of its drafts."""
     scenario = fleets.scenario
-    base_s = 4 * fleets.draft.mean_s(scenario.drafters.depth, scenario.workload.prompt_tokens)
+    base_s = 4 * fleets.times["draft"].mean_s(scenario.drafters.depth, scenario.workload.prompt_tokens)
     verify = StepTime(base_s=base_s, spread=Quantiles((0.0, 1.0), (0.5, 1.5)))
     return run_rounds(fleets, targets, verify, rounds)
 

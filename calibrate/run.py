@@ -11,20 +11,21 @@ import torch
 from numpy.typing import NDArray
 
 from calibrate.acceptance import accepted_lengths, describe_acceptance
-from calibrate.contention import measure_contention, measure_turns
+from calibrate.contention import measure_contention
 from calibrate.fits import Point, Residual, fit_link, fit_step, spread_of
 from calibrate.inservice import Fleets, Rounds, after_gap, half_loaded, over_gaps, saturated, spread_numbers
 from calibrate.links import measure_round_trips
 from calibrate.load import fit_recent_load, spread_in_service
 from calibrate.steps import (
     Stopwatch,
+    control_beside_steps_s,
     draft_prefill_series,
     draft_series,
     measure,
     verify_prefill_series,
     verify_series,
 )
-from engine.control import Control
+from calibrate.turns import measure_turns
 from engine.draft import Drafter
 from engine.models import check_shared_tokenizer, load_model
 from engine.node import THREADS
@@ -60,6 +61,8 @@ class Effort(msgspec.Struct, frozen=True):
     loaded_rounds: int = 250
     payloads_bytes: tuple[int, ...] = (64, 1024, 16 * 1024, 128 * 1024)
     pings: int = 60
+    turn_targets: tuple[int, ...] = (1, 2)  # 1, 2, ... without a gap
+    turn_requests: int = 12
     stations: int = 3
     contention_s: float = 1.0
 
@@ -67,7 +70,7 @@ class Effort(msgspec.Struct, frozen=True):
 QUICK = Effort(
     depths=(1, 3, 5, 8), contexts=(64, 160, 256), repeats=6, prompts=48, longest_gap_s=0.05, gap_rounds=250,
     warm_tokens=(0, 2), warm_rounds=30, loads=(None, 2, None), saturated_rounds=200, loaded_rounds=150,
-    payloads_bytes=(64, 16 * 1024), pings=20, stations=2, contention_s=0.5,
+    payloads_bytes=(64, 16 * 1024), pings=20, turn_targets=(1,), turn_requests=8, stations=2, contention_s=0.5,
 )  # fmt: skip
 
 
@@ -90,7 +93,7 @@ def calibrate(
     drafter = Drafter(load_model(scenario.drafters.model, "drafter", scenario.precision))
     target = Target(load_model(scenario.verifiers.model, "target", scenario.precision))
     device = target.model.device
-    control_s = Control().reference_s() if device.type == "cpu" else 0.0
+    control_s = control_beside_steps_s(drafter, target, prompts[0]) if device.type == "cpu" else 0.0
     how = prompts[0], effort.repeats, Stopwatch(device, control_s)
 
     report("draft steps")
@@ -108,7 +111,11 @@ def calibrate(
     report("links")
     round_trips_s = measure_round_trips(scenario, effort.payloads_bytes, effort.pings)
     report("drafters in service")
-    fleets = Fleets(scenario, draft, control_s, folder)
+    times = {
+        "draft": draft, "verify": verify, "decode": decode,
+        "draft_prefill": draft_prefill, "verify_prefill": verify_prefill,
+    }  # fmt: skip
+    fleets = Fleets(scenario, times, control_s, folder)
     loaded = [
         saturated(fleets, effort.saturated_rounds)
         if targets is None
@@ -119,8 +126,10 @@ def calibrate(
     idling = over_gaps(fleets, SHORTEST_GAP_S, effort.longest_gap_s, effort.gap_rounds)
     report("warm-up tokens")
     warmed = [(tokens, after_gap(fleets, WARM_UP_GAP_S, effort.warm_rounds, tokens)) for tokens in effort.warm_tokens]
+    report("turns on one device")
+    turns = [measure_turns(fleets, targets, effort.turn_requests, "turns") for targets in effort.turn_targets]
+    one_process = measure_turns(fleets, 1, effort.turn_requests, "one-process")
     report("contention")
-    turns = measure_turns(scenario, prompts[0], effort.stations, effort.contention_s, control_s, folder)
     contention = measure_contention(scenario, prompts[0], effort.stations, effort.contention_s)
 
     facts, unread = host_facts()
@@ -137,7 +146,8 @@ def calibrate(
         turnaround_s=float(turnarounds_s.mean()),
         link=link_under_way(fit_link(effort.payloads_bytes, round_trips_s), idling),
         recent_load=effect,
-        turns=turns,
+        turns=tuple(turns),
+        one_process=one_process,
         contention=contention,
         acceptance=Recorded(depth, tuple(map(tuple, accepted))),
         vocabulary=target.model.vocabulary,
@@ -170,7 +180,7 @@ def calibrate(
 
 STAGES = (
     "draft steps", "verification and decoding steps", "prefills", "acceptance", "links", "drafters in service",
-    "idle gaps", "warm-up tokens", "contention",
+    "idle gaps", "warm-up tokens", "turns on one device", "contention",
 )  # fmt: skip
 
 

@@ -1,13 +1,10 @@
 """The control computation: always the same work, so that its time tells how fast this core is right now."""
 
-import statistics
-
 import torch
 
 from engine.clock import now_s
 
 SIDE, TIMES = 64, 4  # four small products: some 40 microseconds, within the first-level cache
-REFERENCE_TIMES = 4000
 
 
 class Control:
@@ -24,7 +21,3 @@ class Control:
         for _ in range(TIMES):
             torch.mm(self.factor, self.factor, out=self.product)
         return now_s() - started_s
-
-    def reference_s(self) -> float:
-        """Return the median of many: the pace that a profile's times refer to."""
-        return statistics.median(self.seconds() for _ in range(REFERENCE_TIMES))

@@ -61,6 +61,12 @@ def _replayed_body(pipe: Connection, scenario: Scenario, stories: list[Story], p
     return fleet.serve(pipe.recv())
 
 
+def _one_process_body(
+    _pipe: Connection, scenario: Scenario, prompts: list[list[int]]
+) -> tuple[Run, dict[int, list[int]]]:
+    return serve_in_process(scenario, prompts)
+
+
 def _lease(file: Path | None) -> Lease:
     return file_lease(file) if file else no_lease
 
@@ -80,7 +86,11 @@ def serve(scenario: Scenario, stories_folder: Path = STORIES) -> Served:
         check_shared_tokenizer(scenario.drafters.model, scenario.verifiers.model)
     shared = scenario.devices.get(scenario.verifiers.device)
     if shared is not None and shared.sharing == "one-process":
-        return Served(*serve_in_process(scenario, prompts_of(scenario)))
+        node = Node("co-located", _one_process_body, scenario, prompts_of(scenario))
+        try:
+            return Served(*node.receive())
+        finally:
+            node.end()
     with tempfile.TemporaryDirectory(prefix="specfleet-") as folder:
         leases = {name: Path(folder) / name for name, device in scenario.devices.items() if device.sharing == "turns"}
         nodes: list[Node] = []

@@ -110,8 +110,9 @@ class Worker:
             outcomes, duration_s = timed(lambda: self.executor.run(plan.step), self.device)
             ended_s = now_s()
             control_s = self.control.seconds() if self.control else 0.0
-        stop |= self._drain()  # arrivals during the step happened before its end
-        self.handle(StepDone(plan.step.number, outcomes, duration_s, control_s), NOTHING, ended_s)
+            stop |= self._drain()  # arrivals during the step happened before its end
+            # Results go out before the device does: whoever has it next may take the core that would send them.
+            self.handle(StepDone(plan.step.number, outcomes, duration_s, control_s), NOTHING, ended_s)
         return stop
 
     def handle(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:

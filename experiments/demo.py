@@ -29,7 +29,7 @@ from specfleet.scenario import Scenario, make_scenario, profile_of
 DEPTH = 5
 PROMPT_TOKENS, NEW_TOKENS = 128, 48
 RETURN_OVER_SERVICE = (1.6, 4.6)  # Z / S of the two kinds of replayed targets: N_full = 3 and 6
-SIM_SEEDS = 5
+SIM_SEEDS = 10
 
 
 class DemoEffort(msgspec.Struct, frozen=True):

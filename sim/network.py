@@ -26,8 +26,9 @@ from specfleet.messages import (
 )
 from specfleet.pace import Pace
 from specfleet.payload import payload_bytes
+from specfleet.profile import RecentLoad
 from specfleet.records import RecordedStation
-from specfleet.scenario import Scenario, acceptance_of, link_time, profile_of
+from specfleet.scenario import Scenario, acceptance_of, link_time, profile_of, turns_of
 from specfleet.station import Step
 from specfleet.workload import Request, join_of, requests_of
 
@@ -74,28 +75,25 @@ class Star:
     def _drafter(self, rng: np.random.Generator) -> Server:
         station = RecordedStation(drafter_station(self.scenario), "simulated")
         pace = self.paces.get(DRAFTER)
-        duration_s = draft_durations(self.profile, rng, paced=pace is not None)
-        device = self._device(self.scenario.drafters.device)
+        duration_s = draft_durations(self.scenario, rng, paced=pace is not None)
+        device = self._device(self.scenario.drafters.device, self.profile.recent_load)
         return Server(self.env, station, device, duration_s, nothing, self._post, self.profile.turnaround_s, pace)
 
     def _verifier(self, target: int, rng: np.random.Generator) -> Server:
         station = RecordedStation(verifier_station(self.scenario, target), "simulated")
         duration_s = verifier_durations(self.scenario, target, rng)
-        device = self._device(self.scenario.verifiers.device)
+        device = self._device(self.scenario.verifiers.device, None)
         outcomes, pace = partial(self._outcomes, target), self.paces.get(verifier_name(target))
         return Server(self.env, station, device, duration_s, outcomes, self._post, pace=pace)
 
-    def _device(self, name: str) -> Device:
-        return self.devices[name] if name else OwnDevice(self.profile.recent_load)
+    def _device(self, name: str, effect: RecentLoad | None) -> Device:
+        return self.devices[name] if name else OwnDevice(effect)
 
     def _shared_device(self, name: str) -> Device:
-        profile, scenario = self.profile, self.scenario
-        if scenario.devices[name].sharing == "contended":
-            return ContendedDevice(profile.contention, profile.recent_load)
-        targets = scenario.verifiers.count if scenario.verifiers.device == name else 1
-        one_process = scenario.devices[name].sharing == "one-process"
-        factor = 1.0 if one_process else profile.turns[min(targets, len(profile.turns)) - 1]
-        return TurnsDevice(profile.recent_load, factor)
+        turns = turns_of(self.scenario, name)
+        if turns is None:
+            return ContendedDevice(self.profile.contention, self.profile.recent_load)
+        return TurnsDevice(turns.handover_s)
 
     def _outcomes(self, target: int, step: Step) -> tuple[Outcome, ...]:
         if step.kind == "verify":

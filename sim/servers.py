@@ -118,12 +118,12 @@ class OwnDevice(Device):
 class TurnsDevice(Device):
     """A device whose stations exclude each other; turns go in the order of asking.
 
-    `factor` multiplies every step: stations that alternate find each other's data in the caches.
+    It is handed over in `handover_s`, from the end of a step on.
     """
 
-    def __init__(self, effect: RecentLoad | None = None, factor: float = 1.0) -> None:
-        super().__init__(effect)
-        self.factor = factor
+    def __init__(self, handover_s: float) -> None:
+        super().__init__()
+        self.handover_s = handover_s
         self.asking: deque[Server] = deque()
         self.busy = False
 
@@ -139,14 +139,19 @@ class TurnsDevice(Device):
             begun = server.begin(self.recent_load(server.env.now, busy=False))
             if begun is not None:
                 self.busy = True
-                step, duration_s = begun[0], begun[1] * self.factor
-                end = server.env.timeout(duration_s)
-                end.callbacks.append(partial(self._end, server, step, duration_s))
+                end = server.env.timeout(begun[1])
+                end.callbacks.append(partial(self._end, server, *begun))
 
     def _end(self, server: Server, step: Step, duration_s: float, end: Event) -> None:  # noqa: ARG002
-        self.recent_load(server.env.now, busy=True)
-        self.busy = False
+        if self.handover_s:
+            server.env.timeout(self.handover_s).callbacks.append(self._free)
+        else:
+            self.busy = False
         server.finish(step, duration_s)
+        self._next_turn()
+
+    def _free(self, pause: Event) -> None:  # noqa: ARG002
+        self.busy = False
         self._next_turn()
 
 

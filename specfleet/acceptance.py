@@ -153,7 +153,8 @@ class Sampler:
 def _session_starter(model: AcceptanceModel, depth: int, rng: np.random.Generator) -> Callable[[], Iterator[int]]:
     """Return the function that starts a session: an endless iterator of its acceptance lengths."""
     if isinstance(model, Recorded):
-        return partial(_play_back, model.sessions, rng)
+        deck = _dealt(model.sessions, rng)
+        return lambda: _play_back(next(deck), model.sessions, rng)
     negated_uniforms = _negated_uniforms(rng)
 
     def lengths_under(model: AcceptanceModel) -> Iterator[int]:
@@ -171,12 +172,22 @@ def _negated_uniforms(rng: np.random.Generator) -> Iterator[float]:
         yield from (-rng.random(BLOCK)).tolist()
 
 
-def _play_back(sessions: tuple[tuple[int, ...], ...], rng: np.random.Generator) -> Iterator[int]:
-    """Yield the rounds of one recorded session after another, each chosen at random.
+def _dealt(sessions: tuple[Rounds, ...], rng: np.random.Generator) -> Iterator[Rounds]:
+    """Deal the recorded sessions like cards: each once, in random order, before any comes again.
+
+    A run of as many sessions as were recorded then has the recorded mean, without the luck of the draw.
+    """
+    while True:
+        yield from (sessions[card] for card in rng.permutation(len(sessions)))
+
+
+def _play_back(first: Rounds, sessions: tuple[Rounds, ...], rng: np.random.Generator) -> Iterator[int]:
+    """Yield the rounds of one recorded session, then, if it was too short, of others chosen at random.
 
     Resampling whole sessions keeps the dependence between their rounds. A session that ends sooner than the
     recording it follows has seen only the early rounds of it.
     """
+    yield from first
     while True:
         yield from sessions[rng.integers(len(sessions))]
 

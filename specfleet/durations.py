@@ -8,8 +8,8 @@ from itertools import repeat
 
 import numpy as np
 
-from specfleet.profile import Constant, HardwareProfile, LinkTime, Spread, StepTime
-from specfleet.scenario import Scenario, decode_time, prefill_time, verify_time
+from specfleet.profile import Constant, LinkTime, Spread, StepTime
+from specfleet.scenario import Scenario, decode_time, prefill_time, profile_of, turns_of, verify_time
 from specfleet.station import Step
 
 BLOCK = 4096
@@ -32,49 +32,71 @@ def one_way_s(link: LinkTime, rng: np.random.Generator) -> Callable[[int], float
     return lambda payload: latency_s * next(jitter) + payload * s_per_byte
 
 
-def step_durations(time: StepTime, rng: np.random.Generator) -> Callable[[int, int], float]:
-    """Return the function that draws the time in seconds of a step over (tokens, context)."""
+def step_durations(time: StepTime, rng: np.random.Generator, slowdown: float = 1.0) -> Callable[[int, int], float]:
+    """Return the function that draws a step's time in seconds over (tokens, context), times a constant slowdown."""
     spread = ratios(time.spread, rng)
-    a, b, c, e = time.base_s, time.per_token_s, time.per_context_token_s, time.per_token_context_s
+    a, b, c, e = (
+        slowdown * term for term in (time.base_s, time.per_token_s, time.per_context_token_s, time.per_token_context_s)
+    )
     return lambda tokens, context: (a + b * tokens + (c + e * tokens) * context) * next(spread)
 
 
+def grid_place(kind: str, tokens: int, base: int) -> tuple[int, int]:
+    """Tokens fed and context: what the time of a step over `tokens` tokens at committed length `base` depends on.
+
+    d draft tokens are verified by feeding d + 1; a plain decoding step feeds one; a prefill has no context.
+    """
+    match kind:
+        case "verify":
+            return tokens + 1, base
+        case "decode":
+            return 1, base
+        case "prefill":
+            return tokens, 0
+        case _:
+            return tokens, base
+
+
 def draft_durations(
-    profile: HardwareProfile, rng: np.random.Generator, paced: bool = False
+    scenario: Scenario, rng: np.random.Generator, paced: bool = False
 ) -> Callable[[Step, float], float]:
     """Return the function that draws S(d) and the drafter's other steps, from the step and its device's recent load.
 
-    Drafts are slower after an idle gap (section 5.3), or on a device that was little used of late. `paced`: the host's
-    pace is played back, so its mean at a load is left out.
+    Drafts are slower after an idle gap (section 5.3), or on a device that was little used of late; where stations take
+    turns, their slowdown by each other holds instead. `paced`: the host's pace is played back, so its mean at a load is
+    left out.
     """
-    draft_s = step_durations(profile.draft, rng)
-    prefill_s = step_durations(profile.draft_prefill, rng)
-    slowdown, by_load = profile.idle.slowdown, profile.recent_load
+    profile, turns = profile_of(scenario), turns_of(scenario, scenario.drafters.device)
+    slowdowns = turns.slowdowns if turns else {}
+    draft_s = step_durations(profile.draft, rng, slowdowns.get("draft", 1.0))
+    prefill_s = step_durations(profile.draft_prefill, rng, slowdowns.get("draft_prefill", 1.0))
+    slowdown, by_load = profile.idle.slowdown, None if turns else profile.recent_load
 
     def duration_s(step: Step, recent_load: float) -> float:
         member = step.members[0]
+        place = grid_place(step.kind, member.tokens, member.base)
         if step.kind == "prefill":
-            return prefill_s(member.tokens, 0)
+            return prefill_s(*place)
         cold = slowdown(step.idle_gap_s, step.warm_tokens)
         if by_load is not None:
             cold *= by_load.slowdown(recent_load) * (1.0 if paced else by_load.pace(recent_load))
-        return cold * draft_s(member.tokens, member.base)
+        return cold * draft_s(*place)
 
     return duration_s
 
 
 def verifier_durations(scenario: Scenario, target: int, rng: np.random.Generator) -> Callable[[Step, float], float]:
-    """Return the function that draws the times of a verifier's steps; d draft tokens are verified by feeding d + 1."""
-    verify_s = step_durations(verify_time(scenario, target), rng)
-    prefill_s = step_durations(prefill_time(scenario), rng)
-    decode_s = step_durations(decode_time(scenario), rng)
+    """Return the function that draws the times of a verifier's steps."""
+    turns = turns_of(scenario, scenario.verifiers.device)
+    slowdowns = turns.slowdowns if turns else {}
+    draws = {
+        "verify": step_durations(verify_time(scenario, target), rng, slowdowns.get("verify", 1.0)),
+        "prefill": step_durations(prefill_time(scenario), rng, slowdowns.get("verify_prefill", 1.0)),
+        "decode": step_durations(decode_time(scenario), rng, slowdowns.get("decode", 1.0)),
+    }
 
     def duration_s(step: Step, recent_load: float) -> float:  # noqa: ARG001  (one signature for all stations)
         member = step.members[0]
-        if step.kind == "verify":
-            return verify_s(member.tokens + 1, member.base)
-        if step.kind == "prefill":
-            return prefill_s(member.tokens, 0)
-        return decode_s(1, member.base)
+        return draws[step.kind](*grid_place(step.kind, member.tokens, member.base))
 
     return duration_s

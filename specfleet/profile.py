@@ -168,6 +168,17 @@ def interpolated(x: float, xs: tuple[float, ...], ys: tuple[float, ...]) -> floa
     return ys[right - 1] + share * (ys[right] - ys[right - 1])
 
 
+class Turns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What stations pay for taking turns on a device: each finds the caches full of the others' data.
+
+    `slowdowns[step]` multiplies that step, named as the step times of a profile are; what is missing is not slowed.
+    `handover_s` passes between the end of one step and the start of the next that was waiting.
+    """
+
+    slowdowns: dict[str, Annotated[float, Meta(gt=0)]] = {}
+    handover_s: Seconds = 0.0
+
+
 class Power(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Electrical power of a device, in watts, by what it does."""
 
@@ -182,7 +193,8 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Step times: `draft` by speculation length and context, `verify` by tokens fed (draft tokens + 1) and context,
     `decode` of the standalone target by context, the two prefills by prompt tokens. `turnaround_s`: what the drafter
     does between the end of a step and the start of the next one (send, receive, decide). `contention[k-1]` multiplies
-    every step of a shared device while k stations are active on it, `turns[k-1]` where k targets take turns on it.
+    every step of a shared device while k stations are active on it. `turns[k-1]`: k targets and their drafter take
+    turns on it, each in its own process (the last entry beyond the list); `one_process`: all of them in one.
     `control_s`: the time of the engine's control computation at the pace that all step times refer to; 0 if unknown.
     `vocabulary` sizes the draft distributions on the wire. `sources` names where each number comes from. `measured`
     keeps raw quantiles, residuals and what else a reader needs to judge the fits.
@@ -198,7 +210,8 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     link: LinkTime = LinkTime()
     idle: IdleEffect = IdleEffect()
     recent_load: RecentLoad | None = None
-    turns: tuple[float, ...] = (1.0,)
+    turns: Annotated[tuple[Turns, ...], Meta(min_length=1)] = (Turns(),)
+    one_process: Turns = Turns()
     contention: tuple[float, ...] = (1.0,)
     acceptance: AcceptanceModel | None = None
     vocabulary: int = 0
@@ -274,7 +287,10 @@ def describe(profile: HardwareProfile) -> list[tuple[str, str, str]]:
         ]
     if profile.control_s:
         rows.append(("control computation at the reference pace", f"{1e6 * profile.control_s:.1f} us", ""))
-    rows += [(f"{k} targets take turns", f"x {factor:.3f}", "") for k, factor in enumerate(profile.turns, start=1)]
+    shared = [(f"{k} targets and a drafter take turns", turns) for k, turns in enumerate(profile.turns, start=1)]
+    for how, turns in [*shared, ("all stations in one process", profile.one_process)]:
+        rows.append((f"{how}: handover", f"{1000 * turns.handover_s:.3g} ms", ""))
+        rows += [(f"{how}: {step}", f"x {slowdown:.3f}", "") for step, slowdown in turns.slowdowns.items()]
     rows += [(f"{k} stations active", f"x {factor:.3f}", "") for k, factor in enumerate(profile.contention, start=1)]
     return rows
 

@@ -14,7 +14,7 @@ from specfleet.errors import InputError
 from specfleet.policies.admit import Admission, Everyone
 from specfleet.policies.order import Fifo, Order
 from specfleet.policies.warm_up import NoWarmUp, WarmUp
-from specfleet.profile import HardwareProfile, LinkTime, StepTime, read_profile
+from specfleet.profile import HardwareProfile, LinkTime, StepTime, Turns, read_profile
 from specfleet.strict import convert, set_key
 
 Count = Annotated[int, Meta(ge=1)]
@@ -183,6 +183,18 @@ def prefill_time(scenario: Scenario) -> StepTime:
 def decode_time(scenario: Scenario) -> StepTime:
     """Return the targets' time of one plain decoding step: the scenario's or the profile's."""
     return scenario.verifiers.decode or profile_of(scenario).decode
+
+
+def turns_of(scenario: Scenario, device: str) -> Turns | None:
+    """Return what stations pay for taking turns on the shared device of that name; None where they do not."""
+    shared = scenario.devices.get(device)
+    if shared is None or shared.sharing == "contended":
+        return None
+    profile = profile_of(scenario)
+    if shared.sharing == "one-process":
+        return profile.one_process
+    targets = scenario.verifiers.count if scenario.verifiers.device == device else 1
+    return profile.turns[min(targets, len(profile.turns)) - 1]
 
 
 def link_time(scenario: Scenario, target: int) -> LinkTime:

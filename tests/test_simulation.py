@@ -218,13 +218,12 @@ def test_stations_that_take_turns_add_up_all_their_work(N: int) -> None:
     assert metrics["rounds_per_s"].value == pytest.approx(1 / (1 + 4), rel=0.01)
 
 
-def test_turns_never_overlap_and_cost_their_factor() -> None:
-    scenario = endless(
-        3, 20, **shared("turns"), verifiers={"device": "host"}, profile=profile(1.0, 4.0, turns=[1.0, 1.0, 1.5])
-    )
+def test_turns_never_overlap_and_cost_their_slowdown_and_their_handover() -> None:
+    turns = [{}, {}, {"slowdowns": {"verify": 1.5}, "handover_s": 0.25}]
+    scenario = endless(3, 20, **shared("turns"), verifiers={"device": "host"}, profile=profile(1.0, 4.0, turns=turns))
     everything = pd.concat([steps(scenario, name) for name in (DRAFTER, "verifier.1", "verifier.2", "verifier.3")])
     timed = everything[everything.time_s > everything.begun_s].sort_values("begun_s")
-    assert all(nxt >= end for end, nxt in pairwise_ends(timed))
+    assert all(nxt >= end + 0.25 for end, nxt in pairwise_ends(timed))
     verifications = timed[timed.kind == "verify"]
     np.testing.assert_allclose(verifications.time_s - verifications.begun_s, 6.0)
 
