@@ -31,9 +31,9 @@ class Rounds(msgspec.Struct, frozen=True):
 
     `draft_s`: draft steps, and `begin_s`: when they began. `fitted_s`: what the fit says of them. `slowness`: the
     host's pace then, a factor without unit. `gap_s`: idleness before them. `return_s`: end of a draft to the arrival of
-    the next request of the same session, without the verification, plus the wake-up of the idle drafter.
-    `turnaround_s`: end of a draft to the start of the next where one was waiting. `busy_s`: (steps, 2) begin and end of
-    all steps of the drafter, in order.
+    the next request of the same session, without the verification. `wake_up_s`: arrival of a request at the idle
+    drafter to the start of its draft. `turnaround_s`: end of a draft to the start of the next where one was waiting.
+    `busy_s`: (steps, 2) begin and end of all steps of the drafter, in order.
     """
 
     draft_s: Floats
@@ -41,6 +41,7 @@ class Rounds(msgspec.Struct, frozen=True):
     slowness: Floats
     gap_s: Floats
     return_s: Floats
+    wake_up_s: Floats
     turnaround_s: Floats
     begin_s: Floats
     busy_s: Floats
@@ -106,21 +107,21 @@ def take_apart(run: Run, draft: StepTime, control_s: float) -> Rounds:
     verify_s = verifications.duration_s.reindex(
         pd.MultiIndex.from_arrays([drafts.tag, drafts.request, drafts.epoch])
     ).to_numpy()
-    draft_starts = starts[starts.kind == "draft"].reset_index().set_index(["tag", "request", "epoch"]).time_s
-    waited_s = draft_starts.reindex(following).to_numpy() - arrivals_s
-    return_s = arrivals_s - drafts.time_s.to_numpy() - verify_s + waited_s
+    return_s = arrivals_s - drafts.time_s.to_numpy() - verify_s
 
     following_steps = starts.reindex(drafts.index + 1)
-    pauses_s = following_steps.time_s.to_numpy() - drafts.time_s.to_numpy()
+    begun_s = following_steps.time_s.to_numpy()
     asked_s = requests.reindex(pd.MultiIndex.from_frame(following_steps[["tag", "request", "epoch"]])).to_numpy()
     queued = asked_s <= drafts.time_s.to_numpy()
+    alone = asked_s > drafts.time_s.to_numpy()
     return Rounds(
         draft_s=drafts.duration_s.to_numpy(),
         fitted_s=fitted_s,
         slowness=slowness_at(pace, drafts.time_s.to_numpy()),
         gap_s=starts.idle_gap_s.reindex(drafts.index).to_numpy(),
         return_s=return_s[~np.isnan(return_s)],
-        turnaround_s=pauses_s[queued],
+        wake_up_s=(begun_s - asked_s)[alone],
+        turnaround_s=(begun_s - drafts.time_s.to_numpy())[queued],
         begin_s=starts.time_s.reindex(drafts.index).to_numpy(),
         busy_s=np.stack([starts.time_s.reindex(dones.index), dones.time_s], axis=1),
     )

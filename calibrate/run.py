@@ -99,9 +99,9 @@ def calibrate(
     report("draft steps")
     draft, draft_residuals, draft_points = _fitted(draft_series(drafter, *how), effort.depths, effort)
     report("verification and decoding steps")
-    fed = [1, *(depth + 1 for depth in effort.depths)]
+    fed = [depth + 1 for depth in effort.depths]
     verify, verify_residuals, verify_points = _fitted(verify_series(target, *how), fed, effort)
-    decode, _ = fit_step([point for point in verify_points if point.tokens == 1])
+    decode, decode_residuals, decode_points = _fitted(verify_series(target, *how), [1], effort)
     report("prefills")
     draft_prefill, _, _ = _fitted(draft_prefill_series(drafter, *how), effort.contexts, None)
     verify_prefill, _, _ = _fitted(verify_prefill_series(target, *how), effort.contexts, None)
@@ -135,7 +135,10 @@ def calibrate(
     facts, unread = host_facts()
     effect = fit_recent_load([*loaded, idling])
     busy = [rounds for targets, rounds in zip(effort.loads, loaded, strict=True) if targets is None]
+    pausing = [idling, *(rounds for targets, rounds in zip(effort.loads, loaded, strict=True) if targets is not None)]
     turnarounds_s = np.concatenate([rounds.turnaround_s for rounds in busy])
+    wake_ups_s = np.concatenate([rounds.wake_up_s for rounds in pausing])
+    under_way_s = np.concatenate([rounds.return_s for rounds in pausing])
     return HardwareProfile(
         name=f"calibrated-{facts['machine']}",
         draft=msgspec.structs.replace(draft, spread=spread_in_service(effect, [*loaded, idling])),
@@ -144,7 +147,8 @@ def calibrate(
         draft_prefill=draft_prefill,
         verify_prefill=verify_prefill,
         turnaround_s=float(turnarounds_s.mean()),
-        link=link_under_way(fit_link(effort.payloads_bytes, round_trips_s), idling),
+        wake_up_s=float(wake_ups_s.mean()),
+        link=link_under_way(fit_link(effort.payloads_bytes, round_trips_s), under_way_s),
         recent_load=effect,
         turns=tuple(turns),
         one_process=one_process,
@@ -164,6 +168,7 @@ def calibrate(
         measured={
             "draft": _table(draft_points, draft_residuals),
             "verify": _table(verify_points, verify_residuals),
+            "decode": _table(decode_points, decode_residuals),
             "round_trips": [
                 {"payload_bytes": size} | spread_numbers(times)
                 for size, times in zip(effort.payloads_bytes, round_trips_s, strict=True)
@@ -173,6 +178,7 @@ def calibrate(
             ],
             "warm_up": [{"warm_tokens": tokens} | spread_numbers(rounds.paced_s) for tokens, rounds in warmed],
             "turnaround": spread_numbers(turnarounds_s),
+            "wake_up": spread_numbers(wake_ups_s),
             "acceptance": describe_acceptance(accepted, depth),
         },
     )
@@ -192,10 +198,10 @@ def by_gap(busy: Sequence[Rounds], idling: Rounds) -> list[tuple[Floats, Floats]
     return [(saturated_gaps_s, saturated_s), *((idling.gap_s[part], idling.paced_s[part]) for part in order)]
 
 
-def link_under_way(pinged: LinkTime, idling: Rounds) -> LinkTime:
+def link_under_way(pinged: LinkTime, under_way_s: Floats) -> LinkTime:
     """The link as rounds see it: half of what a return takes beyond the verification; bandwidth as the pings saw it."""
-    mean_s = float(idling.return_s.mean())
-    return LinkTime(mean_s / 2, pinged.bandwidth_bytes_per_s, spread_of((idling.return_s / mean_s).tolist()))
+    mean_s = float(under_way_s.mean())
+    return LinkTime(mean_s / 2, pinged.bandwidth_bytes_per_s, spread_of(under_way_s / mean_s))
 
 
 def _fitted(

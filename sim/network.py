@@ -1,5 +1,6 @@
 """The star in simulated time: one drafter, N verifiers, the links between them, and a user at every target."""
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
@@ -17,22 +18,42 @@ from specfleet.messages import (
     Finished,
     Ignored,
     Instruction,
+    Join,
     Leave,
     Message,
     Outcome,
     Refusal,
     Released,
-    StationEvent,
 )
 from specfleet.pace import Pace
 from specfleet.payload import payload_bytes
 from specfleet.profile import RecentLoad
 from specfleet.records import RecordedStation
-from specfleet.scenario import Scenario, acceptance_of, link_time, profile_of, turns_of
+from specfleet.scenario import Scenario, acceptance_of, link_time, profile_of, turns_of, wake_up_s
 from specfleet.station import Step
 from specfleet.workload import Request, join_of, requests_of
 
 DONE = (Outcome(),)
+
+
+class Wire:
+    """One direction of a link: messages arrive in the order in which they were sent, as over TCP, however late."""
+
+    def __init__(self, env: Environment, server: Server, one_way_s: Callable[[int], float]) -> None:
+        self.env = env
+        self.server = server
+        self.one_way_s = one_way_s
+        self.under_way: deque[tuple[Message, int]] = deque()
+        self.last_s = 0.0
+
+    def send(self, message: Message, payload_bytes: int) -> None:
+        """Let the message arrive at the server after its time on the way, and after all that were sent before."""
+        self.last_s = max(self.last_s, self.env.now + self.one_way_s(payload_bytes))
+        self.under_way.append((message, payload_bytes))
+        self.env.timeout(self.last_s - self.env.now).callbacks.append(self._arrive)
+
+    def _arrive(self, arrival: Event) -> None:  # noqa: ARG002  (SimPy hands the event to its callbacks)
+        self.server.deliver(*self.under_way.popleft())
 
 
 class Star:
@@ -52,14 +73,18 @@ class Star:
         self.devices = {name: self._shared_device(name) for name in scenario.devices}
         self.requests: list[Iterator[Request]] = []
         self.verifiers: list[Server] = []
-        self.links: list[Callable[[int], float]] = []
+        self.up: list[Wire] = []
+        self.down: list[Wire] = []
+        self.drafter = self._drafter(streams[3]) if scenario.drafters.count else None
         for target, (steps, link) in enumerate(
             zip(streams[1].spawn(scenario.verifiers.count), streams[2].spawn(scenario.verifiers.count), strict=True)
         ):
             self.requests.append(requests_of(scenario, target))
             self.verifiers.append(self._verifier(target, steps))
-            self.links.append(one_way_s(link_time(scenario, target), link))
-        self.drafter = self._drafter(streams[3]) if scenario.drafters.count else None
+            way_s = one_way_s(link_time(scenario, target), link)
+            self.down.append(Wire(env, self.verifiers[target], way_s))
+            if self.drafter:
+                self.up.append(Wire(env, self.drafter, way_s))
 
     @property
     def stations(self) -> list[RecordedStation]:
@@ -77,14 +102,23 @@ class Star:
         pace = self.paces.get(DRAFTER)
         duration_s = draft_durations(self.scenario, rng, paced=pace is not None)
         device = self._device(self.scenario.drafters.device, self.profile.recent_load)
-        return Server(self.env, station, device, duration_s, nothing, self._post, self.profile.turnaround_s, pace)
+        return Server(
+            self.env, station, device, duration_s, nothing, self._post,
+            turnaround_s=self.profile.turnaround_s,
+            wake_up_s=wake_up_s(self.scenario, self.scenario.drafters.device),
+            pace=pace,
+        )  # fmt: skip
 
     def _verifier(self, target: int, rng: np.random.Generator) -> Server:
         station = RecordedStation(verifier_station(self.scenario, target), "simulated")
         duration_s = verifier_durations(self.scenario, target, rng)
-        device = self._device(self.scenario.verifiers.device, None)
+        verifiers = self.scenario.verifiers
+        device = self._device(verifiers.device, None)
         outcomes, pace = partial(self._outcomes, target), self.paces.get(verifier_name(target))
-        return Server(self.env, station, device, duration_s, outcomes, self._post, pace=pace)
+        return Server(
+            self.env, station, device, duration_s, outcomes, self._post,
+            wake_up_s=wake_up_s(self.scenario, verifiers.device, verifiers.kind), pace=pace,
+        )  # fmt: skip
 
     def _device(self, name: str, effect: RecentLoad | None) -> Device:
         return self.devices[name] if name else OwnDevice(effect)
@@ -105,32 +139,28 @@ class Star:
     def _post(self, instruction: Instruction) -> None:
         """Carry out what a station asks for."""
         if isinstance(instruction, DraftRequest | Leave):
-            assert self.drafter is not None
-            self._send(self.drafter, instruction)
+            self._send(self.up, instruction)
         elif isinstance(instruction, Draft | Refusal):
-            self._send(self.verifiers[instruction.tag], instruction)
+            self._send(self.down, instruction)
         elif isinstance(instruction, Finished):
             self._next_request(instruction.tag)
         else:
             assert isinstance(instruction, Released | Ignored)
 
-    def _send(self, server: Server, message: Message) -> None:
+    def _send(self, wires: list[Wire], message: Message) -> None:
         size = payload_bytes(message, self.scenario.workload.temperature, self.profile.vocabulary)
-        arrival = self.env.timeout(self.links[message.tag](size))
-        arrival.callbacks.append(partial(_arrive, server, message, size))
+        wires[message.tag].send(message, size)
 
     def _next_request(self, target: int) -> None:
         """Let the target's user send the next request, if any is left, once the current instant is over."""
         request = next(self.requests[target], None)
         if request is not None:
             arrival = self.env.timeout(0)
-            arrival.callbacks.append(
-                partial(_arrive, self.verifiers[target], join_of(self.scenario, target, request), 0)
-            )
+            arrival.callbacks.append(partial(_join, self.verifiers[target], join_of(self.scenario, target, request)))
 
 
-def _arrive(server: Server, event: StationEvent, size: int, arrival: Event) -> None:  # noqa: ARG001  (SimPy's call)
-    server.deliver(event, size)
+def _join(server: Server, join: Join, arrival: Event) -> None:  # noqa: ARG001  (SimPy's call)
+    server.deliver(join)
 
 
 def nothing(step: Step) -> tuple[Outcome, ...]:  # noqa: ARG001  (every outcome function is given its step)

@@ -18,7 +18,10 @@ from specfleet.scenario import (
 
 
 class StarInputs(msgspec.Struct, frozen=True):
-    """Means at the workload's middle context. `service_s`: the drafter's time a round, its turnaround included."""
+    """Means at the workload's middle context. `service_s`: the drafter's time a round, its turnaround included.
+
+    A drafter that idles wakes up instead of turning around, which takes about as long; the equations know one S.
+    """
 
     service_s: float
     return_s: float

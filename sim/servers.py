@@ -24,7 +24,8 @@ class Server:
 
     `duration_s(step, recent_load)`: how long a step takes on an uncontended device. `outcomes(step)`: what its members
     get out of it. `post(instruction)`: carries out what the station asks for. `turnaround_s`: pause after each step
-    before the next can start, while the station already sends and receives. `pace`: slowness of its host over time.
+    before the next can start, while the station already sends and receives. `wake_up_s`: pause before the first step
+    after idleness. `pace`: slowness of its host over time.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Server:
         outcomes: Callable[[Step], tuple[Outcome, ...]],
         post: Callable[[Instruction], None],
         turnaround_s: float = 0.0,
+        wake_up_s: float = 0.0,
         pace: Pace | None = None,
     ) -> None:
         self.env = env
@@ -46,15 +48,20 @@ class Server:
         self.outcomes = outcomes
         self.post = post
         self.turnaround_s = turnaround_s
+        self.wake_up_s = wake_up_s
         self.pace = pace
-        self.turning_around = False
+        self.idle = True
+        self.pausing = False  # turning around, or waking up
 
     def deliver(self, event: StationEvent, payload_bytes: int = 0) -> None:
         """Hand an event to the station now, and go on with what it wants to do."""
         for instruction in self.recorded.handle(event, self.env.now, payload_bytes):
             self.post(instruction)
-        if self.station.ready and not self.turning_around:
-            self.device.offer(self)
+        if self.station.ready and not self.pausing:
+            if self.idle and self.wake_up_s:
+                self._pause(self.wake_up_s)
+            else:
+                self.device.offer(self)
 
     def begin(self, recent_load: float) -> tuple[Step, float] | None:
         """Start the planned step; return it with its time on an uncontended device of that recent load."""
@@ -66,14 +73,20 @@ class Server:
 
     def finish(self, step: Step, duration_s: float) -> None:
         """Report the running step as done."""
+        self.idle = False
         if self.turnaround_s:
-            self.turning_around = True
-            self.env.timeout(self.turnaround_s).callbacks.append(self._go_on)
+            self._pause(self.turnaround_s)
         self.deliver(StepDone(step.number, self.outcomes(step), duration_s))
+        self.idle = self.station.running is None and not self.station.ready
+
+    def _pause(self, pause_s: float) -> None:
+        self.pausing = True
+        self.env.timeout(pause_s).callbacks.append(self._go_on)
 
     def _go_on(self, pause: Event) -> None:  # noqa: ARG002  (SimPy hands the event to its callbacks)
-        self.turning_around = False
-        if self.station.ready:
+        self.pausing = False
+        self.idle = not self.station.ready
+        if not self.idle:
             self.device.offer(self)
 
 

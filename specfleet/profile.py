@@ -192,10 +192,11 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Step times: `draft` by speculation length and context, `verify` by tokens fed (draft tokens + 1) and context,
     `decode` of the standalone target by context, the two prefills by prompt tokens. `turnaround_s`: what the drafter
-    does between the end of a step and the start of the next one (send, receive, decide). `contention[k-1]` multiplies
-    every step of a shared device while k stations are active on it. `turns[k-1]`: k targets and their drafter take
-    turns on it, each in its own process (the last entry beyond the list); `one_process`: all of them in one.
-    `control_s`: the time of the engine's control computation at the pace that all step times refer to; 0 if unknown.
+    does between the end of a step and the start of the next one (send, receive, decide). `wake_up_s`: from the arrival
+    of a message at an idle station to the start of the step that it asks for. `contention[k-1]` multiplies every step
+    of a shared device while k stations are active on it. `turns[k-1]`: k targets and their drafter take turns on it,
+    each in its own process (the last entry beyond the list); `one_process`: all of them in one. `control_s`: the time
+    of the engine's control computation at the pace that all step times refer to; 0 if unknown.
     `vocabulary` sizes the draft distributions on the wire. `sources` names where each number comes from. `measured`
     keeps raw quantiles, residuals and what else a reader needs to judge the fits.
     """
@@ -207,6 +208,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     draft_prefill: StepTime = StepTime()
     verify_prefill: StepTime = StepTime()
     turnaround_s: Seconds = 0.0
+    wake_up_s: Seconds = 0.0
     link: LinkTime = LinkTime()
     idle: IdleEffect = IdleEffect()
     recent_load: RecentLoad | None = None
@@ -268,6 +270,7 @@ def describe(profile: HardwareProfile) -> list[tuple[str, str, str]]:
     rate = f", {bandwidth / 1e6:.3g} MB/s" if bandwidth else ""
     rows += [
         ("turnaround", f"{1000 * profile.turnaround_s:.3g} ms", ""),
+        ("wake-up", f"{1000 * profile.wake_up_s:.3g} ms", ""),
         ("link, one way", f"{1000 * profile.link.latency_s:.3g} ms{rate}", ""),
     ]
     rows += [

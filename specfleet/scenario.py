@@ -197,6 +197,16 @@ def turns_of(scenario: Scenario, device: str) -> Turns | None:
     return profile.turns[min(targets, len(profile.turns)) - 1]
 
 
+def wake_up_s(scenario: Scenario, device: str, kind: str = "real") -> float:
+    """Return how long an idle station on that device takes to begin what a message asks for.
+
+    A replayed target does not sleep, and in one process a message is a function call.
+    """
+    shared = scenario.devices.get(device)
+    awake = kind == "replayed" or (shared is not None and shared.sharing == "one-process")
+    return 0.0 if awake else profile_of(scenario).wake_up_s
+
+
 def link_time(scenario: Scenario, target: int) -> LinkTime:
     """Return the link to target number `target` (from 0): its tier's, the scenario's or the profile's.
 

@@ -205,6 +205,36 @@ def test_a_turnaround_keeps_the_drafter_from_drafting_but_not_from_sending() -> 
     assert alone["rounds_per_s"].value == pytest.approx(1 / 5, rel=0.01)
 
 
+def test_messages_of_a_link_arrive_in_the_order_in_which_they_were_sent() -> None:
+    """A Leave that the next request overtook would leave that request unanswered: the simulation would stall."""
+    rows = simulate(
+        star(link={"latency_s": 2.0, "spread": {"spread": "exponential"}}, profile=profile(1.0, 0.1))
+    ).frame()
+    arrived = rows[(rows.station == DRAFTER) & rows.event.isin(["draft-request", "leave"])]
+    for _, of_target in arrived.groupby("tag"):
+        assert of_target.request.is_monotonic_increasing
+    assert not (rows.event == "ignored").any()
+
+
+def test_an_idle_station_wakes_up_and_a_busy_one_does_not() -> None:
+    """Drafter and target wake up for 0.5 s each: a lone target's iteration is 1 + 4 + 2 * 0.5 = 6 s.
+
+    Ten targets keep the drafter busy: only they wake up, and the drafter starts a draft a second.
+    """
+    alone, crowd = (middle(endless(N, 200, profile=profile(1.0, 4.0, wake_up_s=0.5))) for N in (1, 10))
+    assert alone["rounds_per_s"].value == pytest.approx(1 / 6, rel=0.01)
+    assert alone["wait_s"].value == pytest.approx(0.5)
+    assert crowd["rounds_per_s"].value == pytest.approx(1.0, rel=0.01)
+
+
+def test_wake_up_and_turnaround_are_of_processes_not_of_replayed_targets_nor_of_function_calls() -> None:
+    slow = profile(1.0, 4.0, wake_up_s=0.5)
+    replayed = middle(endless(1, 200, profile=slow, verifiers={"kind": "replayed"}))
+    assert replayed["rounds_per_s"].value == pytest.approx(1 / 5.5, rel=0.01)
+    inside = middle(endless(1, 200, **shared("one-process"), verifiers={"device": "host"}, profile=slow))
+    assert inside["rounds_per_s"].value == pytest.approx(1 / 5, rel=0.01)
+
+
 # ---- shared devices
 
 
