@@ -14,7 +14,7 @@ from engine.transport import PublicPort
 from engine.worker import Receiver, Stop, Worker
 from specfleet.fleet import drafter_station
 from specfleet.messages import Draft, Ignored, Instruction, Refusal
-from specfleet.records import RecordedStation, Row
+from specfleet.records import Log, RecordedStation
 from specfleet.scenario import Scenario
 
 
@@ -43,14 +43,14 @@ class DrafterNode:
         """Let `serve` end once nothing is left to do; may be called from another thread."""
         self.worker.inbox.put(Stop())
 
-    def serve(self, zero_s: float) -> list[Row]:
-        """Serve until stopped; return the station's rows, their times counted from `zero_s`."""
+    def serve(self, zero_s: float) -> Log:
+        """Serve until stopped; return the station's log, its times counted from `zero_s`."""
         self.worker.zero_s = zero_s
         time.sleep(max(0.0, zero_s - now_s()))
         self.worker.run()
         self.receiver.stop()
         self.context.destroy(linger=0)
-        return self.worker.recorded.rows
+        return self.worker.recorded.log
 
     def _post(self, instruction: Instruction, content: Content) -> None:
         if isinstance(instruction, Draft | Refusal):

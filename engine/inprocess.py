@@ -12,7 +12,7 @@ from engine.verify import Target
 from engine.worker import Worker
 from specfleet.fleet import drafter_station, verifier_station
 from specfleet.messages import Draft, DraftRequest, Finished, Instruction, Leave, Refusal, StationEvent
-from specfleet.records import RecordedStation, Run, make_run
+from specfleet.records import Log, RecordedStation, Run, make_run
 from specfleet.scenario import Scenario
 from specfleet.workload import join_of, requests_of
 
@@ -24,6 +24,7 @@ def serve_in_process(  # noqa: C901  (three small closures around one loop)
     temperature, seed = scenario.workload.temperature, scenario.seed
     model = load_model(scenario.verifiers.model, "target", scenario.precision)
     executor = VerifyExecutor(Target(model, temperature), prompts, seed)
+    log: Log = []
     mail: deque[tuple[Worker, StationEvent, Content]] = deque()
     zero_s = now_s()
 
@@ -43,14 +44,21 @@ def serve_in_process(  # noqa: C901  (three small closures around one loop)
     targets = range(scenario.verifiers.count)
     requests = [requests_of(scenario, target) for target in targets]
     verifiers = [
-        Worker(RecordedStation(verifier_station(scenario, target), "real"), executor, model.device, post, zero_s=zero_s)
+        Worker(
+            RecordedStation(verifier_station(scenario, target), "real", log),
+            executor,
+            model.device,
+            post,
+            zero_s=zero_s,
+        )
         for target in targets
     ]
     workers = list(verifiers)
     if scenario.drafters.count:
         small = load_model(scenario.drafters.model, "drafter", scenario.precision)
         hands = DraftExecutor(Drafter(small, temperature), seed)
-        drafter = Worker(RecordedStation(drafter_station(scenario), "real"), hands, small.device, post, zero_s=zero_s)
+        station = RecordedStation(drafter_station(scenario), "real", log)
+        drafter = Worker(station, hands, small.device, post, zero_s=zero_s)
         workers.append(drafter)
     for target in targets:
         open_next(target)
@@ -62,5 +70,4 @@ def serve_in_process(  # noqa: C901  (three small closures around one loop)
         asking += [worker for worker in workers if worker.station.ready and worker not in asking]
         if asking:
             asking.popleft().step()
-    rows = [row for worker in workers for row in worker.recorded.rows]
-    return make_run(scenario, "engine", rows), executor.outputs
+    return make_run(scenario, "engine", log), executor.outputs

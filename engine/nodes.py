@@ -6,7 +6,6 @@ Each node writes its own records on its own clock; nothing compares the clocks o
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -18,7 +17,7 @@ from engine.replayed import ReplayedFleet
 from engine.stories import stories_of
 from engine.verifier import VerifierNode
 from specfleet.errors import InputError
-from specfleet.records import make_run, write_run
+from specfleet.records import Log, make_run, write_run
 from specfleet.scenario import Scenario
 
 
@@ -44,21 +43,21 @@ def serve_verifier(scenario: Scenario, connect: str, target: int, out: Path | No
     address = f"tcp://{host}"
     if scenario.verifiers.kind == "replayed":
         stories = stories_of(scenario, Path("runs") / "stories")
-        rows = ReplayedFleet(scenario, stories, int(port), address, [target]).serve(now_s())
+        log = ReplayedFleet(scenario, stories, int(port), address, [target]).serve(now_s())
     else:
         node = VerifierNode(scenario, target, prompts_of(scenario), int(port), address=address)
-        rows = node.serve(now_s())
-    _say(f"target {target + 1}: done, {len(rows)} events")
-    _finish(scenario, rows, out)
+        log = node.serve(now_s())
+    _say(f"target {target + 1}: done")
+    _finish(scenario, log, out)
 
 
 def _prepare() -> None:
     torch.set_num_threads(THREADS)
 
 
-def _finish(scenario: Scenario, rows: list[Any], out: Path | None) -> None:
+def _finish(scenario: Scenario, log: Log, out: Path | None) -> None:
     if out is not None:
-        write_run(make_run(scenario, "engine", rows), out)
+        write_run(make_run(scenario, "engine", log), out)
         _say(f"records: {out}")
 
 

@@ -30,7 +30,7 @@ from specfleet.messages import (
     StationEvent,
     StepDone,
 )
-from specfleet.records import RecordedStation, Row
+from specfleet.records import Log, RecordedStation
 from specfleet.scenario import Scenario
 from specfleet.station import Start, Step
 from specfleet.workload import join_of, requests_of
@@ -49,14 +49,20 @@ class ReplayedTarget:
     """Target number `target`: its station, its user, its channel; `due` holds its running step and when it ends."""
 
     def __init__(
-        self, scenario: Scenario, target: int, stories: Sequence[Story], channel: Channel | None, zero_s: float
+        self,
+        scenario: Scenario,
+        target: int,
+        stories: Sequence[Story],
+        channel: Channel | None,
+        zero_s: float,
+        log: Log,
     ) -> None:
         self.scenario = scenario
         self.target = target
         self.stories = stories
         self.channel = channel
         self.zero_s = zero_s
-        self.recorded = RecordedStation(verifier_station(scenario, target), "replayed")
+        self.recorded = RecordedStation(verifier_station(scenario, target), "replayed", log)
         self.duration_s = verifier_durations(scenario, target, np.random.default_rng([scenario.seed, target]))
         self.requests = requests_of(scenario, target)
         self.draft: Sequence[int] = ()
@@ -141,11 +147,12 @@ class ReplayedFleet:
             if scenario.drafters.count
         }
         self.targets: dict[int, ReplayedTarget] = {}
+        self.log: Log = []
 
-    def serve(self, zero_s: float) -> list[Row]:
-        """Decode all requests of all targets; return the stations' rows, their times counted from `zero_s`."""
+    def serve(self, zero_s: float) -> Log:
+        """Decode all requests of all targets; return the stations' log, its times counted from `zero_s`."""
         self.targets = {
-            number: ReplayedTarget(self.scenario, number, self.stories, self.channels.get(number), zero_s)
+            number: ReplayedTarget(self.scenario, number, self.stories, self.channels.get(number), zero_s, self.log)
             for number in self.numbers
         }
         time.sleep(max(0.0, zero_s - now_s()))
@@ -155,7 +162,7 @@ class ReplayedFleet:
             if not (self._finish_due() or self._receive()):
                 self._sleep()
         self.context.destroy()
-        return [row for target in self.targets.values() for row in target.recorded.rows]
+        return self.log
 
     def _finish_due(self) -> bool:
         time_s = now_s()

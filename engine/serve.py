@@ -1,4 +1,4 @@
-"""Run a scenario on this host's engine: start its nodes as processes, let them begin together, collect rows."""
+"""Run a scenario on this host's engine: start its nodes as processes, let them begin together, collect logs."""
 
 import tempfile
 import threading
@@ -18,7 +18,7 @@ from engine.replayed import ReplayedFleet, Story
 from engine.stories import stories_of
 from engine.verifier import VerifierNode
 from specfleet.errors import InputError
-from specfleet.records import Row, Run, make_run
+from specfleet.records import Log, Run, make_run
 from specfleet.scenario import Scenario
 
 STORIES = Path(tempfile.gettempdir()) / "specfleet-stories"
@@ -32,7 +32,7 @@ class Served(msgspec.Struct, frozen=True):
     outputs: dict[int, list[int]]
 
 
-def _drafter_body(pipe: Connection, scenario: Scenario, lease_file: Path | None) -> list[Row]:
+def _drafter_body(pipe: Connection, scenario: Scenario, lease_file: Path | None) -> Log:
     node = DrafterNode(scenario, _lease(lease_file))
     node.open()
     pipe.send(("port", node.port))
@@ -48,14 +48,14 @@ def _stop_when_told(pipe: Connection, node: DrafterNode) -> None:
 
 def _verifier_body(
     pipe: Connection, scenario: Scenario, target: int, prompts: list[list[int]], port: int, lease_file: Path | None
-) -> tuple[list[Row], dict[int, list[int]]]:
+) -> tuple[Log, dict[int, list[int]]]:
     node = VerifierNode(scenario, target, prompts, port, _lease(lease_file))
     pipe.send(("ready", None))
-    rows = node.serve(pipe.recv())
-    return rows, node.outputs
+    log = node.serve(pipe.recv())
+    return log, node.outputs
 
 
-def _replayed_body(pipe: Connection, scenario: Scenario, stories: list[Story], port: int) -> list[Row]:
+def _replayed_body(pipe: Connection, scenario: Scenario, stories: list[Story], port: int) -> Log:
     fleet = ReplayedFleet(scenario, stories, port)
     pipe.send(("ready", None))
     return fleet.serve(pipe.recv())
@@ -125,16 +125,16 @@ def _serve(scenario: Scenario, stories_folder: Path, leases: dict[str, Path], no
     zero_s = now_s() + HEAD_START_S
     for node in nodes:
         node.tell(zero_s)
-    rows: list[Row] = []
+    log: Log = []
     outputs: dict[int, list[int]] = {}
     for node in targets:
         result = node.receive()
         if stories:
-            rows += result
+            log += result
         else:
-            rows += result[0]
+            log += result[0]
             outputs |= result[1]
     if drafter is not None:
         drafter.tell("stop")
-        rows += drafter.receive()
-    return Served(make_run(scenario, "engine", rows), outputs)
+        log += drafter.receive()
+    return Served(make_run(scenario, "engine", log), outputs)

@@ -15,7 +15,7 @@ from engine.verify import Target
 from engine.worker import Arrival, Receiver, Stop, Worker
 from specfleet.fleet import verifier_station
 from specfleet.messages import DraftRequest, Finished, Ignored, Instruction, Leave
-from specfleet.records import RecordedStation, Row
+from specfleet.records import Log, RecordedStation
 from specfleet.scenario import Scenario
 from specfleet.workload import join_of, requests_of
 
@@ -47,8 +47,8 @@ class VerifierNode:
             self.worker.channels[target] = channel
             self.receiver = Receiver(self.worker.inbox, channel=channel)
 
-    def serve(self, zero_s: float) -> list[Row]:
-        """Decode all requests of this target; return the station's rows, their times counted from `zero_s`."""
+    def serve(self, zero_s: float) -> Log:
+        """Decode all requests of this target; return the station's log, its times counted from `zero_s`."""
         self.worker.zero_s = zero_s
         if self.receiver is not None:
             self.receiver.start()
@@ -58,7 +58,7 @@ class VerifierNode:
         if self.receiver is not None:
             self.receiver.stop()
         self.context.destroy()  # after the last message is out
-        return self.worker.recorded.rows
+        return self.worker.recorded.log
 
     @property
     def outputs(self) -> dict[int, list[int]]:

@@ -28,7 +28,7 @@ from specfleet.messages import (
 from specfleet.pace import Pace
 from specfleet.payload import payload_bytes
 from specfleet.profile import RecentLoad
-from specfleet.records import RecordedStation
+from specfleet.records import Log, RecordedStation
 from specfleet.scenario import Scenario, acceptance_of, link_time, profile_of, turns_of, wake_up_s
 from specfleet.station import Step
 from specfleet.workload import Request, join_of, requests_of
@@ -71,6 +71,7 @@ class Star:
         streams = np.random.default_rng(scenario.seed).spawn(4)
         self.acceptance = Sampler(acceptance_of(scenario), scenario.drafters.depth, streams[0])
         self.devices = {name: self._shared_device(name) for name in scenario.devices}
+        self.log: Log = []
         self.requests: list[Iterator[Request]] = []
         self.verifiers: list[Server] = []
         self.up: list[Wire] = []
@@ -98,7 +99,7 @@ class Star:
             self._next_request(target)
 
     def _drafter(self, rng: np.random.Generator) -> Server:
-        station = RecordedStation(drafter_station(self.scenario), "simulated")
+        station = RecordedStation(drafter_station(self.scenario), "simulated", self.log)
         pace = self.paces.get(DRAFTER)
         duration_s = draft_durations(self.scenario, rng, paced=pace is not None)
         device = self._device(self.scenario.drafters.device, self.profile.recent_load)
@@ -110,7 +111,7 @@ class Star:
         )  # fmt: skip
 
     def _verifier(self, target: int, rng: np.random.Generator) -> Server:
-        station = RecordedStation(verifier_station(self.scenario, target), "simulated")
+        station = RecordedStation(verifier_station(self.scenario, target), "simulated", self.log)
         duration_s = verifier_durations(self.scenario, target, rng)
         verifiers = self.scenario.verifiers
         device = self._device(verifiers.device, None)

@@ -24,4 +24,4 @@ def simulate(scenario: Scenario, paces: Mapping[str, Pace] | None = None) -> Run
     unfinished = [station.station.name for station in star.stations if station.station.sessions]
     if unfinished:
         raise RuntimeError(f"simulation stalled with open sessions at {', '.join(unfinished)}")
-    return make_run(scenario, "sim", (row for station in star.stations for row in station.rows))
+    return make_run(scenario, "sim", star.log)

@@ -8,7 +8,7 @@ import hashlib
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -119,23 +119,30 @@ class Run(msgspec.Struct, frozen=True):
         return self.table.to_pandas()
 
 
-class RecordedStation:
-    """A station whose events and plans are written down as they happen, in either world."""
+Log = list[Any]  # rows as they are written: the values of one after those of another, len(SCHEMA) each
 
-    def __init__(self, station: Station, origin: Origin) -> None:
+
+class RecordedStation:
+    """A station whose events and plans are written down as they happen, in either world.
+
+    Stations of one host may share a `log`; it is then in the order of time.
+    """
+
+    def __init__(self, station: Station, origin: Origin, log: Log | None = None) -> None:
         self.station = station
         self.origin = origin
-        self.rows: list[Row] = []
+        self.log: Log = [] if log is None else log
+        self.written = 0
 
     def handle(self, event: StationEvent, now_s: float, payload_bytes: int = 0) -> list[Instruction]:
         """Record the event, then let the station take it."""
-        rows, name, origin = self.rows, self.station.name, self.origin
         if type(event) is StepDone:
             step = self.station.running
             if step is not None:
                 self._done(event, step, now_s)
         else:
-            rows.append(_ROW_OF[type(event)](now_s, name, len(rows), origin, event, payload_bytes))
+            self.log += _ROW_OF[type(event)](now_s, self.station.name, self.written, self.origin, event, payload_bytes)
+            self.written += 1
         return self.station.handle(event, now_s)
 
     def plan(self, now_s: float) -> Plan:
@@ -143,60 +150,64 @@ class RecordedStation:
         plan = self.station.plan(now_s)
         if type(plan) is Start:
             step = plan.step
-            for tag, request, epoch, base, tokens in map(msgspec.structs.astuple, step.members):
-                self.rows.append(
-                    Row(
-                        now_s, self.station.name, len(self.rows), "start", self.origin, step.number, step.kind,
-                        tag, request, epoch, base, tokens, idle_gap_s=step.idle_gap_s,
-                    )
+            for member in step.members:
+                self.log += (
+                    now_s, self.station.name, self.written, "start", self.origin, step.number, step.kind,
+                    member.tag, member.request, member.epoch, member.base, member.tokens, 0,
+                    0, False, 0, 0.0, step.idle_gap_s, 0, "", 0.0,
                 )  # fmt: skip
+                self.written += 1
         return plan
 
     def _done(self, event: StepDone, step: Step, now_s: float) -> None:
         for member, outcome in zip(step.members, event.outcomes, strict=True):
-            self.rows.append(
-                Row(
-                    now_s, self.station.name, len(self.rows), "done", self.origin, event.step, step.kind,
-                    member.tag, member.request, member.epoch, member.base, member.tokens, 0,
-                    outcome.accepted, outcome.stopped, 0, event.duration_s, control_s=event.control_s,
-                )
+            self.log += (
+                now_s, self.station.name, self.written, "done", self.origin, event.step, step.kind,
+                member.tag, member.request, member.epoch, member.base, member.tokens, 0,
+                outcome.accepted, outcome.stopped, 0, event.duration_s, 0.0, 0, "", event.control_s,
             )  # fmt: skip
+            self.written += 1
 
 
-def _join(now_s: float, station: str, seq: int, origin: str, event: Join, payload_bytes: int) -> Row:
+# Values in the order of SCHEMA. The frequent ones are plain tuples: a simulation writes millions, and a Row costs more.
+
+
+def _join(now_s: float, station: str, seq: int, origin: str, event: Join, payload_bytes: int) -> tuple[Any, ...]:
     goal = event.prompt_tokens + event.new_tokens
     return Row(
-        now_s, station, seq, "join", origin, 0, "", event.tag, event.request, 0, 0, event.prompt_tokens, goal,
-        0, False, event.priority, 0.0, 0.0, payload_bytes,
+        now_s, station, seq, "join", origin, tag=event.tag, request=event.request, tokens=event.prompt_tokens,
+        goal=goal, priority=event.priority, payload_bytes=payload_bytes,
     )  # fmt: skip
 
 
-def _request(now_s: float, station: str, seq: int, origin: str, event: DraftRequest, payload_bytes: int) -> Row:
-    return Row(
+def _request(
+    now_s: float, station: str, seq: int, origin: str, event: DraftRequest, payload_bytes: int
+) -> tuple[Any, ...]:
+    return (
         now_s, station, seq, "draft-request", origin, 0, "", event.tag, event.request, event.epoch, event.base, 0, 0,
-        0, event.opening, event.priority, 0.0, 0.0, payload_bytes,
+        0, event.opening, event.priority, 0.0, 0.0, payload_bytes, "", 0.0,
     )  # fmt: skip
 
 
-def _draft(now_s: float, station: str, seq: int, origin: str, event: Draft, payload_bytes: int) -> Row:
-    return Row(
+def _draft(now_s: float, station: str, seq: int, origin: str, event: Draft, payload_bytes: int) -> tuple[Any, ...]:
+    return (
         now_s, station, seq, "draft", origin, 0, "", event.tag, event.request, event.epoch, event.base, event.tokens,
-        0, 0, False, 0, 0.0, 0.0, payload_bytes,
+        0, 0, False, 0, 0.0, 0.0, payload_bytes, "", 0.0,
     )  # fmt: skip
 
 
-def _refusal(now_s: float, station: str, seq: int, origin: str, event: Refusal, payload_bytes: int) -> Row:
+def _refusal(now_s: float, station: str, seq: int, origin: str, event: Refusal, payload_bytes: int) -> tuple[Any, ...]:
     return Row(
         now_s, station, seq, "refusal", origin, tag=event.tag, request=event.request,
         payload_bytes=payload_bytes, note=event.reason,
     )  # fmt: skip
 
 
-def _leave(now_s: float, station: str, seq: int, origin: str, event: Leave, payload_bytes: int) -> Row:
+def _leave(now_s: float, station: str, seq: int, origin: str, event: Leave, payload_bytes: int) -> tuple[Any, ...]:
     return Row(now_s, station, seq, "leave", origin, tag=event.tag, request=event.request, payload_bytes=payload_bytes)
 
 
-_ROW_OF: dict[type, Callable[[float, str, int, str, Any, int], Row]] = {
+_ROW_OF: dict[type, Callable[[float, str, int, str, Any, int], tuple[Any, ...]]] = {
     Join: _join,
     DraftRequest: _request,
     Draft: _draft,
@@ -213,14 +224,21 @@ EVENT_OF: dict[str, Callable[[Row], StationEvent]] = {
 }
 
 
-def make_run(scenario: Scenario, world: World, rows: Iterable[Sequence[Any]]) -> Run:
-    """Assemble a run from the rows of all stations, ordered by time and within a station as they happened."""
-    columns = list(zip(*rows, strict=True)) or [()] * len(SCHEMA)
-    arrays = [pa.array(column, type=field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+def make_run(scenario: Scenario, world: World, log: Log) -> Run:
+    """Assemble a run from the log of all stations: by time, and within a station as things happened."""
+    width = len(SCHEMA)
+    arrays = [pa.array(log[number::width], type=field.type) for number, field in enumerate(SCHEMA)]
     table = pa.table(arrays, schema=SCHEMA)
-    order = np.lexsort((table["seq"].to_numpy(), table["time_s"].to_numpy()))
+    time_s = table["time_s"].to_numpy()
+    if np.any(time_s[1:] < time_s[:-1]):
+        table = table.take(pa.array(np.lexsort((table["seq"].to_numpy(), time_s))))
     counts = {count["values"]: count["counts"] for count in pc.value_counts(table["station"]).to_pylist()}
-    return Run(make_header(scenario, world, counts), table.take(pa.array(order)))
+    return Run(make_header(scenario, world, counts), table)
+
+
+def log_of(rows: Iterable[Iterable[Any]]) -> Log:
+    """Write rows, whose values are in the order of SCHEMA, one after another, as a station does."""
+    return [value for row in rows for value in row]
 
 
 def make_header(scenario: Scenario, world: World, rows: dict[str, int]) -> RunHeader:

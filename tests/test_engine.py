@@ -17,7 +17,7 @@ from engine.serve import Served, serve  # noqa: E402
 from engine.verify import Target  # noqa: E402
 from specfleet.errors import InputError  # noqa: E402
 from specfleet.fleet import DRAFTER  # noqa: E402
-from specfleet.records import make_run  # noqa: E402
+from specfleet.records import log_of, make_run  # noqa: E402
 from specfleet.replay import replay  # noqa: E402
 from specfleet.scenario import Scenario, make_scenario  # noqa: E402
 
@@ -179,7 +179,7 @@ def test_a_planted_fault_in_an_engine_log_is_found(tiny: Path) -> None:
     rows = [tuple(row.values()) for row in run.table.to_pylist()]
     names = run.table.column_names
     dropped = next(number for number, row in enumerate(rows) if row[names.index("event")] == "draft-request")
-    assert replay(make_run(run.header.scenario, "engine", rows[:dropped] + rows[dropped + 1 :])) != []
+    assert replay(make_run(run.header.scenario, "engine", log_of(rows[:dropped] + rows[dropped + 1 :]))) != []
 
 
 def test_models_that_do_not_share_a_tokenizer_are_refused(tiny: Path, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from specfleet.messages import (
     StepDone,
 )
 from specfleet.metrics import Metric, combine, commits_of, measure, measure_targets
-from specfleet.records import RecordedStation, Row, Run, make_run
+from specfleet.records import RecordedStation, Row, Run, log_of, make_run
 from specfleet.scenario import Scenario
 from specfleet.station import Start, Step
 from specfleet.workload import join_of, requests_of
@@ -61,7 +61,7 @@ class HandStar:
             if isinstance(plan, Start):
                 done = self._done(name, plan.step)
                 self._at(now_s + done.duration_s, name, done)
-        return make_run(self.scenario, "sim", (row for station in self.fleet.values() for row in station.rows))
+        return make_run(self.scenario, "sim", [value for station in self.fleet.values() for value in station.log])
 
     def _at(self, time_s: float, name: str, event: StationEvent) -> None:
         heappush(self.agenda, (time_s, next(self.tickets), name, event))
@@ -170,7 +170,7 @@ def test_a_run_that_was_cut_short_is_measured_up_to_its_last_token() -> None:
     """Verifications end at 6 and 11 s; at 12 s a draft has begun, and the second request never comes."""
     scenario = star(verifiers={"count": 1}, workload={"requests": 2, "new_tokens": 50}, measure={"warm_up_share": 0})
     rows = run_star(scenario, two_of_three, prefill=1).frame()
-    measured = values(make_run(scenario, "engine", rows[rows.time_s <= 12].to_numpy()))
+    measured = values(make_run(scenario, "engine", log_of(rows[rows.time_s <= 12].to_numpy())))
     assert measured["throughput"] == pytest.approx((1 + 3 + 3) / 11)
     assert measured["load"] == pytest.approx((1 + 1) / 11)
 
@@ -210,7 +210,7 @@ def test_a_repeated_message_changes_no_metric() -> None:
     run = constant_star(3, 1.0)
     messages = run.frame()[lambda rows: rows.event.isin(["draft-request", "draft", "join"])]
     late = messages.assign(time_s=messages.time_s + 2.25, payload_bytes=1)
-    repeated = make_run(run.header.scenario, "sim", [*run.frame().to_numpy(), *late.to_numpy()])
+    repeated = make_run(run.header.scenario, "sim", log_of([*run.frame().to_numpy(), *late.to_numpy()]))
     assert repeated.table.num_rows > run.table.num_rows
     assert values(repeated) == values(run)
 
@@ -271,7 +271,7 @@ def run_of(rows: Iterable[Row], targets: int = 1, requests: int = 1, **measured:
         workload={"requests": requests, "new_tokens": 2},
         measure={"warm_up_share": 0.0, **measured},
     )
-    return make_run(scenario, "engine", rows)
+    return make_run(scenario, "engine", log_of(rows))
 
 
 def test_latencies_are_those_of_the_requests() -> None:

@@ -6,7 +6,7 @@ import pytest
 from sim.run import simulate
 from specfleet.fleet import DRAFTER
 from specfleet.pace import Pace, pace_of, paces_of, slowness_at
-from specfleet.records import Row, Run, make_run
+from specfleet.records import Row, Run, log_of, make_run
 from specfleet.scenario import Scenario
 from tests.stars import star
 
@@ -19,7 +19,7 @@ def engine_run(scenario: Scenario, controls: list[tuple[str, float, float]]) -> 
         Row(time_s, station, number, "done", "real", number, "draft", control_s=control_s)
         for number, (station, time_s, control_s) in enumerate(controls)
     ]
-    return make_run(scenario, "engine", rows)
+    return make_run(scenario, "engine", log_of(rows))
 
 
 def test_slowness_is_the_mean_of_a_windows_controls_over_the_reference() -> None:

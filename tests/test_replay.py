@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sim.run import simulate
 from specfleet.policies.order import Fifo
-from specfleet.records import Run, make_run
+from specfleet.records import Run, log_of, make_run
 from specfleet.replay import replay
 from tests.stars import repeatable, star
 
@@ -72,7 +72,7 @@ def test_a_message_that_was_lost_without_a_trace_is_found_unless_it_changes_noth
     lost = rows.pop(position)
     for row in rows[position:]:
         row[seq] -= row[station] == lost[station]
-    contradictions = replay(make_run(LOG.header.scenario, "sim", rows))
+    contradictions = replay(make_run(LOG.header.scenario, "sim", log_of(rows)))
     last = not any(row[station] == lost[station] for row in rows[position:])
     harmless = last or lost[event] == "leave"  # a tag that came back was released anyway, one that did not is quiet
     assert bool(contradictions) or harmless
