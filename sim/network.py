@@ -13,16 +13,14 @@ from specfleet.acceptance import Sampler
 from specfleet.durations import draft_durations, one_way_s, verifier_durations
 from specfleet.fleet import DRAFTER, drafter_station, verifier_name, verifier_station
 from specfleet.messages import (
-    Draft,
-    DraftRequest,
+    TO_DRAFTER,
+    TO_VERIFIER,
     Finished,
     Ignored,
     Instruction,
     Join,
-    Leave,
     Message,
     Outcome,
-    Refusal,
     Released,
 )
 from specfleet.pace import Pace
@@ -48,9 +46,10 @@ class Wire:
 
     def send(self, message: Message, payload_bytes: int) -> None:
         """Let the message arrive at the server after its time on the way, and after all that were sent before."""
-        self.last_s = max(self.last_s, self.env.now + self.one_way_s(payload_bytes))
+        now_s = self.env.now
+        self.last_s = max(self.last_s, now_s + self.one_way_s(payload_bytes))
         self.under_way.append((message, payload_bytes))
-        self.env.timeout(self.last_s - self.env.now).callbacks.append(self._arrive)
+        self.env.timeout(self.last_s - now_s).callbacks.append(self._arrive)
 
     def _arrive(self, arrival: Event) -> None:  # noqa: ARG002  (SimPy hands the event to its callbacks)
         self.server.deliver(*self.under_way.popleft())
@@ -76,6 +75,8 @@ class Star:
         self.verifiers: list[Server] = []
         self.up: list[Wire] = []
         self.down: list[Wire] = []
+        workload = scenario.workload
+        self.size_of = partial(payload_bytes, temperature=workload.temperature, vocabulary=self.profile.vocabulary)
         self.drafter = self._drafter(streams[3]) if scenario.drafters.count else None
         for target, (steps, link) in enumerate(
             zip(streams[1].spawn(scenario.verifiers.count), streams[2].spawn(scenario.verifiers.count), strict=True)
@@ -139,18 +140,14 @@ class Star:
 
     def _post(self, instruction: Instruction) -> None:
         """Carry out what a station asks for."""
-        if isinstance(instruction, DraftRequest | Leave):
-            self._send(self.up, instruction)
-        elif isinstance(instruction, Draft | Refusal):
-            self._send(self.down, instruction)
+        if isinstance(instruction, TO_DRAFTER):
+            self.up[instruction.tag].send(instruction, self.size_of(instruction))
+        elif isinstance(instruction, TO_VERIFIER):
+            self.down[instruction.tag].send(instruction, self.size_of(instruction))
         elif isinstance(instruction, Finished):
             self._next_request(instruction.tag)
         else:
             assert isinstance(instruction, Released | Ignored)
-
-    def _send(self, wires: list[Wire], message: Message) -> None:
-        size = payload_bytes(message, self.scenario.workload.temperature, self.profile.vocabulary)
-        wires[message.tag].send(message, size)
 
     def _next_request(self, target: int) -> None:
         """Let the target's user send the next request, if any is left, once the current instant is over."""

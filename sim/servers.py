@@ -42,6 +42,7 @@ class Server:
     ) -> None:
         self.env = env
         self.recorded = station
+        self.handle = station.handle
         self.station = station.station
         self.device = device
         self.duration_s = duration_s
@@ -55,7 +56,7 @@ class Server:
 
     def deliver(self, event: StationEvent, payload_bytes: int = 0) -> None:
         """Hand an event to the station now, and go on with what it wants to do."""
-        for instruction in self.recorded.handle(event, self.env.now, payload_bytes):
+        for instruction in self.handle(event, self.env.now, payload_bytes):
             self.post(instruction)
         if self.station.ready and not self.pausing:
             if self.idle and self.wake_up_s:
@@ -77,7 +78,8 @@ class Server:
         if self.turnaround_s:
             self._pause(self.turnaround_s)
         self.deliver(StepDone(step.number, self.outcomes(step), duration_s))
-        self.idle = self.station.running is None and not self.station.ready
+        if self.wake_up_s:
+            self.idle = self.station.running is None and not self.station.ready
 
     def _pause(self, pause_s: float) -> None:
         self.pausing = True
@@ -118,13 +120,14 @@ class OwnDevice(Device):
 
     def offer(self, server: Server) -> None:
         """Start the server's step."""
-        begun = server.begin(self.recent_load(server.env.now, busy=False))
+        begun = server.begin(self.recent_load(server.env.now, busy=False) if self.effect else 1.0)
         if begun is not None:
             end = server.env.timeout(begun[1])
             end.callbacks.append(partial(self._end, server, *begun))
 
     def _end(self, server: Server, step: Step, duration_s: float, end: Event) -> None:  # noqa: ARG002  (SimPy's call)
-        self.recent_load(server.env.now, busy=True)
+        if self.effect:
+            self.recent_load(server.env.now, busy=True)
         server.finish(step, duration_s)
 
 
@@ -149,7 +152,7 @@ class TurnsDevice(Device):
     def _next_turn(self) -> None:
         while self.asking and not self.busy:
             server = self.asking.popleft()
-            begun = server.begin(self.recent_load(server.env.now, busy=False))
+            begun = server.begin(recent_load=1.0)
             if begun is not None:
                 self.busy = True
                 end = server.env.timeout(begun[1])
