@@ -1,48 +1,68 @@
-"""How much stations slow each other when they use one device at once: the same steps in k processes."""
+"""How much stations slow each other when they use one device at once: small contended fleets of real targets.
 
-import time
-from multiprocessing.connection import Connection
+While k steps are active, each advances at 1 / factor(k). A step's work is then the sum of its times at each k, divided
+by their factors: linear in 1 / factor, so all steps together tell the factors.
+"""
+
+from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.optimize import nnls
 
-from calibrate.steps import Stopwatch, verify_series
-from engine.models import load_model
-from engine.node import Node
-from engine.verify import Target
-from specfleet.scenario import Scenario
+from calibrate.inservice import Fleets
+from calibrate.turns import fitted_steps, sharing_fleet
+from engine.serve import serve
+from specfleet.profile import Turns
+from specfleet.records import Run
 
-TOKENS = 6  # fed in each verification
-BURST = 2  # verifications between looks at the clock
+Floats = NDArray[np.float64]
+
+FEWEST = 20  # steps that must have seen k active, for a factor of its own
 
 
-def measure_contention(scenario: Scenario, prompt: list[int], most: int, seconds: float) -> tuple[float, ...]:
-    """Return the slowdown of a verification with k = 1 .. `most` processes verifying at once, relative to k = 1.
+def measure_contention(fleets: Fleets, turns: Sequence[Turns], requests: int) -> tuple[float, ...]:
+    """Return factor(k) for k = 1, 2, ... steps at once, from fleets of 1, 2, ... and one target more than `turns` had.
 
-    Times are raw, not at the host's reference pace: the control computation would feel the contention too.
+    A stream is drafted for or verified, so k targets have at most k steps active.
     """
-    medians_s = []
-    for active in range(1, most + 1):
-        nodes = [Node(f"station {number}", _body, scenario, prompt, seconds) for number in range(active)]
-        try:
-            for node in nodes:
-                node.receive()
-            for node in nodes:
-                node.tell("begin")
-            medians_s.append(float(np.mean([node.receive() for node in nodes])))
-        finally:
-            for node in nodes:
-                node.end()
-    return tuple(max(1.0, median_s / medians_s[0]) for median_s in medians_s)
+    runs = [
+        serve(sharing_fleet(fleets.scenario, targets, requests, "contended"), fleets.folder).run
+        for targets in range(1, len(turns) + 2)
+    ]
+    return factors_in(runs, fleets, [*turns, turns[-1]])
 
 
-def _body(pipe: Connection, scenario: Scenario, prompt: list[int], seconds: float) -> float:
-    model = load_model(scenario.verifiers.model, "target", scenario.precision)
-    series = verify_series(Target(model), prompt, BURST, Stopwatch(model.device))
-    series(TOKENS, len(prompt))
-    pipe.send(("ready", None))
-    pipe.recv()
-    times_s: list[float] = []
-    end_s = time.monotonic() + seconds
-    while time.monotonic() < end_s:
-        times_s += series(TOKENS, len(prompt))
-    return float(np.median(times_s))
+def factors_in(runs: Sequence[Run], fleets: Fleets, turns: Sequence[Turns]) -> tuple[float, ...]:
+    """Read factor(k) from the records of contended fleets, whose k-th one pays `turns[k-1]`; it never falls with k.
+
+    Raw times are read, not times at the host's reference pace: the control computation would feel the contention too.
+    """
+    works_s, times_s = [], []
+    for run, paid in zip(runs, turns, strict=True):
+        steps = fitted_steps(run, fleets)
+        works_s.append((steps.fitted_s * [paid.slowdowns.get(name, 1.0) for name in steps.name])[steps.settled])
+        times_s.append(time_by_active(steps, len(turns))[steps.settled])
+    work_s, time_s = np.concatenate(works_s), np.concatenate(times_s)  # (steps,), (steps, most active)
+    seen = (time_s > 0).sum(axis=0) >= FEWEST
+    rates = nnls(time_s[:, seen] / work_s[:, None], np.ones(len(work_s)))[0]
+    factors = np.ones(len(seen))
+    factors[seen] = 1 / np.maximum(rates, 1e-9)
+    return tuple(np.maximum.accumulate(factors).tolist())
+
+
+def time_by_active(steps: pd.DataFrame, most: int) -> Floats:
+    """For each step, how long 1, 2, ... `most` steps were active while it ran; shape (steps, most)."""
+    begun_s, ended_s = steps.begun_s.to_numpy(), steps.ended_s.to_numpy()
+    bounds_s = np.sort(np.concatenate([begun_s, ended_s]))
+    active = np.searchsorted(np.sort(begun_s), bounds_s, side="right") - np.searchsorted(
+        np.sort(ended_s), bounds_s, side="right"
+    )  # from each bound to the next
+    spans_s = np.diff(bounds_s, append=bounds_s[-1])
+    columns = []
+    for count in range(1, most + 1):
+        counted = (active == count) if count < most else (active >= count)
+        until_s = np.concatenate([[0.0], np.cumsum(spans_s * counted)])  # time with `count` active before each bound
+        columns.append(until_s[np.searchsorted(bounds_s, ended_s)] - until_s[np.searchsorted(bounds_s, begun_s)])
+    return np.stack(columns, axis=1)

@@ -61,16 +61,14 @@ class Effort(msgspec.Struct, frozen=True):
     loaded_rounds: int = 250
     payloads_bytes: tuple[int, ...] = (64, 1024, 16 * 1024, 128 * 1024)
     pings: int = 60
-    turn_targets: tuple[int, ...] = (1, 2)  # 1, 2, ... without a gap
-    turn_requests: int = 12
-    stations: int = 3
-    contention_s: float = 1.0
+    sharing_targets: int = 2  # fleets of 1 .. so many targets share one device
+    sharing_requests: int = 12  # of each target there
 
 
 QUICK = Effort(
     depths=(1, 3, 5, 8), contexts=(64, 160, 256), repeats=6, prompts=48, longest_gap_s=0.05, gap_rounds=250,
     warm_tokens=(0, 2), warm_rounds=30, loads=(None, 2, None), saturated_rounds=200, loaded_rounds=150,
-    payloads_bytes=(64, 16 * 1024), pings=20, turn_targets=(1,), turn_requests=8, stations=2, contention_s=0.5,
+    payloads_bytes=(64, 16 * 1024), pings=20, sharing_targets=1, sharing_requests=8,
 )  # fmt: skip
 
 
@@ -126,11 +124,13 @@ def calibrate(
     idling = over_gaps(fleets, SHORTEST_GAP_S, effort.longest_gap_s, effort.gap_rounds)
     report("warm-up tokens")
     warmed = [(tokens, after_gap(fleets, WARM_UP_GAP_S, effort.warm_rounds, tokens)) for tokens in effort.warm_tokens]
-    report("turns on one device")
-    turns = [measure_turns(fleets, targets, effort.turn_requests, "turns") for targets in effort.turn_targets]
-    one_process = measure_turns(fleets, 1, effort.turn_requests, "one-process")
-    report("contention")
-    contention = measure_contention(scenario, prompts[0], effort.stations, effort.contention_s)
+    report("stations that share a device")
+    turns = [
+        measure_turns(fleets, targets, effort.sharing_requests, "turns")
+        for targets in range(1, effort.sharing_targets + 1)
+    ]
+    one_process = measure_turns(fleets, 1, effort.sharing_requests, "one-process")
+    contention = measure_contention(fleets, turns, effort.sharing_requests)
 
     facts, unread = host_facts()
     effect = fit_recent_load([*loaded, idling])
@@ -186,7 +186,7 @@ def calibrate(
 
 STAGES = (
     "draft steps", "verification and decoding steps", "prefills", "acceptance", "links", "drafters in service",
-    "idle gaps", "warm-up tokens", "turns on one device", "contention",
+    "idle gaps", "warm-up tokens", "stations that share a device",
 )  # fmt: skip
 
 

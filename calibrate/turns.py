@@ -39,21 +39,42 @@ def sharing_fleet(scenario: Scenario, targets: int, requests: int, sharing: str)
 
 def turns_in(run: Run, fleets: Fleets) -> Turns:
     """Read from a run's records how much each step was slowed, at the reference pace, and how long handovers took."""
-    rows = run.frame().sort_values(["station", "seq"])
-    paces = paces_of(run, fleets.control_s)
+    steps, paces = fitted_steps(run, fleets).query("settled"), paces_of(run, fleets.control_s)
+    slowness = np.concatenate(
+        [
+            slowness_at(paces.get(str(station), Pace((1.0,))), of_station.ended_s.to_numpy())
+            for station, of_station in steps.groupby("station", sort=False)
+        ]
+    )
+    ratios = steps.duration_s / steps.fitted_s / slowness
     one_process = run.header.scenario.devices["shared"].sharing == "one-process"
+    slowdowns = {str(name): float(mean) for name, mean in ratios.groupby(steps.name).mean().items()}
+    return Turns(slowdowns, mean_handover_s(run.frame(), everyone_waits=one_process))
+
+
+def fitted_steps(run: Run, fleets: Fleets) -> pd.DataFrame:
+    """Return the finished steps, station by station: name, begun_s, ended_s, duration_s, and fitted_s by the fits.
+
+    `settled` marks those that count: all but the first few of a station.
+    """
+    rows = run.frame().sort_values(["station", "seq"])
+    starts = rows[rows.event == "start"].set_index(["station", "step"]).time_s
     done = rows[rows.event == "done"]
-    done = done[done.groupby("station").cumcount() >= SETTLING_ROUNDS]
-    ratios: dict[str, list[float]] = {}
-    for station, steps in done.groupby("station"):
-        slowness = slowness_at(paces.get(str(station), Pace((1.0,))), steps.time_s.to_numpy())
-        for step, slow in zip(steps.itertuples(), slowness, strict=True):
-            name = step_name(str(station), str(step.kind))
-            fitted_s = fleets.times[name].mean_s(*grid_place(str(step.kind), step.tokens, step.base))
-            ratios.setdefault(name, []).append(step.duration_s / fitted_s / slow)
-    return Turns(
-        {name: float(np.mean(values)) for name, values in ratios.items()},
-        mean_handover_s(rows, everyone_waits=one_process),
+    names = [step_name(step.station, step.kind) for step in done.itertuples()]
+    fitted_s = [
+        fleets.times[name].mean_s(*grid_place(step.kind, step.tokens, step.base))
+        for name, step in zip(names, done.itertuples(), strict=True)
+    ]
+    return pd.DataFrame(
+        {
+            "station": done.station,
+            "name": names,
+            "begun_s": starts.reindex(pd.MultiIndex.from_frame(done[["station", "step"]])).to_numpy(),
+            "ended_s": done.time_s,
+            "duration_s": done.duration_s,
+            "fitted_s": fitted_s,
+            "settled": done.groupby("station").cumcount() >= SETTLING_ROUNDS,
+        }
     )
 
 

@@ -126,10 +126,10 @@ class Star:
         return self.devices[name] if name else OwnDevice(effect)
 
     def _shared_device(self, name: str) -> Device:
+        if self.scenario.devices[name].sharing == "contended":
+            return ContendedDevice(self.profile.contention)
         turns = turns_of(self.scenario, name)
-        if turns is None:
-            return ContendedDevice(self.profile.contention, self.profile.recent_load)
-        return TurnsDevice(turns.handover_s)
+        return TurnsDevice(turns.handover_s if turns else 0.0)
 
     def _outcomes(self, target: int, step: Step) -> tuple[Outcome, ...]:
         if step.kind == "verify":

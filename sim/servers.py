@@ -93,7 +93,15 @@ class Server:
 
 
 class Device:
-    """Where steps run. A server offers itself whenever its station has something to start.
+    """Where steps run. A server offers itself whenever its station has something to start."""
+
+    def offer(self, server: Server) -> None:
+        """Let `server` start a step, now or when its turn comes."""
+        raise NotImplementedError  # each kind of device decides when
+
+
+class OwnDevice(Device):
+    """A device of one station alone: every step starts at once.
 
     `effect`: how recent load changes speed, if it does; the device then keeps count of its own.
     """
@@ -104,31 +112,22 @@ class Device:
         self.counted_s = 0.0
 
     def offer(self, server: Server) -> None:
-        """Let `server` start a step, now or when its turn comes."""
-        raise NotImplementedError  # each kind of device decides when
-
-    def recent_load(self, now_s: float, busy: bool) -> float:
-        """Count the time since the last call as busy or idle; return the recent load."""
-        if self.effect is not None:
-            self.load = self.effect.after(self.load, now_s - self.counted_s, busy)
-            self.counted_s = now_s
-        return self.load
-
-
-class OwnDevice(Device):
-    """A device of one station alone: every step starts at once."""
-
-    def offer(self, server: Server) -> None:
         """Start the server's step."""
-        begun = server.begin(self.recent_load(server.env.now, busy=False) if self.effect else 1.0)
+        begun = server.begin(self._count(self.effect, server.env.now, busy=False) if self.effect else 1.0)
         if begun is not None:
             end = server.env.timeout(begun[1])
             end.callbacks.append(partial(self._end, server, *begun))
 
     def _end(self, server: Server, step: Step, duration_s: float, end: Event) -> None:  # noqa: ARG002  (SimPy's call)
         if self.effect:
-            self.recent_load(server.env.now, busy=True)
+            self._count(self.effect, server.env.now, busy=True)
         server.finish(step, duration_s)
+
+    def _count(self, effect: RecentLoad, now_s: float, busy: bool) -> float:
+        """Count the time since the last call as busy or idle; return the recent load."""
+        self.load = effect.after(self.load, now_s - self.counted_s, busy)
+        self.counted_s = now_s
+        return self.load
 
 
 class TurnsDevice(Device):
@@ -138,7 +137,6 @@ class TurnsDevice(Device):
     """
 
     def __init__(self, handover_s: float) -> None:
-        super().__init__()
         self.handover_s = handover_s
         self.asking: deque[Server] = deque()
         self.busy = False
@@ -177,15 +175,14 @@ class ContendedDevice(Device):
     With k steps active, each of them advances at 1 / factors[k-1] of its own speed (the last factor beyond the list).
     """
 
-    def __init__(self, factors: tuple[float, ...], effect: RecentLoad | None = None) -> None:
-        super().__init__(effect)
+    def __init__(self, factors: tuple[float, ...]) -> None:
         self.factors = factors
         self.active: dict[Server, _Progress] = {}
         self.updated_s = 0.0
 
     def offer(self, server: Server) -> None:
         """Start the server's step beside those that run."""
-        begun = server.begin(self.recent_load(server.env.now, busy=bool(self.active)))
+        begun = server.begin(recent_load=1.0)
         if begun is None:
             return
         self._advance(server.env.now)
@@ -212,7 +209,6 @@ class ContendedDevice(Device):
         if self.active.get(server) is not progress or timeout.value != progress.version:
             return  # the active set changed since this end was foreseen
         now_s = server.env.now
-        self.recent_load(now_s, busy=True)
         self._advance(now_s)
         del self.active[server]
         self._reschedule(server.env)

@@ -172,7 +172,8 @@ class Turns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What stations pay for taking turns on a device: each finds the caches full of the others' data.
 
     `slowdowns[step]` multiplies that step, named as the step times of a profile are; what is missing is not slowed.
-    `handover_s` passes between the end of one step and the start of the next that was waiting.
+    `handover_s` passes between the end of one step and the start of the next that was waiting. Contended stations pay
+    the slowdowns too, beside the contention.
     """
 
     slowdowns: dict[str, Annotated[float, Meta(gt=0)]] = {}

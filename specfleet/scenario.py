@@ -186,9 +186,9 @@ def decode_time(scenario: Scenario) -> StepTime:
 
 
 def turns_of(scenario: Scenario, device: str) -> Turns | None:
-    """Return what stations pay for taking turns on the shared device of that name; None where they do not."""
+    """Return what stations pay for finding the device of that name used by others; None where it is their own."""
     shared = scenario.devices.get(device)
-    if shared is None or shared.sharing == "contended":
+    if shared is None:
         return None
     profile = profile_of(scenario)
     if shared.sharing == "one-process":

@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from calibrate.contention import factors_in
 from calibrate.fits import Point, fit_step
 from calibrate.inservice import Fleets, take_apart
 from calibrate.load import fit_recent_load, recent_loads
 from calibrate.run import link_under_way
 from calibrate.turns import sharing_fleet, turns_in
 from sim.run import simulate
-from specfleet.profile import LinkTime, StepTime
+from specfleet.profile import LinkTime, StepTime, Turns
 from specfleet.scenario import Scenario, make_scenario
 from tests.stars import star
 
@@ -45,6 +46,18 @@ def test_slowdowns_and_handover_of_turns_are_read_back(sharing: str, targets: in
     read = turns_in(run, fleets(fleet))
     assert read.slowdowns == pytest.approx(SLOWDOWNS)
     assert read.handover_s == pytest.approx(0.0003)
+
+
+def test_factors_of_contention_are_read_back() -> None:
+    paid = {"slowdowns": SLOWDOWNS}
+    profile = known(turns=[paid], contention=[1.0, 1.2, 1.9], link={"latency_s": 0.0001})
+    acceptance = {"model": "geometric", "beta": 0.7}
+    runs = []
+    for targets in (1, 2, 3):
+        fleet = sharing_fleet(star(), targets, 12, "contended")
+        runs.append(simulate(make_scenario({"profile": profile, "acceptance": acceptance} | sharing_tables(fleet))))
+    factors = factors_in(runs, fleets(star()), [Turns(SLOWDOWNS)] * 3)
+    assert factors == pytest.approx((1.0, 1.2, 1.9), rel=1e-6)
 
 
 def sharing_tables(fleet: Scenario) -> dict[str, Any]:
