@@ -1,11 +1,13 @@
 """Run a scenario on this host's engine: start its nodes as processes, let them begin together, collect logs."""
 
+import os
 import tempfile
 import threading
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import msgspec
+import torch
 
 from engine.clock import now_s
 from engine.drafter import DrafterNode
@@ -69,6 +71,18 @@ def _one_process_body(
 
 def _lease(file: Path | None) -> Lease:
     return file_lease(file) if file else no_lease
+
+
+def crowding(scenario: Scenario) -> str | None:
+    """Say so where more models would run at once on this host's cores than the scenario knows of; else None."""
+    real = scenario.verifiers.count if scenario.verifiers.kind == "real" else 0
+    models, cores = scenario.drafters.count + real, os.cpu_count() or 1
+    if scenario.devices or torch.cuda.is_available() or models <= cores:
+        return None
+    return (
+        f"{models} models run on {cores} cores, while the scenario gives each a device of its own; a simulation of it "
+        'will be too fast. Name the device that they share, [devices.host] sharing = "turns" or "contended".'
+    )
 
 
 def start_drafter(scenario: Scenario, lease_file: Path | None = None) -> tuple[Node, int]:

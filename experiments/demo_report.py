@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from experiments.compare import Comparison
-from figures import draft_time, residuals, throughput, timeline
+from experiments.draw import draw_draft_time, draw_residuals, where_measured
+from figures import throughput, timeline
 from figures.style import save
 from sim.predict import predict, star_inputs
 from specfleet.fleet import DRAFTER
@@ -28,8 +29,7 @@ def draw_demo(
     folder: Path, profile: HardwareProfile, cells: Sequence["Cell"], baselines: Sequence["Cell"]
 ) -> dict[str, Path]:
     """Draw all figures and write the trace; return their paths by what they show."""
-    host = profile.provenance.get("processor", "this host")
-    measured_at = f"Measured on {host} ({profile.provenance.get('cores')} cores), profile {profile.digest()}."
+    measured_at = where_measured(profile)
     paths = {
         "throughput against N": folder / "throughput-vs-n.png",
         "timeline": folder / "timeline.png",
@@ -56,20 +56,8 @@ def draw_demo(
         f"for). Above the drafter needs more targets to be busy, below it is the bottleneck. {measured_at}",
     )
     write_trace(many.engine_run, paths["trace for ui.perfetto.dev"])
-    idle, warm_up = (pd.DataFrame(profile.measured[name]) for name in ("idle", "warm_up"))
-    save(
-        draft_time.draw(idle, warm_up),
-        paths["draft time after idle gaps"],
-        f"Time of a draft of depth {cells[0].scenario.drafters.depth} in service, after the drafter was idle, and with "
-        f"throw-away tokens drafted in between. {measured_at}",
-    )
-    save(
-        residuals.draw(
-            pd.DataFrame([row | {"step": step} for step in ("draft", "verify") for row in profile.measured[step]])
-        ),
-        paths["calibration residuals"],
-        f"Fitted step times against measured medians; points held out of the fit are marked. {measured_at}",
-    )
+    draw_draft_time(profile, paths["draft time after idle gaps"])
+    draw_residuals(profile, paths["calibration residuals"])
     return paths
 
 
@@ -115,9 +103,8 @@ def marks_table(cells: Sequence["Cell"], baselines: Sequence["Cell"]) -> pd.Data
         scenario = next(cell.scenario for cell in cells if cell.case["targets"] == case)
         prediction, inputs = predict(scenario), star_inputs(scenario)
         if scenario.verifiers.kind == "replayed":
-            tokens = inputs.accepted_per_round + 1
-            colocated = tokens / (inputs.service_s + inputs.verify_s)
-            rows.append((case, prediction.N_full, prediction.N_max, colocated, inputs.standalone_tokens_per_s))
+            baseline = inputs.colocated_tokens_per_s, inputs.standalone_tokens_per_s
+            rows.append((case, prediction.N_full, prediction.N_max, *baseline))
         else:
             rows.append((case, math.nan, math.nan, measured["co-located"], measured["standalone"]))
     return pd.DataFrame(rows, columns=["case", "N_full", "N_max", "colocated_tokens_per_s", "standalone_tokens_per_s"])

@@ -2,15 +2,18 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from figures import throughput, timeline
+from figures import draft_time, residuals, throughput, timeline
 from figures.style import save
 from specfleet.errors import InputError
+from specfleet.profile import HardwareProfile, read_profile
 from specfleet.records import read_run
 
 COUNT = "verifiers.count"
+MARKS = ("N_full", "N_max", "colocated_tokens_per_s", "standalone_tokens_per_s")
 
 
 def draw_timeline(results: Path, out: Path) -> None:
@@ -32,7 +35,7 @@ def draw_throughput(results: Path, out: Path) -> None:
     varied = [
         name for name in table.columns if name not in {COUNT, "world", "quantity", "value", "low", "high", "unit"}
     ]
-    rows = []
+    rows, marks = [], dict[str, dict[str, float]]()
     for place, group in table.groupby([*varied, COUNT, "world"]):
         *others, count, world = place
         metrics = group.set_index("quantity")
@@ -41,14 +44,57 @@ def draw_throughput(results: Path, out: Path) -> None:
         for name in (throughput.SYSTEM, throughput.TARGET):
             row |= {name: metrics.value[name], f"{name}_low": metrics.low[name], f"{name}_high": metrics.high[name]}
         rows.append(row)
-    cases = pd.DataFrame(rows)
-    marks = pd.DataFrame({"case": cases.case.unique()}).assign(
-        N_full=float("nan"),
-        N_max=float("nan"),
-        colocated_tokens_per_s=float("nan"),
-        standalone_tokens_per_s=float("nan"),
+        marks.setdefault(row["case"], dict.fromkeys(MARKS, float("nan")))
+        marks[row["case"]] |= {name: metrics.value[name] for name in MARKS if name in metrics.value}
+    save(
+        throughput.draw(pd.DataFrame(rows), pd.DataFrame([{"case": case} | values for case, values in marks.items()])),
+        out,
+        f"Committed tokens a second (bonus tokens included), from the sweep in {results.resolve().name}.",
     )
-    save(throughput.draw(cases, marks), out, f"Committed tokens a second, from the sweep in {results}.")
 
 
-FIGURES: dict[str, Callable[[Path, Path], None]] = {"timeline": draw_timeline, "throughput": draw_throughput}
+def draw_draft_time(profile: HardwareProfile, out: Path) -> None:
+    """Draw the draft times after idle gaps and after warm-up tokens that a calibration measured."""
+    idle, warm_up = (pd.DataFrame(_measured(profile, name)) for name in ("idle", "warm_up"))
+    save(
+        draft_time.draw(idle, warm_up),
+        out,
+        "Time of a draft in service, after the drafter was idle, and with throw-away tokens drafted in between. "
+        + where_measured(profile),
+    )
+
+
+def draw_residuals(profile: HardwareProfile, out: Path) -> None:
+    """Draw how well the step fits of a calibration fit."""
+    points = [row | {"step": step} for step in ("draft", "verify") for row in _measured(profile, step)]
+    save(
+        residuals.draw(pd.DataFrame(points)),
+        out,
+        f"Fitted step times against measured medians; points held out of the fit are marked. {where_measured(profile)}",
+    )
+
+
+def where_measured(profile: HardwareProfile) -> str:
+    """A sentence for captions: host and profile."""
+    facts = profile.provenance
+    host = facts.get("gpu") or facts.get("processor", "this host")
+    return f"Measured on {host} ({facts.get('cores')} cores), profile {profile.digest()}."
+
+
+def _measured(profile: HardwareProfile, name: str) -> list[dict[str, Any]]:
+    if name not in profile.measured:
+        raise InputError(f"profile {profile.name}: holds no measurements of {name!r}; calibrate one on this host")
+    rows: list[dict[str, Any]] = profile.measured[name]
+    return rows
+
+
+def _profile(results: Path) -> HardwareProfile:
+    return read_profile(results.name, results.parent)
+
+
+FIGURES: dict[str, Callable[[Path, Path], None]] = {
+    "throughput": draw_throughput,
+    "timeline": draw_timeline,
+    "draft-time": lambda results, out: draw_draft_time(_profile(results), out),
+    "residuals": lambda results, out: draw_residuals(_profile(results), out),
+}

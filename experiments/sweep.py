@@ -14,6 +14,7 @@ import pandas as pd
 from joblib import Parallel, delayed
 
 from experiments.worlds import World, run_in, with_seed
+from sim.predict import predict, star_inputs
 from specfleet.errors import InputError
 from specfleet.metrics import Metric, combine, measure
 from specfleet.scenario import Scenario, read_scenario
@@ -22,13 +23,17 @@ Cell = Mapping[str, Any]
 
 
 class Result(msgspec.Struct, frozen=True):
-    """One finished or failed cell: its keys and values, and its metrics over the seeds; `error` if it failed."""
+    """One finished or failed cell: its keys and values, and its metrics over the seeds; `error` if it failed.
+
+    `analytic`: what the equations say of it, where they apply.
+    """
 
     cell: dict[str, Any]
     world: World
     seeds: int
     scenario_digest: str
     metrics: dict[str, Metric] = {}
+    analytic: dict[str, float] = {}
     error: str = ""
 
 
@@ -116,16 +121,34 @@ def run_cell(cell: dict[str, Any], scenario: Scenario, world: World, seeds: int)
     except Exception as error:  # noqa: BLE001  (one broken cell must not lose the others; it is reported)
         traceback.print_exc()
         return Result(cell, world, seeds, digest, error=f"{type(error).__name__}: {error}")
-    return Result(cell, world, seeds, digest, combine(runs) if seeds > 1 else runs[0])
+    return Result(cell, world, seeds, digest, combine(runs) if seeds > 1 else runs[0], analytic_values(scenario))
+
+
+def analytic_values(scenario: Scenario) -> dict[str, float]:
+    """Throughput by the equations, N_full, N_max and baselines; empty where they do not apply: they know one star."""
+    inputs = star_inputs(scenario)
+    if scenario.devices or not scenario.drafters.count or inputs.service_s == 0:
+        return {}
+    prediction = predict(scenario)
+    values: dict[str, float] = {
+        "throughput": prediction.throughput.with_bonus,
+        "throughput_per_target": prediction.throughput_per_target.with_bonus,
+        "N_full": prediction.N_full,
+        "N_max": prediction.N_max,
+        "colocated_tokens_per_s": inputs.colocated_tokens_per_s,
+        "standalone_tokens_per_s": inputs.standalone_tokens_per_s,
+    }
+    return {name: float(value) for name, value in values.items() if math.isfinite(value)}
 
 
 def table(results: Iterable[Result]) -> pd.DataFrame:
-    """One row a cell and metric: the varied keys, quantity, value, low, high, unit."""
-    rows = [
-        {**result.cell, "world": result.world, "quantity": name, **msgspec.structs.asdict(metric)}
-        for result in results
-        for name, metric in result.metrics.items()
-    ]
+    """One row a cell and metric: the varied keys, world (or "analytic"), quantity, value, low, high, unit."""
+    rows = []
+    for result in results:
+        for name, metric in result.metrics.items():
+            rows.append({**result.cell, "world": result.world, "quantity": name, **msgspec.structs.asdict(metric)})
+        for name, value in result.analytic.items():
+            rows.append({**result.cell, "world": "analytic", "quantity": name, "value": value})
     return pd.DataFrame(rows)
 
 

@@ -31,6 +31,8 @@ def draw(table: pd.DataFrame, marks: pd.DataFrame) -> Figure:
                 _draw_sources(axes, rows, quantity)
                 _draw_marks(axes, lines, rows.N.max())
             _draw_baselines(panels[1][column], lines)
+            for axes in panels[:, column]:
+                axes.set_ylim(bottom=0)  # last: it fixes the upper end too
             panels[0][column].set_title(case)
             panels[1][column].set_xlabel("targets N")
         panels[0][0].set_ylabel("system throughput, tokens/s")
@@ -59,7 +61,6 @@ def _draw_sources(axes: Axes, rows: pd.DataFrame, quantity: str) -> None:
         else:
             axes.plot(part.N, values, color=colour, ls="--" if source == "analytic" else "-", label=label)
             axes.fill_between(part.N, low, high, color=colour, alpha=0.2, lw=0)
-    axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 

@@ -4,6 +4,7 @@ import msgspec
 
 from sim.analytic import StarPrediction, predict_star
 from specfleet.acceptance import expected_accepted
+from specfleet.errors import InputError
 from specfleet.messages import Draft, DraftRequest
 from specfleet.payload import payload_bytes
 from specfleet.profile import HardwareProfile
@@ -28,6 +29,11 @@ class StarInputs(msgspec.Struct, frozen=True):
     verify_s: float
     accepted_per_round: float
     standalone_tokens_per_s: float
+
+    @property
+    def colocated_tokens_per_s(self) -> float:
+        """Speculation on the target's own device: it drafts and verifies by turns, without a link."""
+        return (self.accepted_per_round + 1) / (self.service_s + self.verify_s)
 
 
 def star_inputs(scenario: Scenario, target: int = 0) -> StarInputs:
@@ -56,8 +62,13 @@ def _busy_slowdown(profile: HardwareProfile) -> float:
 
 
 def predict(scenario: Scenario) -> StarPrediction:
-    """Return the analytic model of the scenario's star; all targets are taken to be like the first."""
+    """Return the analytic model of the scenario's star; all targets are taken to be like the first.
+
+    Raises InputError where drafts take no time.
+    """
     inputs = star_inputs(scenario)
+    if inputs.service_s == 0:
+        raise InputError(f"scenario {scenario.name!r}: its profile's drafts take no time; the equations need S(d) > 0")
     return predict_star(
         scenario.verifiers.count,
         inputs.service_s,

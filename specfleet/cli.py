@@ -1,5 +1,6 @@
 """The command line: the roof of the house. Each command imports its floor inside the function."""
 
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -92,8 +93,13 @@ def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str
 
 
 def number(value: float) -> str:
-    """Four significant digits."""
-    return f"{value:.4g}"
+    """Four significant digits; what only rounding left of a zero is a zero."""
+    return f"{0.0 if abs(value) < 1e-12 else value:.4g}"
+
+
+def interval(metric: "Metric") -> str:
+    """The 95 % interval, or a dash where a quantity has none."""
+    return "-" if math.isnan(metric.low) else f"{number(metric.low)} .. {number(metric.high)}"
 
 
 def show_run(run: "Run", as_json: bool, out: Path | None) -> None:
@@ -109,10 +115,7 @@ def show_run(run: "Run", as_json: bool, out: Path | None) -> None:
         described = {"scenario": header.scenario.name, "world": header.world, "seed": header.scenario.seed}
         print_json({**described, "metrics": metrics})
         return
-    rows = [
-        (name, number(metric.value), f"{number(metric.low)} .. {number(metric.high)}", metric.unit)
-        for name, metric in metrics.items()
-    ]
+    rows = [(name, number(metric.value), interval(metric), metric.unit) for name, metric in metrics.items()]
     print_table(
         f"{header.scenario.name}, world: {header.world}, seed {header.scenario.seed}, digest {run.digest()}",
         ("metric", "value", "95 % interval", "unit"),
@@ -146,11 +149,15 @@ def simulate(
 @app.command()
 def run(scenario: ScenarioFile, changes: Changes = [], as_json: AsJson = False, out: RunFile = None) -> None:  # noqa: B006
     """Run the same scenario on the real engine, on this host."""
-    from engine.serve import serve
+    from engine.serve import crowding, serve
     from specfleet.scenario import read_scenario
 
+    read = read_scenario(scenario, changes)
+    note = crowding(read)
+    if note:
+        screen.print(f"note: {note}")
     with screen.status("the engine is running"):
-        served = serve(read_scenario(scenario, changes))
+        served = serve(read)
     show_run(served.run, as_json, out)
 
 
@@ -211,9 +218,7 @@ def sweep(
 
 
 def _interval(metric: "Metric | None") -> str:
-    if metric is None:
-        return "-"
-    return f"{number(metric.value)} ({number(metric.low)} .. {number(metric.high)})"
+    return "-" if metric is None else f"{number(metric.value)} ({interval(metric)})"
 
 
 @app.command()
@@ -358,8 +363,11 @@ def demo(
 
 @app.command()
 def figure(
-    name: Annotated[str, typer.Argument(help="timeline or throughput.")],
-    results: Annotated[Path, typer.Argument(help="A run (Parquet), or the demo's folder.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="throughput, timeline, draft-time or residuals.")],
+    results: Annotated[
+        Path,
+        typer.Argument(metavar="RESULTS", help="A sweep's folder, a run (Parquet), or a calibrated profile (JSON)."),
+    ],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE")],
 ) -> None:
     """Draw a figure from results."""

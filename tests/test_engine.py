@@ -182,6 +182,18 @@ def test_a_planted_fault_in_an_engine_log_is_found(tiny: Path) -> None:
     assert replay(make_run(run.header.scenario, "engine", log_of(rows[:dropped] + rows[dropped + 1 :]))) != []
 
 
+def test_more_models_than_cores_are_pointed_out_unless_the_scenario_says_how_they_share(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert crowding(fleet(tiny, verifiers={"count": 1})) is None
+    assert crowding(fleet(tiny, verifiers={"count": 8, "kind": "replayed", "verify": {"base_s": 0.001}})) is None
+    assert "3 models run on 2 cores" in str(crowding(fleet(tiny, verifiers={"count": 2})))
+    shared = {"device": "host"}
+    assert crowding(fleet(tiny, devices={"host": {}}, drafters=shared, verifiers={"count": 2, **shared})) is None
+
+
 def test_models_that_do_not_share_a_tokenizer_are_refused(tiny: Path, tmp_path: Path) -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 

@@ -99,6 +99,11 @@ def test_figures_come_from_files(tmp_path: Path) -> None:
     assert (tmp_path / "throughput.png").stat().st_size > 5000
 
 
+def test_a_profile_without_measurements_is_refused_with_advice(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="rtx-4090.*no measurements of 'idle'; calibrate one"):
+        FIGURES["draft-time"](Path("rtx-4090"), tmp_path / "x.png")
+
+
 def test_a_folder_without_a_sweep_over_N_is_refused_with_advice(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"holds no sweep\.csv; give the folder of `specfleet sweep"):
         FIGURES["throughput"](tmp_path, tmp_path / "x.png")

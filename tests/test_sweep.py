@@ -5,15 +5,18 @@ import sys
 from pathlib import Path
 
 import msgspec
+import pandas as pd
 import pytest
 
 from experiments.compare import Row, compare_metrics, summarise, worst
 from experiments.sweep import Result, cell_file, cells_of, parse_vary, sweep
+from sim.predict import predict
 from sim.run import simulate
 from specfleet import cli
 from specfleet.errors import InputError
 from specfleet.metrics import Metric, measure
 from specfleet.records import read_run, write_run
+from specfleet.scenario import read_scenario
 from tests.stars import star
 
 SCENARIO = """
@@ -79,6 +82,23 @@ def test_a_rerun_computes_only_what_is_missing(file: Path, tmp_path: Path, monke
     second = sweep(file, ["verifiers.count=1:3"], tmp_path / "out", seeds=1)
     assert ran == [{"verifiers.count": 2}]
     assert sorted(map(repr, first)) == sorted(map(repr, second))
+
+
+def test_the_equations_stand_beside_every_cell_of_a_star(file: Path, tmp_path: Path) -> None:
+    sweep(file, ["verifiers.count=2,3"], tmp_path / "out", seeds=1)
+    table = pd.read_csv(tmp_path / "out" / "sweep.csv").query("world == 'analytic'")
+    for N in (2, 3):
+        of_cell = table[table["verifiers.count"] == N].set_index("quantity").value
+        prediction = predict(read_scenario(file, [f"verifiers.count={N}"]))
+        assert of_cell["throughput"] == pytest.approx(prediction.throughput.with_bonus)
+        assert of_cell["N_full"] == prediction.N_full
+
+
+def test_the_equations_are_left_out_where_they_do_not_apply(file: Path, tmp_path: Path) -> None:
+    shared = ['devices.host.sharing="turns"', 'drafters.device="host"', 'verifiers.device="host"']
+    (result,) = sweep(file, ["verifiers.count=2"], tmp_path / "out", seeds=1, changes=shared)
+    assert result.metrics
+    assert result.analytic == {}
 
 
 def test_another_scenario_does_not_find_the_old_results(file: Path, tmp_path: Path) -> None:
