@@ -30,8 +30,10 @@ from sim.analytic import (
     wait_s,
 )
 from sim.mva import mean_value_analysis
+from sim.predict import predict
+from specfleet.errors import InputError
 from specfleet.policies.admit import N_max
-from tests.stars import repeatable
+from tests.stars import repeatable, star
 
 ACCURACY = 1e-9
 
@@ -303,3 +305,8 @@ def test_throughput_lies_within_the_asymptotic_bounds(N, demands_s, think_s):
 def test_a_network_without_customers_or_time_is_refused(N, demands_s, think_s):
     with pytest.raises(ValueError, match="needs N >= 1"):
         mean_value_analysis(N, demands_s, think_s)
+
+
+def test_drafts_that_take_no_time_are_refused_by_name() -> None:
+    with pytest.raises(InputError, match=r"scenario 'unnamed': its profile's drafts take no time"):
+        predict(star(profile={"draft": {"base_s": 0.0}}))

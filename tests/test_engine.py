@@ -13,7 +13,7 @@ from engine.decode import decode_plain, decode_speculatively  # noqa: E402
 from engine.draft import Drafter  # noqa: E402
 from engine.models import CausalLM, check_shared_tokenizer, load_model  # noqa: E402
 from engine.prompts import prompts_of  # noqa: E402
-from engine.serve import Served, serve  # noqa: E402
+from engine.serve import Served, crowding, serve  # noqa: E402
 from engine.verify import Target  # noqa: E402
 from specfleet.errors import InputError  # noqa: E402
 from specfleet.fleet import DRAFTER  # noqa: E402

@@ -100,7 +100,7 @@ def test_figures_come_from_files(tmp_path: Path) -> None:
 
 
 def test_a_profile_without_measurements_is_refused_with_advice(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="rtx-4090.*no measurements of 'idle'; calibrate one"):
+    with pytest.raises(InputError, match=r"rtx-4090.*no measurements of 'idle'; calibrate one"):
         FIGURES["draft-time"](Path("rtx-4090"), tmp_path / "x.png")
 
 
