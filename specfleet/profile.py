@@ -274,10 +274,11 @@ def describe(profile: HardwareProfile) -> list[tuple[str, str, str]]:
         ("wake-up", f"{1000 * profile.wake_up_s:.3g} ms", ""),
         ("link, one way", f"{1000 * profile.link.latency_s:.3g} ms{rate}", ""),
     ]
-    rows += [
-        (f"draft after an idle gap of {1000 * gap_s:.3g} ms", f"x {slowdown:.3f}", "")
-        for gap_s, slowdown in zip(profile.idle.gaps_s, profile.idle.slowdowns, strict=True)
-    ]
+    if profile.idle != IdleEffect():
+        rows += [
+            (f"draft after an idle gap of {1000 * gap_s:.3g} ms", f"x {slowdown:.3f}", "")
+            for gap_s, slowdown in zip(profile.idle.gaps_s, profile.idle.slowdowns, strict=True)
+        ]
     rows += [
         (f"excess left after {tokens} warm-up tokens", f"{left:.0%}", "")
         for tokens, left in enumerate(profile.idle.recoveries)
@@ -291,12 +292,19 @@ def describe(profile: HardwareProfile) -> list[tuple[str, str, str]]:
         ]
     if profile.control_s:
         rows.append(("control computation at the reference pace", f"{1e6 * profile.control_s:.1f} us", ""))
-    shared = [(f"{k} targets and a drafter take turns", turns) for k, turns in enumerate(profile.turns, start=1)]
+    shared = [(f"turns of a drafter and {_many(k, 'target')}", turns) for k, turns in enumerate(profile.turns, start=1)]
     for how, turns in [*shared, ("all stations in one process", profile.one_process)]:
         rows.append((f"{how}: handover", f"{1000 * turns.handover_s:.3g} ms", ""))
         rows += [(f"{how}: {step}", f"x {slowdown:.3f}", "") for step, slowdown in turns.slowdowns.items()]
-    rows += [(f"{k} stations active", f"x {factor:.3f}", "") for k, factor in enumerate(profile.contention, start=1)]
+    rows += [
+        (f"contention, {_many(k, 'step')} at once", f"x {factor:.3f}", "")
+        for k, factor in enumerate(profile.contention, start=1)
+    ]
     return rows
+
+
+def _many(count: int, thing: str) -> str:
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
 def _fit_errors(table: list[dict[str, Any]]) -> str:
