@@ -16,9 +16,9 @@ from calibrate.fits import Point, Residual, fit_link, fit_step, spread_of
 from calibrate.inservice import Fleets, Rounds, after_gap, half_loaded, over_gaps, saturated, spread_numbers
 from calibrate.links import measure_round_trips
 from calibrate.load import fit_recent_load, spread_in_service
+from calibrate.reference import at_pace, control_beside_steps_s
 from calibrate.steps import (
     Stopwatch,
-    control_beside_steps_s,
     draft_prefill_series,
     draft_series,
     measure,
@@ -139,7 +139,8 @@ def calibrate(
     turnarounds_s = np.concatenate([rounds.turnaround_s for rounds in busy])
     wake_ups_s = np.concatenate([rounds.wake_up_s for rounds in pausing])
     under_way_s = np.concatenate([rounds.return_s for rounds in pausing])
-    return HardwareProfile(
+    slowness = float(np.median(np.concatenate([rounds.slowness for rounds in [*loaded, idling]])))
+    profile = HardwareProfile(
         name=f"calibrated-{facts['machine']}",
         draft=msgspec.structs.replace(draft, spread=spread_in_service(effect, [*loaded, idling])),
         verify=verify,
@@ -182,6 +183,7 @@ def calibrate(
             "acceptance": describe_acceptance(accepted, depth),
         },
     )
+    return at_pace(profile, slowness)
 
 
 STAGES = (

@@ -12,7 +12,6 @@ from engine.telemetry import timed
 from engine.verify import Target
 
 TAG = 0
-REFERENCE_STEPS = 100  # of each kind, with a control computation after each
 PASSES = 2  # over the whole grid, so that a slow spell of the machine does not hit one place only
 
 Series = Callable[[int, int], list[float]]  # (tokens, context) -> seconds of repeated steps
@@ -38,26 +37,6 @@ class Stopwatch:
                 controls_s.append(self.control.seconds())
         slowness = statistics.median(controls_s[1:]) / self.reference_s if self.reference_s else 1.0
         return [time_s / slowness for time_s in times_s[1:]]
-
-
-def control_beside_steps_s(drafter: Drafter, target: Target, prompt: list[int]) -> float:
-    """Return the median time of the control computation as a station takes it: right after a step. The reference pace.
-
-    In a loop of its own the control would be faster, with all of the caches for itself.
-    """
-    control = Control()
-    drafter.open(TAG, prompt)
-    target.open(TAG, prompt)
-    target.decode(TAG)
-    controls_s = []
-    for _ in range(REFERENCE_STEPS):
-        drafter.draft(TAG, 1)
-        controls_s.append(control.seconds())
-        target.verify(TAG, [])
-        controls_s.append(control.seconds())
-    drafter.release(TAG)
-    target.release(TAG)
-    return statistics.median(controls_s)
 
 
 def draft_series(drafter: Drafter, prompt: list[int], repeats: int, stopwatch: Stopwatch) -> Series:

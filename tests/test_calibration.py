@@ -10,10 +10,11 @@ from calibrate.contention import factors_in
 from calibrate.fits import Point, fit_step
 from calibrate.inservice import Fleets, take_apart
 from calibrate.load import fit_recent_load, recent_loads
+from calibrate.reference import at_pace
 from calibrate.run import link_under_way
 from calibrate.turns import sharing_fleet, turns_in
 from sim.run import simulate
-from specfleet.profile import LinkTime, StepTime, Turns
+from specfleet.profile import HardwareProfile, LinkTime, RecentLoad, StepTime, Turns
 from specfleet.scenario import Scenario, make_scenario
 from tests.stars import star
 
@@ -97,6 +98,19 @@ def test_the_effect_of_recent_load_is_read_back() -> None:
         loads = recent_loads(rounds, read.half_life_s)
         expected = np.interp(loads, read.loads, read.slowdowns)
         assert np.abs(rounds.ratios / expected - 1).mean() < 0.02
+
+
+def test_a_profile_referred_to_another_pace_predicts_the_same_times() -> None:
+    load = RecentLoad(0.03, (0.1, 0.9), (1.2, 1.0), (1.1, 1.05))
+    first = HardwareProfile("first", TIMES["draft"], TIMES["verify"], recent_load=load, control_s=2e-5)
+    second = at_pace(first, 1.25)
+    assert second.control_s == pytest.approx(2.5e-5)
+    for control_s in (2e-5, 3e-5):  # a station whose host has this control, its pace played back
+        times_s = [profile.draft.mean_s(5, 100) * control_s / profile.control_s for profile in (first, second)]
+        assert times_s[0] == pytest.approx(times_s[1])
+    assert second.recent_load is not None
+    blind_s = second.draft.mean_s(5, 100) * second.recent_load.pace(0.5)
+    assert blind_s == pytest.approx(first.draft.mean_s(5, 100) * load.pace(0.5))
 
 
 def test_a_fit_finds_the_terms_that_made_the_times() -> None:

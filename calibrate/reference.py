@@ -1,0 +1,57 @@
+"""The reference pace: how fast the host was when a profile's times were taken."""
+
+import statistics
+
+import msgspec
+
+from calibrate.steps import TAG
+from engine.control import Control
+from engine.draft import Drafter
+from engine.verify import Target
+from specfleet.profile import HardwareProfile, StepTime
+
+REFERENCE_STEPS = 100  # of each kind, with a control computation after each
+STEPS = ("draft", "verify", "decode", "draft_prefill", "verify_prefill")  # the step times of a profile
+
+
+def control_beside_steps_s(drafter: Drafter, target: Target, prompt: list[int]) -> float:
+    """Return the median time of the control computation as a station takes it: right after a step. The reference pace.
+
+    In a loop of its own the control would be faster, with all of the caches for itself.
+    """
+    control = Control()
+    drafter.open(TAG, prompt)
+    target.open(TAG, prompt)
+    target.decode(TAG)
+    controls_s = []
+    for _ in range(REFERENCE_STEPS):
+        drafter.draft(TAG, 1)
+        controls_s.append(control.seconds())
+        target.verify(TAG, [])
+        controls_s.append(control.seconds())
+    drafter.release(TAG)
+    target.release(TAG)
+    return statistics.median(controls_s)
+
+
+def at_pace(profile: HardwareProfile, slowness: float) -> HardwareProfile:
+    """The same measurements, referred to another pace of the host: `slowness` times slower than the reference.
+
+    The first control computations set the reference, and may have met a slow spell; the pace of all fleets is typical.
+    """
+    steps = {name: scaled(getattr(profile, name), slowness) for name in STEPS}
+    load = profile.recent_load
+    if load is not None:
+        load = msgspec.structs.replace(load, paces=tuple(pace / slowness for pace in load.paces))
+    return msgspec.structs.replace(profile, control_s=profile.control_s * slowness, recent_load=load, **steps)
+
+
+def scaled(time: StepTime, factor: float) -> StepTime:
+    """A step time with all of its terms multiplied."""
+    return StepTime(
+        factor * time.base_s,
+        factor * time.per_token_s,
+        factor * time.per_context_token_s,
+        factor * time.per_token_context_s,
+        time.spread,
+    )
