@@ -56,7 +56,7 @@ class Effort(msgspec.Struct, frozen=True):
     gap_rounds: int = 300
     warm_tokens: tuple[int, ...] = (0, 1, 2, 4)
     warm_rounds: int = 40
-    loads: tuple[int | None, ...] = (None, 1, 3, None, 1, 3, None)  # targets; None saturates the drafter
+    loads: tuple[int | None, ...] = (None, 1, 3)  # targets; None saturates the drafter
     saturated_rounds: int = 500
     loaded_rounds: int = 250
     payloads_bytes: tuple[int, ...] = (64, 1024, 16 * 1024, 128 * 1024)
@@ -67,7 +67,7 @@ class Effort(msgspec.Struct, frozen=True):
 
 QUICK = Effort(
     depths=(1, 3, 5, 8), contexts=(64, 160, 256), repeats=6, prompts=48, longest_gap_s=0.05, gap_rounds=250,
-    warm_tokens=(0, 2), warm_rounds=30, loads=(None, 2, None), saturated_rounds=200, loaded_rounds=150,
+    warm_tokens=(0, 2), warm_rounds=30, loads=(None, 2), saturated_rounds=200, loaded_rounds=150,
     payloads_bytes=(64, 16 * 1024), pings=20, sharing_targets=1, sharing_requests=8,
 )  # fmt: skip
 
@@ -114,14 +114,12 @@ def calibrate(
         "draft_prefill": draft_prefill, "verify_prefill": verify_prefill,
     }  # fmt: skip
     fleets = Fleets(scenario, times, control_s, folder)
-    loaded = [
-        saturated(fleets, effort.saturated_rounds)
-        if targets is None
-        else half_loaded(fleets, targets, effort.loaded_rounds)
-        for targets in effort.loads
-    ]
+    # In three passes, minutes apart: a shared host has fast and slow spells that outlast any one of them.
+    loaded = in_service(fleets, effort)
     report("idle gaps")
     idling = over_gaps(fleets, SHORTEST_GAP_S, effort.longest_gap_s, effort.gap_rounds)
+    report("drafters in service, second pass")
+    loaded += in_service(fleets, effort)
     report("warm-up tokens")
     warmed = [(tokens, after_gap(fleets, WARM_UP_GAP_S, effort.warm_rounds, tokens)) for tokens in effort.warm_tokens]
     report("stations that share a device")
@@ -131,18 +129,20 @@ def calibrate(
     ]
     one_process = measure_turns(fleets, 1, effort.sharing_requests, "one-process")
     contention = measure_contention(fleets, turns, effort.sharing_requests)
+    report("drafters in service, third pass")
+    loaded += in_service(fleets, effort)
 
     facts, unread = host_facts()
-    effect = fit_recent_load([*loaded, idling])
-    busy = [rounds for targets, rounds in zip(effort.loads, loaded, strict=True) if targets is None]
-    pausing = [idling, *(rounds for targets, rounds in zip(effort.loads, loaded, strict=True) if targets is not None)]
+    busy = [rounds for targets, rounds in loaded if targets is None]
+    pausing = [idling, *(rounds for targets, rounds in loaded if targets is not None)]
+    effect = fit_recent_load([*busy, *pausing])
     turnarounds_s = np.concatenate([rounds.turnaround_s for rounds in busy])
     wake_ups_s = np.concatenate([rounds.wake_up_s for rounds in pausing])
     under_way_s = np.concatenate([rounds.return_s for rounds in pausing])
-    slowness = float(np.median(np.concatenate([rounds.slowness for rounds in [*loaded, idling]])))
+    slowness = float(np.median(np.concatenate([rounds.slowness for rounds in [*busy, *pausing]])))
     profile = HardwareProfile(
         name=f"calibrated-{facts['machine']}",
-        draft=msgspec.structs.replace(draft, spread=spread_in_service(effect, [*loaded, idling])),
+        draft=msgspec.structs.replace(draft, spread=spread_in_service(effect, [*busy, *pausing])),
         verify=verify,
         decode=decode,
         draft_prefill=draft_prefill,
@@ -188,8 +188,19 @@ def calibrate(
 
 STAGES = (
     "draft steps", "verification and decoding steps", "prefills", "acceptance", "links", "drafters in service",
-    "idle gaps", "warm-up tokens", "stations that share a device",
+    "idle gaps", "drafters in service, second pass", "warm-up tokens", "stations that share a device",
+    "drafters in service, third pass",
 )  # fmt: skip
+
+
+def in_service(fleets: Fleets, effort: Effort) -> list[tuple[int | None, Rounds]]:
+    """Run one fleet for each load; return the loads with their rounds."""
+    return [
+        (targets, saturated(fleets, effort.saturated_rounds))
+        if targets is None
+        else (targets, half_loaded(fleets, targets, effort.loaded_rounds))
+        for targets in effort.loads
+    ]
 
 
 def by_gap(busy: Sequence[Rounds], idling: Rounds) -> list[tuple[Floats, Floats]]:

@@ -1,0 +1,22 @@
+"""Replications of a simulation: many seeds on the cores at hand, combined into means with intervals."""
+
+import os
+from collections.abc import Mapping
+
+from joblib import Parallel, delayed
+
+from experiments.worlds import with_seed
+from sim.run import simulate
+from specfleet.metrics import Metric, combine, measure
+from specfleet.pace import Pace
+from specfleet.scenario import Scenario
+
+
+def replicate(scenario: Scenario, seeds: int, paces: Mapping[str, Pace]) -> dict[str, Metric]:
+    """Simulate with seeds 0, 1, ... and return the metrics' means, with intervals over the replications."""
+    workers = Parallel(n_jobs=min(os.cpu_count() or 1, seeds))
+    return combine(workers(delayed(_measured)(scenario, paces, seed) for seed in range(seeds)))
+
+
+def _measured(scenario: Scenario, paces: Mapping[str, Pace], seed: int) -> dict[str, Metric]:
+    return measure(simulate(with_seed(scenario, seed), paces))
