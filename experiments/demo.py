@@ -30,7 +30,7 @@ from specfleet.scenario import Scenario, make_scenario, profile_of
 DEPTH = 5
 PROMPT_TOKENS, NEW_TOKENS = 128, 48
 RETURN_OVER_SERVICE = (1.6, 4.6)  # Z / S of the two kinds of replayed targets: N_full = 3 and 6
-SIM_SEEDS = 30  # the luck of the draw with acceptance is then below one per cent
+SIM_SEEDS = 20
 
 
 class DemoEffort(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ class DemoEffort(msgspec.Struct, frozen=True):
         return len(STAGES) + len(RETURN_OVER_SERVICE) * len(self.replayed_counts) + len(self.real_counts) + 3
 
 
-FULL = DemoEffort(Effort(), tuple(range(1, 9)), (1, 2), 48, 96)
+FULL = DemoEffort(Effort(), tuple(range(1, 9)), (1, 2), 48, 72)
 SHORT = DemoEffort(QUICK, (1, 3, 6), (1,), 24, 48)
 
 

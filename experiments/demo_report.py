@@ -43,7 +43,7 @@ def draw_demo(
         "Committed tokens a second (bonus tokens included) of the demo pair at depth "
         f"{cells[0].scenario.drafters.depth}, greedy, on held-out prompts. Engine: processes over ZeroMQ; replayed "
         "targets compare the real draft with a continuation decoded beforehand and wait for a stated verification time "
-        "t_v; real targets take turns on one host. Simulation: mean of 30 seeds, from a profile that was calibrated "
+        "t_v; real targets take turns on one host. Simulation: mean of 20 seeds, from a profile that was calibrated "
         "before these runs on other prompts; squares: the same at the pace that this shared host had during each "
         f"engine run, by a control computation. {measured_at}",
     )
