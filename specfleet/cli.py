@@ -1,20 +1,16 @@
 """The command line: the roof of the house. Each command imports its floor inside the function."""
 
-import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from specfleet.errors import InputError
+from specfleet.printing import interval, number, print_json, print_table, progress, screen
 
 if TYPE_CHECKING:
     from specfleet.metrics import Metric
@@ -27,7 +23,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-screen = Console(stderr=True)  # progress and remarks; standard output is for results
 
 ScenarioFile = Annotated[Path, typer.Argument(metavar="SCENARIO", help="Scenario file (TOML).")]
 Changes = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the scenario.")]
@@ -61,45 +56,6 @@ def fail(message: str, status: int = 2) -> NoReturn:
     """Print one line on standard error and exit."""
     print(f"specfleet: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(status)
-
-
-@contextmanager
-def progress(title: str, total: int) -> Iterator[Callable[[str], None]]:
-    """Show a progress bar on standard error; the yielded function advances it by one and says what comes next."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=screen, transient=True) as bar:
-        task = bar.add_task(title, total=total)
-
-        def advance(what: str) -> None:
-            bar.update(task, description=f"{title}: {what}" if what else title)
-            bar.advance(task)
-
-        yield advance
-
-
-def print_json(value: Any) -> None:
-    """Print one JSON object."""
-    print(msgspec.json.encode(value).decode())
-
-
-def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table on standard output."""
-    grid = Table(title=title, title_justify="left")
-    for number, heading in enumerate(headings):
-        grid.add_column(heading, justify="left" if number == 0 else "right")
-    for row in rows:
-        grid.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 140).print(grid)
-
-
-def number(value: float) -> str:
-    """Four significant digits; what only rounding left of a zero is a zero."""
-    return f"{0.0 if abs(value) < 1e-12 else value:.4g}"
-
-
-def interval(metric: "Metric") -> str:
-    """The 95 % interval, or a dash where a quantity has none."""
-    return "-" if math.isnan(metric.low) else f"{number(metric.low)} .. {number(metric.high)}"
 
 
 def show_run(run: "Run", as_json: bool, out: Path | None) -> None:
