@@ -48,7 +48,7 @@ def factors_in(runs: Sequence[Run], fleets: Fleets, turns: Sequence[Turns]) -> t
     seen = (time_s > 0).sum(axis=0) >= FEWEST
     rates = nnls(time_s[:, seen] / work_s[:, None], np.ones(len(work_s)))[0]
     factors = np.ones(len(seen))
-    factors[seen] = 1 / np.maximum(rates, 1e-9)
+    factors[seen] = np.divide(1.0, rates, out=np.ones_like(rates), where=rates > 0)  # 0: these steps tell nothing
     return tuple(np.maximum.accumulate(factors).tolist())
 
 

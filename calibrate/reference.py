@@ -8,10 +8,9 @@ from calibrate.steps import TAG
 from engine.control import Control
 from engine.draft import Drafter
 from engine.verify import Target
-from specfleet.profile import HardwareProfile, StepTime
+from specfleet.profile import STEPS, HardwareProfile
 
 REFERENCE_STEPS = 100  # of each kind, with a control computation after each
-STEPS = ("draft", "verify", "decode", "draft_prefill", "verify_prefill")  # the step times of a profile
 
 
 def control_beside_steps_s(drafter: Drafter, target: Target, prompt: list[int]) -> float:
@@ -39,19 +38,8 @@ def at_pace(profile: HardwareProfile, slowness: float) -> HardwareProfile:
 
     The first control computations set the reference, and may have met a slow spell; the pace of all fleets is typical.
     """
-    steps = {name: scaled(getattr(profile, name), slowness) for name in STEPS}
+    steps = {name: getattr(profile, name).slowed(slowness) for name in STEPS}
     load = profile.recent_load
     if load is not None:
         load = msgspec.structs.replace(load, paces=tuple(pace / slowness for pace in load.paces))
     return msgspec.structs.replace(profile, control_s=profile.control_s * slowness, recent_load=load, **steps)
-
-
-def scaled(time: StepTime, factor: float) -> StepTime:
-    """A step time with all of its terms multiplied."""
-    return StepTime(
-        factor * time.base_s,
-        factor * time.per_token_s,
-        factor * time.per_context_token_s,
-        factor * time.per_token_context_s,
-        time.spread,
-    )

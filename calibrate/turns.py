@@ -8,7 +8,7 @@ import pandas as pd
 
 from calibrate.inservice import SETTLING_ROUNDS, Fleets
 from engine.serve import serve
-from specfleet.durations import grid_place
+from specfleet.durations import grid_place, step_name
 from specfleet.fleet import DRAFTER
 from specfleet.pace import Pace, paces_of, slowness_at
 from specfleet.profile import Turns
@@ -60,7 +60,7 @@ def fitted_steps(run: Run, fleets: Fleets) -> pd.DataFrame:
     rows = run.frame().sort_values(["station", "seq"])
     starts = rows[rows.event == "start"].set_index(["station", "step"]).time_s
     done = rows[rows.event == "done"]
-    names = [step_name(step.station, step.kind) for step in done.itertuples()]
+    names = [step_name(step.station == DRAFTER, step.kind) for step in done.itertuples()]
     fitted_s = [
         fleets.times[name].mean_s(*grid_place(step.kind, step.tokens, step.base))
         for name, step in zip(names, done.itertuples(), strict=True)
@@ -76,13 +76,6 @@ def fitted_steps(run: Run, fleets: Fleets) -> pd.DataFrame:
             "settled": done.groupby("station").cumcount() >= SETTLING_ROUNDS,
         }
     )
-
-
-def step_name(station: str, kind: str) -> str:
-    """Name of a step as the profile has it."""
-    if kind == "prefill":
-        return "draft_prefill" if station == DRAFTER else "verify_prefill"
-    return kind
 
 
 def mean_handover_s(rows: pd.DataFrame, everyone_waits: bool) -> float:

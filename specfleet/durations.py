@@ -32,13 +32,18 @@ def one_way_s(link: LinkTime, rng: np.random.Generator) -> Callable[[int], float
     return lambda payload: latency_s * next(jitter) + payload * s_per_byte
 
 
-def step_durations(time: StepTime, rng: np.random.Generator, slowdown: float = 1.0) -> Callable[[int, int], float]:
-    """Return the function that draws a step's time in seconds over (tokens, context), times a constant slowdown."""
+def step_durations(time: StepTime, rng: np.random.Generator) -> Callable[[int, int], float]:
+    """Return the function that draws the time in seconds of a step over (tokens, context)."""
     spread = ratios(time.spread, rng)
-    a, b, c, e = (
-        slowdown * term for term in (time.base_s, time.per_token_s, time.per_context_token_s, time.per_token_context_s)
-    )
+    a, b, c, e = time.base_s, time.per_token_s, time.per_context_token_s, time.per_token_context_s
     return lambda tokens, context: (a + b * tokens + (c + e * tokens) * context) * next(spread)
+
+
+def step_name(drafting: bool, kind: str) -> str:
+    """Name that a profile gives to a station's steps of `kind`: the two prefills are told apart."""
+    if kind == "prefill":
+        return "draft_prefill" if drafting else "verify_prefill"
+    return kind
 
 
 def grid_place(kind: str, tokens: int, base: int) -> tuple[int, int]:
@@ -68,8 +73,8 @@ def draft_durations(
     """
     profile, turns = profile_of(scenario), turns_of(scenario, scenario.drafters.device)
     slowdowns = turns.slowdowns if turns else {}
-    draft_s = step_durations(profile.draft, rng, slowdowns.get("draft", 1.0))
-    prefill_s = step_durations(profile.draft_prefill, rng, slowdowns.get("draft_prefill", 1.0))
+    draft_s = step_durations(profile.draft.slowed(slowdowns.get("draft", 1.0)), rng)
+    prefill_s = step_durations(profile.draft_prefill.slowed(slowdowns.get("draft_prefill", 1.0)), rng)
     slowdown, by_load = profile.idle.slowdown, None if turns else profile.recent_load
 
     def duration_s(step: Step, recent_load: float) -> float:
@@ -89,10 +94,14 @@ def verifier_durations(scenario: Scenario, target: int, rng: np.random.Generator
     """Return the function that draws the times of a verifier's steps."""
     turns = turns_of(scenario, scenario.verifiers.device)
     slowdowns = turns.slowdowns if turns else {}
+    times = {
+        "verify": verify_time(scenario, target),
+        "prefill": prefill_time(scenario),
+        "decode": decode_time(scenario),
+    }
     draws = {
-        "verify": step_durations(verify_time(scenario, target), rng, slowdowns.get("verify", 1.0)),
-        "prefill": step_durations(prefill_time(scenario), rng, slowdowns.get("verify_prefill", 1.0)),
-        "decode": step_durations(decode_time(scenario), rng, slowdowns.get("decode", 1.0)),
+        kind: step_durations(time.slowed(slowdowns.get(step_name(drafting=False, kind=kind), 1.0)), rng)
+        for kind, time in times.items()
     }
 
     def duration_s(step: Step, recent_load: float) -> float:  # noqa: ARG001  (one signature for all stations)

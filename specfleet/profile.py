@@ -17,6 +17,7 @@ from msgspec import Meta
 from specfleet.acceptance import AcceptanceModel
 from specfleet.errors import InputError
 
+STEPS = ("draft", "verify", "decode", "draft_prefill", "verify_prefill")  # the step times of a profile, by name
 Seconds = Annotated[float, Meta(ge=0)]
 
 
@@ -80,6 +81,16 @@ class StepTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             + self.per_token_s * tokens
             + self.per_context_token_s * context
             + self.per_token_context_s * tokens * context
+        )
+
+    def slowed(self, factor: float) -> "StepTime":
+        """Return the same step, `factor` times slower."""
+        return StepTime(
+            factor * self.base_s,
+            factor * self.per_token_s,
+            factor * self.per_context_token_s,
+            factor * self.per_token_context_s,
+            self.spread,
         )
 
 
@@ -259,7 +270,7 @@ def write_profile(profile: HardwareProfile, path: Path) -> None:
 def describe(profile: HardwareProfile) -> list[tuple[str, str, str]]:
     """Rows for people: quantity, value with unit, and how well a fitted one fits (median relative error)."""
     rows = []
-    for name in ("draft", "verify", "decode", "draft_prefill", "verify_prefill"):
+    for name in STEPS:
         time: StepTime = getattr(profile, name)
         terms = [
             (time.base_s, ""), (time.per_token_s, " k"), (time.per_context_token_s, " n"),

@@ -132,7 +132,7 @@ def starsd_table1(profile: HardwareProfile | None = None) -> Reproduction:  # no
     return Reproduction("starsd-table1", rows, ASSUMED)
 
 
-def starsd_table1_blind(profile: HardwareProfile | None = None) -> Reproduction:  # noqa: ARG001
+def starsd_table1_blind(profile: HardwareProfile | None = None) -> Reproduction:  # noqa: ARG001  (needs no host)
     """Table 1 from N <= 3 alone: S of N = 3 for all larger N, and remote targets taken to be like local ones."""
     services_s = [service_s(min(column, LOCAL - 1)) for column in range(6)]
     local_s = local_return_s()
