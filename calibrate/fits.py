@@ -75,7 +75,7 @@ def fit_step(points: Sequence[Point]) -> tuple[StepTime, list[Residual]]:
     ratios = np.concatenate([np.array(point.times_s) / fit for point, fit in zip(points, predicted, strict=True)])
     mean_ratio = np.trapezoid(np.quantile(ratios, LEVELS), LEVELS)
     a, b, c, e = (coefficients * mean_ratio).tolist()
-    return StepTime(a, b, c, e, spread_of(ratios)), residuals
+    return StepTime(a, b, c, e, spread=spread_of(ratios)), residuals
 
 
 def fit_link(payloads_bytes: Sequence[int], round_trips_s: Sequence[Sequence[float]]) -> LinkTime:

@@ -17,7 +17,7 @@ from specfleet.pace import Pace, paces_of, slowness_at
 from specfleet.policies.warm_up import AfterIdle, NoWarmUp
 from specfleet.profile import Quantiles, StepTime
 from specfleet.records import Run
-from specfleet.scenario import Scenario
+from specfleet.scenario import Scenario, mean_tokens
 
 Floats = NDArray[np.float64]
 
@@ -73,7 +73,7 @@ def run_rounds(fleets: Fleets, targets: int, verify: StepTime, rounds: int, warm
     """Run a fleet of replayed targets for about `rounds` drafts and take its rounds apart."""
     scenario = fleets.scenario
     workload = scenario.workload
-    a_request = max(1, workload.new_tokens // (scenario.drafters.depth + 1))  # rounds, at least
+    a_request = max(1, int(mean_tokens(workload.new_tokens)) // (scenario.drafters.depth + 1))  # rounds, at least
     requests = max(targets, -(-rounds // a_request))
     warm_up = AfterIdle(0.0, warm_tokens) if warm_tokens else NoWarmUp()
     run = serve(
@@ -142,7 +142,9 @@ def half_loaded(fleets: Fleets, targets: int, rounds: int) -> Rounds:
 
 def for_drafts(fleets: Fleets, drafts: float) -> StepTime:
     """A verification that takes as long as so many drafts, give or take a half."""
-    draft_s = fleets.times["draft"].mean_s(fleets.scenario.drafters.depth, fleets.scenario.workload.prompt_tokens)
+    draft_s = fleets.times["draft"].mean_s(
+        fleets.scenario.drafters.depth, mean_tokens(fleets.scenario.workload.prompt_tokens)
+    )
     return StepTime(base_s=drafts * draft_s, spread=Quantiles((0.0, 1.0), (0.5, 1.5)))
 
 

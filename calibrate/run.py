@@ -35,7 +35,7 @@ from engine.telemetry import host_facts
 from engine.verify import Target
 from specfleet.acceptance import Recorded
 from specfleet.profile import HardwareProfile, LinkTime, StepTime
-from specfleet.scenario import Scenario
+from specfleet.scenario import Scenario, mean_tokens
 
 Report = Callable[[str], None]
 Floats = NDArray[np.float64]
@@ -104,7 +104,7 @@ def calibrate(
     draft_prefill, _, _ = _fitted(draft_prefill_series(drafter, *how), effort.contexts, None)
     verify_prefill, _, _ = _fitted(verify_prefill_series(target, *how), effort.contexts, None)
     report("acceptance")
-    depth, new_tokens = scenario.drafters.depth, scenario.workload.new_tokens
+    depth, new_tokens = scenario.drafters.depth, int(mean_tokens(scenario.workload.new_tokens))
     accepted = [accepted_lengths(drafter, story, new_tokens, depth) for story in stories_of(scenario, folder)]
     report("links")
     round_trips_s = measure_round_trips(scenario, effort.payloads_bytes, effort.pings)

@@ -20,6 +20,8 @@ from engine.replayed import ReplayedFleet, Story
 from engine.stories import stories_of
 from engine.verifier import VerifierNode
 from specfleet.errors import InputError
+from specfleet.policies.group import One
+from specfleet.policies.overlap import InTurn
 from specfleet.records import Log, Run, make_run
 from specfleet.scenario import Scenario
 
@@ -73,6 +75,29 @@ def _lease(file: Path | None) -> Lease:
     return file_lease(file) if file else no_lease
 
 
+def check_can_run(scenario: Scenario) -> None:
+    """Raise InputError where the scenario asks for what the engine cannot do yet, naming the key."""
+    workload, drafters, verifiers = scenario.workload, scenario.drafters, scenario.verifiers
+    simulated_only = {
+        "drafters.count": drafters.count > 1,
+        "drafters.group": not isinstance(drafters.group, One),
+        "drafters.overlap": not isinstance(drafters.overlap, InTurn),
+        "verifiers.group": not isinstance(verifiers.group, One),
+        "verifiers.allocate": verifiers.allocate is not None,
+        "batch": scenario.batch is not None,
+        "workload.streams": workload.streams not in (0, verifiers.count),
+        "workload.arrivals": workload.arrivals is not None,
+        "workload.conversations": workload.conversations != "",
+        "workload.prompt_tokens": not isinstance(workload.prompt_tokens, int),
+        "workload.new_tokens": not isinstance(workload.new_tokens, int),
+    }
+    for key, asked in simulated_only.items():
+        if asked:
+            raise InputError(
+                f"scenario {scenario.name!r}: the engine does not know {key} of this kind yet; simulate it"
+            )
+
+
 def crowding(scenario: Scenario) -> str | None:
     """Say so where more models would run at once on this host's cores than the scenario knows of; else None."""
     real = scenario.verifiers.count if scenario.verifiers.kind == "real" else 0
@@ -96,6 +121,7 @@ def serve(scenario: Scenario, stories_folder: Path = STORIES) -> Served:
 
     Raises InputError for a scenario that the engine cannot run, NodeError if a process fails.
     """
+    check_can_run(scenario)
     if scenario.drafters.count:
         check_shared_tokenizer(scenario.drafters.model, scenario.verifiers.model)
     shared = scenario.devices.get(scenario.verifiers.device)

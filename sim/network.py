@@ -1,37 +1,32 @@
-"""The star in simulated time: one drafter, N verifiers, the links between them, and a user at every target."""
+"""The network in simulated time: drafters, verifiers, the links between them, and the users of every stream."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
 from simpy import Environment
 from simpy.events import Event
 
+from sim.outcomes import Outcomes, nothing
 from sim.servers import ContendedDevice, Device, OwnDevice, Server, TurnsDevice
-from specfleet.acceptance import Sampler
-from specfleet.durations import draft_durations, one_way_s, verifier_durations
-from specfleet.fleet import DRAFTER, drafter_station, verifier_name, verifier_station
-from specfleet.messages import (
-    TO_DRAFTER,
-    TO_VERIFIER,
-    Finished,
-    Ignored,
-    Instruction,
-    Join,
-    Message,
-    Outcome,
-    Released,
+from specfleet.durations import batch_durations, draft_durations, one_way_s, verifier_durations
+from specfleet.fleet import (
+    batch_station,
+    drafter_name,
+    drafter_of,
+    drafter_station,
+    target_of,
+    verifier_name,
+    verifier_station,
 )
+from specfleet.messages import TO_DRAFTER, TO_VERIFIER, Finished, Ignored, Instruction, Join, Message, Released
 from specfleet.pace import Pace
 from specfleet.payload import payload_bytes
 from specfleet.profile import RecentLoad
 from specfleet.records import Log, RecordedStation
-from specfleet.scenario import Scenario, acceptance_of, link_time, profile_of, turns_of, wake_up_s
-from specfleet.station import Step
-from specfleet.workload import Request, join_of, requests_of
-
-DONE = (Outcome(),)
+from specfleet.scenario import Scenario, link_time, profile_of, turns_of, wake_up_s
+from specfleet.workload import join_of, streams_of
 
 
 class Wire:
@@ -55,8 +50,8 @@ class Wire:
         self.server.deliver(*self.under_way.popleft())
 
 
-class Star:
-    """All servers of a scenario in one SimPy environment. `start` lets every target take its first request.
+class Network:
+    """All servers of a scenario in one SimPy environment. `start` lets every stream send its first request.
 
     `paces`: measured slowness over time of the hosts of some stations, by station name.
     """
@@ -66,43 +61,51 @@ class Star:
         self.paces = paces or {}
         self.scenario = scenario
         self.profile = profile_of(scenario)
-        # One random stream for each cause of randomness, so that a change in one leaves the others alone.
-        streams = np.random.default_rng(scenario.seed).spawn(4)
-        self.acceptance = Sampler(acceptance_of(scenario), scenario.drafters.depth, streams[0])
         self.devices = {name: self._shared_device(name) for name in scenario.devices}
         self.log: Log = []
-        self.requests: list[Iterator[Request]] = []
-        self.verifiers: list[Server] = []
-        self.up: list[Wire] = []
-        self.down: list[Wire] = []
+        self.requests = {tag: iter(requests) for tag, requests in streams_of(scenario).items()}
+        self.owner: dict[int, Server] = {}  # the server that verifies a stream
+        self.up: dict[int, Wire] = {}
+        self.down: dict[int, Wire] = {}
         workload = scenario.workload
         self.size_of = partial(payload_bytes, temperature=workload.temperature, vocabulary=self.profile.vocabulary)
-        self.drafter = self._drafter(streams[3]) if scenario.drafters.count else None
-        for target, (steps, link) in enumerate(
-            zip(streams[1].spawn(scenario.verifiers.count), streams[2].spawn(scenario.verifiers.count), strict=True)
-        ):
-            self.requests.append(requests_of(scenario, target))
-            self.verifiers.append(self._verifier(target, steps))
-            way_s = one_way_s(link_time(scenario, target), link)
-            self.down.append(Wire(env, self.verifiers[target], way_s))
-            if self.drafter:
-                self.up.append(Wire(env, self.drafter, way_s))
-
-    @property
-    def stations(self) -> list[RecordedStation]:
-        """All recorded stations."""
-        servers = [*self.verifiers, *([self.drafter] if self.drafter else [])]
-        return [server.recorded for server in servers]
+        # One random stream for each cause of randomness, so that a change in one leaves the others alone.
+        outcomes, targets, links, drafters = np.random.default_rng(scenario.seed).spawn(4)
+        self.outcomes = Outcomes(scenario, outcomes)
+        if scenario.batch is not None:
+            self.servers = [self._batch(targets)]
+            self.owner = dict.fromkeys(self.requests, self.servers[0])
+        else:
+            self.servers = self._fleet(targets, links, drafters)
 
     def start(self) -> None:
-        """Let every target take its first request."""
-        for target in range(len(self.verifiers)):
-            self._next_request(target)
+        """Let every stream send its first request."""
+        for tag in self.requests:
+            self._next_request(tag)
 
-    def _drafter(self, rng: np.random.Generator) -> Server:
-        station = RecordedStation(drafter_station(self.scenario), "simulated", self.log)
-        pace = self.paces.get(DRAFTER)
-        duration_s = draft_durations(self.scenario, rng, paced=pace is not None)
+    def _fleet(
+        self, targets: np.random.Generator, links: np.random.Generator, drafters: np.random.Generator
+    ) -> list[Server]:
+        """Build all servers, and the links on which the streams go between them."""
+        M, N = self.scenario.drafters.count, self.scenario.verifiers.count
+        drafting = [self._drafter(drafter, rng) for drafter, rng in enumerate(_spawn(drafters, M))]
+        verifying = [self._verifier(target, rng) for target, rng in enumerate(targets.spawn(N))]
+        pairs = sorted({(target_of(self.scenario, tag), drafter_of(self.scenario, tag)) for tag in self.requests})
+        wires: dict[tuple[int, int], tuple[Wire, Wire]] = {}
+        for (target, drafter), rng in zip(pairs, links.spawn(len(pairs)), strict=True):
+            way_s = one_way_s(link_time(self.scenario, target, drafter), rng)
+            down = Wire(self.env, verifying[target], way_s)
+            wires[target, drafter] = down, Wire(self.env, drafting[drafter], way_s) if M else down
+        for tag in self.requests:
+            target, drafter = target_of(self.scenario, tag), drafter_of(self.scenario, tag)
+            self.owner[tag] = verifying[target]
+            self.down[tag], self.up[tag] = wires[target, drafter]
+        return [*verifying, *drafting]
+
+    def _drafter(self, drafter: int, rng: np.random.Generator) -> Server:
+        station = RecordedStation(drafter_station(self.scenario, drafter), "simulated", self.log)
+        pace = self.paces.get(drafter_name(self.scenario, drafter))
+        duration_s = draft_durations(self.scenario, rng, pace is not None, drafter)
         device = self._device(self.scenario.drafters.device, self.profile.recent_load)
         return Server(
             self.env, station, device, duration_s, nothing, self._post,
@@ -116,11 +119,18 @@ class Star:
         duration_s = verifier_durations(self.scenario, target, rng)
         verifiers = self.scenario.verifiers
         device = self._device(verifiers.device, None)
-        outcomes, pace = partial(self._outcomes, target), self.paces.get(verifier_name(target))
+        outcomes, pace = self.outcomes.at(station.station), self.paces.get(verifier_name(target))
         return Server(
             self.env, station, device, duration_s, outcomes, self._post,
             wake_up_s=wake_up_s(self.scenario, verifiers.device, verifiers.kind), pace=pace,
         )  # fmt: skip
+
+    def _batch(self, rng: np.random.Generator) -> Server:
+        station = batch_station(self.scenario)
+        duration_s = batch_durations(self.scenario, rng, self.outcomes.drafted)
+        recorded = RecordedStation(station, "simulated", self.log)
+        outcomes = self.outcomes.at(station, station.rule)
+        return Server(self.env, recorded, OwnDevice(), duration_s, outcomes, self._post)
 
     def _device(self, name: str, effect: RecentLoad | None) -> Device:
         return self.devices[name] if name else OwnDevice(effect)
@@ -130,13 +140,6 @@ class Star:
             return ContendedDevice(self.profile.contention)
         turns = turns_of(self.scenario, name)
         return TurnsDevice(turns.handover_s if turns else 0.0)
-
-    def _outcomes(self, target: int, step: Step) -> tuple[Outcome, ...]:
-        if step.kind == "verify":
-            return (Outcome(self.acceptance.draw(target, step.members[0].tokens)),)
-        if step.kind == "prefill":
-            self.acceptance.begin_session(target)
-        return DONE
 
     def _post(self, instruction: Instruction) -> None:
         """Carry out what a station asks for."""
@@ -149,18 +152,18 @@ class Star:
         else:
             assert isinstance(instruction, Released | Ignored)
 
-    def _next_request(self, target: int) -> None:
-        """Let the target's user send the next request, if any is left, once the current instant is over."""
-        request = next(self.requests[target], None)
+    def _next_request(self, tag: int) -> None:
+        """Let the stream's user send the next request, if any is left: when it is time, and this instant is over."""
+        request = next(self.requests[tag], None)
         if request is not None:
-            arrival = self.env.timeout(0)
-            arrival.callbacks.append(partial(_join, self.verifiers[target], join_of(self.scenario, target, request)))
+            arrival = self.env.timeout(max(0.0, request.not_before_s - self.env.now))
+            arrival.callbacks.append(partial(_join, self.owner[tag], join_of(self.scenario, tag, request)))
 
 
 def _join(server: Server, join: Join, arrival: Event) -> None:  # noqa: ARG001  (SimPy's call)
     server.deliver(join)
 
 
-def nothing(step: Step) -> tuple[Outcome, ...]:  # noqa: ARG001  (every outcome function is given its step)
-    """Outcome of steps that yield nothing to decide on."""
-    return DONE
+def _spawn(rng: np.random.Generator, count: int) -> list[np.random.Generator]:
+    """Return random streams of `count` drafters; an only one takes the stream itself."""
+    return [rng] if count == 1 else list(rng.spawn(count))

@@ -10,9 +10,10 @@ from specfleet.payload import payload_bytes
 from specfleet.profile import HardwareProfile
 from specfleet.scenario import (
     Scenario,
-    acceptance_of,
     decode_time,
+    length_model_of,
     link_time,
+    mean_tokens,
     profile_of,
     verify_time,
 )
@@ -39,7 +40,7 @@ class StarInputs(msgspec.Struct, frozen=True):
 def star_inputs(scenario: Scenario, target: int = 0) -> StarInputs:
     """Return S(d), Z(d) and the rest for target number `target`; equations (5) and (6), with the fixed costs."""
     profile, depth, workload = profile_of(scenario), scenario.drafters.depth, scenario.workload
-    context = workload.prompt_tokens + workload.new_tokens / 2
+    context = mean_tokens(workload.prompt_tokens) + mean_tokens(workload.new_tokens) / 2
     link = link_time(scenario, target)
     up = payload_bytes(DraftRequest(0, 0, 0, 0), workload.temperature, profile.vocabulary)
     down = payload_bytes(Draft(0, 0, 0, 0, depth), workload.temperature, profile.vocabulary)
@@ -49,7 +50,7 @@ def star_inputs(scenario: Scenario, target: int = 0) -> StarInputs:
         service_s=_busy_slowdown(profile) * profile.draft.mean_s(depth, context) + profile.turnaround_s,
         return_s=link.mean_s(up) + link.mean_s(down) + verify_s,
         verify_s=verify_s,
-        accepted_per_round=expected_accepted(acceptance_of(scenario), depth),
+        accepted_per_round=expected_accepted(length_model_of(scenario), depth),
         standalone_tokens_per_s=1 / decode_s if decode_s > 0 else float("inf"),
     )
 

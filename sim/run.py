@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from simpy import Environment
 
-from sim.network import Star
+from sim.network import Network
 from specfleet.pace import Pace
 from specfleet.records import Run, make_run
 from specfleet.scenario import Scenario
@@ -18,10 +18,10 @@ def simulate(scenario: Scenario, paces: Mapping[str, Pace] | None = None) -> Run
     Raises InputError where the scenario names no profile or no acceptance model, RuntimeError if the fleet stalls.
     """
     env = Environment()
-    star = Star(env, scenario, paces)
-    star.start()
+    network = Network(env, scenario, paces)
+    network.start()
     env.run()
-    unfinished = [station.station.name for station in star.stations if station.station.sessions]
+    unfinished = [server.station.name for server in network.servers if server.station.sessions]
     if unfinished:
         raise RuntimeError(f"simulation stalled with open sessions at {', '.join(unfinished)}")
-    return make_run(scenario, "sim", star.log)
+    return make_run(scenario, "sim", network.log)

@@ -3,13 +3,21 @@
 Random numbers come in blocks: an event loop cannot afford a numpy call a number.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 
 import numpy as np
 
 from specfleet.profile import Constant, LinkTime, Spread, StepTime
-from specfleet.scenario import Scenario, decode_time, prefill_time, profile_of, turns_of, verify_time
+from specfleet.scenario import (
+    Scenario,
+    decode_time,
+    draft_time,
+    prefill_time,
+    profile_of,
+    turns_of,
+    verify_time,
+)
 from specfleet.station import Step
 
 BLOCK = 4096
@@ -32,11 +40,17 @@ def one_way_s(link: LinkTime, rng: np.random.Generator) -> Callable[[int], float
     return lambda payload: latency_s * next(jitter) + payload * s_per_byte
 
 
-def step_durations(time: StepTime, rng: np.random.Generator) -> Callable[[int, int], float]:
-    """Return the function that draws the time in seconds of a step over (tokens, context)."""
+Draw = Callable[[int, int, float], float]
+
+
+def step_durations(time: StepTime, rng: np.random.Generator) -> Draw:
+    """Return the function that draws the time in seconds of a step over (tokens, context).
+
+    Its third argument is what the rows of a batch beyond the first add to the mean.
+    """
     spread = ratios(time.spread, rng)
     a, b, c, e = time.base_s, time.per_token_s, time.per_context_token_s, time.per_token_context_s
-    return lambda tokens, context: (a + b * tokens + (c + e * tokens) * context) * next(spread)
+    return lambda tokens, context, rows_s: (a + b * tokens + (c + e * tokens) * context + rows_s) * next(spread)
 
 
 def step_name(drafting: bool, kind: str) -> str:
@@ -56,14 +70,31 @@ def grid_place(kind: str, tokens: int, base: int) -> tuple[int, int]:
             return tokens + 1, base
         case "decode":
             return 1, base
-        case "prefill":
+        case "prefill" | "draft_prefill":
             return tokens, 0
         case _:
             return tokens, base
 
 
+def timed(draw: Draw, time: StepTime, step: Step, padded: bool = False, tokens: Sequence[int] | None = None) -> float:
+    """Draw the time of a step: of its one member, or of a batch whose longest row sets the time.
+
+    `padded`: rows are filled up to the longest. `tokens`: what the members work on, where that differs from the plan.
+    """
+    members = step.members
+    if len(members) == 1 and not step.ballast and tokens is None:
+        member = members[0]
+        return draw(*grid_place(step.kind, member.tokens, member.base), 0.0)
+    planned = tokens if tokens is not None else [member.tokens for member in members]
+    places = [grid_place(step.kind, length, member.base) for length, member in zip(planned, members, strict=True)]
+    longest, context = max(fed for fed, _ in places), max(known for _, known in places)
+    rows = len(members) + step.ballast
+    row_tokens = longest * (rows - 1) if padded else sum(fed for fed, _ in places) - longest + longest * step.ballast
+    return draw(longest, context, time.rows_s(context, rows, row_tokens))
+
+
 def draft_durations(
-    scenario: Scenario, rng: np.random.Generator, paced: bool = False
+    scenario: Scenario, rng: np.random.Generator, paced: bool = False, drafter: int = 0
 ) -> Callable[[Step, float], float]:
     """Return the function that draws S(d) and the drafter's other steps, from the step and its device's recent load.
 
@@ -73,19 +104,20 @@ def draft_durations(
     """
     profile, turns = profile_of(scenario), turns_of(scenario, scenario.drafters.device)
     slowdowns = turns.slowdowns if turns else {}
-    draft_s = step_durations(profile.draft.slowed(slowdowns.get("draft", 1.0)), rng)
-    prefill_s = step_durations(profile.draft_prefill.slowed(slowdowns.get("draft_prefill", 1.0)), rng)
+    draft = draft_time(scenario, drafter).slowed(slowdowns.get("draft", 1.0))
+    prefill = profile.draft_prefill.slowed(slowdowns.get("draft_prefill", 1.0))
+    draft_s, prefill_s = step_durations(draft, rng), step_durations(prefill, rng)
     slowdown, by_load = profile.idle.slowdown, None if turns else profile.recent_load
+    catch_up_s = profile.catch_up_s
 
     def duration_s(step: Step, recent_load: float) -> float:
-        member = step.members[0]
-        place = grid_place(step.kind, member.tokens, member.base)
         if step.kind == "prefill":
-            return prefill_s(*place)
+            return timed(prefill_s, prefill, step)
         cold = slowdown(step.idle_gap_s, step.warm_tokens)
         if by_load is not None:
             cold *= by_load.slowdown(recent_load) * (1.0 if paced else by_load.pace(recent_load))
-        return cold * draft_s(*place)
+        catching_up_s = catch_up_s * step.members[0].behind if catch_up_s else 0.0
+        return cold * timed(draft_s, draft, step) + catching_up_s
 
     return duration_s
 
@@ -95,17 +127,42 @@ def verifier_durations(scenario: Scenario, target: int, rng: np.random.Generator
     turns = turns_of(scenario, scenario.verifiers.device)
     slowdowns = turns.slowdowns if turns else {}
     times = {
-        "verify": verify_time(scenario, target),
-        "prefill": prefill_time(scenario),
-        "decode": decode_time(scenario),
+        kind: time.slowed(slowdowns.get(step_name(drafting=False, kind=kind), 1.0))
+        for kind, time in (
+            ("verify", verify_time(scenario, target)),
+            ("prefill", prefill_time(scenario)),
+            ("decode", decode_time(scenario)),
+        )
     }
-    draws = {
-        kind: step_durations(time.slowed(slowdowns.get(step_name(drafting=False, kind=kind), 1.0)), rng)
-        for kind, time in times.items()
-    }
+    draws = {kind: step_durations(time, rng) for kind, time in times.items()}
+    padded = scenario.verifiers.padded
 
     def duration_s(step: Step, recent_load: float) -> float:  # noqa: ARG001  (one signature for all stations)
-        member = step.members[0]
-        return draws[step.kind](*grid_place(step.kind, member.tokens, member.base))
+        return timed(draws[step.kind], times[step.kind], step, padded)
+
+    return duration_s
+
+
+def batch_durations(
+    scenario: Scenario, rng: np.random.Generator, drafted: Callable[[Step], list[int]]
+) -> Callable[[Step, float], float]:
+    """Return the function that draws the times of a co-located batch's steps.
+
+    `drafted`: how many tokens each row of a draft step gets, where a stop rule decides on that.
+    """
+    profile = profile_of(scenario)
+    times = {
+        "draft": profile.draft,
+        "draft_prefill": profile.draft_prefill,
+        "prefill": prefill_time(scenario),
+        "verify": verify_time(scenario, 0),
+        "decode": decode_time(scenario),
+        "realign": profile.realign,
+    }
+    draws = {kind: step_durations(time, rng) for kind, time in times.items()}
+
+    def duration_s(step: Step, recent_load: float) -> float:  # noqa: ARG001
+        tokens = drafted(step) if step.kind == "draft" else None
+        return timed(draws[step.kind], times[step.kind], step, padded=True, tokens=tokens)
 
     return duration_s

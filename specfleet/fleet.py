@@ -1,10 +1,21 @@
 """From a scenario to its stations: the one place that decides which stations exist and with which policies."""
 
+import numpy as np
+
+from specfleet.batch_station import BatchStation
+from specfleet.drafter_station import DrafterStation
 from specfleet.policies.allocate import Fixed
 from specfleet.scenario import Scenario
-from specfleet.station import DrafterStation, Station, VerifierStation
+from specfleet.station import Station
+from specfleet.verifier_station import VerifierStation
 
 DRAFTER = "drafter"
+BATCH = "batch"
+
+
+def drafter_name(scenario: Scenario, drafter: int) -> str:
+    """Name of the station of drafter number `drafter` (from 0); an only one needs no number. All begin with DRAFTER."""
+    return DRAFTER if scenario.drafters.count == 1 else f"{DRAFTER}.{drafter + 1}"
 
 
 def verifier_name(target: int) -> str:
@@ -12,20 +23,49 @@ def verifier_name(target: int) -> str:
     return f"verifier.{target + 1}"
 
 
-def drafter_station(scenario: Scenario) -> DrafterStation:
-    """Build the star's hub."""
+def drafter_station(scenario: Scenario, drafter: int = 0) -> DrafterStation:
+    """Build a drafter."""
     drafters = scenario.drafters
-    return DrafterStation(DRAFTER, Fixed(drafters.depth), drafters.order, drafters.admit, drafters.warm_up)
+    return DrafterStation(
+        drafter_name(scenario, drafter), Fixed(drafters.depth), drafters.order, drafters.admit, drafters.warm_up,
+        drafters.group, drafters.overlap,
+    )  # fmt: skip
 
 
 def verifier_station(scenario: Scenario, target: int) -> VerifierStation:
-    """Build one of the star's rays; its only session carries the target's number as tag."""
-    return VerifierStation(verifier_name(target), speculates=scenario.drafters.count > 0)
+    """Build a target; its sessions are those that `target_of` sends to it."""
+    verifiers = scenario.verifiers
+    return VerifierStation(
+        verifier_name(target),
+        speculates=scenario.drafters.count > 0,
+        group=verifiers.group,
+        overlap=scenario.drafters.overlap,
+        allocation=verifiers.allocate,
+        rng=np.random.default_rng([scenario.seed, 2, target]),
+    )
+
+
+def batch_station(scenario: Scenario) -> BatchStation:
+    """Build the one station of a co-located batch."""
+    assert scenario.batch is not None
+    allocation = scenario.batch.allocate or Fixed(scenario.drafters.depth)
+    return BatchStation(BATCH, scenario.batch.rule, allocation, np.random.default_rng([scenario.seed, 2]))
+
+
+def target_of(scenario: Scenario, tag: int) -> int:
+    """Number of the target that owns a stream: streams are dealt to the targets in turn."""
+    return tag % scenario.verifiers.count
+
+
+def drafter_of(scenario: Scenario, tag: int) -> int:
+    """Number of the drafter that serves a stream: dealt in turn, too."""
+    return tag % max(scenario.drafters.count, 1)
 
 
 def stations(scenario: Scenario) -> dict[str, Station]:
     """Build every station of the scenario, fresh, by name."""
+    if scenario.batch is not None:
+        return {BATCH: batch_station(scenario)}
     fleet: list[Station] = [verifier_station(scenario, target) for target in range(scenario.verifiers.count)]
-    if scenario.drafters.count:
-        fleet.append(drafter_station(scenario))
+    fleet += [drafter_station(scenario, drafter) for drafter in range(scenario.drafters.count)]
     return {station.name: station for station in fleet}

@@ -27,13 +27,15 @@ class Join(Event, tag="join", frozen=True, gc=False):
 class DraftRequest(Event, tag="draft-request", frozen=True, gc=False):
     """Verifier to drafter: the verified prefix is `base` tokens long, draft from there.
 
-    `opening` marks the first one of a request: the drafter may refuse it, and has to prefill the prefix.
+    `opening` marks the first one of a request: the drafter may refuse it, and has to prefill the prefix. `tokens`: the
+    speculation length that the verifier grants, where it decides on that; negative: the drafter's own.
     """
 
     epoch: int
     base: int
     opening: bool = False
     priority: int = 0
+    tokens: int = -1
 
 
 class Draft(Event, tag="draft", frozen=True, gc=False):
@@ -57,11 +59,19 @@ class Leave(Event, tag="leave", frozen=True, gc=False):
 class Outcome(msgspec.Struct, frozen=True, gc=False):
     """What one member got out of a step.
 
-    `accepted`: draft tokens that passed verification. `stopped`: the target ended the text by itself.
+    `accepted`: draft tokens that passed verification. `stopped`: the target ended the text by itself. `matches`: all
+    passed, and the target's own token equals the next one of the tail, which therefore stands (AMUSD). `drafted`: how
+    many tokens a draft has that a stop rule cut short; negative: as many as planned. Signals of the drafted tokens,
+    means unless said otherwise, 0 where unknown: `ratio` min(1, p/q), `kld` KL(p||q), `kld_peak` the largest of them.
     """
 
     accepted: int = 0
     stopped: bool = False
+    matches: bool = False
+    drafted: int = -1
+    ratio: float = 0.0
+    kld: float = 0.0
+    kld_peak: float = 0.0
 
 
 class StepDone(msgspec.Struct, tag="done", frozen=True, gc=False):

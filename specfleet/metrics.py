@@ -20,11 +20,12 @@ from specfleet.fleet import DRAFTER
 from specfleet.intervals import NO_INTERVAL, jain_index, quantile_interval, ratio_interval, student_t_interval
 from specfleet.records import Run
 from specfleet.scenario import Scenario
-from specfleet.workload import requests_of
+from specfleet.workload import stream_count, streams_of
 
 REQUEST = ["tag", "request"]
 ROUND = ["tag", "request", "epoch"]  # what names one round of one stream
 PERCENTILES = (50, 90, 99)
+COMMITTING = ("prefill", "verify", "decode")  # steps of a target, each of which adds tokens to its stream
 Floats = NDArray[np.float64]
 
 
@@ -95,7 +96,7 @@ def measure(run: Run) -> dict[str, Metric]:
     Raises InputError if the window holds no committed token.
     """
     rows, scenario = run.frame(), run.header.scenario
-    targets, speculates = scenario.verifiers.count, scenario.drafters.count > 0
+    targets, speculates = _streams(scenario), scenario.drafters.count > 0
     commits = commits_of(rows)
     window = window_of(scenario, commits)
     metrics = _throughput(window, commits, targets)
@@ -104,7 +105,8 @@ def measure(run: Run) -> dict[str, Metric]:
         metrics |= _rounds(window, commits, rounds, targets)
         metrics |= _drafting(window, rows, rounds, targets)
         metrics |= _returning(window, rounds)
-        metrics |= _acceptance(window, rounds)
+        metrics |= _acceptance(window, verifications_of(rows))
+    metrics |= _energy(window, rows, scenario, metrics["throughput"])
     metrics |= _latencies(window, rows, commits, speculates)
     return {name: metric for name, metric in metrics.items() if not math.isnan(metric.value)}
 
@@ -124,7 +126,7 @@ def measure_targets(run: Run) -> pd.DataFrame:
         of_target = rounds[window.inside(rounds.verified_s)].groupby("tag")
         columns["rounds_per_s"] = of_target.size() / window.length_s
         columns |= {name: of_target[name].mean() for name in ("wait_s", "return_s", "acceptance_length")}
-    targets = pd.DataFrame(columns).reindex(range(scenario.verifiers.count))
+    targets = pd.DataFrame(columns).reindex(range(_streams(scenario)))
     return targets.fillna({"throughput": 0.0, "rounds_per_s": 0.0}).reset_index(names="tag")
 
 
@@ -140,12 +142,14 @@ def combine(runs: Sequence[Mapping[str, Metric]]) -> dict[str, Metric]:
 def window_of(scenario: Scenario, commits: pd.DataFrame) -> Window:
     """Return the part of a run that counts; InputError if no token was committed in it.
 
-    It ends when the first target has finished its last request. Warm-up is a share of the time until then, not of the
-    whole run, so that a slow target cannot push it beyond that end.
+    It ends when the first stream of a closed loop has finished its last request. Warm-up is a share of the time until
+    then, not of the whole run, so that a slow stream cannot push it beyond that end. Where every request is a stream of
+    its own, the run counts to its end.
     """
-    shares = (list(requests_of(scenario, target)) for target in range(scenario.verifiers.count))
-    last = [(target, requests[-1].number) for target, requests in enumerate(shares) if requests]
-    ended_s = commits.groupby(REQUEST).time_s.max().reindex(pd.MultiIndex.from_tuples(last, names=REQUEST))
+    ended_s = pd.Series(dtype=float)
+    if _is_closed(scenario):
+        last = [(tag, requests[-1].number) for tag, requests in streams_of(scenario).items()]
+        ended_s = commits.groupby(REQUEST).time_s.max().reindex(pd.MultiIndex.from_tuples(last, names=REQUEST))
     end_s = commits.time_s.max() if ended_s.isna().all() else ended_s.min()
     warm_up = scenario.measure.warm_up_share
     window = Window(np.linspace(warm_up * end_s, end_s, scenario.measure.batches + 1))
@@ -162,7 +166,8 @@ def commits_of(rows: pd.DataFrame) -> pd.DataFrame:
 
     `from_draft`: those of them that the drafter proposed. Tokens beyond a request's goal are dropped, not committed.
     """
-    done = rows[(rows.event == "done") & (rows.station != DRAFTER)].drop(columns="goal")
+    committing = rows.kind.isin(COMMITTING) & ~_at_drafter(rows)
+    done = rows[(rows.event == "done") & committing].drop(columns="goal")
     goals = rows.loc[rows.event == "join", [*REQUEST, "goal"]].drop_duplicates(REQUEST)
     done = done.merge(goals, on=REQUEST, how="left")
     room = done.goal - done.base
@@ -178,7 +183,8 @@ def rounds_of(rows: pd.DataFrame) -> pd.DataFrame:
     until it was verified. Each difference is taken on one host's clock. draft_tokens and acceptance_length in tokens;
     request_bytes and draft_bytes on the wire.
     """
-    drafter, targets = rows[rows.station == DRAFTER], rows[rows.station != DRAFTER]
+    drafting = _at_drafter(rows) | (rows.kind == "draft")
+    drafter, targets = rows[drafting], rows[~drafting]
     requests = drafter[drafter.event == "draft-request"]
     drafts = drafter[(drafter.event == "done") & (drafter.kind == "draft")]
     verifications = targets[(targets.event == "done") & (targets.kind == "verify")]
@@ -198,6 +204,16 @@ def rounds_of(rows: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def verifications_of(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return one row a session and verification: verified_s, draft_tokens, and acceptance_length of them.
+
+    `committed`: the accepted tokens and the target's own, as they would be without the request's goal.
+    """
+    done = rows[(rows.event == "done") & (rows.kind == "verify")].drop_duplicates([*REQUEST, "base"])
+    columns = {"time_s": "verified_s", "tokens": "draft_tokens", "accepted": "acceptance_length"}
+    return done.rename(columns=columns)[["station", "step", *ROUND, "base", *columns.values(), "ratio", "kld"]]
+
+
 def _first(rows: pd.DataFrame, **columns: str) -> pd.DataFrame:
     """Keep the first row of each round, a repeated message changes nothing; rename `columns` and drop the others."""
     return rows[[*ROUND, *columns]].drop_duplicates(ROUND).rename(columns=columns)
@@ -211,7 +227,7 @@ def _throughput(window: Window, commits: pd.DataFrame, targets: int) -> dict[str
     return {
         "throughput": window.rate(tokens, "tokens/s"),
         "throughput_per_target": window.rate(tokens / targets, "tokens/s"),
-        "fairness": Metric(jain_index(shares), *NO_INTERVAL, "Jain index"),
+        "fairness": Metric(jain_index(shares[:targets]), *NO_INTERVAL, "Jain index"),
     }
 
 
@@ -227,7 +243,8 @@ def _rounds(window: Window, commits: pd.DataFrame, rounds: pd.DataFrame, targets
 
 def _drafting(window: Window, rows: pd.DataFrame, rounds: pd.DataFrame, targets: int) -> dict[str, Metric]:
     """Load, S, T_wait, and the two idle times: the gap before a request (table 1), T_idle of an iteration (9)."""
-    busy_s = _busy_s(window, rows[rows.station == DRAFTER])
+    drafters = rows[_at_drafter(rows) | (rows.kind == "draft")]
+    busy_s = _busy_s(window, drafters) / max(drafters.station.nunique(), 1)
     iterations = window.sums(rounds.drafted_s) / targets
     return {
         "load": window.rate(busy_s, "share of time"),
@@ -250,9 +267,8 @@ def _returning(window: Window, rounds: pd.DataFrame) -> dict[str, Metric]:
     }
 
 
-def _acceptance(window: Window, rounds: pd.DataFrame) -> dict[str, Metric]:
-    """Accepted draft tokens a round, the same with the target's own token as vLLM counts, and the accepted share."""
-    verified = rounds[rounds.verified_s.notna()]
+def _acceptance(window: Window, verified: pd.DataFrame) -> dict[str, Metric]:
+    """Accepted draft tokens a verification, the same with the target's own token as vLLM counts, the accepted share."""
     accepted = window.sums(verified.verified_s, verified.acceptance_length)
     return {
         "acceptance_length": window.mean(verified.verified_s, verified.acceptance_length, "tokens/round"),
@@ -289,7 +305,50 @@ def _latencies(window: Window, rows: pd.DataFrame, commits: pd.DataFrame, specul
     return metrics
 
 
+def _energy(window: Window, rows: pd.DataFrame, scenario: Scenario, throughput: Metric) -> dict[str, Metric]:
+    """Energy of all devices over the window, from the profile's powers and the time that each device worked."""
+    power = None if isinstance(scenario.profile, str) else scenario.profile.power
+    if power is None:
+        return {}
+    drafting = rows.kind.isin(["draft", "draft_prefill"]) | (_at_drafter(rows) & (rows.kind != ""))
+    draft_s, other_s = _busy_s(window, rows[drafting]), _busy_s(window, rows[~drafting & (rows.kind != "")])
+    energy_j = draft_s * power.draft_w + other_s * power.verify_w
+    energy_j += (device_count(scenario) * window.batch_s - draft_s - other_s) * power.idle_w
+    mean_w = window.rate(energy_j, "W")
+    a_token = [watts / throughput.value for watts in (mean_w.value, mean_w.low, mean_w.high)]
+    return {"power_w": mean_w, "energy_j_per_token": Metric(a_token[0], a_token[1], a_token[2], "J/token")}
+
+
+def device_count(scenario: Scenario) -> int:
+    """Return how many devices the scenario's stations run on."""
+    if scenario.batch is not None:
+        return 1
+    sides = ((scenario.drafters.device, scenario.drafters.count), (scenario.verifiers.device, scenario.verifiers.count))
+    return len({device for device, _ in sides if device}) + sum(count for device, count in sides if not device)
+
+
+def _at_drafter(rows: pd.DataFrame) -> "pd.Series[bool]":
+    """Tell which rows are of a drafter's station, see `fleet.drafter_name`."""
+    return rows.station.str.startswith(DRAFTER).astype(bool)
+
+
+def _is_closed(scenario: Scenario) -> bool:
+    return scenario.workload.arrivals is None and stream_count(scenario) > 0
+
+
+def _streams(scenario: Scenario) -> int:
+    """How many streams decode at a time; where every request is one of its own, the batch's or verifiers' places."""
+    if _is_closed(scenario):
+        return stream_count(scenario)
+    return scenario.batch.rule.size if scenario.batch is not None else scenario.verifiers.count
+
+
 def _busy_s(window: Window, rows: pd.DataFrame) -> Floats:
+    """How long the steps of these stations ran within each batch, one station after another: shape (batches,)."""
+    return sum((_station_busy_s(window, own) for _, own in rows.groupby("station")), np.zeros(len(window.edges_s) - 1))
+
+
+def _station_busy_s(window: Window, rows: pd.DataFrame) -> Floats:
     """How long one station's steps ran within each batch: shape (batches,). Its steps do not overlap each other."""
     begun_s = rows[rows.event == "start"].drop_duplicates("step").set_index("step").time_s
     ended_s = rows[rows.event == "done"].drop_duplicates("step").set_index("step").time_s

@@ -65,23 +65,33 @@ class StepTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Time of a step over `tokens` new tokens after `context` known ones: a + b k + c n + e k n, times the spread.
 
     StarSD's S(d) = d t_s (equation 5) is the case a = c = e = 0; the fixed cost `base_s` is real (kernel launches,
-    Python) and belongs to it.
+    Python) and belongs to it. In a batch, tokens and context are those of the longest row, which sets the time; each
+    further row adds `per_row_s` and `per_row_context_s` a context token, and each token of further rows, padding
+    included where there is any, adds `per_row_token_s`.
     """
 
     base_s: Seconds = 0.0
     per_token_s: Seconds = 0.0
     per_context_token_s: Seconds = 0.0
     per_token_context_s: Seconds = 0.0
+    per_row_s: Seconds = 0.0
+    per_row_token_s: Seconds = 0.0
+    per_row_context_s: Seconds = 0.0
     spread: Spread = Constant()
 
-    def mean_s(self, tokens: float, context: float = 0.0) -> float:
-        """Mean time in seconds."""
-        return (
+    def mean_s(self, tokens: float, context: float = 0.0, rows: int = 1, row_tokens: float = 0.0) -> float:
+        """Mean time in seconds; `row_tokens`: tokens of all rows but the longest."""
+        single_s = (
             self.base_s
             + self.per_token_s * tokens
             + self.per_context_token_s * context
             + self.per_token_context_s * tokens * context
         )
+        return single_s + self.rows_s(context, rows, row_tokens)
+
+    def rows_s(self, context: float, rows: int, row_tokens: float) -> float:
+        """Return what the rows beyond the first add."""
+        return (self.per_row_s + self.per_row_context_s * context) * (rows - 1) + self.per_row_token_s * row_tokens
 
     def slowed(self, factor: float) -> "StepTime":
         """Return the same step, `factor` times slower."""
@@ -90,6 +100,9 @@ class StepTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             factor * self.per_token_s,
             factor * self.per_context_token_s,
             factor * self.per_token_context_s,
+            factor * self.per_row_s,
+            factor * self.per_row_token_s,
+            factor * self.per_row_context_s,
             self.spread,
         )
 
@@ -205,7 +218,9 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Step times: `draft` by speculation length and context, `verify` by tokens fed (draft tokens + 1) and context,
     `decode` of the standalone target by context, the two prefills by prompt tokens. `turnaround_s`: what the drafter
     does between the end of a step and the start of the next one (send, receive, decide). `wake_up_s`: from the arrival
-    of a message at an idle station to the start of the step that it asks for. `contention[k-1]` multiplies every step
+    of a message at an idle station to the start of the step that it asks for. `catch_up_s`: what a draft takes longer
+    after full acceptance, where the drafter feeds its own last token by a step of its own. `realign`: unpadding and
+    padding a batch anew, its cache included, by rows and context. `contention[k-1]` multiplies every step
     of a shared device while k stations are active on it. `turns[k-1]`: k targets and their drafter take turns on it,
     each in its own process (the last entry beyond the list); `one_process`: all of them in one. `control_s`: the time
     of the engine's control computation at the pace that all step times refer to; 0 if unknown.
@@ -219,6 +234,8 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decode: StepTime = StepTime()
     draft_prefill: StepTime = StepTime()
     verify_prefill: StepTime = StepTime()
+    realign: StepTime = StepTime()
+    catch_up_s: Seconds = 0.0
     turnaround_s: Seconds = 0.0
     wake_up_s: Seconds = 0.0
     link: LinkTime = LinkTime()

@@ -41,7 +41,7 @@ SCHEMA = pa.schema(
         ("request", pa.int64()),
         ("epoch", pa.int64()),
         ("base", pa.int64()),  # committed length that the row refers to
-        ("tokens", pa.int64()),  # prompt tokens (join), draft tokens (draft), tokens of a member (start, done)
+        ("tokens", pa.int64()),  # prompt (join), granted (draft-request), drafted (draft, done), planned (start)
         ("goal", pa.int64()),  # final length (join); 0 elsewhere
         ("accepted", pa.int64()),  # accepted draft tokens (done of verify); 0 elsewhere
         ("flag", pa.bool_()),  # opening (draft-request), stopped (done)
@@ -50,6 +50,10 @@ SCHEMA = pa.schema(
         ("idle_gap_s", pa.float64()),  # idleness before the step's group (start); 0 elsewhere
         ("payload_bytes", pa.int64()),  # size on the wire of a message that arrived
         ("note", pa.string()),  # the reason of a refusal
+        ("matches", pa.bool_()),  # the target's own token is the tail's next one (done of verify)
+        ("ratio", pa.float64()),  # mean of min(1, p/q) over the draft (done of verify); 0 where unknown
+        ("kld", pa.float64()),  # mean of KL(p||q) over the draft, in nats
+        ("kld_peak", pa.float64()),  # the largest of them
         ("control_s", pa.float64()),  # the control computation after the step (done, real steps on cpu); 0 elsewhere
     ]
 )
@@ -78,6 +82,10 @@ class Row(NamedTuple):
     idle_gap_s: float = 0.0
     payload_bytes: int = 0
     note: str = ""
+    matches: bool = False
+    ratio: float = 0.0
+    kld: float = 0.0
+    kld_peak: float = 0.0
     control_s: float = 0.0
 
 
@@ -154,17 +162,19 @@ class RecordedStation:
                 self.log += (
                     now_s, self.station.name, self.written, "start", self.origin, step.number, step.kind,
                     member.tag, member.request, member.epoch, member.base, member.tokens, 0,
-                    0, False, 0, 0.0, step.idle_gap_s, 0, "", 0.0,
+                    0, False, 0, 0.0, step.idle_gap_s, 0, "", False, 0.0, 0.0, 0.0, 0.0,
                 )  # fmt: skip
                 self.written += 1
         return plan
 
     def _done(self, event: StepDone, step: Step, now_s: float) -> None:
         for member, outcome in zip(step.members, event.outcomes, strict=True):
+            tokens = member.tokens if outcome.drafted < 0 else outcome.drafted
             self.log += (
                 now_s, self.station.name, self.written, "done", self.origin, event.step, step.kind,
-                member.tag, member.request, member.epoch, member.base, member.tokens, 0,
-                outcome.accepted, outcome.stopped, 0, event.duration_s, 0.0, 0, "", event.control_s,
+                member.tag, member.request, member.epoch, member.base, tokens, 0,
+                outcome.accepted, outcome.stopped, 0, event.duration_s, 0.0, 0, "",
+                outcome.matches, outcome.ratio, outcome.kld, outcome.kld_peak, event.control_s,
             )  # fmt: skip
             self.written += 1
 
@@ -184,15 +194,15 @@ def _request(
     now_s: float, station: str, seq: int, origin: str, event: DraftRequest, payload_bytes: int
 ) -> tuple[Any, ...]:
     return (
-        now_s, station, seq, "draft-request", origin, 0, "", event.tag, event.request, event.epoch, event.base, 0, 0,
-        0, event.opening, event.priority, 0.0, 0.0, payload_bytes, "", 0.0,
+        now_s, station, seq, "draft-request", origin, 0, "", event.tag, event.request, event.epoch, event.base,
+        event.tokens, 0, 0, event.opening, event.priority, 0.0, 0.0, payload_bytes, "", False, 0.0, 0.0, 0.0, 0.0,
     )  # fmt: skip
 
 
 def _draft(now_s: float, station: str, seq: int, origin: str, event: Draft, payload_bytes: int) -> tuple[Any, ...]:
     return (
         now_s, station, seq, "draft", origin, 0, "", event.tag, event.request, event.epoch, event.base, event.tokens,
-        0, 0, False, 0, 0.0, 0.0, payload_bytes, "", 0.0,
+        0, 0, False, 0, 0.0, 0.0, payload_bytes, "", False, 0.0, 0.0, 0.0, 0.0,
     )  # fmt: skip
 
 
@@ -217,7 +227,9 @@ _ROW_OF: dict[type, Callable[[float, str, int, str, Any, int], tuple[Any, ...]]]
 
 EVENT_OF: dict[str, Callable[[Row], StationEvent]] = {
     "join": lambda row: Join(row.tag, row.request, row.tokens, row.goal - row.tokens, row.priority),
-    "draft-request": lambda row: DraftRequest(row.tag, row.request, row.epoch, row.base, row.flag, row.priority),
+    "draft-request": lambda row: DraftRequest(
+        row.tag, row.request, row.epoch, row.base, row.flag, row.priority, row.tokens
+    ),
     "draft": lambda row: Draft(row.tag, row.request, row.epoch, row.base, row.tokens),
     "refusal": lambda row: Refusal(row.tag, row.request, row.note),
     "leave": lambda row: Leave(row.tag, row.request),

@@ -47,12 +47,18 @@ def _replay_station(station: Station, rows: list[Row]) -> str | None:
             if step is None or step.number != row.step:
                 return f"{station.name}: event {position} ends step {row.step}, replay runs {step}"
             ended = rows[position : position + members]
-            outcomes = tuple(Outcome(part.accepted, part.flag) for part in ended)
+            outcomes = tuple(outcome_of(part) for part in ended)
             station.handle(StepDone(row.step, outcomes, row.duration_s, row.control_s), row.time_s)
         else:
             station.handle(EVENT_OF[row.event](row), row.time_s)
         position += members
     return None
+
+
+def outcome_of(row: Row) -> Outcome:
+    """Return what the row says that its member got out of the step."""
+    drafted = row.tokens if row.kind == "draft" else -1
+    return Outcome(row.accepted, row.flag, row.matches, drafted, row.ratio, row.kld, row.kld_peak)
 
 
 def _step_of(rows: list[Row]) -> tuple[object, ...]:

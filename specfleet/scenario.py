@@ -12,29 +12,51 @@ from msgspec import Meta
 from specfleet.acceptance import AcceptanceModel
 from specfleet.errors import InputError
 from specfleet.policies.admit import Admission, Everyone
+from specfleet.policies.allocate import Fixed, FixedShare, RandomShare
+from specfleet.policies.goodspeed import GoodSpeed
+from specfleet.policies.group import Group, One
 from specfleet.policies.order import Fifo, Order
+from specfleet.policies.overlap import InTurn, Overlap
+from specfleet.policies.ragged import BatchRule
 from specfleet.policies.warm_up import NoWarmUp, WarmUp
 from specfleet.profile import HardwareProfile, LinkTime, StepTime, Turns, read_profile
 from specfleet.strict import convert, set_key
+from specfleet.tokens import TokenModel
 
 Count = Annotated[int, Meta(ge=1)]
 WholeNumber = Annotated[int, Meta(ge=0)]
+
+
+GrantRule = Fixed | FixedShare | RandomShare | GoodSpeed
+Acceptance = AcceptanceModel | TokenModel
+
+
+class DrafterTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Drafters numbered `first` and above (from 1) differ: a slower device, a longer link."""
+
+    first: Count
+    draft: StepTime | None = None
+    link: LinkTime | None = None
 
 
 class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The drafting side. `count = 0` is plain autoregressive decoding.
 
     `model`: folder of a Hugging Face causal language model, or "demo" (real world only). `device`: name of a shared
-    device in `[devices]`; empty for one of its own.
+    device in `[devices]`; empty for one of its own each. `group`: who shares a draft step. `overlap`: whether drafting
+    goes on while a draft is verified.
     """
 
-    count: Annotated[int, Meta(ge=0, le=1)] = 1
+    count: WholeNumber = 1
     depth: Count = 5
     model: str = "demo"
     device: str = ""
     order: Order = Fifo()
     admit: Admission = Everyone()
     warm_up: WarmUp = NoWarmUp()
+    group: Group = One()
+    overlap: Overlap = InTurn()
+    tiers: tuple[DrafterTier, ...] = ()
 
 
 class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,7 +72,9 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `kind`, in the real world: "real" runs the model; "replayed" compares drafts with a continuation decoded beforehand
     and waits for the time that `verify` states, standing for an accelerator of its own. `verify`, `prefill` and
-    `decode` override the profile's step times. `priorities` are those of targets 1, 2, ... (0 for the rest).
+    `decode` override the profile's step times. `priorities` are those of targets 1, 2, ... (0 for the rest). `group`:
+    which sessions share a verification; `padded`: their drafts are filled up to the longest. `allocate`: the verifier
+    grants the speculation lengths, by this rule; where it is missing, `drafters.depth` holds.
     """
 
     count: Count = 1
@@ -62,6 +86,20 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decode: StepTime | None = None
     tiers: tuple[Tier, ...] = ()
     priorities: tuple[int, ...] = ()
+    group: Group = One()
+    padded: bool = False
+    allocate: GrantRule | None = None
+
+
+class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Drafter and target in one process on one device, over a batch of sessions.
+
+    `rule`: which rows form a batch, and what their different lengths cost. `allocate`: their speculation lengths; where
+    it is missing, `drafters.depth` holds.
+    """
+
+    rule: BatchRule
+    allocate: GrantRule | None = None
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,17 +112,50 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sharing: Literal["turns", "contended", "one-process"] = "turns"
 
 
-class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Closed loop: every target decodes its next request as soon as the last one is complete.
+class Between(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Lengths spread evenly from `low` to `high` tokens, both included."""
 
-    `requests` are dealt to the targets in turn. `prompts`: "demo/evaluation", "demo/calibration", or a JSON Lines file
+    low: Count
+    high: Count
+
+    def __post_init__(self) -> None:
+        if self.low > self.high:
+            raise ValueError(f"low = {self.low} is above high = {self.high}")
+
+
+class Poisson(msgspec.Struct, frozen=True, tag="poisson", tag_field="process", forbid_unknown_fields=True):
+    """Requests, or first turns of conversations, come by themselves at random, `per_s` a second on average."""
+
+    per_s: Annotated[float, Meta(gt=0)]
+
+
+class Trace(msgspec.Struct, frozen=True, tag="trace", tag_field="process", forbid_unknown_fields=True):
+    """Requests come as in a CSV file with columns arrived_at (s), num_prefill_tokens and num_decode_tokens.
+
+    `speed` above 1 plays it faster.
+    """
+
+    file: str
+    speed: Annotated[float, Meta(gt=0)] = 1.0
+
+
+class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who decodes what. Closed loop: a stream's next request opens as soon as its last one is complete.
+
+    `streams`: how many decode at a time, 0 for one a drafter or verifier, whichever are more; `requests` are dealt to
+    them in turn. With `arrivals` requests come by themselves instead, each a stream of its own. `conversations`: a JSON
+    Lines file with `turns` (Spec-Bench); a stream is then one conversation, whose context grows from turn to turn; four
+    characters count as a token. `prompts`: "demo/evaluation", "demo/calibration", or a JSON Lines file
     with a field `prompt` (text) or `prompt_ids`; the real world decodes them, the simulated one needs their lengths.
     """
 
     requests: Count = 64
+    streams: WholeNumber = 0
     prompts: str = "demo/evaluation"
-    prompt_tokens: Count = 192
-    new_tokens: Count = 96
+    prompt_tokens: Count | Between = 192
+    new_tokens: Count | Between = 96
+    arrivals: Poisson | Trace | None = None
+    conversations: str = ""
     temperature: Annotated[float, Meta(ge=0)] = 0.0
 
 
@@ -103,9 +174,10 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     profile: HardwareProfile | str = ""
     drafters: Drafters = Drafters()
     verifiers: Verifiers = Verifiers()
+    batch: Batch | None = None
     devices: dict[str, Device] = {}
     link: LinkTime | None = None
-    acceptance: AcceptanceModel | None = None
+    acceptance: Acceptance | None = None
     workload: Workload = Workload()
     measure: Measure = Measure()
     precision: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
@@ -158,12 +230,28 @@ def profile_of(scenario: Scenario) -> HardwareProfile:
     return scenario.profile
 
 
-def acceptance_of(scenario: Scenario) -> AcceptanceModel:
+def acceptance_of(scenario: Scenario) -> Acceptance:
     """Return the scenario's acceptance model, or else its profile's; InputError if neither has one."""
     acceptance = scenario.acceptance or profile_of(scenario).acceptance
     if acceptance is None:
         raise InputError(f"scenario {scenario.name!r}: acceptance is missing, and its profile has none either")
     return acceptance
+
+
+def length_model_of(scenario: Scenario) -> AcceptanceModel:
+    """Return the scenario's acceptance model; InputError if it is one of single tokens, which no equation knows."""
+    model = acceptance_of(scenario)
+    if isinstance(model, TokenModel):
+        raise InputError(
+            f"scenario {scenario.name!r}: acceptance.model = {model.__struct_config__.tag!r} knows single tokens, "
+            "and the equations lengths of rounds; simulate it"
+        )
+    return model
+
+
+def mean_tokens(length: int | Between) -> float:
+    """Return the mean of a length."""
+    return length if isinstance(length, int) else (length.low + length.high) / 2
 
 
 def verify_time(scenario: Scenario, target: int) -> StepTime:
@@ -172,6 +260,15 @@ def verify_time(scenario: Scenario, target: int) -> StepTime:
     for tier in scenario.verifiers.tiers:
         if target + 1 >= tier.first and tier.verify is not None:
             chosen = tier.verify
+    return chosen
+
+
+def draft_time(scenario: Scenario, drafter: int) -> StepTime:
+    """Return the draft time of drafter number `drafter` (from 0): its tier's or the profile's."""
+    chosen = profile_of(scenario).draft
+    for tier in scenario.drafters.tiers:
+        if drafter + 1 >= tier.first and tier.draft is not None:
+            chosen = tier.draft
     return chosen
 
 
@@ -207,8 +304,8 @@ def wake_up_s(scenario: Scenario, device: str, kind: str = "real") -> float:
     return 0.0 if awake else profile_of(scenario).wake_up_s
 
 
-def link_time(scenario: Scenario, target: int) -> LinkTime:
-    """Return the link to target number `target` (from 0): its tier's, the scenario's or the profile's.
+def link_time(scenario: Scenario, target: int, drafter: int = 0) -> LinkTime:
+    """Return the link between a target and a drafter (numbers from 0): a tier's, the scenario's or the profile's.
 
     Within one process there is none.
     """
@@ -216,7 +313,9 @@ def link_time(scenario: Scenario, target: int) -> LinkTime:
     if shared and shared.sharing == "one-process" and scenario.drafters.device == scenario.verifiers.device:
         return LinkTime()
     chosen = scenario.link or profile_of(scenario).link
-    for tier in scenario.verifiers.tiers:
-        if target + 1 >= tier.first and tier.link is not None:
-            chosen = tier.link
+    numbered = ((scenario.drafters.tiers, drafter), (scenario.verifiers.tiers, target))
+    for tiers, number in numbered:
+        for tier in tiers:
+            if number + 1 >= tier.first and tier.link is not None:
+                chosen = tier.link
     return chosen

@@ -22,6 +22,8 @@ class Session(msgspec.Struct, frozen=True, gc=False):
     tail: int = 0
     priority: int = 0
     alone: bool = False  # decodes without a drafter: none exists, or it refused
+    asked: int = -1  # speculation length that the verifier grants; negative: the drafter's own
+    behind: int = 0  # own draft tokens that the drafter has yet to feed: after full acceptance, the last one
 
     @property
     def finished(self) -> bool:
@@ -38,25 +40,31 @@ def extend(session: Session, epoch: int, base: int, tokens: int) -> Session | st
     return msgspec.structs.replace(session, tail=session.tail + tokens)
 
 
-def settle(session: Session, verified: int, accepted: int) -> Session:
+def settle(session: Session, verified: int, accepted: int, matches: bool = False) -> Session:
     """Commit the outcome of verifying the first `verified` tail tokens: the accepted ones and the target's own.
 
-    The target adds one token a round: the correction after a mismatch, the bonus token after full acceptance. The
-    drafter did not propose that token, so the rest of the tail, if any, hangs in the air and a new epoch begins.
-    Commits stop at the goal.
+    The target adds one token a round: the correction after a mismatch, the bonus token after full acceptance. Unless
+    the drafter went on and guessed that token too (`matches`, AMUSD), the rest of the tail hangs in the air and a new
+    epoch begins. Commits stop at the goal.
     """
     if not 0 <= accepted <= verified <= session.tail:
         raise ValueError(
             f"session {session.tag}: accepted {accepted} of {verified} verified tokens, tail {session.tail}"
         )
     base = min(session.base + accepted + 1, session.goal)
+    if matches and accepted == verified < session.tail:
+        return msgspec.structs.replace(session, base=base, tail=session.tail - verified - 1)
     return msgspec.structs.replace(session, base=base, epoch=session.epoch + 1, tail=0)
 
 
-def advance(session: Session, epoch: int, base: int) -> Session | str:
-    """Follow the verifier to (epoch, base), as the drafter does; a str says why the news is old."""
+def advance(session: Session, epoch: int, base: int, asked: int = -1) -> Session | str:
+    """Follow the verifier to (epoch, base), as the drafter does; a str says why the news is old.
+
+    `asked`: the speculation length that comes with the news.
+    """
     if epoch <= session.epoch:
         return f"epoch {epoch} is not after {session.epoch}"
     if base <= session.base:
         return f"base {base} is not beyond {session.base}"
-    return msgspec.structs.replace(session, epoch=epoch, base=base, tail=0)
+    behind = int(0 < session.tail == base - session.base - 1)
+    return msgspec.structs.replace(session, epoch=epoch, base=base, tail=0, asked=asked, behind=behind)

@@ -2,7 +2,8 @@
 
 Events go in through `handle` and answer with instructions; `plan` says what the device should do now. A SimPy
 process and an engine worker drive the same stations, so both worlds decide alike, and a log of events fed to a
-fresh station must give the logged plans again (see `replay.py`).
+fresh station must give the logged plans again (see `replay.py`). The kinds of stations are beside this file:
+`drafter_station.py`, `verifier_station.py`, `batch_station.py`.
 """
 
 from collections import deque
@@ -11,27 +12,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from specfleet.messages import (
-    Draft,
-    DraftRequest,
-    Finished,
-    Ignored,
-    Instruction,
-    Join,
-    Leave,
-    Outcome,
-    Refusal,
-    Released,
-    StationEvent,
-    StepDone,
-)
-from specfleet.policies.admit import Admission, Everyone
-from specfleet.policies.allocate import Allocation
-from specfleet.policies.order import Fifo, Order
-from specfleet.policies.warm_up import NoWarmUp, WarmUp
-from specfleet.session import Session, advance, extend, settle
+from specfleet.messages import Instruction, StationEvent, StepDone
+from specfleet.policies.group import Group, One
+from specfleet.policies.order import Order
+from specfleet.session import Session
 
-StepKind = Literal["prefill", "draft", "verify", "decode", "warm_up"]
+StepKind = Literal["prefill", "draft_prefill", "draft", "verify", "decode", "realign", "warm_up"]
 
 
 class Work(msgspec.Struct, frozen=True, gc=False):
@@ -43,13 +29,17 @@ class Work(msgspec.Struct, frozen=True, gc=False):
 
 
 class Member(msgspec.Struct, frozen=True, gc=False):
-    """One session's share in a step, bound when the step starts: `tokens` new ones after `base` known ones."""
+    """One session's share in a step, bound when the step starts: `tokens` new ones after `base` known ones.
+
+    `behind`: own draft tokens that the drafter feeds before, because they passed verification before it fed them.
+    """
 
     tag: int
     request: int
     epoch: int
     base: int
     tokens: int
+    behind: int = 0
 
 
 class Step(msgspec.Struct, frozen=True, gc=False):
@@ -57,6 +47,7 @@ class Step(msgspec.Struct, frozen=True, gc=False):
 
     `idle_gap_s`: how long the station had nothing to do before the group that this step belongs to;
     `warm_tokens`: warm-up tokens that ran since. Together they set how cold the device is (StarSD, section 5.3).
+    `ballast`: finished rows that a fixed batch still carries. They cost time and yield nothing.
     """
 
     number: int
@@ -64,6 +55,7 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     members: tuple[Member, ...]
     idle_gap_s: float = 0.0
     warm_tokens: int = 0
+    ballast: int = 0
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):
@@ -80,28 +72,30 @@ class Wait(msgspec.Struct, frozen=True, gc=False):
 
 Plan = Start | Wait
 WAIT = Wait()
+ONE = One()
 
 
 class Station:
-    """What drafter and verifier have in common: a buffer of work, one running step, and a program for its group.
+    """What all stations have in common: a buffer of work, one running step, and a program for the group it serves.
 
     A served group keeps the device for a short program of steps (warm up, prefill, draft), because what prepares
     its caches is useless to others. `sessions` holds this station's view of every stream by tag.
     """
 
-    def __init__(self, name: str, order: Order) -> None:
+    def __init__(self, name: str, order: Order, group: Group = ONE) -> None:
         self.name = name
         self.order = order
+        self.group = group
         self.sessions: dict[int, Session] = {}
         self.latest: dict[int, int] = {}  # newest request that each tag has brought; numbers only grow
         self.waiting: deque[Work] = deque()
-        self.program: deque[StepKind] = deque()
-        self.served: tuple[int, ...] = ()  # tags of the group that the program is for
+        self.program: deque[tuple[StepKind, tuple[int, ...]]] = deque()  # steps to come, and for which tags
         self.running: Step | None = None
         self.steps_started = 0
         self.free_since_s = 0.0
         self.idle_gap_s = 0.0
         self.warm_tokens = 0
+        self._singly = isinstance(group, One)
         self._handlers: dict[type, Callable[[Any, float], list[Instruction]]] = {}
 
     def handle(self, event: StationEvent, now_s: float) -> list[Instruction]:
@@ -111,36 +105,51 @@ class Station:
     @property
     def ready(self) -> bool:
         """Whether `plan` would start a step now: for drivers that must first obtain the device."""
-        return self.running is None and bool(self.program or self.waiting)
+        return self.running is None and bool(self.program or (self.waiting and self._next_group()))
 
     def plan(self, now_s: float) -> Plan:
         """Say what the device should do now, and regard it as started."""
-        if self.running is not None or not (self.program or self.waiting):
+        if self.running is not None:
             return WAIT
         if not self.program:
-            self._serve_next(now_s)
-        kind = self.program.popleft()
-        members = tuple([self._bind(kind, self.sessions[tag]) for tag in self.served])
+            group = self._next_group()
+            if not group:
+                return WAIT
+            self.idle_gap_s = now_s - self.free_since_s
+            self.warm_tokens = 0
+            self._serve(group)
+        kind, tags = self.program.popleft()
+        members = tuple([self._bind(kind, self.sessions[tag]) for tag in tags])
         self.steps_started += 1
-        self.running = Step(self.steps_started, kind, members, self.idle_gap_s, self.warm_tokens)
+        self.running = Step(self.steps_started, kind, members, self.idle_gap_s, self.warm_tokens, self._ballast())
         return Start(self.running)
 
-    def _serve_next(self, now_s: float) -> None:
-        index = self.order.pick(self.waiting)
-        work = self.waiting[index]
-        del self.waiting[index]
-        self.idle_gap_s = now_s - self.free_since_s
-        self.warm_tokens = 0
-        self.served = (work.tag,)
-        self.program.extend(self._program(work))
+    def _next_group(self) -> list[int]:
+        """Indices into `waiting` of the work that is served next, together; none if the group is not complete."""
+        if not self.waiting:
+            return []
+        if self._singly:
+            return [self.order.pick(self.waiting)]
+        return self.group.pick(self.waiting, len(self.sessions))
 
-    def _program(self, work: Work) -> list[StepKind]:
-        """List the steps that serving `work` takes, in order."""
-        return [work.kind]
+    def _serve(self, group: list[int]) -> None:
+        """Take the work at these indices out of the buffer and begin its program."""
+        works = [self.waiting[index] for index in group]
+        for index in sorted(group, reverse=True):
+            del self.waiting[index]
+        self.program.extend(self._program(works))
+
+    def _program(self, works: list[Work]) -> list[tuple[StepKind, tuple[int, ...]]]:
+        """List the steps that serving `works`, which are of one kind, takes, in order."""
+        return [(works[0].kind, tuple([work.tag for work in works]))]
 
     def _bind(self, kind: StepKind, session: Session) -> Member:
         """Fix what a step of `kind` does for `session`, from the session as it is now."""
         raise AssertionError(f"{self.name} cannot {kind} session {session.tag}")
+
+    def _ballast(self) -> int:
+        """Finished rows that the running batch still carries."""
+        return 0
 
     def _finish(self, done: StepDone, now_s: float) -> Step | None:
         """Free the device; None if `done` is not the running step's report."""
@@ -161,190 +170,8 @@ class Station:
     def _forget(self, tag: int) -> None:
         """Drop a session and all work for it; a step that runs for it ends, and its outcome is ignored."""
         del self.sessions[tag]
-        self.waiting = deque(work for work in self.waiting if work.tag != tag)
-        if tag in self.served:
-            self.served = tuple(served for served in self.served if served != tag)
-            if not self.served:
-                self.program.clear()
-
-
-class DrafterStation(Station):
-    """M_q: drafts for many targets from one request buffer (StarSD, algorithm 1).
-
-    A session's first round begins with the prefill of its prompt, which holds up everyone behind it.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        allocation: Allocation,
-        order: Order = Fifo(),
-        admission: Admission = Everyone(),
-        warm_up: WarmUp = NoWarmUp(),
-    ) -> None:
-        super().__init__(name, order)
-        self.allocation = allocation
-        self.admission = admission
-        self.warm_up = warm_up
-        self.cold: set[int] = set()  # tags whose prompt is not in this station's cache yet
-        self._handlers = {DraftRequest: self._request, Leave: self._leave, StepDone: self._done}
-
-    def _request(self, event: DraftRequest, now_s: float) -> list[Instruction]:  # noqa: ARG002
-        session = self.sessions.get(event.tag)
-        if event.opening:
-            if session is not None:
-                return [Ignored(event, f"request {session.request} of tag {event.tag} is still open")]
-            if not self._is_new(event.tag, event.request):
-                return [Ignored(event, f"request {event.request} of tag {event.tag} was opened before")]
-            reason = self.admission.refusal(len(self.sessions))
-            if reason is not None:
-                return [Refusal(event.tag, event.request, reason)]
-            self.sessions[event.tag] = Session(
-                event.tag, event.request, event.epoch, event.base, priority=event.priority
-            )
-            self.cold.add(event.tag)
-        else:
-            if session is None or session.request != event.request:
-                return [Ignored(event, f"request {event.request} of tag {event.tag} is not open")]
-            moved = advance(session, event.epoch, event.base)
-            if isinstance(moved, str):
-                return [Ignored(event, moved)]
-            self.sessions[event.tag] = moved
-        self.waiting.append(Work("draft", event.tag, event.priority))
-        return []
-
-    def _leave(self, event: Leave, now_s: float) -> list[Instruction]:  # noqa: ARG002
-        session = self.sessions.get(event.tag)
-        if session is None or session.request != event.request:
-            return [Ignored(event, f"request {event.request} of tag {event.tag} is not open")]
-        self._forget(event.tag)
-        self.cold.discard(event.tag)
-        return [Released(event.tag, event.request)]
-
-    def _done(self, event: StepDone, now_s: float) -> list[Instruction]:
-        step = self._finish(event, now_s)
-        if step is None:
-            return [Ignored(event, f"step {event.step} is not running")]
-        if step.kind == "warm_up":
-            self.warm_tokens += step.members[0].tokens
-            return []
-        drafts: list[Instruction] = []
-        for member in step.members:
-            session = self.sessions.get(member.tag)
-            if session is None or (session.request, session.epoch) != (member.request, member.epoch):
-                continue  # it left, or moved on, while the step ran
-            if step.kind == "prefill":
-                self.cold.discard(member.tag)
-                continue
-            self.sessions[member.tag] = msgspec.structs.replace(session, tail=member.tokens)
-            drafts.append(Draft(member.tag, member.request, member.epoch, member.base, member.tokens))
-        return drafts
-
-    def _program(self, work: Work) -> list[StepKind]:
-        program: list[StepKind] = []
-        if self.warm_up.tokens_after(self.idle_gap_s):
-            program.append("warm_up")
-        if work.tag in self.cold:
-            program.append("prefill")
-        program.append("draft")
-        return program
-
-    def _bind(self, kind: StepKind, session: Session) -> Member:
-        if kind == "draft":
-            tokens = self.allocation.speculation_length()
-        elif kind == "prefill":
-            tokens = session.base - 1  # the last committed token is the first input of the draft step
-        else:
-            tokens = self.warm_up.tokens_after(self.idle_gap_s)
-        base = 0 if kind == "prefill" else session.base
-        return Member(session.tag, session.request, session.epoch, base, tokens)
-
-
-class VerifierStation(Station):
-    """M_p: prefills prompts, verifies drafts and owns the truth about its sessions.
-
-    Without a drafter (`speculates` is False), or when refused by one, it decodes one token a step: the standalone
-    baseline.
-    """
-
-    def __init__(self, name: str, speculates: bool = True, order: Order = Fifo()) -> None:
-        super().__init__(name, order)
-        self.speculates = speculates
-        self._handlers = {
-            Join: self._join,
-            Draft: self._draft,
-            Refusal: self._refused,
-            StepDone: self._done,
-        }
-
-    def _join(self, event: Join, now_s: float) -> list[Instruction]:  # noqa: ARG002
-        if event.tag in self.sessions:
-            return [Ignored(event, f"tag {event.tag} is still busy with its last request")]
-        if not self._is_new(event.tag, event.request):
-            return [Ignored(event, f"request {event.request} of tag {event.tag} was opened before")]
-        self.sessions[event.tag] = Session(
-            event.tag,
-            event.request,
-            epoch=0,
-            base=event.prompt_tokens,
-            goal=event.prompt_tokens + event.new_tokens,
-            priority=event.priority,
-            alone=not self.speculates,
-        )
-        self.waiting.append(Work("prefill", event.tag, event.priority))
-        return []
-
-    def _draft(self, event: Draft, now_s: float) -> list[Instruction]:  # noqa: ARG002
-        session = self.sessions.get(event.tag)
-        if session is None or session.request != event.request:
-            return [Ignored(event, f"request {event.request} of tag {event.tag} is not open")]
-        if session.alone:
-            return [Ignored(event, f"request {event.request} of tag {event.tag} decodes alone")]
-        extended = extend(session, event.epoch, event.base, event.tokens)
-        if isinstance(extended, str):
-            return [Ignored(event, extended)]
-        self.sessions[event.tag] = extended
-        self.waiting.append(Work("verify", event.tag, session.priority))
-        return []
-
-    def _refused(self, event: Refusal, now_s: float) -> list[Instruction]:  # noqa: ARG002
-        session = self.sessions.get(event.tag)
-        if session is None or session.request != event.request or session.alone:
-            return [Ignored(event, f"request {event.request} of tag {event.tag} waits for no drafter")]
-        self.sessions[event.tag] = msgspec.structs.replace(session, alone=True)
-        self.waiting.append(Work("decode", event.tag, session.priority))
-        return []
-
-    def _done(self, event: StepDone, now_s: float) -> list[Instruction]:
-        step = self._finish(event, now_s)
-        if step is None:
-            return [Ignored(event, f"step {event.step} is not running")]
-        followed: list[Instruction] = []
-        for member, outcome in zip(step.members, event.outcomes, strict=True):
-            followed += self._commit(step.kind, member, outcome)
-        return followed
-
-    def _commit(self, kind: StepKind, member: Member, outcome: Outcome) -> list[Instruction]:
-        """Book what a step gave one session, and send the session on its way."""
-        verified = member.tokens if kind == "verify" else 0
-        session = settle(self.sessions[member.tag], verified, outcome.accepted)
-        self.sessions[member.tag] = session
-        if session.finished or outcome.stopped:
-            self._forget(session.tag)
-            finished: list[Instruction] = [
-                Released(session.tag, session.request),
-                Finished(session.tag, session.request),
-            ]
-            # The drafter knows this request only if a draft was asked for: not after a prefill, not when alone.
-            known = kind == "verify"
-            return [Leave(session.tag, session.request), *finished] if known else finished
-        if session.alone:
-            self.waiting.append(Work("decode", session.tag, session.priority))
-            return []
-        opening = kind == "prefill"
-        return [DraftRequest(session.tag, session.request, session.epoch, session.base, opening, session.priority)]
-
-    def _bind(self, kind: StepKind, session: Session) -> Member:
-        tokens = {"prefill": session.base, "verify": session.tail, "decode": 1}[kind]
-        base = 0 if kind == "prefill" else session.base
-        return Member(session.tag, session.request, session.epoch, base, tokens)
+        if self.waiting:
+            self.waiting = deque(work for work in self.waiting if work.tag != tag)
+        if self.program:
+            left = [(kind, tuple(other for other in tags if other != tag)) for kind, tags in self.program]
+            self.program = deque((kind, tags) for kind, tags in left if tags)

@@ -1,30 +1,128 @@
-"""Requests: the same ones, in the same order at the same target, in both worlds."""
+"""Requests: the same ones, in the same order in the same streams, in both worlds."""
 
+import csv
+import json
 from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
 
 import msgspec
+import numpy as np
 
+from specfleet.errors import InputError
 from specfleet.messages import Join
-from specfleet.scenario import Scenario
+from specfleet.scenario import Between, Poisson, Scenario, Trace
+
+CHARACTERS_PER_TOKEN = 4  # of English text, roughly; only the lengths of conversations rest on it
 
 
 class Request(msgspec.Struct, frozen=True):
-    """Number `number` (from 0) of the workload: its prompt is the prompt of that number."""
+    """Number `number` (from 0) of the workload: its prompt is the prompt of that number.
+
+    It opens at `not_before_s`, or when the one before it in its stream is complete, whichever is later.
+    """
 
     number: int
     prompt_tokens: int
     new_tokens: int
+    not_before_s: float = 0.0
 
 
-def requests_of(scenario: Scenario, target: int) -> Iterator[Request]:
-    """Yield the requests of target `target`: every count-th, dealt in turn."""
+def streams_of(scenario: Scenario) -> dict[int, list[Request]]:
+    """Return the requests of each stream, in order, by tag.
+
+    Raises InputError if a file of the workload cannot be read.
+    """
     workload = scenario.workload
-    for number in range(target, workload.requests, scenario.verifiers.count):
-        yield Request(number, workload.prompt_tokens, workload.new_tokens)
+    rng = np.random.default_rng([scenario.seed, 1])
+    turns = list(islice(_turns(scenario, rng), workload.requests))
+    count = 0 if workload.arrivals is not None else stream_count(scenario)
+    openings_s = _openings_s(scenario, rng)
+    streams: dict[int, list[Request]] = {}
+    for number, (conversation, prompt_tokens, new_tokens) in enumerate(turns):
+        tag = conversation % count if count else conversation
+        opens_s = 0.0 if count or tag in streams else next(openings_s)
+        streams.setdefault(tag, []).append(Request(number, prompt_tokens, new_tokens, opens_s))
+    return streams
 
 
-def join_of(scenario: Scenario, target: int, request: Request) -> Join:
+def requests_of(scenario: Scenario, tag: int) -> Iterator[Request]:
+    """Yield the requests of one stream; `streams_of` says all at once."""
+    return iter(streams_of(scenario).get(tag, []))
+
+
+def stream_count(scenario: Scenario) -> int:
+    """Return how many streams decode at a time in a closed loop; 0 if every request is a stream of its own."""
+    if scenario.workload.streams or scenario.batch is not None:
+        return scenario.workload.streams
+    return max(scenario.drafters.count, scenario.verifiers.count)
+
+
+def join_of(scenario: Scenario, tag: int, request: Request) -> Join:
     """Return the event that opens `request` at its target's station."""
     priorities = scenario.verifiers.priorities
-    priority = priorities[target] if target < len(priorities) else 0
-    return Join(target, request.number, request.prompt_tokens, request.new_tokens, priority)
+    priority = priorities[tag] if tag < len(priorities) else 0
+    return Join(tag, request.number, request.prompt_tokens, request.new_tokens, priority)
+
+
+def _turns(scenario: Scenario, rng: np.random.Generator) -> Iterator[tuple[int, int, int]]:
+    """Yield (conversation, prompt tokens, new tokens) of each request, without end unless a file ends."""
+    workload = scenario.workload
+    if workload.conversations:
+        yield from _conversations(Path(workload.conversations), workload.new_tokens, rng)
+    elif isinstance(workload.arrivals, Trace):
+        for number, row in enumerate(_trace(Path(workload.arrivals.file))):
+            yield number, int(row["num_prefill_tokens"]), int(row["num_decode_tokens"])
+    else:
+        for number in range(workload.requests):
+            yield number, _length(workload.prompt_tokens, rng), _length(workload.new_tokens, rng)
+
+
+def _length(length: int | Between, rng: np.random.Generator) -> int:
+    return length if isinstance(length, int) else int(rng.integers(length.low, length.high + 1))
+
+
+def _conversations(path: Path, new_tokens: int | Between, rng: np.random.Generator) -> Iterator[tuple[int, int, int]]:
+    """Yield the turns of a Spec-Bench file; each one's prompt holds all that was said before."""
+    for conversation, line in enumerate(_lines(path)):
+        try:
+            turns = json.loads(line)["turns"]
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            raise InputError(f"{path}, line {conversation + 1}: needs a JSON object with a list `turns`") from error
+        context = 0
+        for text in turns:
+            answer = _length(new_tokens, rng)
+            context += max(1, round(len(text) / CHARACTERS_PER_TOKEN))
+            yield conversation, context, answer
+            context += answer
+
+
+def _openings_s(scenario: Scenario, rng: np.random.Generator) -> Iterator[float]:
+    """Yield when streams open; without arrivals, at once."""
+    match scenario.workload.arrivals:
+        case None:
+            while True:
+                yield 0.0
+        case Poisson(per_s):
+            now_s = 0.0
+            while True:
+                now_s += float(rng.exponential(1 / per_s))
+                yield now_s
+        case Trace(file, speed):
+            for row in _trace(Path(file)):
+                yield float(row["arrived_at"]) / speed
+
+
+def _trace(path: Path) -> Iterator[dict[str, str]]:
+    needed = {"arrived_at", "num_prefill_tokens", "num_decode_tokens"}
+    rows = csv.DictReader(_lines(path))
+    if not needed <= set(rows.fieldnames or ()):
+        raise InputError(f"{path}: needs the columns {', '.join(sorted(needed))}; has {rows.fieldnames}")
+    yield from rows
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return [line for line in path.read_text().splitlines() if line.strip()]
+    except OSError as error:
+        raise InputError(f"workload: {path} cannot be read ({error.strerror})") from error

@@ -12,6 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from specfleet.drafter_station import DrafterStation
 from specfleet.messages import (
     Draft,
     DraftRequest,
@@ -30,7 +31,8 @@ from specfleet.policies.admit import Admission, AtMost, Everyone
 from specfleet.policies.allocate import Fixed
 from specfleet.policies.order import Fifo, Order, Priority
 from specfleet.policies.warm_up import AfterIdle, NoWarmUp, WarmUp
-from specfleet.station import WAIT, DrafterStation, Start, Station, Step, VerifierStation
+from specfleet.station import WAIT, Start, Station, Step
+from specfleet.verifier_station import VerifierStation
 
 DEPTH = 3
 PROMPT_TOKENS = 4
@@ -55,7 +57,7 @@ def snapshot(station: Station) -> tuple[object, ...]:
     """Everything that decides what the station does next."""
     cold = set(station.cold) if isinstance(station, DrafterStation) else None
     return (
-        dict(station.sessions), list(station.waiting), list(station.program), station.served, station.running,
+        dict(station.sessions), list(station.waiting), list(station.program), station.running,
         station.steps_started, station.warm_tokens, cold,
     )  # fmt: skip
 

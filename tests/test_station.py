@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from specfleet.drafter_station import DrafterStation
 from specfleet.messages import (
     Draft,
     DraftRequest,
@@ -21,7 +22,8 @@ from specfleet.policies.admit import AtMost
 from specfleet.policies.allocate import Fixed
 from specfleet.policies.order import Priority
 from specfleet.policies.warm_up import AfterIdle
-from specfleet.station import WAIT, DrafterStation, Start, Station, Step, VerifierStation
+from specfleet.station import WAIT, Start, Station, Step
+from specfleet.verifier_station import VerifierStation
 
 
 def drafter(**policies: object) -> DrafterStation:
@@ -58,7 +60,7 @@ def drafted(steps: Sequence[tuple[str, int]]) -> list[int]:
 
 
 def snapshot(station: Station) -> tuple[object, ...]:
-    return dict(station.sessions), list(station.waiting), list(station.program), station.served, station.running
+    return dict(station.sessions), list(station.waiting), list(station.program), station.running
 
 
 def verifier_with_draft(accepting: bool = True) -> VerifierStation:

@@ -1,16 +1,103 @@
-"""How many tokens to draft for the session that is served: its speculation length."""
+"""How many tokens a session drafts next, its speculation length: the simple rules, and what all rules have in common.
+
+The papers' own rules are beside this file: `goodspeed.py`, `dsde.py`.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import msgspec
+import numpy as np
+
+from specfleet.messages import Outcome
+
+UNLIMITED = 1 << 30
 
 
-class Fixed(msgspec.Struct, frozen=True, tag="fixed", tag_field="policy", forbid_unknown_fields=True):
+class Allocation(Protocol):
+    """Speculation lengths for all open sessions at once, from the state that each of them has.
+
+    A state is an immutable value that the policy makes, and that its owner keeps. `budget`: the sum of all lengths that
+    may be out at a time.
+    """
+
+    @property
+    def budget(self) -> int: ...  # noqa: D102
+
+    def start(self) -> Any:
+        """Return the state of a new session."""
+        ...
+
+    def learn(self, state: Any, drafted: int, outcome: Outcome) -> Any:
+        """Return the state after a verification of `drafted` tokens."""
+        ...
+
+    def lengths(self, states: Sequence[Any], rng: np.random.Generator) -> list[int]:
+        """Return one length a state."""
+        ...
+
+
+class Memoryless(msgspec.Struct, frozen=True):
+    """An allocation that learns nothing."""
+
+    def start(self) -> None:
+        """Return the state of a new session: there is none."""
+
+    def learn(self, state: None, drafted: int, outcome: Outcome) -> None:
+        """Return the state after a verification: there is none."""
+
+
+class Fixed(Memoryless, frozen=True, tag="fixed", tag_field="policy", forbid_unknown_fields=True):
     """The same depth d for every round, as in StarSD."""
 
     depth: int
+
+    @property
+    def budget(self) -> int:
+        """No limit."""
+        return UNLIMITED
 
     def speculation_length(self) -> int:
         """Draft tokens of the next round."""
         return self.depth
 
+    def lengths(self, states: Sequence[None], rng: np.random.Generator) -> list[int]:  # noqa: ARG002
+        """Return one length a state."""
+        return [self.depth] * len(states)
 
-Allocation = Fixed
+
+class FixedShare(Memoryless, frozen=True, tag="fixed-share", tag_field="policy", forbid_unknown_fields=True):
+    """GoodSpeed's baseline Fixed-S: S_i = C / N, the remainder spread over the first ones."""
+
+    budget: int
+
+    def lengths(self, states: Sequence[None], rng: np.random.Generator) -> list[int]:  # noqa: ARG002
+        """Return one length a state."""
+        share, remainder = divmod(self.budget, max(len(states), 1))
+        return [share + (place < remainder) for place in range(len(states))]
+
+
+class RandomShare(Memoryless, frozen=True, tag="random-share", tag_field="policy", forbid_unknown_fields=True):
+    """GoodSpeed's baseline Random-S: every token of the budget goes to a session chosen at random.
+
+    The paper says that the lengths are random with a sum of at most C, and not how they are drawn; `spread` "uniform"
+    makes all compositions of C equally likely, "tokens" throws each token by itself, which varies less.
+    """
+
+    budget: int
+    spread: str = "uniform"
+
+    def __post_init__(self) -> None:
+        if self.spread not in ("uniform", "tokens"):
+            raise ValueError(f"spread = {self.spread!r}; allowed: uniform, tokens")
+
+    def lengths(self, states: Sequence[None], rng: np.random.Generator) -> list[int]:
+        """Return one length a state."""
+        N = len(states)
+        if N == 0:
+            return []
+        if self.spread == "tokens":
+            return [int(length) for length in rng.multinomial(self.budget, [1 / N] * N)]
+        # Stars and bars: N - 1 bars among C + N - 1 places cut the budget into N lengths.
+        bars = np.sort(rng.choice(self.budget + N - 1, N - 1, replace=False))
+        return [int(length) for length in np.diff(bars, prepend=-1, append=self.budget + N - 1) - 1]

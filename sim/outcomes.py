@@ -1,0 +1,107 @@
+"""What simulated steps yield: accepted lengths and signals, drawn from the scenario's acceptance model."""
+
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+
+from specfleet.acceptance import Geometric, Sampler
+from specfleet.errors import InputError
+from specfleet.messages import Outcome
+from specfleet.policies.overlap import Ahead
+from specfleet.policies.ragged import BatchRule
+from specfleet.scenario import Scenario, acceptance_of
+from specfleet.station import Member, Station, Step
+from specfleet.tokens import Coin, TokenModel, TokenSampler
+
+DONE = (Outcome(),)
+
+
+def nothing(step: Step) -> tuple[Outcome, ...]:
+    """Outcome of steps that yield nothing to decide on."""
+    return DONE if len(step.members) == 1 else (Outcome(),) * len(step.members)
+
+
+class Outcomes:
+    """Draws what verifications accept. Streams remember their place in the model's texts, whoever verifies them."""
+
+    def __init__(self, scenario: Scenario, rng: np.random.Generator) -> None:
+        model = acceptance_of(scenario)
+        ahead = isinstance(scenario.drafters.overlap, Ahead)
+        self.tokens: TokenSampler | None = None
+        self.lengths: Sampler | None = None
+        if isinstance(model, TokenModel):
+            self.tokens = TokenSampler(model, rng)
+        elif ahead and isinstance(model, Geometric):
+            self.tokens = TokenSampler(Coin(model.beta), rng)
+        elif ahead:
+            raise InputError(
+                f"scenario {scenario.name!r}: drafters.overlap = ahead needs to know single tokens; acceptance.model "
+                f"= {model.__struct_config__.tag!r} knows lengths of rounds; allowed: geometric, agreement, ratios"
+            )
+        else:
+            self.lengths = Sampler(model, _longest(scenario), rng)
+
+    def at(self, station: Station, rule: BatchRule | None = None) -> Callable[[Step], tuple[Outcome, ...]]:
+        """Return the function that draws the outcomes of a verifying station's steps.
+
+        `rule`: of a batch, which may keep less than what was accepted.
+        """
+        if rule is None:
+            return lambda step: self._of(step, station)
+
+        def of_batch(step: Step) -> tuple[Outcome, ...]:
+            outcomes = self._of(step, station)
+            if step.kind != "verify":
+                return outcomes
+            kept = rule.kept([outcome.accepted for outcome in outcomes])
+            return tuple(
+                [
+                    msgspec.structs.replace(outcome, accepted=accepted)
+                    for outcome, accepted in zip(outcomes, kept, strict=True)
+                ]
+            )
+
+        return of_batch
+
+    def drafted(self, step: Step) -> list[int]:
+        """Tokens that each row of a draft step gets."""
+        return [member.tokens for member in step.members]
+
+    def _of(self, step: Step, station: Station) -> tuple[Outcome, ...]:
+        if step.kind == "verify":
+            if len(step.members) == 1:
+                return (self._verify(step.members[0], station),)
+            return tuple([self._verify(member, station) for member in step.members])
+        if step.kind == "prefill":
+            for member in step.members:
+                if self.lengths is not None:
+                    self.lengths.begin_session(member.tag)
+                elif self.tokens is not None:
+                    self.tokens.begin_session(member.tag, member.tokens)
+        return nothing(step)
+
+    def _verify(self, member: Member, station: Station) -> Outcome:
+        tag, drafted = member.tag, member.tokens
+        if self.tokens is None:
+            assert self.lengths is not None
+            accepted = self.lengths.draw(tag, drafted)
+            # The share of tested tokens that passed: of a rejected draft, those up to the mismatch were tested.
+            return Outcome(accepted, ratio=accepted / min(drafted, accepted + 1) if drafted else 0.0)
+        outcome = self.tokens.verify(tag, member.base, drafted)
+        # Where the drafter went on, the target's own token comes to stand where the tail's next one does.
+        went_on = outcome.accepted == drafted < station.sessions[tag].tail
+        if went_on and self.tokens.accepts(tag, member.base + drafted):
+            return msgspec.structs.replace(outcome, matches=True)
+        return outcome
+
+
+def _longest(scenario: Scenario) -> int:
+    """The longest draft that the scenario's rules allow."""
+    batch = scenario.batch
+    rule = batch.allocate if batch is not None else scenario.verifiers.allocate
+    return (
+        scenario.drafters.depth
+        if rule is None
+        else max(rule.budget if rule.budget < 1 << 20 else 0, scenario.drafters.depth)
+    )

@@ -1,0 +1,130 @@
+"""The drafter's side of the network as a state machine: one request buffer for many targets."""
+
+import msgspec
+
+from specfleet.messages import Draft, DraftRequest, Ignored, Instruction, Leave, Refusal, Released, StepDone
+from specfleet.policies.admit import Admission, Everyone
+from specfleet.policies.allocate import Fixed
+from specfleet.policies.group import Group
+from specfleet.policies.order import Fifo, Order
+from specfleet.policies.overlap import Ahead, InTurn, Overlap
+from specfleet.policies.warm_up import NoWarmUp, WarmUp
+from specfleet.session import Session, advance
+from specfleet.station import ONE, Member, Station, StepKind, Work
+
+
+class DrafterStation(Station):
+    """M_q: drafts for many targets from one request buffer (StarSD, algorithm 1).
+
+    A session's first round begins with the prefill of its prompt, which holds up everyone behind it. A drafter that
+    works ahead (AMUSD) drafts one token a step, and goes on with the session while its target verifies.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        allocation: Fixed,
+        order: Order = Fifo(),
+        admission: Admission = Everyone(),
+        warm_up: WarmUp = NoWarmUp(),
+        group: Group = ONE,
+        overlap: Overlap = InTurn(),
+    ) -> None:
+        super().__init__(name, order, group)
+        self.allocation = allocation
+        self.admission = admission
+        self.warm_up = warm_up
+        self.ahead = isinstance(overlap, Ahead)
+        self.cold: set[int] = set()  # tags whose prompt is not in this station's cache yet
+        self._handlers = {DraftRequest: self._request, Leave: self._leave, StepDone: self._done}
+
+    def _request(self, event: DraftRequest, now_s: float) -> list[Instruction]:  # noqa: ARG002
+        session = self.sessions.get(event.tag)
+        if event.opening:
+            refused = self._open(event, session)
+            if refused is not None:
+                return [refused]
+        else:
+            if session is None or session.request != event.request:
+                return [Ignored(event, f"request {event.request} of tag {event.tag} is not open")]
+            moved = advance(session, event.epoch, event.base, event.tokens)
+            if isinstance(moved, str):
+                return [Ignored(event, moved)]
+            self.sessions[event.tag] = moved
+        if event.tokens == 0:  # nothing is granted: the round consists of the target's own token
+            return [Draft(event.tag, event.request, event.epoch, event.base, 0)]
+        self._ask(event.tag, event.priority)
+        return []
+
+    def _open(self, event: DraftRequest, session: Session | None) -> Instruction | None:
+        """Take a session in; return what follows if that cannot be."""
+        if session is not None:
+            return Ignored(event, f"request {session.request} of tag {event.tag} is still open")
+        if not self._is_new(event.tag, event.request):
+            return Ignored(event, f"request {event.request} of tag {event.tag} was opened before")
+        reason = self.admission.refusal(len(self.sessions))
+        if reason is not None:
+            return Refusal(event.tag, event.request, reason)
+        self.sessions[event.tag] = Session(
+            event.tag, event.request, event.epoch, event.base, priority=event.priority, asked=event.tokens
+        )
+        self.cold.add(event.tag)
+        return None
+
+    def _ask(self, tag: int, priority: int) -> None:
+        """Queue a draft; a drafter that works ahead may have one queued already, which will start from the new base."""
+        if not (self.ahead and any(work.tag == tag for work in self.waiting)):
+            self.waiting.append(Work("draft", tag, priority))
+
+    def _leave(self, event: Leave, now_s: float) -> list[Instruction]:  # noqa: ARG002
+        session = self.sessions.get(event.tag)
+        if session is None or session.request != event.request:
+            return [Ignored(event, f"request {event.request} of tag {event.tag} is not open")]
+        self._forget(event.tag)
+        self.cold.discard(event.tag)
+        return [Released(event.tag, event.request)]
+
+    def _done(self, event: StepDone, now_s: float) -> list[Instruction]:
+        step = self._finish(event, now_s)
+        if step is None:
+            return [Ignored(event, f"step {event.step} is not running")]
+        if step.kind == "warm_up":
+            self.warm_tokens += step.members[0].tokens
+            return []
+        drafts: list[Instruction] = []
+        for member in step.members:
+            session = self.sessions.get(member.tag)
+            if session is None or (session.request, session.epoch) != (member.request, member.epoch):
+                continue  # it left, or moved on, while the step ran
+            if step.kind == "prefill":
+                self.cold.discard(member.tag)
+                continue
+            self.sessions[member.tag] = msgspec.structs.replace(session, tail=session.tail + member.tokens)
+            drafts.append(Draft(member.tag, member.request, member.epoch, member.base, member.tokens))
+            if self.ahead:
+                self._ask(member.tag, session.priority)
+        return drafts
+
+    def _program(self, works: list[Work]) -> list[tuple[StepKind, tuple[int, ...]]]:
+        tags = tuple([work.tag for work in works])
+        program: list[tuple[StepKind, tuple[int, ...]]] = []
+        if self.warm_up.tokens_after(self.idle_gap_s):
+            program.append(("warm_up", tags[:1]))
+        if self.cold:
+            cold = tuple([tag for tag in tags if tag in self.cold])
+            if cold:
+                program.append(("prefill", cold))
+        program.append(("draft", tags))
+        return program
+
+    def _bind(self, kind: StepKind, session: Session) -> Member:
+        tag, request, epoch = session.tag, session.request, session.epoch
+        if kind == "prefill":
+            # The last committed token is the first input of the draft step.
+            return Member(tag, request, epoch, 0, session.base - 1)
+        if kind == "warm_up":
+            return Member(tag, request, epoch, session.base, self.warm_up.tokens_after(self.idle_gap_s))
+        if self.ahead:
+            return Member(tag, request, epoch, session.base + session.tail, 1)
+        tokens = session.asked if session.asked > 0 else self.allocation.speculation_length()
+        return Member(tag, request, epoch, session.base, tokens, session.behind)

@@ -1,0 +1,53 @@
+"""Which waiting work shares a step: one session at a time, whoever waits, or all sessions at a barrier."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+
+class Waiting(Protocol):
+    """What a group may look at; arrivals are listed oldest first."""
+
+    @property
+    def kind(self) -> str: ...  # noqa: D102  (what is to be done: prefill, draft, verify, decode)
+
+
+class One(msgspec.Struct, frozen=True, tag="one", tag_field="policy", forbid_unknown_fields=True):
+    """One session at a time, as in StarSD; the station's order says which."""
+
+    def pick(self, waiting: Sequence[Waiting], sessions: int) -> list[int]:  # noqa: ARG002  (one signature for all)
+        """Indices of the work that shares the next step."""
+        return [0] if waiting else []
+
+
+class Batch(msgspec.Struct, frozen=True, tag="batch", tag_field="policy", forbid_unknown_fields=True):
+    """Whoever waits when the device is free, oldest first, at most `most` of them: work-conserving."""
+
+    most: int = 1 << 30
+
+    def pick(self, waiting: Sequence[Waiting], sessions: int) -> list[int]:  # noqa: ARG002
+        """Indices of the work that shares the next step: those of the oldest one's kind."""
+        return alike(waiting, waiting[0].kind)[: self.most] if waiting else []
+
+
+class Barrier(msgspec.Struct, frozen=True, tag="barrier", tag_field="policy", forbid_unknown_fields=True):
+    """All open sessions at once, as in GoodSpeed's rounds (algorithm 1): the step waits for the slowest.
+
+    What comes before the rounds, the prefill of a new request, does not wait.
+    """
+
+    def pick(self, waiting: Sequence[Waiting], sessions: int) -> list[int]:
+        """Indices of the work that shares the next step; none while somebody is missing."""
+        first = next((work.kind for work in waiting if work.kind != "verify"), None)
+        if first is not None:
+            return alike(waiting, first)
+        return list(range(len(waiting))) if len(waiting) == sessions else []
+
+
+Group = One | Batch | Barrier
+
+
+def alike(waiting: Sequence[Waiting], kind: str) -> list[int]:
+    """Indices of the work of that kind."""
+    return [index for index, work in enumerate(waiting) if work.kind == kind]

@@ -1,0 +1,130 @@
+"""What becomes of a batch whose rows accept different numbers of tokens: the rules of batch speculative decoding.
+
+Rows of unequal length do not fit into one rectangular tensor ("the ragged tensor problem", section 2 of Batch
+Speculative Decoding Done Right). A rule says which rows share the next round, and whether they are realigned first.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+Size = Annotated[int, Meta(ge=1)]
+
+
+class Row(msgspec.Struct, frozen=True, gc=False):
+    """A session in the pool, oldest first: its tag and its length."""
+
+    tag: int
+    length: int
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """The rows of the next round, by tag, and whether they must be realigned before."""
+
+    tags: tuple[int, ...]
+    realign: bool = False
+
+
+class _Rule(msgspec.Struct, frozen=True):
+    """What the rules have in common; `size`: B, rows a step."""
+
+    size: Size
+
+    @property
+    def pool(self) -> int:
+        """How many sessions are taken in at a time."""
+        return self.size
+
+    @property
+    def together(self) -> bool:
+        """Whether a batch ends as a whole: its finished rows are carried along, and nobody joins before."""
+        return False
+
+    def kept(self, accepted: Sequence[int]) -> list[int]:
+        """Return how many accepted tokens each row keeps: all of them."""
+        return list(accepted)
+
+
+class Slots(_Rule, frozen=True, tag="slots", tag_field="policy", forbid_unknown_fields=True):
+    """Rows keep their own length in place, addressed by slot: nothing is ever realigned. A rule of our own.
+
+    Finished rows leave at once and the next session takes the slot (continuous batching).
+    """
+
+    def pick(self, pool: Sequence[Row]) -> Choice:
+        """Choose the rows of the next round: all."""
+        return Choice(tuple(row.tag for row in pool))
+
+
+class Realign(_Rule, frozen=True, tag="realign", tag_field="policy", forbid_unknown_fields=True):
+    """EqSpec (algorithm 2): unpad, append and repad the batch after every round, its cache included.
+
+    The batch is fixed: it ends when its last row is complete, as in the paper's offline runs.
+    """
+
+    @property
+    def together(self) -> bool:
+        """Whether a batch ends as a whole: yes."""
+        return True
+
+    def pick(self, pool: Sequence[Row]) -> Choice:
+        """Choose the rows of the next round: all, realigned."""
+        return Choice(tuple(row.tag for row in pool), realign=True)
+
+
+class Rollback(_Rule, frozen=True, tag="rollback", tag_field="policy", forbid_unknown_fields=True):
+    """Every row falls back to the batch's least accepted length: aligned for nothing but the tokens thrown away."""
+
+    @property
+    def together(self) -> bool:
+        """Whether a batch ends as a whole: yes, for a new row would have another length."""
+        return True
+
+    def pick(self, pool: Sequence[Row]) -> Choice:
+        """Choose the rows of the next round: all."""
+        return Choice(tuple(row.tag for row in pool))
+
+    def kept(self, accepted: Sequence[int]) -> list[int]:
+        """Return how many accepted tokens each row keeps: the least of all."""
+        return [min(accepted)] * len(accepted) if accepted else []
+
+
+class SameLength(_Rule, frozen=True, tag="same-length", tag_field="policy", forbid_unknown_fields=True):
+    """ExSpec (algorithm 3): rows of the same length first, from a window of W > B; realignment as the fallback.
+
+    The rows of a length that fill a batch go first, the longest-waiting such length. If no length fills one, `patience`
+    decides what counts as a group: the largest group goes alone if it has at least that many rows, else the B oldest
+    rows are realigned. Finished rows leave at once. `sort`: take sessions in by prompt length, not by arrival.
+    """
+
+    window: Size = 16
+    patience: Size = 1 << 30
+    sort: bool = False
+
+    def __post_init__(self) -> None:
+        if self.window < self.size:
+            raise ValueError(f"window = {self.window} must hold at least size = {self.size} rows")
+
+    @property
+    def pool(self) -> int:
+        """How many sessions are taken in at a time: the window."""
+        return self.window
+
+    def pick(self, pool: Sequence[Row]) -> Choice:
+        """Choose the rows of the next round."""
+        groups: dict[int, list[int]] = {}
+        for row in pool:
+            groups.setdefault(row.length, []).append(row.tag)
+        wanted = min(self.size, len(pool))
+        full = next((tags for tags in groups.values() if len(tags) >= wanted), None)
+        if full is None:
+            largest = max(groups.values(), key=len)
+            full = largest if len(largest) >= self.patience else None
+        if full is not None:
+            return Choice(tuple(full[: self.size]))
+        return Choice(tuple(row.tag for row in pool[: self.size]), realign=True)
+
+
+BatchRule = Slots | Realign | Rollback | SameLength
