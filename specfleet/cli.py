@@ -270,10 +270,12 @@ def print_profile(profile: Any) -> None:
 def reproduce(
     name: Annotated[str, typer.Argument(help="Name of a table or figure of a paper; empty lists them.")] = "",
     profile: Annotated[Path | None, typer.Option(help="A calibrated profile, where this host stands in.")] = None,
+    trace: Annotated[Path | None, typer.Option(metavar="FILE", help="A run file of the authors (amusd-a100).")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Reproduce a paper's table or figure: paper, ours, error, row by row."""
     from experiments.reproduce import REPRODUCTIONS
+    from experiments.reproduce.rows import Inputs
     from specfleet.profile import read_profile
 
     if name not in REPRODUCTIONS:
@@ -282,7 +284,7 @@ def reproduce(
             return
         raise InputError(f"reproduce {name}: unknown; allowed: {', '.join(REPRODUCTIONS)}")
     measured = read_profile(str(profile.resolve()), Path()) if profile else None
-    reproduction = REPRODUCTIONS[name](measured)
+    reproduction = REPRODUCTIONS[name](Inputs(measured, str(trace) if trace else None))
     if as_json:
         print_json(reproduction)
         return

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from specfleet.errors import InputError
 from specfleet.fleet import DRAFTER
 from specfleet.intervals import NO_INTERVAL, jain_index, quantile_interval, ratio_interval, student_t_interval
+from specfleet.policies.overlap import InTurn
 from specfleet.records import Run
 from specfleet.scenario import Scenario
 from specfleet.workload import stream_count, streams_of
@@ -101,11 +102,16 @@ def measure(run: Run) -> dict[str, Metric]:
     window = window_of(scenario, commits)
     metrics = _throughput(window, commits, targets)
     if speculates:
-        rounds = rounds_of(rows)
+        verified = verifications_of(rows)
+        in_turn = isinstance(scenario.drafters.overlap, InTurn)
+        # Ahead of the target there is no round but the verification: drafts neither ask nor wait.
+        rounds = rounds_of(rows) if in_turn else verified.assign(drafted_s=verified.verified_s)
         metrics |= _rounds(window, commits, rounds, targets)
-        metrics |= _drafting(window, rows, rounds, targets)
-        metrics |= _returning(window, rounds)
-        metrics |= _acceptance(window, verifications_of(rows))
+        metrics |= _acceptance(window, verified)
+        if in_turn:
+            metrics |= _drafting(window, rounds)
+            metrics |= _returning(window, rounds)
+        metrics |= _load(window, rows, rounds, targets)
     metrics |= _energy(window, rows, scenario, metrics["throughput"])
     metrics |= _latencies(window, rows, commits, speculates)
     return {name: metric for name, metric in metrics.items() if not math.isnan(metric.value)}
@@ -241,18 +247,24 @@ def _rounds(window: Window, commits: pd.DataFrame, rounds: pd.DataFrame, targets
     }
 
 
-def _drafting(window: Window, rows: pd.DataFrame, rounds: pd.DataFrame, targets: int) -> dict[str, Metric]:
-    """Load, S, T_wait, and the two idle times: the gap before a request (table 1), T_idle of an iteration (9)."""
+def _load(window: Window, rows: pd.DataFrame, rounds: pd.DataFrame, targets: int) -> dict[str, Metric]:
+    """Load of the drafters, and the idle time T_idle of an iteration (9)."""
     drafters = rows[_at_drafter(rows) | (rows.kind == "draft")]
     busy_s = _busy_s(window, drafters) / max(drafters.station.nunique(), 1)
     iterations = window.sums(rounds.drafted_s) / targets
     return {
         "load": window.rate(busy_s, "share of time"),
+        "iteration_idle_s": window.ratio(window.batch_s - busy_s, iterations, "s"),
+        "iteration_s": window.ratio(np.full_like(busy_s, window.batch_s), iterations, "s"),
+    }
+
+
+def _drafting(window: Window, rounds: pd.DataFrame) -> dict[str, Metric]:
+    """S, T_wait, the gap before a request (table 1), and the sizes of messages."""
+    return {
         "service_s": window.mean(rounds.drafted_s, rounds.service_s, "s"),
         "wait_s": window.mean(rounds.drafted_s, rounds.wait_s, "s"),
         "idle_gap_s": window.mean(rounds.drafted_s, rounds.idle_gap_s, "s"),
-        "iteration_idle_s": window.ratio(window.batch_s - busy_s, iterations, "s"),
-        "iteration_s": window.ratio(np.full_like(busy_s, window.batch_s), iterations, "s"),
         "request_bytes": window.mean(rounds.drafted_s, rounds.request_bytes, "bytes"),
         "draft_bytes": window.mean(rounds.drafted_s, rounds.draft_bytes, "bytes"),
     }

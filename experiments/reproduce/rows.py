@@ -4,7 +4,16 @@ from typing import Any, Literal
 
 import msgspec
 
+from specfleet.profile import HardwareProfile
+
 Kind = Literal["input", "fitted", "identity", "predicted"]
+
+
+class Inputs(msgspec.Struct, frozen=True):
+    """What a user may hand to a reproduction: a profile of this host, and a run file of a paper's authors."""
+
+    profile: HardwareProfile | None = None
+    trace: str | None = None
 
 
 class Row(msgspec.Struct, frozen=True):

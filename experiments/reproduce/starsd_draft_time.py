@@ -2,16 +2,16 @@
 
 from pathlib import Path
 
-from experiments.reproduce.rows import Reproduction, Row, row
+from experiments.reproduce.rows import Inputs, Reproduction, Row, row
 from experiments.reproduce.starsd_scaling import IDLE_GAP_S
-from specfleet.profile import HardwareProfile, read_profile
+from specfleet.profile import read_profile
 
 # Table 2: draft inference time a round on an RTX 4090, milliseconds.
 DRAFT_MS = {1: 16.06, 2: 8.86, 3: 9.17}
 DRAFT_TOKEN_MS = {1: 2.24, 2: 1.36, 3: 1.36, 4: 1.42, 5: 1.46, 6: 1.46}  # t_s of table 1
 
 
-def starsd_table2(profile: HardwareProfile | None = None) -> Reproduction:  # noqa: ARG001  (needs no host)
+def starsd_table2(inputs: Inputs) -> Reproduction:  # noqa: ARG001  (needs no host)
     """Table 2 from table 1: the slowdown of t_s after a gap, applied to the draft time of N = 2."""
     rows = [row("draft time, ms", {"N": 2}, "input", DRAFT_MS[2], DRAFT_MS[2])]
     for N in (1, 3):
@@ -28,7 +28,7 @@ def starsd_table2(profile: HardwareProfile | None = None) -> Reproduction:  # no
     return Reproduction("starsd-table2", rows, assumptions)
 
 
-def starsd_fig6(profile: HardwareProfile | None = None) -> Reproduction:
+def starsd_fig6(inputs: Inputs) -> Reproduction:
     """Figure 6b and 6c: the paper prints no numbers; its text gives the slow and the steady regime."""
     shipped = read_profile("rtx-4090", Path())
     rows: list[Row] = []
@@ -48,6 +48,7 @@ def starsd_fig6(profile: HardwareProfile | None = None) -> Reproduction:
     assumptions = [
         "the paper's figure 6 has no printed values; the shipped curve joins table 1's t_s at N = 3 and N = 1"
     ]
+    profile = inputs.profile
     if profile is None:
         assumptions.append("no profile of this host was given (--profile): its own curve is not shown")
         return Reproduction("starsd-fig6", rows, assumptions)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
-from experiments.reproduce.rows import Reproduction, Row, row
+from experiments.reproduce.rows import Inputs, Reproduction, Row, row
 from sim.run import simulate
 from specfleet.metrics import measure
 from specfleet.profile import HardwareProfile
@@ -118,7 +118,7 @@ def identity_rows() -> list[Row]:
     return rows
 
 
-def starsd_table1(profile: HardwareProfile | None = None) -> Reproduction:  # noqa: ARG001  (needs no host)
+def starsd_table1(inputs: Inputs) -> Reproduction:
     """Table 1 with S of each column, one local Z from N <= 3 and one remote Z from N = 6."""
     services_s = [service_s(column) for column in range(6)]
     local_s = local_return_s()
@@ -132,7 +132,7 @@ def starsd_table1(profile: HardwareProfile | None = None) -> Reproduction:  # no
     return Reproduction("starsd-table1", rows, ASSUMED)
 
 
-def starsd_table1_blind(profile: HardwareProfile | None = None) -> Reproduction:  # noqa: ARG001  (needs no host)
+def starsd_table1_blind(inputs: Inputs) -> Reproduction:
     """Table 1 from N <= 3 alone: S of N = 3 for all larger N, and remote targets taken to be like local ones."""
     services_s = [service_s(min(column, LOCAL - 1)) for column in range(6)]
     local_s = local_return_s()
@@ -142,7 +142,7 @@ def starsd_table1_blind(profile: HardwareProfile | None = None) -> Reproduction:
     return Reproduction("starsd-table1-blind", rows, [*ASSUMED[:2], "remote targets are taken to be like local ones"])
 
 
-def starsd_fig4(profile: HardwareProfile | None = None) -> Reproduction:
+def starsd_fig4(inputs: Inputs) -> Reproduction:
     """Figure 4: one target, distributed against co-located EAGLE; and the same ratio on this host, if calibrated.
 
     The paper's cost of distribution is the excess of a round: 1 / 20.90 - 1 / 26.8. With t_s = 1.78 ms (EAGLE) and
@@ -162,8 +162,8 @@ def starsd_fig4(profile: HardwareProfile | None = None) -> Reproduction:
         row("throughput at N = 1, tokens/s", paper, "predicted", THROUGHPUT[0], tokens_per_round * ROUNDS_PER_S[0]),
     ]
     assumptions = ["tokens a round are those of EAGLE, 94.3 / 26.8: distribution does not change acceptance (C.1)"]
-    if profile is not None:
-        rows += _host_rows(profile)
+    if inputs.profile is not None:
+        rows += _host_rows(inputs.profile)
         assumptions.append("this host: depth 5, acceptance and times of its calibrated profile; co-located has no link")
     return Reproduction("starsd-fig4", rows, assumptions)
 

@@ -1,0 +1,197 @@
+"""Reader of the AMUSD authors' run files: what greedy, sd and amusd runs of the same prompt measured, as profiles.
+
+Their program logs the time of each draft step and each verification, the tokens that a verification committed (the
+target's own included), the total time, and the power of each GPU. What its clocks include is told at each use.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from specfleet.errors import InputError
+from specfleet.profile import HardwareProfile, Power, StepTime
+from specfleet.tokens import Agreement
+
+STRATEGIES = ("greedy", "sd", "amusd")
+GPUS = 2  # that the authors count: the target's and, in amusd runs, the drafter's
+
+
+class GpuSample(msgspec.Struct, frozen=True):
+    """State of all GPUs at one moment of the monitor's own clock, which begins after the run does."""
+
+    timestamp: float
+    gpu_powers: list[float]
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """One run: times in seconds; `accepted_tokens` a verification, the target's own token included."""
+
+    total_time: float
+    tokens_generated: int
+    token_times: list[float] = []
+    draft_times: list[float] = []
+    verify_times: list[float] = []
+    accepted_tokens: list[int] = []
+    gpustats: list[GpuSample] = []
+
+    @property
+    def draft_s(self) -> float:
+        """Mean time of a draft step, the first one, which waits for the prefill, left out."""
+        return float(np.mean(self.draft_times[1:]))
+
+    @property
+    def verify_s(self) -> float:
+        """Mean time of a verification, the first one left out."""
+        return float(np.mean(self.verify_times[1:]))
+
+    @property
+    def start_up_s(self) -> float:
+        """How much longer than later ones the first draft step and the first verification took."""
+        return self.draft_times[0] - self.draft_s + self.verify_times[0] - self.verify_s
+
+    @property
+    def committed_a_verification(self) -> float:
+        """Mean of the accepted tokens and the target's own: what the authors call accepted."""
+        return float(np.mean(self.accepted_tokens))
+
+    def power_w(self, gpu: int) -> float | None:
+        """Mean power of a GPU over the run, or None where it was not recorded."""
+        powers = [sample.gpu_powers[gpu] for sample in self.gpustats if gpu < len(sample.gpu_powers)]
+        return float(np.mean(powers)) if powers else None
+
+
+Sample = dict[str, Measured]
+
+
+def read_runs(path: Path) -> dict[int, Sample]:
+    """Read the runs of each sample, by strategy.
+
+    Raises InputError, naming file and entry, if the file is not of that form or if it lacks a strategy.
+    """
+    try:
+        entries = json.loads(path.read_text())
+    except OSError as error:
+        raise InputError(f"--trace {path}: cannot be read ({error.strerror})") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"--trace {path}: not JSON ({error})") from error
+    if not isinstance(entries, list):
+        raise InputError(f"--trace {path}: needs a list of runs; holds {type(entries).__name__}")
+    samples: dict[int, Sample] = {}
+    for number, entry in enumerate(entries):
+        index, strategy, measured = _entry(path, number, entry)
+        samples.setdefault(index, {})[strategy] = measured
+    for index, sample in samples.items():
+        missing = [strategy for strategy in STRATEGIES if strategy not in sample]
+        if missing:
+            raise InputError(f"--trace {path}: sample {index} has no run of {', '.join(missing)}")
+    if not samples:
+        raise InputError(f"--trace {path}: holds no run")
+    return samples
+
+
+def _entry(path: Path, number: int, entry: Any) -> tuple[int, str, Measured]:
+    try:
+        index, strategy = int(entry["sample_index"]), str(entry["strategy"])
+        measured = msgspec.convert(entry["metrics"], Measured)
+    except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
+        raise InputError(f"--trace {path}: entry {number} is not a run of the authors' form ({error})") from error
+    if strategy not in STRATEGIES:
+        raise InputError(f"--trace {path}: entry {number}: strategy = {strategy!r}; allowed: {', '.join(STRATEGIES)}")
+    enough = len(measured.token_times) if strategy == "greedy" else min(
+        len(measured.draft_times), len(measured.verify_times), len(measured.accepted_tokens)
+    )  # fmt: skip
+    if enough < 2:
+        raise InputError(f"--trace {path}: entry {number} ({strategy}) has {enough} timed steps; 2 at least")
+    return index, strategy, measured
+
+
+def depth_of(sd: Measured) -> int:
+    """Return the speculation length of an sd run: its fullest round committed all drafts and the bonus token."""
+    return max(sd.accepted_tokens) - 1
+
+
+def agreement_of(sd: Measured) -> Agreement:
+    """Return where drafter and target agree, place by place, as far as the sd run shows it.
+
+    A round that commits k tokens shows k - 1 agreements and then a mismatch; a full round shows as many agreements as
+    it drafted, and nothing about the place of the bonus token. Unknown places get the mean of the known ones.
+    """
+    full = depth_of(sd) + 1
+    text = "".join("1" * (k - 1) + ("?" if k == full else "0") for k in sd.accepted_tokens)
+    known = text.replace("?", "")
+    return Agreement(sessions=(text,), unknown=known.count("1") / len(known))
+
+
+def catch_up_s(sd: Measured) -> float:
+    """Return what a draft after full acceptance takes longer.
+
+    The authors' drafter feeds its own last token by a step of its own then: the run has as many more draft steps.
+    """
+    full = depth_of(sd) + 1
+    after_full = sum(k == full for k in sd.accepted_tokens[:-1])
+    more = len(sd.draft_times) - depth_of(sd) * len(sd.verify_times)
+    return sd.draft_s * more / after_full if after_full and more > 0 else 0.0
+
+
+def prefills_of(sd: Measured) -> tuple[float, float]:
+    """Return the prefill times of drafter and target, in seconds, as far as an sd run shows them.
+
+    Its clock begins once both prefills are launched, which takes as long as a step of each; its first steps then wait
+    for the rest. The two share that time as their steps do.
+    """
+    both_s = sd.draft_s + sd.verify_s
+    prefill_s = both_s + max(sd.start_up_s, 0.0)
+    return prefill_s * sd.draft_s / both_s, prefill_s * sd.verify_s / both_s
+
+
+def profile_of(name: str, source: str, draft_s: float, verify_s: float, **more: Any) -> HardwareProfile:
+    """Build a profile from mean step times, in seconds; `source`: which run they are of."""
+    return HardwareProfile(
+        name=name,
+        draft=StepTime(per_token_s=draft_s),
+        verify=StepTime(base_s=verify_s),
+        sources={"draft": source, "verify": source},
+        **more,
+    )
+
+
+def monitor_delay_s(sample: Sample, strategies: tuple[str, ...] = ("sd", "amusd")) -> tuple[float, float] | None:
+    """Return bounds of how long after a run the monitor's clock begins; None without samples of the GPUs.
+
+    The monitor looks at the GPUs once an interval until the run ends, so the end lies within an interval of its last
+    look; what the total is longer than that is the time in which the monitor's process starts.
+    """
+    low, high = 0.0, np.inf
+    for strategy in strategies:
+        run = sample[strategy]
+        stamps = [look.timestamp for look in run.gpustats]
+        if len(stamps) < 2:
+            return None
+        low = max(low, run.total_time - stamps[-1] - float(np.median(np.diff(stamps))))
+        high = min(high, run.total_time - stamps[-1])
+    return (low, high) if low <= high else None
+
+
+def total_by_monitor_s(sample: Sample, strategy: str) -> float | None:
+    """Return how long a run took by the monitor's clock, whose delay the other runs tell; None where they do not."""
+    delay = monitor_delay_s(sample, tuple(other for other in ("sd", "amusd") if other != strategy))
+    stamps = [look.timestamp for look in sample[strategy].gpustats]
+    if delay is None or len(stamps) < 2:
+        return None
+    return stamps[-1] + float(np.median(np.diff(stamps))) / 2 + sum(delay) / 2
+
+
+def powers_of(sample: Sample, draft_share: float) -> Power | None:
+    """Return the powers by activity: idle and verification from the greedy run, drafting from the sd run.
+
+    `draft_share`: share of the sd run's time in which its GPU drafts; for the rest it verifies.
+    """
+    idle_w, verify_w = sample["greedy"].power_w(1), sample["greedy"].power_w(0)
+    mixed_w = sample["sd"].power_w(0)
+    if idle_w is None or verify_w is None or mixed_w is None or draft_share <= 0:
+        return None
+    draft_w = (mixed_w - (1 - draft_share) * verify_w) / draft_share
+    return Power(idle_w=idle_w, draft_w=draft_w, verify_w=verify_w)
