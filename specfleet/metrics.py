@@ -17,10 +17,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from specfleet.errors import InputError
 from specfleet.fleet import DRAFTER
+from specfleet.goodput import best_goodput, utility
 from specfleet.intervals import NO_INTERVAL, jain_index, quantile_interval, ratio_interval, student_t_interval
+from specfleet.policies.allocate import UNLIMITED
+from specfleet.policies.goodspeed import GoodSpeed
 from specfleet.policies.overlap import InTurn
 from specfleet.records import Run
-from specfleet.scenario import Scenario
+from specfleet.scenario import GrantRule, Scenario
 from specfleet.workload import stream_count, streams_of
 
 REQUEST = ["tag", "request"]
@@ -112,6 +115,8 @@ def measure(run: Run) -> dict[str, Metric]:
             metrics |= _drafting(window, rounds)
             metrics |= _returning(window, rounds)
         metrics |= _load(window, rows, rounds, targets)
+    if speculates and scenario.verifiers.allocate is not None:
+        metrics |= _fair_goodput(window, verifications_of(rows), scenario.verifiers.allocate)
     metrics |= _energy(window, rows, scenario, metrics["throughput"])
     metrics |= _latencies(window, rows, commits, speculates)
     return {name: metric for name, metric in metrics.items() if not math.isnan(metric.value)}
@@ -314,6 +319,27 @@ def _latencies(window: Window, rows: pd.DataFrame, commits: pd.DataFrame, specul
         for percent in PERCENTILES if len(sample_s) else ():
             interval = quantile_interval(sample_s, percent / 100)
             metrics[f"{name}_p{percent}_s"] = Metric(float(np.percentile(sample_s, percent)), *interval, "s")
+    return metrics
+
+
+def _fair_goodput(window: Window, verified: pd.DataFrame, rule: GrantRule) -> dict[str, Metric]:
+    """Utility of the mean goodputs in tokens a round, and what is missing to the best, U(x*) (GoodSpeed, problem (1)).
+
+    x* is that of clients whose acceptance is constant at what this run showed, the mean ratio of their drafted tokens.
+    """
+    counted = verified[window.inside(verified.verified_s)]
+    if counted.empty:
+        return {}
+    of_client = counted.groupby("tag")
+    goodputs = of_client.acceptance_length.mean() + 1
+    drafted = of_client.draft_tokens.sum()
+    alphas = (counted.ratio * counted.draft_tokens).groupby(counted.tag).sum() / drafted.where(drafted > 0, 1)
+    fairness = rule.fairness if isinstance(rule, GoodSpeed) else 1.0
+    value = utility(goodputs.to_numpy(), fairness)
+    metrics = {"utility": Metric(value, *NO_INTERVAL, f"sum of alpha-fair utilities, a = {fairness:g}")}
+    if rule.budget < UNLIMITED:
+        best = utility(best_goodput(alphas.tolist(), rule.budget, fairness), fairness)
+        metrics["utility_gap"] = Metric(best - value, *NO_INTERVAL, "U(x*) - U(x)")
     return metrics
 
 

@@ -71,43 +71,44 @@ TokenModel = Agreement | Ratios
 class TokenSampler:
     """Draws the tokens of a run's sessions and verifies drafts of them; same seed and calls, same outcomes.
 
-    A session's tokens are kept by place in its text: a place that is drafted again looks the same.
+    A session's tokens are kept by place in its text: a place that is drafted again looks the same. Each session has
+    its own random numbers, so that runs under different rules differ by the rules alone and not by luck.
     """
 
     def __init__(self, model: TokenModel | Coin, rng: np.random.Generator) -> None:
         self.model = model
-        self.rng = rng
-        self.uniforms = _uniforms(rng)
+        self.root = int(rng.integers(1 << 62))
+        self.sessions: dict[int, int] = {}
         self.domains: dict[int, int] = {}
-        self.sources: dict[int, Iterator[Token]] = {}
-        self.known: dict[int, list[Token]] = {}
+        self.sources: dict[int, Iterator[tuple[Token, bool]]] = {}
+        self.known: dict[int, list[tuple[Token, bool]]] = {}
         self.first: dict[int, int] = {}
 
     def begin_session(self, tag: int, first: int) -> None:
         """Start a session whose generated text begins at place `first`; an earlier one with this tag is forgotten."""
-        self.sources[tag] = self._tokens(tag)
+        number = self.sessions[tag] = self.sessions.get(tag, -1) + 1
+        rng = np.random.default_rng([self.root, tag, number])
+        self.sources[tag] = _tested(self._tokens(tag, rng), rng)
         self.known[tag] = []
         self.first[tag] = first
 
-    def token(self, tag: int, place: int) -> Token:
-        """Return the draft token at a place of the text, prompt included."""
+    def at(self, tag: int, place: int) -> tuple[Token, bool]:
+        """Return the draft token at a place of the text, prompt included, and whether the target accepts it."""
         known, position = self.known[tag], place - self.first[tag]
         while len(known) <= position:
             known.append(next(self.sources[tag]))
         return known[position]
 
     def accepts(self, tag: int, place: int) -> bool:
-        """Draw whether the target accepts the token at a place."""
-        return next(self.uniforms) < self.token(tag, place).ratio
+        """Tell whether the target accepts the token at a place."""
+        return self.at(tag, place)[1]
 
     def verify(self, tag: int, base: int, drafted: int) -> Outcome:
         """Draw the outcome of verifying `drafted` tokens after the first `base` of the text, with their signals."""
         if drafted == 0:
             return Outcome()
-        tokens = [self.token(tag, base + place) for place in range(drafted)]
-        accepted = 0
-        while accepted < drafted and next(self.uniforms) < tokens[accepted].ratio:
-            accepted += 1
+        tokens, passes = zip(*[self.at(tag, base + place) for place in range(drafted)], strict=True)
+        accepted = next((place for place, passed in enumerate(passes) if not passed), drafted)
         return Outcome(
             accepted,
             ratio=sum(token.ratio for token in tokens) / drafted,
@@ -115,27 +116,34 @@ class TokenSampler:
             kld_peak=max(token.kld for token in tokens),
         )
 
-    def _tokens(self, tag: int) -> Iterator[Token]:
+    def _tokens(self, tag: int, rng: np.random.Generator) -> Iterator[Token]:
         match self.model:
             case Coin(beta):
                 return repeat(Token(beta))
             case Agreement():
-                return _agreeing(self.model, self.rng)
+                return _agreeing(self.model, rng)
             case Ratios():
-                return self._of_domain(self.model, tag)
+                return self._of_domain(self.model, tag, rng)
 
-    def _of_domain(self, model: Ratios, tag: int) -> Iterator[Token]:
+    def _of_domain(self, model: Ratios, tag: int, rng: np.random.Generator) -> Iterator[Token]:
         domains = model.clients[tag % len(model.clients)]
         now = self.domains.get(tag)
         if now is None:
-            now = int(self.rng.integers(len(domains)))
-        elif len(domains) > 1 and self.rng.random() < model.switch:
-            now = (now + 1 + int(self.rng.integers(len(domains) - 1))) % len(domains)
+            now = int(rng.integers(len(domains)))
+        elif len(domains) > 1 and rng.random() < model.switch:
+            now = (now + 1 + int(rng.integers(len(domains) - 1))) % len(domains)
         self.domains[tag] = now
         mean, spread = domains[now].mean, domains[now].concentration
         while True:
-            for ratio in self.rng.beta(mean * spread, (1 - mean) * spread, 64).tolist():
+            for ratio in rng.beta(mean * spread, (1 - mean) * spread, 64).tolist():
                 yield Token(ratio)
+
+
+def _tested(tokens: Iterator[Token], rng: np.random.Generator) -> Iterator[tuple[Token, bool]]:
+    """Yield each token with whether the target accepts it."""
+    while True:
+        uniforms = rng.random(64).tolist()
+        yield from [(token, uniform < token.ratio) for uniform, token in zip(uniforms, tokens, strict=False)]
 
 
 def _agreeing(model: Agreement, rng: np.random.Generator) -> Iterator[Token]:
@@ -144,8 +152,3 @@ def _agreeing(model: Agreement, rng: np.random.Generator) -> Iterator[Token]:
         for place in model.sessions[rng.integers(len(model.sessions))]:
             agrees = rng.random() < model.unknown if place == UNKNOWN else place == "1"
             yield Token(float(agrees))
-
-
-def _uniforms(rng: np.random.Generator) -> Iterator[float]:
-    while True:
-        yield from rng.random(1024).tolist()

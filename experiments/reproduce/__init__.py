@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from experiments.reproduce.amusd import amusd_a100, amusd_fig4, amusd_table1
+from experiments.reproduce.goodspeed import goodspeed_fig2, goodspeed_fig3, goodspeed_fig4
 from experiments.reproduce.rows import Inputs, Reproduction
 from experiments.reproduce.starsd_draft_time import starsd_fig6, starsd_table2
 from experiments.reproduce.starsd_scaling import starsd_fig4, starsd_table1, starsd_table1_blind
@@ -13,6 +14,9 @@ REPRODUCTIONS: dict[str, Callable[[Inputs], Reproduction]] = {
     "starsd-table2": starsd_table2,
     "starsd-fig4": starsd_fig4,
     "starsd-fig6": starsd_fig6,
+    "goodspeed-fig2": goodspeed_fig2,
+    "goodspeed-fig3": goodspeed_fig3,
+    "goodspeed-fig4": goodspeed_fig4,
     "amusd-table1": amusd_table1,
     "amusd-fig4": amusd_fig4,
     "amusd-a100": amusd_a100,

@@ -150,7 +150,7 @@ def amusd_a100(inputs: Inputs) -> Reproduction:
         "greedy text does not depend on the strategy: places where the sd run shows agreement or mismatch keep it",
         "places that the sd run does not show (those of bonus tokens) agree as often as the others",
         (
-            "the authors' clock of a greedy token stops when its kernels are launched: the greedy total is predicted from "
+            "the authors' clock of a greedy token stops when its kernels are launched: its total is predicted from "
             "the GPU monitor's clock, whose delay the other two runs tell; without GPU samples it is fitted"
         ),
         (
