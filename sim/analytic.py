@@ -95,6 +95,17 @@ def round_rate_bounds(N: int, S_s: float, Z_s: float) -> tuple[float, float]:
     return N / (N * S_s + Z_s), min(N / (S_s + Z_s), 1 / S_s)
 
 
+def batch_speedup(
+    accepted_share: float, depth: int, c_draft: float, c_verify: float, c_pad: float, c_kv: float
+) -> float:
+    """S = alpha k / (c_draft + c_verify + c_overhead), with c_overhead(B) = c_pad(B) + c_kv(B).
+
+    Equation (1) of Batch Speculative Decoding Done Right, costs in units of a plain decoding step of the same batch.
+    Its alpha k counts accepted draft tokens, and leaves the target's own token out.
+    """
+    return accepted_share * depth / (c_draft + c_verify + c_pad + c_kv)
+
+
 class Throughput(msgspec.Struct, frozen=True):
     """Tokens a second: every committed token, and accepted draft tokens only (equation 11)."""
 

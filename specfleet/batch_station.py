@@ -7,16 +7,16 @@ from specfleet.grants import Grants
 from specfleet.messages import Finished, Ignored, Instruction, Join, Released, StepDone
 from specfleet.policies.allocate import Allocation
 from specfleet.policies.order import Fifo
-from specfleet.policies.ragged import BatchRule, Choice, Row, SameLength
+from specfleet.policies.ragged import BatchRule, Row, SameLength
 from specfleet.session import Session, settle
 from specfleet.station import Member, Station, Step, StepKind, Work
 
 
 class BatchStation(Station):
-    """Keeps a pool of sessions, and the device for the program of one round: realign if needed, draft, verify.
+    """Keeps a pool of sessions, and the device for the program of a round: prefill who is new, realign, draft, verify.
 
-    The batch rule says which rows share a round and whether a batch ends as a whole; the allocation, how many tokens
-    each row drafts. New sessions are prefilled as soon as the pool has room for them.
+    The batch rule says which rows of the pool share a round, whether they are realigned, and whether a batch ends as a
+    whole; the allocation, how many tokens each row drafts. Others wait in the buffer until the pool has room.
     """
 
     def __init__(
@@ -25,9 +25,10 @@ class BatchStation(Station):
         super().__init__(name, Fifo())
         self.rule = rule
         self.grants = Grants(allocation, rng)
-        self.pool: dict[int, None] = {}  # tags that are prefilled, in the order in which they came in
+        self.pool: dict[int, int] = {}  # row length by tag, padding included, in the order in which they came in
+        self.fresh: set[int] = set()  # tags of the pool that are not prefilled yet
         self.carried = 0  # finished rows of a batch that ends as a whole
-        self.lengths: dict[int, int] = {}
+        self.lengths: dict[int, int] = {}  # speculation lengths of the round
         self._handlers = {Join: self._join, StepDone: self._done}
 
     def _join(self, event: Join, now_s: float) -> list[Instruction]:  # noqa: ARG002
@@ -45,44 +46,43 @@ class BatchStation(Station):
     @property
     def ready(self) -> bool:
         """Whether `plan` would start a step now."""
-        return self.running is None and bool(self.program or self._newcomers() or self.pool)
+        return self.running is None and bool(self.program or self.sessions)
 
-    def _newcomers(self) -> list[int]:
+    def _next_group(self) -> list[int]:
         """Indices of waiting sessions for which the pool has room."""
-        if not self.waiting or (self.rule.together and self.pool):
+        if self.rule.together and self.pool:
             return []
-        room = self.rule.pool - len(self.pool)
         indices = list(range(len(self.waiting)))
         if isinstance(self.rule, SameLength) and self.rule.sort:
             indices.sort(key=lambda index: (self.sessions[self.waiting[index].tag].base, index))
-        return indices[:room]
+        return indices[: self.rule.pool - len(self.pool)]
 
-    def _next_group(self) -> list[int]:
-        """Indices of newcomers; a round of the pool has no work in the buffer, and is served when nobody is new."""
-        newcomers = self._newcomers()
-        if newcomers or not self.pool:
-            return newcomers
-        return [-1]
-
-    def _serve(self, group: list[int]) -> None:
-        if group == [-1]:
-            self._begin_round()
-            return
-        self.carried = 0
-        super()._serve(group)
-
-    def _program(self, works: list[Work]) -> list[tuple[StepKind, tuple[int, ...]]]:
-        tags = tuple([work.tag for work in works])
-        return [("prefill", tags), ("draft_prefill", tags)]
-
-    def _begin_round(self) -> None:
-        rows = [Row(tag, self.sessions[tag].base) for tag in self.pool]
-        choice: Choice = self.rule.pick(rows)
+    def _plan_program(self) -> bool:
+        """Take new sessions into the pool, and begin a round of those that the rule picks; False if there is nobody."""
+        newcomers = self._next_group()
+        works = [self.waiting[index] for index in newcomers]
+        for index in sorted(newcomers, reverse=True):
+            del self.waiting[index]
+        if works and not self.pool:
+            self.carried = 0
+        for work in works:
+            self.pool[work.tag] = self.sessions[work.tag].base
+            self.fresh.add(work.tag)
+            self.grants.open(work.tag)
+        if not self.pool:
+            return False
+        choice = self.rule.pick([Row(tag, length, tag in self.fresh) for tag, length in self.pool.items()])
         self.lengths = self.grants.grant(list(choice.tags))
+        fresh = tuple([tag for tag in choice.tags if tag in self.fresh])
+        if fresh:
+            self.program += [("prefill", fresh), ("draft_prefill", fresh)]
         if choice.realign:
             self.program.append(("realign", choice.tags))
-        self.program.append(("draft", choice.tags))
-        self.program.append(("verify", choice.tags))
+            # A prefill adds the target's first token before.
+            longest = max(self.sessions[tag].base + (tag in self.fresh) for tag in choice.tags)
+            self.pool.update({tag: longest - (tag in self.fresh) for tag in choice.tags})
+        self.program += [("draft", choice.tags), ("verify", choice.tags)]
+        return True
 
     def _ballast(self) -> int:
         return self.carried
@@ -90,8 +90,10 @@ class BatchStation(Station):
     def _bind(self, kind: StepKind, session: Session) -> Member:
         tag, request, epoch = session.tag, session.request, session.epoch
         match kind:
-            case "prefill" | "draft_prefill":
+            case "prefill":
                 return Member(tag, request, epoch, 0, session.base)
+            case "draft_prefill":
+                return Member(tag, request, epoch, 0, session.base - 1)
             case "draft":
                 return Member(tag, request, epoch, session.base, self.lengths[tag])
             case "verify":
@@ -120,9 +122,9 @@ class BatchStation(Station):
             tag = member.tag
             session = settle(self.sessions[tag], member.tokens if step.kind == "verify" else 0, outcome.accepted)
             self.sessions[tag] = session
+            self.pool[tag] += outcome.accepted + 1
             if step.kind == "prefill":
-                self.pool[tag] = None
-                self.grants.open(tag)
+                self.fresh.discard(tag)
             else:
                 self.grants.verified(tag, member.tokens, outcome)
             if session.finished or outcome.stopped:

@@ -115,6 +115,8 @@ def measure(run: Run) -> dict[str, Metric]:
             metrics |= _drafting(window, rounds)
             metrics |= _returning(window, rounds)
         metrics |= _load(window, rows, rounds, targets)
+    if scenario.batch is not None:
+        metrics |= _batching(window, rows)
     if speculates and scenario.verifiers.allocate is not None:
         metrics |= _fair_goodput(window, verifications_of(rows), scenario.verifiers.allocate)
     metrics |= _energy(window, rows, scenario, metrics["throughput"])
@@ -319,6 +321,32 @@ def _latencies(window: Window, rows: pd.DataFrame, commits: pd.DataFrame, specul
         for percent in PERCENTILES if len(sample_s) else ():
             interval = quantile_interval(sample_s, percent / 100)
             metrics[f"{name}_p{percent}_s"] = Metric(float(np.percentile(sample_s, percent)), *interval, "s")
+    return metrics
+
+
+def _batching(window: Window, rows: pd.DataFrame) -> dict[str, Metric]:
+    """Where the time of a batch goes, how many of its rounds needed no realignment, and who waits for whom.
+
+    `realign_share` is the overhead of Batch Speculative Decoding Done Right, c_overhead(B) in its equation (1), as a
+    share of all steps. `grouped_share`: rounds without realignment. `blocked_share`: share of the time between the
+    first and the last step of a request in which its station served others (head-of-line blocking).
+    """
+    done = rows[rows.event == "done"]
+    steps = done.drop_duplicates("step")
+    all_s = window.sums(steps.time_s, steps.duration_s)
+    metrics = {}
+    for kind in ("draft", "verify", "realign"):
+        of_kind = steps[steps.kind == kind]
+        metrics[f"{kind}_share"] = window.ratio(window.sums(of_kind.time_s, of_kind.duration_s), all_s, "share of time")
+    rounds, realigned = (window.sums(steps[steps.kind == kind].time_s) for kind in ("draft", "realign"))
+    metrics["grouped_share"] = window.ratio(rounds - realigned, rounds, "share of rounds")
+    of_request = done.assign(begun_s=done.time_s - done.duration_s).groupby(REQUEST)
+    ended_s, span_s = of_request.time_s.max(), of_request.time_s.max() - of_request.begun_s.min()
+    blocked_s = window.sums(ended_s, span_s - of_request.duration_s.sum())
+    metrics["blocked_share"] = window.ratio(blocked_s, window.sums(ended_s, span_s), "share of time")
+    metrics["rows_per_step"] = window.ratio(
+        window.sums(done[done.kind == "verify"].time_s), window.sums(steps[steps.kind == "verify"].time_s), "rows"
+    )
     return metrics
 
 

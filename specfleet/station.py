@@ -112,12 +112,10 @@ class Station:
         if self.running is not None:
             return WAIT
         if not self.program:
-            group = self._next_group()
-            if not group:
-                return WAIT
             self.idle_gap_s = now_s - self.free_since_s
             self.warm_tokens = 0
-            self._serve(group)
+            if not self._plan_program():
+                return WAIT
         kind, tags = self.program.popleft()
         members = tuple([self._bind(kind, self.sessions[tag]) for tag in tags])
         self.steps_started += 1
@@ -132,12 +130,16 @@ class Station:
             return [self.order.pick(self.waiting)]
         return self.group.pick(self.waiting, len(self.sessions))
 
-    def _serve(self, group: list[int]) -> None:
-        """Take the work at these indices out of the buffer and begin its program."""
+    def _plan_program(self) -> bool:
+        """Take the next group out of the buffer and begin its program; False if there is none."""
+        group = self._next_group()
+        if not group:
+            return False
         works = [self.waiting[index] for index in group]
         for index in sorted(group, reverse=True):
             del self.waiting[index]
         self.program.extend(self._program(works))
+        return True
 
     def _program(self, works: list[Work]) -> list[tuple[StepKind, tuple[int, ...]]]:
         """List the steps that serving `works`, which are of one kind, takes, in order."""

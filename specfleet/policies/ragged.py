@@ -14,10 +14,14 @@ Size = Annotated[int, Meta(ge=1)]
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
-    """A session in the pool, oldest first: its tag and its length."""
+    """A session in the pool, oldest first: its tag, and how long its row is, padding from its last batch included.
+
+    `fresh`: its prompt is not in the cache yet.
+    """
 
     tag: int
     length: int
+    fresh: bool = False
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -61,13 +65,16 @@ class Slots(_Rule, frozen=True, tag="slots", tag_field="policy", forbid_unknown_
 class Realign(_Rule, frozen=True, tag="realign", tag_field="policy", forbid_unknown_fields=True):
     """EqSpec (algorithm 2): unpad, append and repad the batch after every round, its cache included.
 
-    The batch is fixed: it ends when its last row is complete, as in the paper's offline runs.
+    A `fixed` batch ends when its last row is complete, as in the paper's offline runs; else a new row takes the place
+    of a finished one at the next realignment, as in its online runs.
     """
+
+    fixed: bool = True
 
     @property
     def together(self) -> bool:
-        """Whether a batch ends as a whole: yes."""
-        return True
+        """Whether a batch ends as a whole."""
+        return self.fixed
 
     def pick(self, pool: Sequence[Row]) -> Choice:
         """Choose the rows of the next round: all, realigned."""
@@ -94,13 +101,14 @@ class Rollback(_Rule, frozen=True, tag="rollback", tag_field="policy", forbid_un
 class SameLength(_Rule, frozen=True, tag="same-length", tag_field="policy", forbid_unknown_fields=True):
     """ExSpec (algorithm 3): rows of the same length first, from a window of W > B; realignment as the fallback.
 
-    The rows of a length that fill a batch go first, the longest-waiting such length. If no length fills one, `patience`
-    decides what counts as a group: the largest group goes alone if it has at least that many rows, else the B oldest
-    rows are realigned. Finished rows leave at once. `sort`: take sessions in by prompt length, not by arrival.
+    Looking through the window from the oldest row on, the first length that fills a batch makes one; if none does, the
+    B oldest rows are realigned. They keep the padding that this gave them, and it counts: rows that were realigned
+    together and then accept equally many tokens are a group again. A row is prefilled when it is first picked; until
+    then it groups with its like only. Finished rows leave at once. `sort`: take sessions
+    in by prompt length, not by arrival. The authors' program runs with W = 3 B.
     """
 
-    window: Size = 16
-    patience: Size = 1 << 30
+    window: Size = 24
     sort: bool = False
 
     def __post_init__(self) -> None:
@@ -114,16 +122,13 @@ class SameLength(_Rule, frozen=True, tag="same-length", tag_field="policy", forb
 
     def pick(self, pool: Sequence[Row]) -> Choice:
         """Choose the rows of the next round."""
-        groups: dict[int, list[int]] = {}
-        for row in pool:
-            groups.setdefault(row.length, []).append(row.tag)
+        groups: dict[tuple[int, bool], list[int]] = {}
         wanted = min(self.size, len(pool))
-        full = next((tags for tags in groups.values() if len(tags) >= wanted), None)
-        if full is None:
-            largest = max(groups.values(), key=len)
-            full = largest if len(largest) >= self.patience else None
-        if full is not None:
-            return Choice(tuple(full[: self.size]))
+        for row in pool:
+            group = groups.setdefault((row.length, row.fresh), [])
+            group.append(row.tag)
+            if len(group) == wanted:
+                return Choice(tuple(group))
         return Choice(tuple(row.tag for row in pool[: self.size]), realign=True)
 
 
