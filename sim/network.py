@@ -127,7 +127,7 @@ class Network:
 
     def _batch(self, rng: np.random.Generator) -> Server:
         station = batch_station(self.scenario)
-        duration_s = batch_durations(self.scenario, rng, self.outcomes.drafted)
+        duration_s = batch_durations(self.scenario, rng, self.outcomes.drafting(station))
         recorded = RecordedStation(station, "simulated", self.log)
         outcomes = self.outcomes.at(station, station.rule)
         return Server(self.env, recorded, OwnDevice(), duration_s, outcomes, self._post)

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 
 from specfleet.acceptance import Geometric, Sampler
+from specfleet.batch_station import BatchStation
 from specfleet.errors import InputError
 from specfleet.messages import Outcome
 from specfleet.policies.overlap import Ahead
@@ -30,6 +31,7 @@ class Outcomes:
         ahead = isinstance(scenario.drafters.overlap, Ahead)
         self.tokens: TokenSampler | None = None
         self.lengths: Sampler | None = None
+        self.drafts: list[int] = []  # of the batch's running draft step
         if isinstance(model, TokenModel):
             self.tokens = TokenSampler(model, rng)
         elif ahead and isinstance(model, Geometric):
@@ -37,7 +39,7 @@ class Outcomes:
         elif ahead:
             raise InputError(
                 f"scenario {scenario.name!r}: drafters.overlap = ahead needs to know single tokens; acceptance.model "
-                f"= {model.__struct_config__.tag!r} knows lengths of rounds; allowed: geometric, agreement, ratios"
+                f"= {model.__struct_config__.tag!r} knows lengths of rounds; allowed: geometric, or a model of tokens"
             )
         else:
             self.lengths = Sampler(model, _longest(scenario), rng)
@@ -51,6 +53,8 @@ class Outcomes:
             return lambda step: self._of(step, station)
 
         def of_batch(step: Step) -> tuple[Outcome, ...]:
+            if step.kind == "draft":
+                return tuple([Outcome(drafted=drafted) for drafted in self.drafts])
             outcomes = self._of(step, station)
             if step.kind != "verify":
                 return outcomes
@@ -64,9 +68,26 @@ class Outcomes:
 
         return of_batch
 
-    def drafted(self, step: Step) -> list[int]:
-        """Tokens that each row of a draft step gets."""
-        return [member.tokens for member in step.members]
+    def drafting(self, station: BatchStation) -> Callable[[Step], list[int]]:
+        """Return the function that says how many tokens each row of a draft step passes through the drafter.
+
+        A stop rule looks at the distribution of a token before it is drafted: that pass is spent, the token is not.
+        """
+
+        def passes(step: Step) -> list[int]:
+            self.drafts = [self._draft(member, station) for member in step.members]
+            return [min(drafted + 1, member.tokens) for drafted, member in zip(self.drafts, step.members, strict=True)]
+
+        return passes
+
+    def _draft(self, member: Member, station: BatchStation) -> int:
+        if self.tokens is None:
+            return member.tokens
+        for drafted in range(1, member.tokens):
+            token, _ = self.tokens.at(member.tag, member.base + drafted)
+            if station.grants.stops(member.tag, token.entropy):
+                return drafted
+        return member.tokens
 
     def _of(self, step: Step, station: Station) -> tuple[Outcome, ...]:
         if step.kind == "verify":
@@ -100,8 +121,4 @@ def _longest(scenario: Scenario) -> int:
     """The longest draft that the scenario's rules allow."""
     batch = scenario.batch
     rule = batch.allocate if batch is not None else scenario.verifiers.allocate
-    return (
-        scenario.drafters.depth
-        if rule is None
-        else max(rule.budget if rule.budget < 1 << 20 else 0, scenario.drafters.depth)
-    )
+    return scenario.drafters.depth if rule is None else rule.longest

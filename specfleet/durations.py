@@ -160,9 +160,10 @@ def batch_durations(
         "realign": profile.realign,
     }
     draws = {kind: step_durations(time, rng) for kind, time in times.items()}
+    padded = scenario.batch is None or scenario.batch.padded
 
     def duration_s(step: Step, recent_load: float) -> float:  # noqa: ARG001
         tokens = drafted(step) if step.kind == "draft" else None
-        return timed(draws[step.kind], times[step.kind], step, padded=True, tokens=tokens)
+        return timed(draws[step.kind], times[step.kind], step, padded, tokens)
 
     return duration_s

@@ -3,6 +3,7 @@
 import numpy as np
 
 from specfleet.messages import Outcome
+from specfleet.policies.adaedl import AdaEdl, Threshold
 from specfleet.policies.allocate import Allocation
 
 
@@ -32,6 +33,15 @@ class Grants:
         """Note what came out of a session's draft, and take its grant back."""
         self.out.pop(tag, None)
         self.states[tag] = self.allocation.learn(self.states[tag], drafted, outcome)
+
+    def stops(self, tag: int, entropy: float) -> bool:
+        """Whether a draft of `tag` stops before a token of a distribution with that entropy; most rules never do."""
+        state = self.states[tag]
+        return (
+            isinstance(self.allocation, AdaEdl)
+            and isinstance(state, Threshold)
+            and self.allocation.stops(state, entropy)
+        )
 
     def grant(self, tags: list[int]) -> dict[int, int]:
         """Return the lengths of the next drafts of those `tags` that are open, and count them as out."""

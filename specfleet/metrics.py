@@ -343,11 +343,20 @@ def _batching(window: Window, rows: pd.DataFrame) -> dict[str, Metric]:
     of_request = done.assign(begun_s=done.time_s - done.duration_s).groupby(REQUEST)
     ended_s, span_s = of_request.time_s.max(), of_request.time_s.max() - of_request.begun_s.min()
     blocked_s = window.sums(ended_s, span_s - of_request.duration_s.sum())
+    committed = _committed_a_step(window, rows)
+    metrics["block_efficiency"] = committed
     metrics["blocked_share"] = window.ratio(blocked_s, window.sums(ended_s, span_s), "share of time")
     metrics["rows_per_step"] = window.ratio(
         window.sums(done[done.kind == "verify"].time_s), window.sums(steps[steps.kind == "verify"].time_s), "rows"
     )
     return metrics
+
+
+def _committed_a_step(window: Window, rows: pd.DataFrame) -> Metric:
+    """Block efficiency (DSDE, table I): tokens that a verification adds to a sequence."""
+    commits = commits_of(rows)
+    verified = commits[commits.kind == "verify"]
+    return window.mean(verified.time_s, verified.committed, "tokens/step")
 
 
 def _fair_goodput(window: Window, verified: pd.DataFrame, rule: GrantRule) -> dict[str, Metric]:

@@ -11,8 +11,10 @@ from msgspec import Meta
 
 from specfleet.acceptance import AcceptanceModel
 from specfleet.errors import InputError
+from specfleet.policies.adaedl import AdaEdl
 from specfleet.policies.admit import Admission, Everyone
-from specfleet.policies.allocate import Fixed, FixedShare, RandomShare
+from specfleet.policies.allocate import Fixed, FixedShare, Heuristic, RandomShare
+from specfleet.policies.dsde import Dsde
 from specfleet.policies.goodspeed import GoodSpeed
 from specfleet.policies.group import Group, One
 from specfleet.policies.order import Fifo, Order
@@ -20,6 +22,7 @@ from specfleet.policies.overlap import InTurn, Overlap
 from specfleet.policies.ragged import BatchRule
 from specfleet.policies.warm_up import NoWarmUp, WarmUp
 from specfleet.profile import HardwareProfile, LinkTime, StepTime, Turns, read_profile
+from specfleet.signals import SignalFile
 from specfleet.strict import convert, set_key
 from specfleet.tokens import TokenModel
 
@@ -27,7 +30,7 @@ Count = Annotated[int, Meta(ge=1)]
 WholeNumber = Annotated[int, Meta(ge=0)]
 
 
-GrantRule = Fixed | FixedShare | RandomShare | GoodSpeed
+GrantRule = Fixed | FixedShare | RandomShare | Heuristic | GoodSpeed | Dsde | AdaEdl
 Acceptance = AcceptanceModel | TokenModel
 
 
@@ -95,11 +98,12 @@ class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Drafter and target in one process on one device, over a batch of sessions.
 
     `rule`: which rows form a batch, and what their different lengths cost. `allocate`: their speculation lengths; where
-    it is missing, `drafters.depth` holds.
+    it is missing, `drafters.depth` holds. `padded`: a verification fills drafts up to the longest.
     """
 
     rule: BatchRule
     allocate: GrantRule | None = None
+    padded: bool = True
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -214,13 +218,30 @@ def make_scenario(content: Mapping[str, Any], origin: str = "scenario", base: Pa
         if device and device not in scenario.devices:
             known = ", ".join(scenario.devices) or "none: add a table [devices.NAME]"
             raise InputError(f"{origin}: {key} = {device!r} is no device of [devices]; allowed: {known}")
+    if isinstance(scenario.verifiers.allocate, AdaEdl):
+        raise InputError(
+            f"{origin}: verifiers.allocate = 'adaedl' stops drafts token by token; it works in [batch] only"
+        )
     if isinstance(scenario.profile, str) and scenario.profile:
         try:
             profile = read_profile(scenario.profile, base)
         except InputError as error:
             raise InputError(f"{origin}: {error}") from error
         scenario = msgspec.structs.replace(scenario, profile=profile)
-    return scenario
+    return _located(scenario, base)
+
+
+def _located(scenario: Scenario, base: Path) -> Scenario:
+    """Return the scenario with the files that it names found from the folder `base`."""
+    workload, model = scenario.workload, scenario.acceptance
+    if workload.conversations:
+        workload = msgspec.structs.replace(workload, conversations=str(base / workload.conversations))
+    if isinstance(workload.arrivals, Trace):
+        arrivals = msgspec.structs.replace(workload.arrivals, file=str(base / workload.arrivals.file))
+        workload = msgspec.structs.replace(workload, arrivals=arrivals)
+    if isinstance(model, SignalFile):
+        model = SignalFile(str(base / model.file))
+    return msgspec.structs.replace(scenario, workload=workload, acceptance=model)
 
 
 def profile_of(scenario: Scenario) -> HardwareProfile:

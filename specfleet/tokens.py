@@ -7,24 +7,17 @@ verification then accepts or not, so that estimate and outcome share their rando
 
 from collections.abc import Iterator
 from itertools import repeat
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
 from specfleet.messages import Outcome
+from specfleet.signals import Regional, SignalFile, Token, recorded, synthetic
 
 Probability = Annotated[float, Meta(ge=0, le=1)]
 UNKNOWN = "?"
-
-
-class Token(NamedTuple):
-    """One drafted token: min(1, p/q), KL(p||q) in nats, the draft distribution's entropy in nats."""
-
-    ratio: float
-    kld: float = 0.0
-    entropy: float = 0.0
 
 
 class Agreement(msgspec.Struct, frozen=True, tag="agreement", tag_field="model", forbid_unknown_fields=True):
@@ -65,7 +58,7 @@ class Coin(msgspec.Struct, frozen=True):
     beta: float
 
 
-TokenModel = Agreement | Ratios
+TokenModel = Agreement | Ratios | Regional | SignalFile
 
 
 class TokenSampler:
@@ -122,6 +115,10 @@ class TokenSampler:
                 return repeat(Token(beta))
             case Agreement():
                 return _agreeing(self.model, rng)
+            case SignalFile():
+                return recorded(self.model, rng)
+            case Regional():
+                return synthetic(self.model, rng)
             case Ratios():
                 return self._of_domain(self.model, tag, rng)
 

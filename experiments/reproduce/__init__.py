@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from experiments.reproduce.amusd import amusd_a100, amusd_fig4, amusd_table1
 from experiments.reproduce.batch import batch_fig5a, batch_fig5b, batch_fig5c, batch_table2, batch_table3
+from experiments.reproduce.dsde import dsde_fig9, dsde_table3, dsde_table4
 from experiments.reproduce.goodspeed import goodspeed_fig2, goodspeed_fig3, goodspeed_fig4
 from experiments.reproduce.rows import Inputs, Reproduction
 from experiments.reproduce.starsd_draft_time import starsd_fig6, starsd_table2
@@ -18,6 +19,9 @@ REPRODUCTIONS: dict[str, Callable[[Inputs], Reproduction]] = {
     "goodspeed-fig2": goodspeed_fig2,
     "goodspeed-fig3": goodspeed_fig3,
     "goodspeed-fig4": goodspeed_fig4,
+    "dsde-table3": dsde_table3,
+    "dsde-table4": dsde_table4,
+    "dsde-fig9": dsde_fig9,
     "batch-fig5a": batch_fig5a,
     "batch-fig5b": batch_fig5b,
     "batch-fig5c": batch_fig5c,

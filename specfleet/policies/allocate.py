@@ -18,11 +18,14 @@ class Allocation(Protocol):
     """Speculation lengths for all open sessions at once, from the state that each of them has.
 
     A state is an immutable value that the policy makes, and that its owner keeps. `budget`: the sum of all lengths that
-    may be out at a time.
+    may be out at a time; `longest`: the longest length that can come out.
     """
 
     @property
     def budget(self) -> int: ...  # noqa: D102
+
+    @property
+    def longest(self) -> int: ...  # noqa: D102
 
     def start(self) -> Any:
         """Return the state of a new session."""
@@ -57,6 +60,11 @@ class Fixed(Memoryless, frozen=True, tag="fixed", tag_field="policy", forbid_unk
         """No limit."""
         return UNLIMITED
 
+    @property
+    def longest(self) -> int:
+        """The longest draft that can come out."""
+        return self.depth
+
     def speculation_length(self) -> int:
         """Draft tokens of the next round."""
         return self.depth
@@ -66,10 +74,47 @@ class Fixed(Memoryless, frozen=True, tag="fixed", tag_field="policy", forbid_unk
         return [self.depth] * len(states)
 
 
+class Heuristic(msgspec.Struct, frozen=True, tag="heuristic", tag_field="policy", forbid_unknown_fields=True):
+    """Two tokens more after full acceptance, one less after a mismatch: the `heuristic` schedule of transformers.
+
+    The state is the length itself. `first` is where it begins (transformers: 20), `most` where it ends.
+    """
+
+    first: int = 5
+    most: int = 64
+
+    @property
+    def budget(self) -> int:
+        """No limit."""
+        return UNLIMITED
+
+    @property
+    def longest(self) -> int:
+        """The longest draft that can come out."""
+        return self.most
+
+    def start(self) -> int:
+        """Return the state of a new session."""
+        return self.first
+
+    def learn(self, state: int, drafted: int, outcome: Outcome) -> int:
+        """Return the state after a verification of `drafted` tokens."""
+        return min(state + 2, self.most) if outcome.accepted == drafted else max(1, state - 1)
+
+    def lengths(self, states: Sequence[int], rng: np.random.Generator) -> list[int]:  # noqa: ARG002
+        """Return one length a state."""
+        return list(states)
+
+
 class FixedShare(Memoryless, frozen=True, tag="fixed-share", tag_field="policy", forbid_unknown_fields=True):
     """GoodSpeed's baseline Fixed-S: S_i = C / N, the remainder spread over the first ones."""
 
     budget: int
+
+    @property
+    def longest(self) -> int:
+        """The longest draft that can come out."""
+        return self.budget
 
     def lengths(self, states: Sequence[None], rng: np.random.Generator) -> list[int]:  # noqa: ARG002
         """Return one length a state."""
@@ -86,6 +131,11 @@ class RandomShare(Memoryless, frozen=True, tag="random-share", tag_field="policy
 
     budget: int
     spread: str = "uniform"
+
+    @property
+    def longest(self) -> int:
+        """The longest draft that can come out."""
+        return self.budget
 
     def __post_init__(self) -> None:
         if self.spread not in ("uniform", "tokens"):

@@ -37,6 +37,11 @@ class GoodSpeed(msgspec.Struct, frozen=True, tag="goodspeed", tag_field="policy"
     acceptance: Annotated[float, Meta(ge=0, le=1)] = 0.5
     goodput: Annotated[float, Meta(gt=0)] = 1.0
 
+    @property
+    def longest(self) -> int:
+        """The longest draft that can come out."""
+        return self.budget
+
     def start(self) -> Client:
         """Return the state of a new client."""
         return Client(self.acceptance, self.goodput)
