@@ -35,3 +35,25 @@ def mean_value_analysis(N: int, demands_s: Sequence[float], think_s: float = 0.0
         queue_length = [throughput * residence for residence in residence_s]
     utilisation = tuple(throughput * demand for demand in demands_s)
     return MeanValues(throughput, tuple(residence_s), tuple(queue_length), utilisation)
+
+
+def load_dependent_mva(N: int, service_s: float, speeds: Sequence[float], think_s: float) -> MeanValues:
+    """Solve one queueing station whose speed depends on how many customers it holds, and a pure delay.
+
+    `speeds[j - 1]`: work done a second with j customers there, in those of a single server (the last one beyond the
+    list): 1, 2, .. M for M servers with one queue, which is M drafters behind a central router. Exact for exponential
+    service; the delay may have any distribution. The recursion keeps the probabilities of all queue lengths (Reiser and
+    Lavenberg 1980, section 5). Raises ValueError for times without a cycle.
+    """
+    if N < 1 or service_s <= 0 or think_s < 0 or not speeds or min(speeds) <= 0:
+        raise ValueError(f"needs N >= 1, service > 0, delay >= 0 and speeds > 0, got {N=}, {service_s=}, {think_s=}")
+    lengths = [1.0]  # P(j customers at the station), one entry more for each customer in the network
+    throughput = residence_s = 0.0
+    for customers in range(1, N + 1):
+        served_s = [service_s / speeds[min(j, len(speeds)) - 1] for j in range(1, customers + 1)]
+        residence_s = sum(j * s * p for j, (s, p) in enumerate(zip(served_s, lengths, strict=True), start=1))
+        throughput = customers / (think_s + residence_s)
+        longer = [throughput * s * p for s, p in zip(served_s, lengths, strict=True)]
+        lengths = [max(0.0, 1 - sum(longer)), *longer]
+    busy = 1 - lengths[0]
+    return MeanValues(throughput, (residence_s,), (throughput * residence_s,), (busy,))

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import product
 
 import numpy as np
 from simpy import Environment
@@ -16,16 +17,30 @@ from specfleet.fleet import (
     drafter_name,
     drafter_of,
     drafter_station,
+    is_routed,
+    router_station,
     target_of,
     verifier_name,
     verifier_station,
 )
-from specfleet.messages import TO_DRAFTER, TO_VERIFIER, Finished, Ignored, Instruction, Join, Message, Released
+from specfleet.messages import (
+    TO_DRAFTER,
+    TO_VERIFIER,
+    Finished,
+    Ignored,
+    Instruction,
+    Join,
+    Message,
+    Released,
+    Routed,
+    View,
+)
 from specfleet.pace import Pace
 from specfleet.payload import payload_bytes
 from specfleet.profile import RecentLoad
 from specfleet.records import Log, RecordedStation
 from specfleet.scenario import Scenario, link_time, profile_of, turns_of, wake_up_s
+from specfleet.station import Step
 from specfleet.workload import join_of, streams_of
 
 
@@ -67,6 +82,8 @@ class Network:
         self.owner: dict[int, Server] = {}  # the server that verifies a stream
         self.up: dict[int, Wire] = {}
         self.down: dict[int, Wire] = {}
+        self.wires: dict[tuple[int, int], tuple[Wire, Wire]] = {}  # down and up, by target and drafter
+        self.router: Server | None = None
         workload = scenario.workload
         self.size_of = partial(payload_bytes, temperature=workload.temperature, vocabulary=self.profile.vocabulary)
         # One random stream for each cause of randomness, so that a change in one leaves the others alone.
@@ -90,17 +107,27 @@ class Network:
         M, N = self.scenario.drafters.count, self.scenario.verifiers.count
         drafting = [self._drafter(drafter, rng) for drafter, rng in enumerate(_spawn(drafters, M))]
         verifying = [self._verifier(target, rng) for target, rng in enumerate(targets.spawn(N))]
-        pairs = sorted({(target_of(self.scenario, tag), drafter_of(self.scenario, tag)) for tag in self.requests})
-        wires: dict[tuple[int, int], tuple[Wire, Wire]] = {}
+        routed = is_routed(self.scenario)
+        dealt = {(target_of(self.scenario, tag), drafter_of(self.scenario, tag)) for tag in self.requests}
+        pairs = list(product(range(N), range(M))) if routed else sorted(dealt)
         for (target, drafter), rng in zip(pairs, links.spawn(len(pairs)), strict=True):
             way_s = one_way_s(link_time(self.scenario, target, drafter), rng)
             down = Wire(self.env, verifying[target], way_s)
-            wires[target, drafter] = down, Wire(self.env, drafting[drafter], way_s) if M else down
+            self.wires[target, drafter] = down, Wire(self.env, drafting[drafter], way_s) if M else down
         for tag in self.requests:
             target, drafter = target_of(self.scenario, tag), drafter_of(self.scenario, tag)
             self.owner[tag] = verifying[target]
-            self.down[tag], self.up[tag] = wires[target, drafter]
-        return [*verifying, *drafting]
+            if not routed:
+                self.down[tag], self.up[tag] = self.wires[target, drafter]
+        if not routed:
+            return [*verifying, *drafting]
+        for number, server in enumerate(drafting):
+            server.post = partial(self._post_of_drafter, number)
+        station = RecordedStation(router_station(self.scenario), "simulated", self.log)
+        self.router = Server(self.env, station, OwnDevice(), no_time, nothing, self._post_of_router)
+        for server in verifying:
+            server.post = self._post_to_router
+        return [*verifying, *drafting, self.router]
 
     def _drafter(self, drafter: int, rng: np.random.Generator) -> Server:
         station = RecordedStation(drafter_station(self.scenario, drafter), "simulated", self.log)
@@ -152,12 +179,42 @@ class Network:
         else:
             assert isinstance(instruction, Released | Ignored)
 
+    def _post_to_router(self, instruction: Instruction) -> None:
+        """Hand what a target sends to its drafter over to the router; carry out the rest."""
+        if isinstance(instruction, TO_DRAFTER):
+            assert self.router is not None
+            self.router.deliver(instruction)
+        else:
+            self._post(instruction)
+
+    def _post_of_router(self, instruction: Instruction) -> None:
+        """Send what the router has routed on its way, from the target that asked."""
+        if isinstance(instruction, Routed):
+            _, up = self.wires[target_of(self.scenario, instruction.tag), instruction.drafter]
+            up.send(instruction.message, self.size_of(instruction.message))
+
+    def _post_of_drafter(self, drafter: int, instruction: Instruction) -> None:
+        """Send a drafter's messages down, and its views to the router, who gets them late."""
+        if isinstance(instruction, TO_VERIFIER):
+            down, _ = self.wires[target_of(self.scenario, instruction.tag), drafter]
+            down.send(instruction, self.size_of(instruction))
+        elif isinstance(instruction, View):
+            arrival = self.env.timeout(self.scenario.drafters.view_delay_s)
+            arrival.callbacks.append(lambda _: self.router.deliver(instruction) if self.router else None)
+        else:
+            self._post(instruction)
+
     def _next_request(self, tag: int) -> None:
         """Let the stream's user send the next request, if any is left: when it is time, and this instant is over."""
         request = next(self.requests[tag], None)
         if request is not None:
             arrival = self.env.timeout(max(0.0, request.not_before_s - self.env.now))
             arrival.callbacks.append(partial(_join, self.owner[tag], join_of(self.scenario, tag, request)))
+
+
+def no_time(step: Step, recent_load: float) -> float:  # noqa: ARG001
+    """Time of a router's steps."""
+    return 0.0
 
 
 def _join(server: Server, join: Join, arrival: Event) -> None:  # noqa: ARG001  (SimPy's call)

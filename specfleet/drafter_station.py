@@ -1,8 +1,10 @@
 """The drafter's side of the network as a state machine: one request buffer for many targets."""
 
+from typing import Literal
+
 import msgspec
 
-from specfleet.messages import Draft, DraftRequest, Ignored, Instruction, Leave, Refusal, Released, StepDone
+from specfleet.messages import Draft, DraftRequest, Ignored, Instruction, Leave, Refusal, Released, StepDone, View
 from specfleet.policies.admit import Admission, Everyone
 from specfleet.policies.allocate import Fixed
 from specfleet.policies.group import Group
@@ -12,12 +14,16 @@ from specfleet.policies.warm_up import NoWarmUp, WarmUp
 from specfleet.session import Session, advance
 from specfleet.station import ONE, Member, Station, StepKind, Work
 
+Move = Literal["prefill", "transfer", "shared"]
+
 
 class DrafterStation(Station):
     """M_q: drafts for many targets from one request buffer (StarSD, algorithm 1).
 
     A session's first round begins with the prefill of its prompt, which holds up everyone behind it. A drafter that
-    works ahead (AMUSD) drafts one token a step, and goes on with the session while its target verifies.
+    works ahead (AMUSD) drafts one token a step, and goes on with the session while its target verifies. A session that
+    comes from another drafter is prefilled anew, or its cache is transferred, or a shared cache has it (`move`). A
+    drafter with a `number` reports to a router how much it has to do, whenever that changes.
     """
 
     def __init__(
@@ -29,8 +35,14 @@ class DrafterStation(Station):
         warm_up: WarmUp = NoWarmUp(),
         group: Group = ONE,
         overlap: Overlap = InTurn(),
+        move: Move = "prefill",
+        number: int = -1,
     ) -> None:
         super().__init__(name, order, group)
+        self.move = move
+        self.number = number
+        self.views = 0
+        self.mean_s: dict[str, float] = {}  # smoothed times of this drafter's steps, by kind
         self.allocation = allocation
         self.admission = admission
         self.warm_up = warm_up
@@ -54,13 +66,24 @@ class DrafterStation(Station):
         if event.tokens == 0:  # nothing is granted: the round consists of the target's own token
             return [Draft(event.tag, event.request, event.epoch, event.base, 0)]
         self._ask(event.tag, event.priority)
-        return []
+        return self._report()
+
+    def _report(self) -> list[Instruction]:
+        """Tell the router, if there is one, how much there is to do."""
+        if self.number < 0:
+            return []
+        self.views += 1
+        running = self.running is not None or bool(self.program)
+        prefills = sum(work.tag in self.cold for work in self.waiting)
+        work_s = prefills * self.mean_s.get("prefill", 0.0)
+        work_s += (len(self.waiting) + running) * self.mean_s.get("draft", 0.0)
+        return [View(self.number, self.views, len(self.waiting) + running, work_s)]
 
     def _open(self, event: DraftRequest, session: Session | None) -> Instruction | None:
         """Take a session in; return what follows if that cannot be."""
         if session is not None:
             return Ignored(event, f"request {session.request} of tag {event.tag} is still open")
-        if not self._is_new(event.tag, event.request):
+        if not self._is_new(event.tag, event.request, event.epoch):
             return Ignored(event, f"request {event.request} of tag {event.tag} was opened before")
         reason = self.admission.refusal(len(self.sessions))
         if reason is not None:
@@ -68,7 +91,9 @@ class DrafterStation(Station):
         self.sessions[event.tag] = Session(
             event.tag, event.request, event.epoch, event.base, priority=event.priority, asked=event.tokens
         )
-        self.cold.add(event.tag)
+        moved = event.epoch > 1  # the target's prefill is epoch 0: a session begins here in epoch 1
+        if not (moved and self.move == "shared"):
+            self.cold.add(event.tag)
         return None
 
     def _ask(self, tag: int, priority: int) -> None:
@@ -82,7 +107,7 @@ class DrafterStation(Station):
             return [Ignored(event, f"request {event.request} of tag {event.tag} is not open")]
         self._forget(event.tag)
         self.cold.discard(event.tag)
-        return [Released(event.tag, event.request)]
+        return [Released(event.tag, event.request), *self._report()]
 
     def _done(self, event: StepDone, now_s: float) -> list[Instruction]:
         step = self._finish(event, now_s)
@@ -91,19 +116,22 @@ class DrafterStation(Station):
         if step.kind == "warm_up":
             self.warm_tokens += step.members[0].tokens
             return []
+        if self.number >= 0:
+            before_s = self.mean_s.get(step.kind, event.duration_s)
+            self.mean_s[step.kind] = 0.9 * before_s + 0.1 * event.duration_s
         drafts: list[Instruction] = []
         for member in step.members:
             session = self.sessions.get(member.tag)
             if session is None or (session.request, session.epoch) != (member.request, member.epoch):
                 continue  # it left, or moved on, while the step ran
-            if step.kind == "prefill":
+            if step.kind in ("prefill", "transfer"):
                 self.cold.discard(member.tag)
                 continue
             self.sessions[member.tag] = msgspec.structs.replace(session, tail=session.tail + member.tokens)
             drafts.append(Draft(member.tag, member.request, member.epoch, member.base, member.tokens))
             if self.ahead:
                 self._ask(member.tag, session.priority)
-        return drafts
+        return drafts if self.number < 0 or self.program else [*drafts, *self._report()]
 
     def _program(self, works: list[Work]) -> list[tuple[StepKind, tuple[int, ...]]]:
         tags = tuple([work.tag for work in works])
@@ -112,14 +140,18 @@ class DrafterStation(Station):
             program.append(("warm_up", tags[:1]))
         if self.cold:
             cold = tuple([tag for tag in tags if tag in self.cold])
-            if cold:
-                program.append(("prefill", cold))
+            moved = tuple([tag for tag in cold if self.move == "transfer" and self.sessions[tag].epoch > 1])
+            fresh = tuple([tag for tag in cold if tag not in moved])
+            if fresh:
+                program.append(("prefill", fresh))
+            if moved:
+                program.append(("transfer", moved))
         program.append(("draft", tags))
         return program
 
     def _bind(self, kind: StepKind, session: Session) -> Member:
         tag, request, epoch = session.tag, session.request, session.epoch
-        if kind == "prefill":
+        if kind in ("prefill", "transfer"):
             # The last committed token is the first input of the draft step.
             return Member(tag, request, epoch, 0, session.base - 1)
         if kind == "warm_up":

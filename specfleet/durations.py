@@ -70,7 +70,7 @@ def grid_place(kind: str, tokens: int, base: int) -> tuple[int, int]:
             return tokens + 1, base
         case "decode":
             return 1, base
-        case "prefill" | "draft_prefill":
+        case "prefill" | "draft_prefill" | "transfer":
             return tokens, 0
         case _:
             return tokens, base
@@ -107,12 +107,15 @@ def draft_durations(
     draft = draft_time(scenario, drafter).slowed(slowdowns.get("draft", 1.0))
     prefill = profile.draft_prefill.slowed(slowdowns.get("draft_prefill", 1.0))
     draft_s, prefill_s = step_durations(draft, rng), step_durations(prefill, rng)
+    transfer_s = step_durations(profile.transfer, rng)
     slowdown, by_load = profile.idle.slowdown, None if turns else profile.recent_load
     catch_up_s = profile.catch_up_s
 
     def duration_s(step: Step, recent_load: float) -> float:
         if step.kind == "prefill":
             return timed(prefill_s, prefill, step)
+        if step.kind == "transfer":
+            return timed(transfer_s, profile.transfer, step)
         cold = slowdown(step.idle_gap_s, step.warm_tokens)
         if by_load is not None:
             cold *= by_load.slowdown(recent_load) * (1.0 if paced else by_load.pace(recent_load))

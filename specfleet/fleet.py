@@ -5,12 +5,15 @@ import numpy as np
 from specfleet.batch_station import BatchStation
 from specfleet.drafter_station import DrafterStation
 from specfleet.policies.allocate import Fixed
+from specfleet.policies.route import Affinity
+from specfleet.router_station import RouterStation
 from specfleet.scenario import Scenario
 from specfleet.station import Station
 from specfleet.verifier_station import VerifierStation
 
 DRAFTER = "drafter"
 BATCH = "batch"
+ROUTER = "router"
 
 
 def drafter_name(scenario: Scenario, drafter: int) -> str:
@@ -28,8 +31,18 @@ def drafter_station(scenario: Scenario, drafter: int = 0) -> DrafterStation:
     drafters = scenario.drafters
     return DrafterStation(
         drafter_name(scenario, drafter), Fixed(drafters.depth), drafters.order, drafters.admit, drafters.warm_up,
-        drafters.group, drafters.overlap,
+        drafters.group, drafters.overlap, drafters.move, drafter if is_routed(scenario) else -1,
     )  # fmt: skip
+
+
+def is_routed(scenario: Scenario) -> bool:
+    """Whether sessions may move between drafters, so that a router decides on each round."""
+    return scenario.drafters.count > 1 and not isinstance(scenario.drafters.route, Affinity)
+
+
+def router_station(scenario: Scenario) -> RouterStation:
+    """Build the router in front of several drafters."""
+    return RouterStation(ROUTER, scenario.drafters.count, scenario.drafters.route)
 
 
 def verifier_station(scenario: Scenario, target: int) -> VerifierStation:
@@ -68,4 +81,6 @@ def stations(scenario: Scenario) -> dict[str, Station]:
         return {BATCH: batch_station(scenario)}
     fleet: list[Station] = [verifier_station(scenario, target) for target in range(scenario.verifiers.count)]
     fleet += [drafter_station(scenario, drafter) for drafter in range(scenario.drafters.count)]
+    if is_routed(scenario):
+        fleet.append(router_station(scenario))
     return {station.name: station for station in fleet}

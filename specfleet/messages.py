@@ -56,6 +56,16 @@ class Leave(Event, tag="leave", frozen=True, gc=False):
     """Verifier to drafter: the request is finished, its cache can be released."""
 
 
+class View(Event, tag="view", frozen=True, gc=False):
+    """Drafter to router: how much is to do there. `tag` is the drafter's number, `request` the number of the view.
+
+    `waiting`: sessions in the buffer and in the running step; `work_s`: how long they will take, as steps took so far.
+    """
+
+    waiting: int
+    work_s: float
+
+
 class Outcome(msgspec.Struct, frozen=True, gc=False):
     """What one member got out of a step.
 
@@ -87,7 +97,7 @@ class StepDone(msgspec.Struct, tag="done", frozen=True, gc=False):
     control_s: float = 0.0
 
 
-Message = DraftRequest | Draft | Refusal | Leave
+Message = DraftRequest | Draft | Refusal | Leave | View
 StationEvent = Join | Message | StepDone
 
 
@@ -105,6 +115,15 @@ class Finished(msgspec.Struct, frozen=True, gc=False):
     request: int
 
 
+class Routed(msgspec.Struct, frozen=True, gc=False):
+    """Instruction: send `message` to drafter number `drafter`."""
+
+    tag: int
+    request: int
+    drafter: int
+    message: DraftRequest | Leave
+
+
 class Ignored(msgspec.Struct, frozen=True, gc=False):
     """Instruction to nobody: a stale, repeated or unexpected message was dropped, and why."""
 
@@ -112,7 +131,7 @@ class Ignored(msgspec.Struct, frozen=True, gc=False):
     reason: str
 
 
-Instruction = Message | Released | Finished | Ignored
+Instruction = Message | Released | Finished | Routed | Ignored
 
 TO_DRAFTER = (DraftRequest, Leave)
 TO_VERIFIER = (Draft, Refusal)

@@ -220,7 +220,8 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     does between the end of a step and the start of the next one (send, receive, decide). `wake_up_s`: from the arrival
     of a message at an idle station to the start of the step that it asks for. `catch_up_s`: what a draft takes longer
     after full acceptance, where the drafter feeds its own last token by a step of its own. `realign`: unpadding and
-    padding a batch anew, its cache included, by rows and context. `contention[k-1]` multiplies every step
+    padding a batch anew, its cache included, by rows and context. `transfer`:
+    fetching a session's cache from another drafter, by its tokens. `contention[k-1]` multiplies every step
     of a shared device while k stations are active on it. `turns[k-1]`: k targets and their drafter take turns on it,
     each in its own process (the last entry beyond the list); `one_process`: all of them in one. `control_s`: the time
     of the engine's control computation at the pace that all step times refer to; 0 if unknown.
@@ -235,6 +236,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     draft_prefill: StepTime = StepTime()
     verify_prefill: StepTime = StepTime()
     realign: StepTime = StepTime()
+    transfer: StepTime = StepTime()
     catch_up_s: Seconds = 0.0
     turnaround_s: Seconds = 0.0
     wake_up_s: Seconds = 0.0

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from specfleet.errors import InputError
-from specfleet.messages import Draft, DraftRequest, Instruction, Join, Leave, Refusal, StationEvent, StepDone
+from specfleet.messages import Draft, DraftRequest, Instruction, Join, Leave, Refusal, StationEvent, StepDone, View
 from specfleet.scenario import Scenario
 from specfleet.station import Plan, Start, Station, Step
 
@@ -41,12 +41,15 @@ SCHEMA = pa.schema(
         ("request", pa.int64()),
         ("epoch", pa.int64()),
         ("base", pa.int64()),  # committed length that the row refers to
-        ("tokens", pa.int64()),  # prompt (join), granted (draft-request), drafted (draft, done), planned (start)
+        (
+            "tokens",
+            pa.int64(),
+        ),  # prompt (join), granted (draft-request), drafted (draft, done), planned (start)
         ("goal", pa.int64()),  # final length (join); 0 elsewhere
         ("accepted", pa.int64()),  # accepted draft tokens (done of verify); 0 elsewhere
         ("flag", pa.bool_()),  # opening (draft-request), stopped (done)
         ("priority", pa.int64()),
-        ("duration_s", pa.float64()),  # service time on the device's clock (done); 0 elsewhere
+        ("duration_s", pa.float64()),  # service time on the device's clock (done), expected work (view); 0 elsewhere
         ("idle_gap_s", pa.float64()),  # idleness before the step's group (start); 0 elsewhere
         ("payload_bytes", pa.int64()),  # size on the wire of a message that arrived
         ("note", pa.string()),  # the reason of a refusal
@@ -217,12 +220,20 @@ def _leave(now_s: float, station: str, seq: int, origin: str, event: Leave, payl
     return Row(now_s, station, seq, "leave", origin, tag=event.tag, request=event.request, payload_bytes=payload_bytes)
 
 
+def _view(now_s: float, station: str, seq: int, origin: str, event: View, payload_bytes: int) -> tuple[Any, ...]:
+    return Row(
+        now_s, station, seq, "view", origin, tag=event.tag, request=event.request, tokens=event.waiting,
+        duration_s=event.work_s, payload_bytes=payload_bytes,
+    )  # fmt: skip
+
+
 _ROW_OF: dict[type, Callable[[float, str, int, str, Any, int], tuple[Any, ...]]] = {
     Join: _join,
     DraftRequest: _request,
     Draft: _draft,
     Refusal: _refusal,
     Leave: _leave,
+    View: _view,
 }
 
 EVENT_OF: dict[str, Callable[[Row], StationEvent]] = {
@@ -233,6 +244,7 @@ EVENT_OF: dict[str, Callable[[Row], StationEvent]] = {
     "draft": lambda row: Draft(row.tag, row.request, row.epoch, row.base, row.tokens),
     "refusal": lambda row: Refusal(row.tag, row.request, row.note),
     "leave": lambda row: Leave(row.tag, row.request),
+    "view": lambda row: View(row.tag, row.request, row.tokens, row.duration_s),
 }
 
 

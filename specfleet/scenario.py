@@ -20,6 +20,7 @@ from specfleet.policies.group import Group, One
 from specfleet.policies.order import Fifo, Order
 from specfleet.policies.overlap import InTurn, Overlap
 from specfleet.policies.ragged import BatchRule
+from specfleet.policies.route import Affinity, Route
 from specfleet.policies.warm_up import NoWarmUp, WarmUp
 from specfleet.profile import HardwareProfile, LinkTime, StepTime, Turns, read_profile
 from specfleet.signals import SignalFile
@@ -47,7 +48,8 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `model`: folder of a Hugging Face causal language model, or "demo" (real world only). `device`: name of a shared
     device in `[devices]`; empty for one of its own each. `group`: who shares a draft step. `overlap`: whether drafting
-    goes on while a draft is verified.
+    goes on while a draft is verified. `route`: which of several drafters drafts a session's next round; `move`: how a
+    session comes to another one; `view_delay_s`: how old what the router knows of them is.
     """
 
     count: WholeNumber = 1
@@ -59,6 +61,9 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     warm_up: WarmUp = NoWarmUp()
     group: Group = One()
     overlap: Overlap = InTurn()
+    route: Route = Affinity()
+    move: Literal["prefill", "transfer", "shared"] = "prefill"
+    view_delay_s: Annotated[float, Meta(ge=0)] = 0.0
     tiers: tuple[DrafterTier, ...] = ()
 
 

@@ -17,7 +17,7 @@ from specfleet.policies.group import Group, One
 from specfleet.policies.order import Order
 from specfleet.session import Session
 
-StepKind = Literal["prefill", "draft_prefill", "draft", "verify", "decode", "realign", "warm_up"]
+StepKind = Literal["prefill", "draft_prefill", "draft", "verify", "decode", "realign", "transfer", "warm_up", "route"]
 
 
 class Work(msgspec.Struct, frozen=True, gc=False):
@@ -87,7 +87,7 @@ class Station:
         self.order = order
         self.group = group
         self.sessions: dict[int, Session] = {}
-        self.latest: dict[int, int] = {}  # newest request that each tag has brought; numbers only grow
+        self.latest: dict[int, tuple[int, int]] = {}  # newest (request, epoch) that each tag has opened with
         self.waiting: deque[Work] = deque()
         self.program: deque[tuple[StepKind, tuple[int, ...]]] = deque()  # steps to come, and for which tags
         self.running: Step | None = None
@@ -162,11 +162,11 @@ class Station:
         self.free_since_s = now_s
         return step
 
-    def _is_new(self, tag: int, request: int) -> bool:
-        """Note a request that opens; False if it, or a later one of its tag, has opened before."""
-        if request <= self.latest.get(tag, -1):
+    def _is_new(self, tag: int, request: int, epoch: int = 0) -> bool:
+        """Note a request that opens, or comes back in a later epoch; False if it, or a later one, has opened before."""
+        if (request, epoch) <= self.latest.get(tag, (-1, 0)):
             return False
-        self.latest[tag] = request
+        self.latest[tag] = request, epoch
         return True
 
     def _forget(self, tag: int) -> None:
