@@ -82,18 +82,22 @@ class VerifierStation(Station):
         extended = extend(session, event.epoch, event.base, event.tokens)
         if isinstance(extended, str):
             return [Ignored(event, extended)]
+        if event.tokens == 0 and self._under_way(event.tag):
+            return [Ignored(event, f"the empty draft of epoch {event.epoch} of tag {event.tag} came before")]
         self.sessions[event.tag] = extended
         self._ask(extended)
         return []
 
     def _ask(self, session: Session) -> None:
         """Queue a verification of the tail, once it is long enough, unless one is queued or runs."""
-        if isinstance(self.overlap, Ahead):
-            running = self.running.members if self.running else ()
-            under_way = [work.tag for work in self.waiting] + [member.tag for member in running]
-            if session.tail < self.overlap.least or session.tag in under_way:
-                return
+        if isinstance(self.overlap, Ahead) and (session.tail < self.overlap.least or self._under_way(session.tag)):
+            return
         self.waiting.append(Work("verify", session.tag, session.priority))
+
+    def _under_way(self, tag: int) -> bool:
+        """Whether work for a session is queued, or runs."""
+        running = self.running.members if self.running else ()
+        return any(work.tag == tag for work in self.waiting) or any(member.tag == tag for member in running)
 
     def _refused(self, event: Refusal, now_s: float) -> list[Instruction]:  # noqa: ARG002
         session = self.sessions.get(event.tag)
