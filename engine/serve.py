@@ -81,6 +81,7 @@ def check_can_run(scenario: Scenario) -> None:
     simulated_only = {
         "drafters.count": drafters.count > 1,
         "drafters.group": not isinstance(drafters.group, One),
+        "drafters.limits_per_s": drafters.limits_per_s != (),
         "drafters.overlap": not isinstance(drafters.overlap, InTurn),
         "verifiers.group": not isinstance(verifiers.group, One),
         "verifiers.allocate": verifiers.allocate is not None,

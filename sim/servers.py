@@ -67,7 +67,9 @@ class Server:
     def begin(self, recent_load: float) -> tuple[Step, float] | None:
         """Start the planned step; return it with its time on an uncontended device of that recent load."""
         plan = self.recorded.plan(self.env.now)
-        if type(plan) is not Start:
+        if not isinstance(plan, Start):
+            if plan.until_s is not None and plan.until_s > self.env.now:
+                self.env.timeout(plan.until_s - self.env.now).callbacks.append(lambda _: self.device.offer(self))
             return None
         duration_s = self.duration_s(plan.step, recent_load)
         return plan.step, duration_s * self.pace.at(self.env.now) if self.pace else duration_s

@@ -1,5 +1,6 @@
 """The drafter's side of the network as a state machine: one request buffer for many targets."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -8,11 +9,11 @@ from specfleet.messages import Draft, DraftRequest, Ignored, Instruction, Leave,
 from specfleet.policies.admit import Admission, Everyone
 from specfleet.policies.allocate import Fixed
 from specfleet.policies.group import Group
-from specfleet.policies.order import Fifo, Order
+from specfleet.policies.order import Fifo, Order, Weighted
 from specfleet.policies.overlap import Ahead, InTurn, Overlap
 from specfleet.policies.warm_up import NoWarmUp, WarmUp
 from specfleet.session import Session, advance
-from specfleet.station import ONE, Member, Station, StepKind, Work
+from specfleet.station import ONE, WAIT, Member, Plan, Station, StepKind, Wait, Work
 
 Move = Literal["prefill", "transfer", "shared"]
 
@@ -22,8 +23,9 @@ class DrafterStation(Station):
 
     A session's first round begins with the prefill of its prompt, which holds up everyone behind it. A drafter that
     works ahead (AMUSD) drafts one token a step, and goes on with the session while its target verifies. A session that
-    comes from another drafter is prefilled anew, or its cache is transferred, or a shared cache has it (`move`). A
-    drafter with a `number` reports to a router how much it has to do, whenever that changes.
+    comes from another drafter is prefilled anew, or its cache is transferred, or a shared cache has it (`move`).
+    A drafter with a `number` reports to a router how much it has to do, whenever that changes. `limits_per_s`: rounds a
+    second that each target may ask for.
     """
 
     def __init__(
@@ -37,8 +39,14 @@ class DrafterStation(Station):
         overlap: Overlap = InTurn(),
         move: Move = "prefill",
         number: int = -1,
+        limits_per_s: Sequence[float] = (),
     ) -> None:
         super().__init__(name, order, group)
+        self.limits_per_s = limits_per_s
+        self.allowed_s: dict[int, float] = {}  # when a limited target's next round may start, by tag
+        self.now_s = 0.0
+        self.virtual_now = 0.0
+        self.virtual_end: dict[int, float] = {}
         self.move = move
         self.number = number
         self.views = 0
@@ -50,7 +58,7 @@ class DrafterStation(Station):
         self.cold: set[int] = set()  # tags whose prompt is not in this station's cache yet
         self._handlers = {DraftRequest: self._request, Leave: self._leave, StepDone: self._done}
 
-    def _request(self, event: DraftRequest, now_s: float) -> list[Instruction]:  # noqa: ARG002
+    def _request(self, event: DraftRequest, now_s: float) -> list[Instruction]:
         session = self.sessions.get(event.tag)
         if event.opening:
             refused = self._open(event, session)
@@ -65,7 +73,7 @@ class DrafterStation(Station):
             self.sessions[event.tag] = moved
         if event.tokens == 0:  # nothing is granted: the round consists of the target's own token
             return [Draft(event.tag, event.request, event.epoch, event.base, 0)]
-        self._ask(event.tag, event.priority)
+        self._ask(event.tag, event.priority, now_s)
         return self._report()
 
     def _report(self) -> list[Instruction]:
@@ -96,10 +104,43 @@ class DrafterStation(Station):
             self.cold.add(event.tag)
         return None
 
-    def _ask(self, tag: int, priority: int) -> None:
+    def _ask(self, tag: int, priority: int, now_s: float) -> None:
         """Queue a draft; a drafter that works ahead may have one queued already, which will start from the new base."""
-        if not (self.ahead and any(work.tag == tag for work in self.waiting)):
-            self.waiting.append(Work("draft", tag, priority))
+        if self.ahead and any(work.tag == tag for work in self.waiting):
+            return
+        start = allowed_s = 0.0
+        if isinstance(self.order, Weighted):
+            start = max(self.virtual_end.get(tag, self.virtual_now), self.virtual_now - self.order.credit)
+            self.virtual_end[tag] = start + 1 / self.order.weight(tag)
+        if self.limits_per_s:
+            limit = self.limits_per_s[min(tag, len(self.limits_per_s) - 1)]
+            if limit > 0:
+                allowed_s = max(now_s, self.allowed_s.get(tag, 0.0))
+                self.allowed_s[tag] = allowed_s + 1 / limit
+        self.waiting.append(Work("draft", tag, priority, now_s, start, allowed_s))
+
+    def plan(self, now_s: float) -> Plan:
+        """Say what the device should do now, and regard it as started."""
+        self.now_s = now_s
+        return super().plan(now_s)
+
+    def _next_group(self) -> list[int]:
+        if not self.limits_per_s:
+            return super()._next_group()
+        allowed = [index for index, work in enumerate(self.waiting) if work.not_before_s <= self.now_s]
+        if not allowed:
+            return []
+        return [allowed[self.order.pick([self.waiting[index] for index in allowed])]]
+
+    @property
+    def ready(self) -> bool:
+        """Whether `plan` would start a step now, or say until when to wait."""
+        if not self.limits_per_s:
+            return super().ready
+        return self.running is None and bool(self.program or self.waiting)
+
+    def _pause(self) -> Wait:
+        return Wait(min(work.not_before_s for work in self.waiting)) if self.limits_per_s and self.waiting else WAIT
 
     def _leave(self, event: Leave, now_s: float) -> list[Instruction]:  # noqa: ARG002
         session = self.sessions.get(event.tag)
@@ -130,10 +171,11 @@ class DrafterStation(Station):
             self.sessions[member.tag] = msgspec.structs.replace(session, tail=session.tail + member.tokens)
             drafts.append(Draft(member.tag, member.request, member.epoch, member.base, member.tokens))
             if self.ahead:
-                self._ask(member.tag, session.priority)
+                self._ask(member.tag, session.priority, now_s)
         return drafts if self.number < 0 or self.program else [*drafts, *self._report()]
 
     def _program(self, works: list[Work]) -> list[tuple[StepKind, tuple[int, ...]]]:
+        self.virtual_now = max(self.virtual_now, works[0].virtual_start)
         tags = tuple([work.tag for work in works])
         program: list[tuple[StepKind, tuple[int, ...]]] = []
         if self.warm_up.tokens_after(self.idle_gap_s):

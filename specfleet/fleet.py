@@ -31,7 +31,7 @@ def drafter_station(scenario: Scenario, drafter: int = 0) -> DrafterStation:
     drafters = scenario.drafters
     return DrafterStation(
         drafter_name(scenario, drafter), Fixed(drafters.depth), drafters.order, drafters.admit, drafters.warm_up,
-        drafters.group, drafters.overlap, drafters.move, drafter if is_routed(scenario) else -1,
+        drafters.group, drafters.overlap, drafters.move, drafter if is_routed(scenario) else -1, drafters.limits_per_s,
     )  # fmt: skip
 
 

@@ -114,6 +114,7 @@ def measure(run: Run) -> dict[str, Metric]:
         if in_turn:
             metrics |= _drafting(window, rounds)
             metrics |= _returning(window, rounds)
+            metrics |= _in_time(window, rounds, scenario.measure.deadlines_s)
         metrics |= _load(window, rows, rounds, targets)
     if scenario.batch is not None:
         metrics |= _batching(window, rows)
@@ -284,6 +285,15 @@ def _returning(window: Window, rounds: pd.DataFrame) -> dict[str, Metric]:
         "communication_s": window.mean(rounds.drafted_s, rounds.return_s - rounds.at_target_s, "s"),
         "verify_s": window.mean(rounds.verified_s, rounds.verify_s, "s"),
     }
+
+
+def _in_time(window: Window, rounds: pd.DataFrame, deadlines_s: Sequence[float]) -> dict[str, Metric]:
+    """Share of rounds whose draft was there within its target's deadline."""
+    if not deadlines_s:
+        return {}
+    deadline_s = np.asarray(deadlines_s)[np.minimum(rounds.tag, len(deadlines_s) - 1)]
+    in_time = (rounds.drafted_s - rounds.asked_s <= deadline_s).where(rounds.asked_s.notna()).astype(float)
+    return {"in_time": window.mean(rounds.drafted_s, in_time, "share of rounds")}
 
 
 def _acceptance(window: Window, verified: pd.DataFrame) -> dict[str, Metric]:

@@ -49,7 +49,8 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `model`: folder of a Hugging Face causal language model, or "demo" (real world only). `device`: name of a shared
     device in `[devices]`; empty for one of its own each. `group`: who shares a draft step. `overlap`: whether drafting
     goes on while a draft is verified. `route`: which of several drafters drafts a session's next round; `move`: how a
-    session comes to another one; `view_delay_s`: how old what the router knows of them is.
+    session comes to another one; `view_delay_s`: how old what the router knows of them is. `limits_per_s`: rounds a
+    second that targets 1, 2, ... may ask for, 0 for any number; the last one holds for the rest.
     """
 
     count: WholeNumber = 1
@@ -64,6 +65,7 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     route: Route = Affinity()
     move: Literal["prefill", "transfer", "shared"] = "prefill"
     view_delay_s: Annotated[float, Meta(ge=0)] = 0.0
+    limits_per_s: tuple[Annotated[float, Meta(ge=0)], ...] = ()
     tiers: tuple[DrafterTier, ...] = ()
 
 
@@ -169,10 +171,15 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which part of a run counts: from `warm_up_share` of its length until the first target has nothing to do."""
+    """Which part of a run counts: from `warm_up_share` of its length until the first target has nothing to do.
+
+    `deadlines_s`: how soon a draft must be there after targets 1, 2, ... asked (the last one holds for the rest); the
+    share of rounds in time is then a metric.
+    """
 
     warm_up_share: Annotated[float, Meta(ge=0, lt=1)] = 0.1
     batches: Annotated[int, Meta(ge=2)] = 20
+    deadlines_s: tuple[Annotated[float, Meta(gt=0)], ...] = ()
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -21,11 +21,17 @@ StepKind = Literal["prefill", "draft_prefill", "draft", "verify", "decode", "rea
 
 
 class Work(msgspec.Struct, frozen=True, gc=False):
-    """One thing to do for one session, waiting in a station's buffer."""
+    """One thing to do for one session, waiting in a station's buffer since `asked_s`.
+
+    `virtual_start`: for weighted orders. `not_before_s`: where a rate limit holds it back.
+    """
 
     kind: StepKind
     tag: int
     priority: int = 0
+    asked_s: float = 0.0
+    virtual_start: float = 0.0
+    not_before_s: float = 0.0
 
 
 class Member(msgspec.Struct, frozen=True, gc=False):
@@ -115,12 +121,16 @@ class Station:
             self.idle_gap_s = now_s - self.free_since_s
             self.warm_tokens = 0
             if not self._plan_program():
-                return WAIT
+                return self._pause()
         kind, tags = self.program.popleft()
         members = tuple([self._bind(kind, self.sessions[tag]) for tag in tags])
         self.steps_started += 1
         self.running = Step(self.steps_started, kind, members, self.idle_gap_s, self.warm_tokens, self._ballast())
         return Start(self.running)
+
+    def _pause(self) -> Wait:
+        """Say what to wait for when there is nothing to start."""
+        return WAIT
 
     def _next_group(self) -> list[int]:
         """Indices into `waiting` of the work that is served next, together; none if the group is not complete."""

@@ -19,7 +19,7 @@ from specfleet.scenario import make_scenario
 
 BETA, ETA = 0.5, 0.1  # beta is that of section IV-B3; eta is not printed
 ITERATIONS = 600
-SEEDS = 5
+SEEDS = 3
 WINDOW = 10  # of the moving averages in figure 2
 # Mean ratios of two domains a client: eight datasets, from hard (HLE) to easy (SPIDER), none of them printed.
 DOMAINS = (

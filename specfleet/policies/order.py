@@ -1,16 +1,26 @@
 """Which waiting request is served next."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import msgspec
+from msgspec import Meta
 
 
 class Waiting(Protocol):
     """What an order may look at; arrivals are listed oldest first."""
 
     @property
+    def tag(self) -> int: ...  # noqa: D102  (whose request it is)
+
+    @property
     def priority(self) -> int: ...  # noqa: D102  (a larger number is more urgent)
+
+    @property
+    def asked_s(self) -> float: ...  # noqa: D102  (when it came)
+
+    @property
+    def virtual_start(self) -> float: ...  # noqa: D102  (see `Weighted`)
 
 
 class Fifo(msgspec.Struct, frozen=True, tag="fifo", tag_field="policy", forbid_unknown_fields=True):
@@ -29,4 +39,45 @@ class Priority(msgspec.Struct, frozen=True, tag="priority", tag_field="policy", 
         return max(range(len(waiting)), key=lambda index: (waiting[index].priority, -index))
 
 
-Order = Fifo | Priority
+class Weighted(msgspec.Struct, frozen=True, tag="weighted", tag_field="policy", forbid_unknown_fields=True):
+    """Rounds in proportion to weights: fair queueing in virtual time, for targets that ask one round at a time.
+
+    A request starts, in virtual time, when its target's last one ended, and ends 1 / weight later; the earliest start
+    goes first. While its draft is verified a target asks for nothing, so it keeps what it is behind, up to `credit`:
+    start-time fair queueing (Goyal, Vin and Cheng 1996) would forget it, and serve all alike. `weights`: of targets
+    1, 2, ...; the last one holds for the rest.
+    """
+
+    weights: Annotated[tuple[Annotated[float, Meta(gt=0)], ...], Meta(min_length=1)]
+
+    @property
+    def credit(self) -> float:
+        """How far behind a target may be, in virtual time: two rounds of the lightest one."""
+        return 2 / min(self.weights)
+
+    def weight(self, tag: int) -> float:
+        """Weight of a target."""
+        return self.weights[min(tag, len(self.weights) - 1)]
+
+    def pick(self, waiting: Sequence[Waiting]) -> int:
+        """Index of the request to serve next."""
+        return min(range(len(waiting)), key=lambda index: (waiting[index].virtual_start, index))
+
+
+class Deadline(msgspec.Struct, frozen=True, tag="deadline", tag_field="policy", forbid_unknown_fields=True):
+    """The earliest deadline first: a request is due `within_s` of its target after it came.
+
+    `within_s`: of targets 1, 2, ...; the last one holds for the rest.
+    """
+
+    within_s: Annotated[tuple[Annotated[float, Meta(gt=0)], ...], Meta(min_length=1)]
+
+    def pick(self, waiting: Sequence[Waiting]) -> int:
+        """Index of the request to serve next."""
+        return min(range(len(waiting)), key=lambda index: (self._due_s(waiting[index]), index))
+
+    def _due_s(self, work: Waiting) -> float:
+        return work.asked_s + self.within_s[min(work.tag, len(self.within_s) - 1)]
+
+
+Order = Fifo | Priority | Weighted | Deadline
