@@ -9,16 +9,12 @@ from typing import Literal
 import msgspec
 
 from sim.mva import mean_value_analysis
+from specfleet.equations import idle_s, iteration_s, rounds_per_s_per_target
 from specfleet.policies.admit import N_max
 
 Regime = Literal["under-loaded", "fully-loaded"]
 
 ROUNDING = 1e-12  # 0.1 + 0.2 covers 0.3 and the reverse: what differs less than this, relatively, counts as equal
-
-
-def service_s(base_s: float, per_token_s: float, depth: int) -> float:
-    """S(d) = a + b d. Equation (5) is the case a = 0; the fixed cost of a step is real."""
-    return base_s + per_token_s * depth
 
 
 def return_s(communication_s: float, verify_s: float) -> float:
@@ -36,24 +32,9 @@ def regime(N: int, S_s: float, Z_s: float) -> Regime:
     return "fully-loaded" if is_fully_loaded(N, S_s, Z_s) else "under-loaded"
 
 
-def idle_s(N: int, S_s: float, Z_s: float) -> float:
-    """T_idle = max(0, Z - (N - 1) S): the drafter's idle time an iteration. Equation (9)."""
-    return max(0.0, Z_s - (N - 1) * S_s)
-
-
-def iteration_s(N: int, S_s: float, Z_s: float) -> float:
-    """T_gamma = N S + T_idle. Equations (8) and (10)."""
-    return N * S_s + idle_s(N, S_s, Z_s)
-
-
 def rounds_per_s(N: int, S_s: float, Z_s: float) -> float:
     """R_q = N / T_gamma: the drafter makes one draft a target and iteration (appendix C.1)."""
     return N / iteration_s(N, S_s, Z_s)
-
-
-def rounds_per_s_per_target(N: int, S_s: float, Z_s: float) -> float:
-    """R_p = 1 / T_gamma: a target verifies once an iteration (appendix C.1)."""
-    return 1 / iteration_s(N, S_s, Z_s)
 
 
 def plateau_ratio(S_s: float, Z_s: float) -> float:

@@ -9,6 +9,7 @@ from specfleet.acceptance import Geometric, Sampler
 from specfleet.batch_station import BatchStation
 from specfleet.errors import InputError
 from specfleet.messages import Outcome
+from specfleet.policies.depth import AdaptiveDepth
 from specfleet.policies.overlap import Ahead
 from specfleet.policies.ragged import BatchRule
 from specfleet.scenario import Scenario, acceptance_of
@@ -121,4 +122,6 @@ def _longest(scenario: Scenario) -> int:
     """The longest draft that the scenario's rules allow."""
     batch = scenario.batch
     rule = batch.allocate if batch is not None else scenario.verifiers.allocate
-    return scenario.drafters.depth if rule is None else rule.longest
+    own = scenario.drafters.allocate
+    deepest = own.most if isinstance(own, AdaptiveDepth) else own.depth if own is not None else scenario.drafters.depth
+    return deepest if rule is None else rule.longest

@@ -3,6 +3,7 @@
 import msgspec
 
 from sim.analytic import StarPrediction, predict_star
+from sim.packing import Packings, packings
 from specfleet.acceptance import expected_accepted
 from specfleet.errors import InputError
 from specfleet.messages import Draft, DraftRequest
@@ -62,7 +63,13 @@ def _busy_slowdown(profile: HardwareProfile) -> float:
     return profile.idle.slowdown(0.0) * by_load
 
 
-def predict(scenario: Scenario) -> StarPrediction:
+class Prediction(StarPrediction, frozen=True):
+    """The star's equations and, where the scenario tells the devices' memory, how many targets fit on them."""
+
+    packings: Packings | None = None
+
+
+def predict(scenario: Scenario) -> Prediction:
     """Return the analytic model of the scenario's star; all targets are taken to be like the first.
 
     Raises InputError where drafts take no time.
@@ -70,10 +77,18 @@ def predict(scenario: Scenario) -> StarPrediction:
     inputs = star_inputs(scenario)
     if inputs.service_s == 0:
         raise InputError(f"scenario {scenario.name!r}: its profile's drafts take no time; the equations need S(d) > 0")
-    return predict_star(
+    star = predict_star(
         scenario.verifiers.count,
         inputs.service_s,
         inputs.return_s,
         inputs.accepted_per_round,
         inputs.standalone_tokens_per_s,
     )
+    packed = None
+    if scenario.memory is not None:
+        context = round(mean_tokens(scenario.workload.prompt_tokens) + mean_tokens(scenario.workload.new_tokens))
+        communication_s = inputs.return_s - inputs.verify_s
+        packed = packings(
+            scenario.memory, context, inputs.service_s, inputs.verify_s, communication_s, inputs.accepted_per_round + 1
+        )
+    return Prediction(**msgspec.structs.asdict(star), packings=packed)

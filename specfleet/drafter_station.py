@@ -8,6 +8,7 @@ import msgspec
 from specfleet.messages import Draft, DraftRequest, Ignored, Instruction, Leave, Refusal, Released, StepDone, View
 from specfleet.policies.admit import Admission, Everyone
 from specfleet.policies.allocate import Fixed
+from specfleet.policies.depth import Accepted, AdaptiveDepth, Observed
 from specfleet.policies.group import Group
 from specfleet.policies.order import Fifo, Order, Weighted
 from specfleet.policies.overlap import Ahead, InTurn, Overlap
@@ -25,13 +26,14 @@ class DrafterStation(Station):
     works ahead (AMUSD) drafts one token a step, and goes on with the session while its target verifies. A session that
     comes from another drafter is prefilled anew, or its cache is transferred, or a shared cache has it (`move`).
     A drafter with a `number` reports to a router how much it has to do, whenever that changes. `limits_per_s`: rounds a
-    second that each target may ask for.
+    second that each target may ask for. `cache_tokens`: room for so many tokens of context; whoever was served longest
+    ago is evicted for others, and prefilled again at its next round. 0 for any number.
     """
 
     def __init__(
         self,
         name: str,
-        allocation: Fixed,
+        allocation: Fixed | AdaptiveDepth,
         order: Order = Fifo(),
         admission: Admission = Everyone(),
         warm_up: WarmUp = NoWarmUp(),
@@ -40,9 +42,14 @@ class DrafterStation(Station):
         move: Move = "prefill",
         number: int = -1,
         limits_per_s: Sequence[float] = (),
+        cache_tokens: int = 0,
     ) -> None:
         super().__init__(name, order, group)
         self.limits_per_s = limits_per_s
+        self.cache_tokens = cache_tokens
+        self.seen = Observed()
+        self.accepted: dict[int, Accepted] = {}
+        self.drafted_s: dict[int, float] = {}  # when a session's last draft was done, by tag
         self.allowed_s: dict[int, float] = {}  # when a limited target's next round may start, by tag
         self.now_s = 0.0
         self.virtual_now = 0.0
@@ -55,7 +62,8 @@ class DrafterStation(Station):
         self.admission = admission
         self.warm_up = warm_up
         self.ahead = isinstance(overlap, Ahead)
-        self.cold: set[int] = set()  # tags whose prompt is not in this station's cache yet
+        self.cold: set[int] = set()  # tags whose prompt is not in this station's cache, or not any more
+        self.cached: dict[int, None] = {}  # tags in the cache, the one served longest ago first
         self._handlers = {DraftRequest: self._request, Leave: self._leave, StepDone: self._done}
 
     def _request(self, event: DraftRequest, now_s: float) -> list[Instruction]:
@@ -70,6 +78,7 @@ class DrafterStation(Station):
             moved = advance(session, event.epoch, event.base, event.tokens)
             if isinstance(moved, str):
                 return [Ignored(event, moved)]
+            self._learn(session, event.base, now_s)
             self.sessions[event.tag] = moved
         if event.tokens == 0:  # nothing is granted: the round consists of the target's own token
             return [Draft(event.tag, event.request, event.epoch, event.base, 0)]
@@ -86,6 +95,14 @@ class DrafterStation(Station):
         work_s = prefills * self.mean_s.get("prefill", 0.0)
         work_s += (len(self.waiting) + running) * self.mean_s.get("draft", 0.0)
         return [View(self.number, self.views, len(self.waiting) + running, work_s)]
+
+    def _learn(self, session: Session, base: int, now_s: float) -> None:
+        """Let adaptive depth see a round: what came back, and how long it took."""
+        drafted_s = self.drafted_s.pop(session.tag, None)
+        if isinstance(self.allocation, AdaptiveDepth) and drafted_s is not None:
+            before = self.accepted.get(session.tag) or self.allocation.start()
+            self.accepted[session.tag] = self.allocation.learn(before, session.tail, base - session.base - 1)
+            self.seen = self.seen.back(now_s - drafted_s, self.allocation.memory)
 
     def _open(self, event: DraftRequest, session: Session | None) -> Instruction | None:
         """Take a session in; return what follows if that cannot be."""
@@ -148,6 +165,7 @@ class DrafterStation(Station):
             return [Ignored(event, f"request {event.request} of tag {event.tag} is not open")]
         self._forget(event.tag)
         self.cold.discard(event.tag)
+        self.cached.pop(event.tag, None)
         return [Released(event.tag, event.request), *self._report()]
 
     def _done(self, event: StepDone, now_s: float) -> list[Instruction]:
@@ -169,6 +187,9 @@ class DrafterStation(Station):
                 self.cold.discard(member.tag)
                 continue
             self.sessions[member.tag] = msgspec.structs.replace(session, tail=session.tail + member.tokens)
+            if isinstance(self.allocation, AdaptiveDepth):
+                self.drafted_s[member.tag] = now_s
+                self.seen = self.seen.step(member.tokens, event.duration_s)
             drafts.append(Draft(member.tag, member.request, member.epoch, member.base, member.tokens))
             if self.ahead:
                 self._ask(member.tag, session.priority, now_s)
@@ -177,6 +198,8 @@ class DrafterStation(Station):
     def _program(self, works: list[Work]) -> list[tuple[StepKind, tuple[int, ...]]]:
         self.virtual_now = max(self.virtual_now, works[0].virtual_start)
         tags = tuple([work.tag for work in works])
+        if self.cache_tokens:
+            self._make_room(tags)
         program: list[tuple[StepKind, tuple[int, ...]]] = []
         if self.warm_up.tokens_after(self.idle_gap_s):
             program.append(("warm_up", tags[:1]))
@@ -191,6 +214,19 @@ class DrafterStation(Station):
         program.append(("draft", tags))
         return program
 
+    def _make_room(self, tags: tuple[int, ...]) -> None:
+        """Evict the sessions that were served longest ago, until those of `tags` fit."""
+        for tag in tags:  # the order of `cached` is that of service
+            self.cached.pop(tag, None)
+            self.cached[tag] = None
+        for tag in list(self.cached):
+            held = sum(self.sessions[other].base for other in self.cached if other in self.sessions)
+            if held <= self.cache_tokens or tag in tags:
+                break
+            del self.cached[tag]
+            if tag in self.sessions:
+                self.cold.add(tag)
+
     def _bind(self, kind: StepKind, session: Session) -> Member:
         tag, request, epoch = session.tag, session.request, session.epoch
         if kind in ("prefill", "transfer"):
@@ -200,5 +236,11 @@ class DrafterStation(Station):
             return Member(tag, request, epoch, session.base, self.warm_up.tokens_after(self.idle_gap_s))
         if self.ahead:
             return Member(tag, request, epoch, session.base + session.tail, 1)
-        tokens = session.asked if session.asked > 0 else self.allocation.speculation_length()
+        if session.asked > 0:
+            tokens = session.asked
+        elif isinstance(self.allocation, AdaptiveDepth):
+            state = self.accepted.get(tag) or self.allocation.start()
+            tokens = self.allocation.depth(state, self.seen, len(self.sessions))
+        else:
+            tokens = self.allocation.speculation_length()
         return Member(tag, request, epoch, session.base, tokens, session.behind)

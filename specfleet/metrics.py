@@ -275,6 +275,7 @@ def _drafting(window: Window, rounds: pd.DataFrame) -> dict[str, Metric]:
         "idle_gap_s": window.mean(rounds.drafted_s, rounds.idle_gap_s, "s"),
         "request_bytes": window.mean(rounds.drafted_s, rounds.request_bytes, "bytes"),
         "draft_bytes": window.mean(rounds.drafted_s, rounds.draft_bytes, "bytes"),
+        "draft_tokens": window.mean(rounds.drafted_s, rounds.draft_tokens, "tokens/round"),
     }
 
 

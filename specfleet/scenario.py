@@ -11,9 +11,11 @@ from msgspec import Meta
 
 from specfleet.acceptance import AcceptanceModel
 from specfleet.errors import InputError
+from specfleet.memory import DeviceMemory
 from specfleet.policies.adaedl import AdaEdl
 from specfleet.policies.admit import Admission, Everyone
 from specfleet.policies.allocate import Fixed, FixedShare, Heuristic, RandomShare
+from specfleet.policies.depth import AdaptiveDepth
 from specfleet.policies.dsde import Dsde
 from specfleet.policies.goodspeed import GoodSpeed
 from specfleet.policies.group import Group, One
@@ -50,7 +52,9 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     device in `[devices]`; empty for one of its own each. `group`: who shares a draft step. `overlap`: whether drafting
     goes on while a draft is verified. `route`: which of several drafters drafts a session's next round; `move`: how a
     session comes to another one; `view_delay_s`: how old what the router knows of them is. `limits_per_s`: rounds a
-    second that targets 1, 2, ... may ask for, 0 for any number; the last one holds for the rest.
+    second that targets 1, 2, ... may ask for, 0 for any number; the last one holds for the rest. `allocate`: how
+    deep to draft, where that is not always `depth`. `cache_tokens`: tokens of context that a drafter's cache holds, 0
+    for any number.
     """
 
     count: WholeNumber = 1
@@ -66,6 +70,8 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     move: Literal["prefill", "transfer", "shared"] = "prefill"
     view_delay_s: Annotated[float, Meta(ge=0)] = 0.0
     limits_per_s: tuple[Annotated[float, Meta(ge=0)], ...] = ()
+    allocate: Fixed | AdaptiveDepth | None = None
+    cache_tokens: WholeNumber = 0
     tiers: tuple[DrafterTier, ...] = ()
 
 
@@ -183,7 +189,10 @@ class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One run of one fleet. `profile` names a shipped profile or a file, or holds the numbers themselves."""
+    """One run of one fleet. `profile` names a shipped profile or a file, or holds the numbers themselves.
+
+    `memory`: what devices and models hold; the analytic model then says how many targets fit.
+    """
 
     name: str = "unnamed"
     seed: WholeNumber = 0
@@ -196,6 +205,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     acceptance: Acceptance | None = None
     workload: Workload = Workload()
     measure: Measure = Measure()
+    memory: DeviceMemory | None = None
     precision: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
 
     def digest(self) -> str:

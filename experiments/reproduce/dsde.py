@@ -220,7 +220,7 @@ def dsde_fig9(inputs: Inputs) -> Reproduction:  # noqa: ARG001
         alone = run_policy(uncapped, model)["throughput"].value
 
         def scaling(policy: dict[str, Any], a_row: float, model: Regional = model, alone: float = alone) -> float:
-            return run_policy(policy, model, 64, a_row, requests=96)["throughput"].value / alone
+            return run_policy(policy, model, 64, a_row, requests=128)["throughput"].value / alone
 
         def surplus(a_row: float, paper: float = paper_uncapped) -> float:
             return scaling(uncapped, a_row) - paper
