@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 
 from sim.analytic import (
     N_full,
-    idle_s,
     is_fully_loaded,
-    iteration_s,
     load,
     plateau_ratio,
     predict_star,
@@ -24,13 +22,12 @@ from sim.analytic import (
     return_s,
     round_rate_bounds,
     rounds_per_s,
-    rounds_per_s_per_target,
-    service_s,
     throughput,
     wait_s,
 )
 from sim.mva import mean_value_analysis
 from sim.predict import predict
+from specfleet.equations import idle_s, iteration_s, rounds_per_s_per_target, service_s
 from specfleet.errors import InputError
 from specfleet.policies.admit import N_max
 from tests.stars import repeatable, star
