@@ -20,12 +20,13 @@ from experiments.demo_report import draw_demo, tell
 from experiments.replicate import replicate
 from sim.predict import predict, star_inputs
 from sim.run import simulate
-from specfleet.metrics import Metric, measure
+from specfleet.metrics import measure
 from specfleet.pace import paces_of
 from specfleet.profile import HardwareProfile, StepTime, write_profile
 from specfleet.records import Run, write_run
 from specfleet.replay import replay
 from specfleet.scenario import Scenario, make_scenario, profile_of
+from specfleet.window import Metric
 
 DEPTH = 5
 PROMPT_TOKENS, NEW_TOKENS = 128, 48

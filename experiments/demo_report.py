@@ -14,10 +14,10 @@ from figures import throughput, timeline
 from figures.style import save
 from sim.predict import predict, star_inputs
 from specfleet.fleet import DRAFTER
-from specfleet.metrics import Metric
 from specfleet.pace import paces_of
 from specfleet.profile import HardwareProfile
 from specfleet.trace import write_trace
+from specfleet.window import Metric
 
 if TYPE_CHECKING:
     from experiments.demo import Cell

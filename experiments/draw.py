@@ -4,9 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pandas as pd
 
+from experiments.reproduce.rows import Reproduction
 from figures import draft_time, residuals, throughput, timeline
+from figures import reproduction as reproduction_figure
 from figures.style import save
 from specfleet.errors import InputError
 from specfleet.profile import HardwareProfile, read_profile
@@ -22,6 +25,42 @@ def draw_timeline(results: Path, out: Path) -> None:
     scenario = run.header.scenario
     title = f"{scenario.name}, N = {scenario.verifiers.count}, world: {run.header.world}"
     save(timeline.draw({title: run.frame()}), out, f"Steps of drafter and targets, from the records in {results.name}.")
+
+
+def draw_reproduction(results: Path, out: Path) -> None:
+    """Draw a reproduction from what `specfleet reproduce --json` printed."""
+    try:
+        reproduction = msgspec.json.decode(results.read_bytes(), type=Reproduction)
+    except OSError as error:
+        raise InputError(f"{results}: cannot be read ({error.strerror})") from error
+    except msgspec.DecodeError as error:
+        raise InputError(f"{results}: not a reproduction ({error}); write one with reproduce NAME --json") from error
+    save_reproduction(reproduction, out)
+
+
+def save_reproduction(reproduction: Reproduction, out: Path) -> None:
+    """Draw the rows of a reproduction, paper against ours."""
+    rows = [
+        {
+            "quantity": row.quantity,
+            "case": ", ".join(f"{key} = {_short(value)}" for key, value in row.case.items()),
+            "kind": row.kind,
+            "paper": float("nan") if row.paper is None else row.paper,
+            "ours": float("nan") if row.ours is None else row.ours,
+        }
+        for row in reproduction.rows
+    ]
+    caption = (
+        f"{reproduction.name}: the paper's numbers, and those computed by the simulator. Only predicted rows count; "
+        "fitted ones were used to set a parameter, input ones are the paper's own. Assumed: "
+        + "; ".join(reproduction.assumptions)
+        + "."
+    )
+    save(reproduction_figure.draw(pd.DataFrame(rows)), out, caption)
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def draw_throughput(results: Path, out: Path) -> None:
@@ -96,5 +135,6 @@ FIGURES: dict[str, Callable[[Path, Path], None]] = {
     "throughput": draw_throughput,
     "timeline": draw_timeline,
     "draft-time": lambda results, out: draw_draft_time(_profile(results), out),
+    "reproduction": draw_reproduction,
     "residuals": lambda results, out: draw_residuals(_profile(results), out),
 }

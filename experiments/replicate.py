@@ -7,9 +7,10 @@ from joblib import Parallel, delayed
 
 from experiments.worlds import with_seed
 from sim.run import simulate
-from specfleet.metrics import Metric, combine, measure
+from specfleet.metrics import combine, measure
 from specfleet.pace import Pace
 from specfleet.scenario import Scenario
+from specfleet.window import Metric
 
 
 def replicate(scenario: Scenario, seeds: int, paces: Mapping[str, Pace]) -> dict[str, Metric]:

@@ -16,8 +16,9 @@ from joblib import Parallel, delayed
 from experiments.worlds import World, run_in, with_seed
 from sim.predict import predict, star_inputs
 from specfleet.errors import InputError
-from specfleet.metrics import Metric, combine, measure
+from specfleet.metrics import combine, measure
 from specfleet.scenario import Scenario, read_scenario
+from specfleet.window import Metric
 
 Cell = Mapping[str, Any]
 

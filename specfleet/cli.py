@@ -13,8 +13,8 @@ from specfleet.errors import InputError
 from specfleet.printing import interval, number, print_json, print_table, progress, screen
 
 if TYPE_CHECKING:
-    from specfleet.metrics import Metric
     from specfleet.records import Run
+    from specfleet.window import Metric
 
 app = typer.Typer(
     name="specfleet",
@@ -271,9 +271,11 @@ def reproduce(
     name: Annotated[str, typer.Argument(help="Name of a table or figure of a paper; empty lists them.")] = "",
     profile: Annotated[Path | None, typer.Option(help="A calibrated profile, where this host stands in.")] = None,
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="A run file of the authors (amusd-a100).")] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Draw the rows, too.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Reproduce a paper's table or figure: paper, ours, error, row by row."""
+    from experiments.draw import save_reproduction
     from experiments.reproduce import REPRODUCTIONS
     from experiments.reproduce.rows import Inputs
     from specfleet.profile import read_profile
@@ -284,7 +286,11 @@ def reproduce(
             return
         raise InputError(f"reproduce {name}: unknown; allowed: {', '.join(REPRODUCTIONS)}")
     measured = read_profile(str(profile.resolve()), Path()) if profile else None
-    reproduction = REPRODUCTIONS[name](Inputs(measured, str(trace) if trace else None))
+    with screen.status(f"reproducing {name}"):
+        reproduction = REPRODUCTIONS[name](Inputs(measured, str(trace) if trace else None))
+    if out is not None:
+        save_reproduction(reproduction, out)
+        screen.print(f"figure: {out}")
     if as_json:
         print_json(reproduction)
         return
@@ -321,10 +327,14 @@ def demo(
 
 @app.command()
 def figure(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="throughput, timeline, draft-time or residuals.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="throughput, timeline, draft-time, residuals or reproduction.")
+    ],
     results: Annotated[
         Path,
-        typer.Argument(metavar="RESULTS", help="A sweep's folder, a run (Parquet), or a calibrated profile (JSON)."),
+        typer.Argument(
+            metavar="RESULTS", help="A sweep's folder, a run (Parquet), a calibrated profile or a reproduction (JSON)."
+        ),
     ],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE")],
 ) -> None:

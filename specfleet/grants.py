@@ -3,7 +3,6 @@
 import numpy as np
 
 from specfleet.messages import Outcome
-from specfleet.policies.adaedl import AdaEdl, Threshold
 from specfleet.policies.allocate import Allocation
 
 
@@ -36,12 +35,7 @@ class Grants:
 
     def stops(self, tag: int, entropy: float) -> bool:
         """Whether a draft of `tag` stops before a token of a distribution with that entropy; most rules never do."""
-        state = self.states[tag]
-        return (
-            isinstance(self.allocation, AdaEdl)
-            and isinstance(state, Threshold)
-            and self.allocation.stops(state, entropy)
-        )
+        return self.allocation.watches and self.allocation.stops(self.states[tag], entropy)
 
     def grant(self, tags: list[int]) -> dict[int, int]:
         """Return the lengths of the next drafts of those `tags` that are open, and count them as out."""

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from specfleet.metrics import Metric  # it needs pandas, which takes a while to import
+    from specfleet.window import Metric  # it needs pandas, which takes a while to import
 
 screen = Console(stderr=True)
 

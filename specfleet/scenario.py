@@ -23,6 +23,7 @@ from specfleet.policies.order import Fifo, Order
 from specfleet.policies.overlap import InTurn, Overlap
 from specfleet.policies.ragged import BatchRule
 from specfleet.policies.route import Affinity, Route
+from specfleet.policies.svip import Svip
 from specfleet.policies.warm_up import NoWarmUp, WarmUp
 from specfleet.profile import HardwareProfile, LinkTime, StepTime, Turns, read_profile
 from specfleet.signals import SignalFile
@@ -33,7 +34,7 @@ Count = Annotated[int, Meta(ge=1)]
 WholeNumber = Annotated[int, Meta(ge=0)]
 
 
-GrantRule = Fixed | FixedShare | RandomShare | Heuristic | GoodSpeed | Dsde | AdaEdl
+GrantRule = Fixed | FixedShare | RandomShare | Heuristic | GoodSpeed | Dsde | AdaEdl | Svip
 Acceptance = AcceptanceModel | TokenModel
 
 
@@ -240,10 +241,10 @@ def make_scenario(content: Mapping[str, Any], origin: str = "scenario", base: Pa
         if device and device not in scenario.devices:
             known = ", ".join(scenario.devices) or "none: add a table [devices.NAME]"
             raise InputError(f"{origin}: {key} = {device!r} is no device of [devices]; allowed: {known}")
-    if isinstance(scenario.verifiers.allocate, AdaEdl):
-        raise InputError(
-            f"{origin}: verifiers.allocate = 'adaedl' stops drafts token by token; it works in [batch] only"
-        )
+    granted = scenario.verifiers.allocate
+    if granted is not None and granted.watches:
+        name = granted.__struct_config__.tag
+        raise InputError(f"{origin}: verifiers.allocate = {name!r} stops drafts token by token: in [batch] only")
     if isinstance(scenario.profile, str) and scenario.profile:
         try:
             profile = read_profile(scenario.profile, base)

@@ -17,6 +17,7 @@ from specfleet.metrics import measure
 from specfleet.policies.adaedl import AdaEdl
 from specfleet.policies.allocate import Heuristic
 from specfleet.policies.dsde import Dsde, Stability, scale_factor, sl_max, weighted_variance
+from specfleet.policies.svip import Svip
 from specfleet.replay import replay
 from specfleet.scenario import make_scenario
 from specfleet.signals import Regional, Token, read_signals, synthetic, write_signals
@@ -99,6 +100,19 @@ def test_the_heuristic_goes_two_up_and_one_down() -> None:
     assert rule.learn(1, 1, Outcome(0)) == 1
 
 
+def test_svip_stops_at_one_threshold_for_all() -> None:
+    rule = Svip(base=5, threshold=1.0)
+    assert rule.lengths([None, None], RNG) == [5, 5]
+    assert not rule.stops(None, 0.99)
+    assert rule.stops(None, 1.01)
+
+
+@pytest.mark.parametrize("policy", ["svip", "adaedl"])
+def test_a_rule_that_watches_tokens_is_refused_where_nobody_can_stop_a_draft(policy: str) -> None:
+    with pytest.raises(InputError, match=r"verifiers.allocate = .* stops drafts token by token"):
+        make_scenario({"verifiers": {"allocate": policy}})
+
+
 # Signals.
 
 
@@ -166,7 +180,7 @@ def batch(allocate: Any, size: int, acceptance: dict[str, Any] | None = None, **
     )
 
 
-@pytest.mark.parametrize("allocate", ["dsde", "adaedl", "heuristic", {"policy": "fixed", "depth": 3}])
+@pytest.mark.parametrize("allocate", ["dsde", "adaedl", "svip", "heuristic", {"policy": "fixed", "depth": 3}])
 def test_a_run_of_every_length_rule_replays(allocate: Any) -> None:
     scenario = batch(allocate, 3)
     run = simulate(make_scenario({**scenario_content(scenario), "workload": {"requests": 4, "new_tokens": 60}}))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from specfleet.intervals import jain_index, quantile_interval, ratio_interval, student_t_interval
-from specfleet.metrics import Metric, Window
+from specfleet.window import Metric, Window
 from tests.stars import repeatable
 
 TRIALS = 2000

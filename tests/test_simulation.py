@@ -15,9 +15,10 @@ from sim.mva import mean_value_analysis
 from sim.predict import predict
 from sim.run import simulate
 from specfleet.fleet import DRAFTER
-from specfleet.metrics import Metric, measure, measure_targets
+from specfleet.metrics import measure, measure_targets
 from specfleet.profile import RecentLoad
 from specfleet.scenario import Scenario
+from specfleet.window import Metric
 from tests.stars import repeatable, star
 
 FALSE_ALARM = 1e-3  # probability that a statistical test here fails although theory and simulation agree

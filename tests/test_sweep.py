@@ -14,9 +14,10 @@ from sim.predict import predict
 from sim.run import simulate
 from specfleet import cli
 from specfleet.errors import InputError
-from specfleet.metrics import Metric, measure
+from specfleet.metrics import measure
 from specfleet.records import read_run, write_run
 from specfleet.scenario import read_scenario
+from specfleet.window import Metric
 from tests.stars import star
 
 SCENARIO = """

@@ -27,10 +27,11 @@ from experiments.reproduce.rows import Inputs, Reproduction, Row, row
 from sim.run import simulate
 from specfleet.acceptance import Geometric, committed_closed_form
 from specfleet.errors import InputError
-from specfleet.metrics import Metric, combine, measure
+from specfleet.metrics import combine, measure
 from specfleet.profile import HardwareProfile, StepTime
 from specfleet.records import Run
 from specfleet.scenario import Acceptance, Scenario, make_scenario
+from specfleet.window import Metric
 
 # Table I: mean token time in ms, autoregressive, speculative, AMUSD. Section IV-A: a draft takes about 10 ms a token.
 TABLE_1_MS = {

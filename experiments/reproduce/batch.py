@@ -13,9 +13,10 @@ from scipy.optimize import brentq
 from experiments.reproduce.rows import Inputs, Reproduction, Row, row
 from sim.run import simulate
 from specfleet.acceptance import committed_closed_form
-from specfleet.metrics import Metric, combine, measure
+from specfleet.metrics import combine, measure
 from specfleet.records import Run
 from specfleet.scenario import make_scenario
+from specfleet.window import Metric
 
 DEPTH = 5  # section 4.1
 # Table 2: tokens a second, verifications, time of one in ms, shares of verification, drafting and overhead.

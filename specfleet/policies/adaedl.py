@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Meta
 
 from specfleet.messages import Outcome
-from specfleet.policies.allocate import UNLIMITED
+from specfleet.policies.allocate import Rule
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 
@@ -25,7 +25,7 @@ class Threshold(msgspec.Struct, frozen=True):
     accepted_share: float
 
 
-class AdaEdl(msgspec.Struct, frozen=True, tag="adaedl", tag_field="policy", forbid_unknown_fields=True):
+class AdaEdl(Rule, frozen=True, tag="adaedl", tag_field="policy", forbid_unknown_fields=True):
     """Draft up to `base` tokens, and stop before one whose bound 1 - sqrt(gamma H) lies below lambda.
 
     H: entropy of the draft distribution, in nats. lambda follows the acceptance: it rises by `step` while the smoothed
@@ -42,9 +42,9 @@ class AdaEdl(msgspec.Struct, frozen=True, tag="adaedl", tag_field="policy", forb
     threshold_memory: Share = 0.9
 
     @property
-    def budget(self) -> int:
-        """No limit."""
-        return UNLIMITED
+    def watches(self) -> bool:
+        """Whether drafts are stopped token by token: yes."""
+        return True
 
     @property
     def longest(self) -> int:

@@ -18,7 +18,8 @@ class Allocation(Protocol):
     """Speculation lengths for all open sessions at once, from the state that each of them has.
 
     A state is an immutable value that the policy makes, and that its owner keeps. `budget`: the sum of all lengths that
-    may be out at a time; `longest`: the longest length that can come out.
+    may be out at a time; `longest`: the longest length that can come out. A rule that `watches` drafts may stop one
+    before a token, from the entropy of its draft distribution.
     """
 
     @property
@@ -26,6 +27,9 @@ class Allocation(Protocol):
 
     @property
     def longest(self) -> int: ...  # noqa: D102
+
+    @property
+    def watches(self) -> bool: ...  # noqa: D102
 
     def start(self) -> Any:
         """Return the state of a new session."""
@@ -39,8 +43,30 @@ class Allocation(Protocol):
         """Return one length a state."""
         ...
 
+    def stops(self, state: Any, entropy: float) -> bool:
+        """Whether to stop before a token of a draft distribution with that entropy, in nats."""
+        ...
 
-class Memoryless(msgspec.Struct, frozen=True):
+
+class Rule(msgspec.Struct, frozen=True):
+    """What most allocations are like: no budget, and no look at single tokens."""
+
+    @property
+    def budget(self) -> int:
+        """No limit."""
+        return UNLIMITED
+
+    @property
+    def watches(self) -> bool:
+        """Whether drafts are stopped token by token: no."""
+        return False
+
+    def stops(self, state: Any, entropy: float) -> bool:  # noqa: ARG002
+        """Whether to stop before a token: never."""
+        return False
+
+
+class Memoryless(Rule, frozen=True):
     """An allocation that learns nothing."""
 
     def start(self) -> None:
@@ -56,11 +82,6 @@ class Fixed(Memoryless, frozen=True, tag="fixed", tag_field="policy", forbid_unk
     depth: int
 
     @property
-    def budget(self) -> int:
-        """No limit."""
-        return UNLIMITED
-
-    @property
     def longest(self) -> int:
         """The longest draft that can come out."""
         return self.depth
@@ -74,7 +95,7 @@ class Fixed(Memoryless, frozen=True, tag="fixed", tag_field="policy", forbid_unk
         return [self.depth] * len(states)
 
 
-class Heuristic(msgspec.Struct, frozen=True, tag="heuristic", tag_field="policy", forbid_unknown_fields=True):
+class Heuristic(Rule, frozen=True, tag="heuristic", tag_field="policy", forbid_unknown_fields=True):
     """Two tokens more after full acceptance, one less after a mismatch: the `heuristic` schedule of transformers.
 
     The state is the length itself. `first` is where it begins (transformers: 20), `most` where it ends.
@@ -82,11 +103,6 @@ class Heuristic(msgspec.Struct, frozen=True, tag="heuristic", tag_field="policy"
 
     first: int = 5
     most: int = 64
-
-    @property
-    def budget(self) -> int:
-        """No limit."""
-        return UNLIMITED
 
     @property
     def longest(self) -> int:

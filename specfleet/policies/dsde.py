@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Meta
 
 from specfleet.messages import Outcome
-from specfleet.policies.allocate import UNLIMITED
+from specfleet.policies.allocate import Rule
 
 Length = Annotated[int, Meta(ge=1)]
 EPSILON = 1e-6  # of equation (1)
@@ -29,7 +29,7 @@ class Stability(msgspec.Struct, frozen=True):
     kld_peak: float = 0.0
 
 
-class Dsde(msgspec.Struct, frozen=True, tag="dsde", tag_field="policy", forbid_unknown_fields=True):
+class Dsde(Rule, frozen=True, tag="dsde", tag_field="policy", forbid_unknown_fields=True):
     """A length for each sequence and step, longer where drafter and target have agreed steadily of late.
 
     `short`, `long`: windows of steps in (4); `decay`: delta of (5); `least`: SL_min. The first `calibration` steps
@@ -44,11 +44,6 @@ class Dsde(msgspec.Struct, frozen=True, tag="dsde", tag_field="policy", forbid_u
     calibration: Length = 4
     first: Length = 8
     cap: bool = True
-
-    @property
-    def budget(self) -> int:
-        """No limit."""
-        return UNLIMITED
 
     @property
     def longest(self) -> int:

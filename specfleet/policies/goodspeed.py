@@ -9,6 +9,7 @@ import numpy as np
 from msgspec import Meta
 
 from specfleet.messages import Outcome
+from specfleet.policies.allocate import Rule
 
 Share = Annotated[float, Meta(gt=0, le=1)]
 
@@ -21,7 +22,7 @@ class Client(msgspec.Struct, frozen=True):
     rounds: int = 0
 
 
-class GoodSpeed(msgspec.Struct, frozen=True, tag="goodspeed", tag_field="policy", forbid_unknown_fields=True):
+class GoodSpeed(Rule, frozen=True, tag="goodspeed", tag_field="policy", forbid_unknown_fields=True):
     """Lengths that climb the gradient of a fair utility of the goodputs.
 
     `budget`: C, draft tokens a verification. `eta`, `beta`: smoothing of (3) and (4); each is divided by

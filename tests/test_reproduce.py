@@ -1,10 +1,14 @@
-"""The StarSD reproductions say what kind of number each row is, and predict table 1."""
+"""Reproductions say what kind of number each row is and predict something; StarSD's predict table 1."""
+
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from experiments.draw import FIGURES
 from experiments.reproduce import REPRODUCTIONS
 from experiments.reproduce.rows import Inputs, Reproduction
+from specfleet.errors import InputError
 
 
 @pytest.fixture(scope="module")
@@ -12,7 +16,15 @@ def table1() -> Reproduction:
     return REPRODUCTIONS["starsd-table1"](Inputs())
 
 
-@pytest.mark.parametrize("name", [name for name in REPRODUCTIONS if name != "amusd-a100"])  # that one needs a file
+SLOW = ("dsde-table3", "dsde-table4", "dsde-fig9", "goodspeed-fig3", "goodspeed-fig4", "batch-fig5a", "batch-table3")
+NAMES = [
+    pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name
+    for name in REPRODUCTIONS
+    if name != "amusd-a100"  # that one needs a file: see test_amusd.py
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_every_reproduction_predicts_something_and_states_its_errors(name: str) -> None:
     reproduction = REPRODUCTIONS[name](Inputs())
     assert any(row.kind == "predicted" for row in reproduction.rows)
@@ -40,6 +52,14 @@ def test_the_blind_version_uses_nothing_beyond_three_targets() -> None:
     blind = REPRODUCTIONS["starsd-table1-blind"](Inputs())
     used = [row.case["N"] for row in blind.rows if row.kind == "input"]
     assert max(used) == 3
+
+
+def test_a_reproduction_is_drawn_from_what_json_printed(table1: Reproduction, tmp_path: Path) -> None:
+    (tmp_path / "table1.json").write_bytes(msgspec.json.encode(table1))
+    FIGURES["reproduction"](tmp_path / "table1.json", tmp_path / "table1.png")
+    assert (tmp_path / "table1.png").stat().st_size > 10_000
+    with pytest.raises(InputError, match="not a reproduction"):
+        FIGURES["reproduction"](tmp_path / "table1.png", tmp_path / "again.png")
 
 
 def test_the_json_form_has_the_documented_keys(table1: Reproduction) -> None:
