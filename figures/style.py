@@ -24,6 +24,9 @@ STEP_COLOURS = {
     "prefill": "#999999",
     "decode": "#F0E442",
     "warm_up": "#CC79A7",
+    "draft_prefill": "#BBBBBB",
+    "realign": "#D55E00",
+    "transfer": "#009E73",
 }
 STYLE = {
     "font.size": 9.0,

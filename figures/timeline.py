@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from figures.style import STEP_COLOURS, STYLE, new_figure
-from specfleet.fleet import DRAFTER
+from specfleet.fleet import DRAFTER, ROUTER
 
 BOX = 0.62  # height of a box; lanes are 1 apart
 ROUND = ["tag", "request", "epoch"]
@@ -44,7 +44,7 @@ def steps_of(frame: pd.DataFrame) -> pd.DataFrame:
 def middle(frame: pd.DataFrame, iterations: float) -> tuple[float, float]:
     """Return the ends of a stretch of about so many iterations around the middle of the run, without a prefill."""
     steps = steps_of(frame)
-    drafts = steps[(steps.station == DRAFTER) & (steps.kind == "draft")].sort_values("begin_s").reset_index()
+    drafts = steps[steps.kind == "draft"].sort_values("begin_s").reset_index()
     per_iteration = drafts.tag.nunique()
     length = max(2, round(iterations * per_iteration))
     prefills_s = steps.loc[steps.kind == "prefill", "begin_s"].to_numpy()
@@ -62,13 +62,13 @@ def draw_lanes(axes: Axes, frame: pd.DataFrame, begin_s: float, end_s: float) ->
     """Draw one lane a station between two times; return the kinds of steps that appear."""
     steps = steps_of(frame)
     steps = steps[(steps.end_s > begin_s) & (steps.begin_s < end_s)]
-    stations = sorted(frame.station.unique(), key=lambda name: (name != DRAFTER, len(name), name))
+    stations = lanes(frame)
     heights = {name: -number for number, name in enumerate(stations)}
 
     def ms(time_s: float) -> float:
         return 1000 * (min(max(time_s, begin_s), end_s) - begin_s)
 
-    for step in steps.itertuples():
+    for step in steps[steps.station.isin(stations)].itertuples():
         left, right, height = ms(step.begin_s), ms(step.end_s), heights[step.station]
         axes.broken_barh(
             [(left, right - left)],
@@ -77,17 +77,23 @@ def draw_lanes(axes: Axes, frame: pd.DataFrame, begin_s: float, end_s: float) ->
             edgecolors="white",
             lw=0.8,
         )
-        if step.station == DRAFTER and right - left > 0.02 * 1000 * (end_s - begin_s):
+        if step.kind == "draft" and right - left > 0.02 * 1000 * (end_s - begin_s):
             axes.text((left + right) / 2, height, str(step.tag + 1), ha="center", va="center", fontsize=8)
-    _draw_idle(axes, steps[steps.station == DRAFTER], ms, heights.get(DRAFTER, 0), begin_s, end_s)
+    for name in stations:
+        if name.startswith(DRAFTER):
+            _draw_idle(axes, steps[steps.station == name], ms, heights[name], begin_s, end_s)
     _draw_waits(axes, frame, ms, begin_s, end_s)
-    axes.set_yticks(
-        list(heights.values()), ["drafter" if name == DRAFTER else f"target {name.split('.')[1]}" for name in stations]
-    )
+    axes.set_yticks(list(heights.values()), [name.replace(".", " ").replace("verifier", "target") for name in stations])
     axes.set_xlim(0, 1000 * (end_s - begin_s))
     axes.set_ylim(-len(stations) + 0.45, 0.95)
     axes.grid(axis="y", visible=False)
     return set(steps.kind)
+
+
+def lanes(frame: pd.DataFrame) -> list[str]:
+    """Return the stations that get a lane, drafters first; a router's steps take no time."""
+    names = [name for name in frame.station.unique() if name != ROUTER]
+    return sorted(names, key=lambda name: (not name.startswith(DRAFTER), len(name), name))
 
 
 def _draw_idle(axes: Axes, drafts: pd.DataFrame, ms, height: float, begin_s: float, end_s: float) -> None:  # type: ignore[no-untyped-def]

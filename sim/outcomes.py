@@ -12,7 +12,7 @@ from specfleet.messages import Outcome
 from specfleet.policies.depth import AdaptiveDepth
 from specfleet.policies.overlap import Ahead
 from specfleet.policies.ragged import BatchRule
-from specfleet.scenario import Scenario, acceptance_of
+from specfleet.scenario import Scenario, acceptance_of, needs_of
 from specfleet.station import Member, Station, Step
 from specfleet.tokens import Coin, TokenModel, TokenSampler
 
@@ -29,18 +29,18 @@ class Outcomes:
 
     def __init__(self, scenario: Scenario, rng: np.random.Generator) -> None:
         model = acceptance_of(scenario)
-        ahead = isinstance(scenario.drafters.overlap, Ahead)
+        by_token = isinstance(scenario.drafters.overlap, Ahead) or needs_of(scenario) == "ratios"
         self.tokens: TokenSampler | None = None
         self.lengths: Sampler | None = None
         self.drafts: list[int] = []  # of the batch's running draft step
         if isinstance(model, TokenModel):
             self.tokens = TokenSampler(model, rng)
-        elif ahead and isinstance(model, Geometric):
+        elif by_token and isinstance(model, Geometric):
             self.tokens = TokenSampler(Coin(model.beta), rng)
-        elif ahead:
+        elif by_token:
             raise InputError(
-                f"scenario {scenario.name!r}: drafters.overlap = ahead needs to know single tokens; acceptance.model "
-                f"= {model.__struct_config__.tag!r} knows lengths of rounds; allowed: geometric, or a model of tokens"
+                f"scenario {scenario.name!r}: its rules need to know single tokens; acceptance.model = "
+                f"{model.__struct_config__.tag!r} knows lengths of rounds; allowed: geometric, or a model of tokens"
             )
         else:
             self.lengths = Sampler(model, _longest(scenario), rng)
@@ -50,6 +50,16 @@ class Outcomes:
 
         `rule`: of a batch, which may keep less than what was accepted.
         """
+        lengths = self.lengths
+        if rule is None and lengths is not None:
+
+            def of_one(step: Step) -> tuple[Outcome, ...]:  # the star's path, without a detour
+                if step.kind == "verify" and len(step.members) == 1:
+                    member = step.members[0]
+                    return (Outcome(lengths.draw(member.tag, member.tokens)),)
+                return self._of(step, station)
+
+            return of_one
         if rule is None:
             return lambda step: self._of(step, station)
 
@@ -107,9 +117,7 @@ class Outcomes:
         tag, drafted = member.tag, member.tokens
         if self.tokens is None:
             assert self.lengths is not None
-            accepted = self.lengths.draw(tag, drafted)
-            # The share of tested tokens that passed: of a rejected draft, those up to the mismatch were tested.
-            return Outcome(accepted, ratio=accepted / min(drafted, accepted + 1) if drafted else 0.0)
+            return Outcome(self.lengths.draw(tag, drafted))
         outcome = self.tokens.verify(tag, member.base, drafted)
         # Where the drafter went on, the target's own token comes to stand where the tail's next one does.
         went_on = outcome.accepted == drafted < station.sessions[tag].tail

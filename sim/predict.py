@@ -8,6 +8,8 @@ from specfleet.acceptance import expected_accepted
 from specfleet.errors import InputError
 from specfleet.messages import Draft, DraftRequest
 from specfleet.payload import payload_bytes
+from specfleet.policies.group import One
+from specfleet.policies.overlap import Ahead
 from specfleet.profile import HardwareProfile
 from specfleet.scenario import (
     Scenario,
@@ -74,6 +76,17 @@ def predict(scenario: Scenario) -> Prediction:
 
     Raises InputError where drafts take no time.
     """
+    star_only = {
+        "[batch]": scenario.batch is not None,
+        "drafters.count": scenario.drafters.count > 1,
+        "drafters.overlap": isinstance(scenario.drafters.overlap, Ahead),
+        "drafters.group": not isinstance(scenario.drafters.group, One),
+        "verifiers.group": not isinstance(scenario.verifiers.group, One),
+        "verifiers.allocate": scenario.verifiers.allocate is not None,
+    }
+    for key, asked in star_only.items():
+        if asked:
+            raise InputError(f"scenario {scenario.name!r}: the equations are a star's, and {key} is none; simulate it")
     inputs = star_inputs(scenario)
     if inputs.service_s == 0:
         raise InputError(f"scenario {scenario.name!r}: its profile's drafts take no time; the equations need S(d) > 0")

@@ -27,7 +27,6 @@ class BatchStation(Station):
         self.grants = Grants(allocation, rng)
         self.pool: dict[int, int] = {}  # row length by tag, padding included, in the order in which they came in
         self.fresh: set[int] = set()  # tags of the pool that are not prefilled yet
-        self.carried = 0  # finished rows of a batch that ends as a whole
         self.lengths: dict[int, int] = {}  # speculation lengths of the round
         self._handlers = {Join: self._join, StepDone: self._done}
 
@@ -83,9 +82,6 @@ class BatchStation(Station):
             self.pool.update({tag: longest - (tag in self.fresh) for tag in choice.tags})
         self.program += [("draft", choice.tags), ("verify", choice.tags)]
         return True
-
-    def _ballast(self) -> int:
-        return self.carried
 
     def _bind(self, kind: StepKind, session: Session) -> Member:
         tag, request, epoch = session.tag, session.request, session.epoch

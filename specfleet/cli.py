@@ -105,10 +105,11 @@ def simulate(
 @app.command()
 def run(scenario: ScenarioFile, changes: Changes = [], as_json: AsJson = False, out: RunFile = None) -> None:  # noqa: B006
     """Run the same scenario on the real engine, on this host."""
-    from engine.serve import crowding, serve
+    from engine.serve import check_can_run, crowding, serve
     from specfleet.scenario import read_scenario
 
     read = read_scenario(scenario, changes)
+    check_can_run(read)
     note = crowding(read)
     if note:
         screen.print(f"note: {note}")

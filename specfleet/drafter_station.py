@@ -14,7 +14,7 @@ from specfleet.policies.order import Fifo, Order, Weighted
 from specfleet.policies.overlap import Ahead, InTurn, Overlap
 from specfleet.policies.warm_up import NoWarmUp, WarmUp
 from specfleet.session import Session, advance
-from specfleet.station import ONE, WAIT, Member, Plan, Station, StepKind, Wait, Work
+from specfleet.station import ONE, WAIT, Member, Station, StepKind, Wait, Work
 
 Move = Literal["prefill", "transfer", "shared"]
 
@@ -26,7 +26,8 @@ class DrafterStation(Station):
     works ahead (AMUSD) drafts one token a step, and goes on with the session while its target verifies. A session that
     comes from another drafter is prefilled anew, or its cache is transferred, or a shared cache has it (`move`).
     A drafter with a `number` reports to a router how much it has to do, whenever that changes. `limits_per_s`: rounds a
-    second that each target may ask for. `cache_tokens`: room for so many tokens of context; whoever was served longest
+    second that each target may ask for; stream t is one of target t mod `targets`, or its own where that is 0.
+    `cache_tokens`: room for so many tokens of context; whoever was served longest
     ago is evicted for others, and prefilled again at its next round. 0 for any number.
     """
 
@@ -43,30 +44,43 @@ class DrafterStation(Station):
         number: int = -1,
         limits_per_s: Sequence[float] = (),
         cache_tokens: int = 0,
+        targets: int = 0,
     ) -> None:
         super().__init__(name, order, group)
         self.limits_per_s = limits_per_s
+        self.timed = any(limit > 0 for limit in limits_per_s)
+        self._singly = self._singly and not self.timed
         self.cache_tokens = cache_tokens
+        self.targets = targets
         self.seen = Observed()
         self.accepted: dict[int, Accepted] = {}
         self.drafted_s: dict[int, float] = {}  # when a session's last draft was done, by tag
         self.allowed_s: dict[int, float] = {}  # when a limited target's next round may start, by tag
-        self.now_s = 0.0
         self.virtual_now = 0.0
         self.virtual_end: dict[int, float] = {}
         self.move = move
         self.number = number
         self.views = 0
         self.mean_s: dict[str, float] = {}  # smoothed times of this drafter's steps, by kind
-        self.allocation = allocation
+        self.adaptive = allocation if isinstance(allocation, AdaptiveDepth) else None
+        self.depth = allocation.depth if isinstance(allocation, Fixed) else 0
+        self.weighted = order if isinstance(order, Weighted) else None
         self.admission = admission
         self.warm_up = warm_up
         self.ahead = isinstance(overlap, Ahead)
         self.cold: set[int] = set()  # tags whose prompt is not in this station's cache, or not any more
+        self.arriving: set[int] = set()  # those of them whose cache is transferred from another drafter
         self.cached: dict[int, None] = {}  # tags in the cache, the one served longest ago first
         self._handlers = {DraftRequest: self._request, Leave: self._leave, StepDone: self._done}
 
     def _request(self, event: DraftRequest, now_s: float) -> list[Instruction]:
+        followed = self._accept(event, now_s)
+        # The router has counted the request as work; it hears what became of it, a refusal too.
+        repeated = any(isinstance(instruction, Ignored) for instruction in followed)
+        return followed if self.number < 0 or repeated else [*followed, *self._report()]
+
+    def _accept(self, event: DraftRequest, now_s: float) -> list[Instruction]:
+        """Take a request in; return what follows at once: a refusal, or the empty draft of an empty grant."""
         session = self.sessions.get(event.tag)
         if event.opening:
             refused = self._open(event, session)
@@ -78,17 +92,16 @@ class DrafterStation(Station):
             moved = advance(session, event.epoch, event.base, event.tokens)
             if isinstance(moved, str):
                 return [Ignored(event, moved)]
-            self._learn(session, event.base, now_s)
+            if self.adaptive:
+                self._learn(session, event.base, now_s)
             self.sessions[event.tag] = moved
         if event.tokens == 0:  # nothing is granted: the round consists of the target's own token
             return [Draft(event.tag, event.request, event.epoch, event.base, 0)]
         self._ask(event.tag, event.priority, now_s)
-        return self._report()
+        return []
 
     def _report(self) -> list[Instruction]:
-        """Tell the router, if there is one, how much there is to do."""
-        if self.number < 0:
-            return []
+        """Tell the router how much there is to do."""
         self.views += 1
         running = self.running is not None or bool(self.program)
         prefills = sum(work.tag in self.cold for work in self.waiting)
@@ -99,10 +112,10 @@ class DrafterStation(Station):
     def _learn(self, session: Session, base: int, now_s: float) -> None:
         """Let adaptive depth see a round: what came back, and how long it took."""
         drafted_s = self.drafted_s.pop(session.tag, None)
-        if isinstance(self.allocation, AdaptiveDepth) and drafted_s is not None:
-            before = self.accepted.get(session.tag) or self.allocation.start()
-            self.accepted[session.tag] = self.allocation.learn(before, session.tail, base - session.base - 1)
-            self.seen = self.seen.back(now_s - drafted_s, self.allocation.memory)
+        if self.adaptive and drafted_s is not None:
+            before = self.accepted.get(session.tag) or self.adaptive.start()
+            self.accepted[session.tag] = self.adaptive.learn(before, session.tail, base - session.base - 1)
+            self.seen = self.seen.back(now_s - drafted_s, self.adaptive.memory)
 
     def _open(self, event: DraftRequest, session: Session | None) -> Instruction | None:
         """Take a session in; return what follows if that cannot be."""
@@ -116,7 +129,9 @@ class DrafterStation(Station):
         self.sessions[event.tag] = Session(
             event.tag, event.request, event.epoch, event.base, priority=event.priority, asked=event.tokens
         )
-        moved = event.epoch > 1  # the target's prefill is epoch 0: a session begins here in epoch 1
+        moved = event.epoch > 1  # the target's prefill is epoch 0: a session begins in epoch 1
+        if moved and self.move == "transfer":
+            self.arriving.add(event.tag)
         if not (moved and self.move == "shared"):
             self.cold.add(event.tag)
         return None
@@ -126,38 +141,27 @@ class DrafterStation(Station):
         if self.ahead and any(work.tag == tag for work in self.waiting):
             return
         start = allowed_s = 0.0
-        if isinstance(self.order, Weighted):
-            start = max(self.virtual_end.get(tag, self.virtual_now), self.virtual_now - self.order.credit)
-            self.virtual_end[tag] = start + 1 / self.order.weight(tag)
-        if self.limits_per_s:
-            limit = self.limits_per_s[min(tag, len(self.limits_per_s) - 1)]
+        target = tag % self.targets if self.targets else tag
+        if self.weighted:
+            start = max(self.virtual_end.get(target, self.virtual_now), self.virtual_now - self.weighted.credit)
+            self.virtual_end[target] = start + 1 / self.weighted.weight(target)
+        if self.timed:
+            limit = self.limits_per_s[min(target, len(self.limits_per_s) - 1)]
             if limit > 0:
-                allowed_s = max(now_s, self.allowed_s.get(tag, 0.0))
-                self.allowed_s[tag] = allowed_s + 1 / limit
-        self.waiting.append(Work("draft", tag, priority, now_s, start, allowed_s))
-
-    def plan(self, now_s: float) -> Plan:
-        """Say what the device should do now, and regard it as started."""
-        self.now_s = now_s
-        return super().plan(now_s)
+                allowed_s = max(now_s, self.allowed_s.get(target, 0.0))
+                self.allowed_s[target] = allowed_s + 1 / limit
+        self.waiting.append(Work("draft", tag, priority, target, now_s, start, allowed_s))
 
     def _next_group(self) -> list[int]:
-        if not self.limits_per_s:
+        if not self.timed:
             return super()._next_group()
         allowed = [index for index, work in enumerate(self.waiting) if work.not_before_s <= self.now_s]
         if not allowed:
             return []
         return [allowed[self.order.pick([self.waiting[index] for index in allowed])]]
 
-    @property
-    def ready(self) -> bool:
-        """Whether `plan` would start a step now, or say until when to wait."""
-        if not self.limits_per_s:
-            return super().ready
-        return self.running is None and bool(self.program or self.waiting)
-
     def _pause(self) -> Wait:
-        return Wait(min(work.not_before_s for work in self.waiting)) if self.limits_per_s and self.waiting else WAIT
+        return Wait(min(work.not_before_s for work in self.waiting)) if self.timed and self.waiting else WAIT
 
     def _leave(self, event: Leave, now_s: float) -> list[Instruction]:  # noqa: ARG002
         session = self.sessions.get(event.tag)
@@ -165,8 +169,10 @@ class DrafterStation(Station):
             return [Ignored(event, f"request {event.request} of tag {event.tag} is not open")]
         self._forget(event.tag)
         self.cold.discard(event.tag)
+        self.arriving.discard(event.tag)
         self.cached.pop(event.tag, None)
-        return [Released(event.tag, event.request), *self._report()]
+        released = Released(event.tag, event.request)
+        return [released, *self._report()] if self.number >= 0 else [released]
 
     def _done(self, event: StepDone, now_s: float) -> list[Instruction]:
         step = self._finish(event, now_s)
@@ -185,9 +191,10 @@ class DrafterStation(Station):
                 continue  # it left, or moved on, while the step ran
             if step.kind in ("prefill", "transfer"):
                 self.cold.discard(member.tag)
+                self.arriving.discard(member.tag)
                 continue
             self.sessions[member.tag] = msgspec.structs.replace(session, tail=session.tail + member.tokens)
-            if isinstance(self.allocation, AdaptiveDepth):
+            if self.adaptive:
                 self.drafted_s[member.tag] = now_s
                 self.seen = self.seen.step(member.tokens, event.duration_s)
             drafts.append(Draft(member.tag, member.request, member.epoch, member.base, member.tokens))
@@ -196,7 +203,8 @@ class DrafterStation(Station):
         return drafts if self.number < 0 or self.program else [*drafts, *self._report()]
 
     def _program(self, works: list[Work]) -> list[tuple[StepKind, tuple[int, ...]]]:
-        self.virtual_now = max(self.virtual_now, works[0].virtual_start)
+        if self.weighted:
+            self.virtual_now = max(self.virtual_now, works[0].virtual_start)
         tags = tuple([work.tag for work in works])
         if self.cache_tokens:
             self._make_room(tags)
@@ -205,8 +213,8 @@ class DrafterStation(Station):
             program.append(("warm_up", tags[:1]))
         if self.cold:
             cold = tuple([tag for tag in tags if tag in self.cold])
-            moved = tuple([tag for tag in cold if self.move == "transfer" and self.sessions[tag].epoch > 1])
-            fresh = tuple([tag for tag in cold if tag not in moved])
+            moved = tuple([tag for tag in cold if tag in self.arriving])
+            fresh = tuple([tag for tag in cold if tag not in self.arriving])
             if fresh:
                 program.append(("prefill", fresh))
             if moved:
@@ -238,9 +246,9 @@ class DrafterStation(Station):
             return Member(tag, request, epoch, session.base + session.tail, 1)
         if session.asked > 0:
             tokens = session.asked
-        elif isinstance(self.allocation, AdaptiveDepth):
-            state = self.accepted.get(tag) or self.allocation.start()
-            tokens = self.allocation.depth(state, self.seen, len(self.sessions))
+        elif self.adaptive:
+            state = self.accepted.get(tag) or self.adaptive.start()
+            tokens = self.adaptive.depth(state, self.seen, len(self.sessions))
         else:
-            tokens = self.allocation.speculation_length()
+            tokens = self.depth
         return Member(tag, request, epoch, session.base, tokens, session.behind)

@@ -84,6 +84,10 @@ def timed(draw: Draw, time: StepTime, step: Step, padded: bool = False, tokens: 
     members = step.members
     if len(members) == 1 and not step.ballast and tokens is None:
         member = members[0]
+        if step.kind == "draft":  # the two frequent ones, without a detour
+            return draw(member.tokens, member.base, 0.0)
+        if step.kind == "verify":
+            return draw(member.tokens + 1, member.base, 0.0)
         return draw(*grid_place(step.kind, member.tokens, member.base), 0.0)
     planned = tokens if tokens is not None else [member.tokens for member in members]
     places = [grid_place(step.kind, length, member.base) for length, member in zip(planned, members, strict=True)]

@@ -33,7 +33,7 @@ def drafter_station(scenario: Scenario, drafter: int = 0) -> DrafterStation:
         drafter_name(scenario, drafter), drafters.allocate or Fixed(drafters.depth), drafters.order, drafters.admit,
         drafters.warm_up,
         drafters.group, drafters.overlap, drafters.move, drafter if is_routed(scenario) else -1, drafters.limits_per_s,
-        drafters.cache_tokens,
+        drafters.cache_tokens, scenario.verifiers.count,
     )  # fmt: skip
 
 

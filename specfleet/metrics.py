@@ -51,7 +51,7 @@ def measure(run: Run) -> dict[str, Metric]:
         if in_turn:
             metrics |= _drafting(window, rounds)
             metrics |= _returning(window, rounds)
-            metrics |= _in_time(window, rounds, scenario.measure.deadlines_s)
+            metrics |= _in_time(window, rounds, scenario.verifiers.count, scenario.measure.deadlines_s)
         metrics |= _load(window, rows, rounds, targets)
     if scenario.batch is not None:
         metrics |= _batching(window, rows)
@@ -71,13 +71,14 @@ def measure_targets(run: Run) -> pd.DataFrame:
     rows, scenario = run.frame(), run.header.scenario
     commits = commits_of(rows)
     window = window_of(scenario, commits)
+    commits, places = commits.assign(tag=commits.tag % _streams(scenario)), _streams(scenario)
     columns = {"throughput": commits[window.inside(commits.time_s)].groupby("tag").committed.sum() / window.length_s}
     if scenario.drafters.count:
         rounds = rounds_of(rows)
-        of_target = rounds[window.inside(rounds.verified_s)].groupby("tag")
+        of_target = rounds[window.inside(rounds.verified_s)].assign(tag=rounds.tag % places).groupby("tag")
         columns["rounds_per_s"] = of_target.size() / window.length_s
         columns |= {name: of_target[name].mean() for name in ("wait_s", "return_s", "acceptance_length")}
-    targets = pd.DataFrame(columns).reindex(range(_streams(scenario)))
+    targets = pd.DataFrame(columns).reindex(range(places))
     return targets.fillna({"throughput": 0.0, "rounds_per_s": 0.0}).reset_index(names="tag")
 
 
@@ -174,11 +175,12 @@ def _throughput(window: Window, commits: pd.DataFrame, targets: int) -> dict[str
     """O with the bonus tokens, O_i, and how evenly the targets share it."""
     tokens = window.sums(commits.time_s, commits.committed)
     counted = commits[window.inside(commits.time_s)]
-    shares = np.bincount(counted.tag, counted.committed, minlength=targets)
+    # A tag is a stream; where every request is a stream of its own, its target stands for it.
+    shares = np.bincount(counted.tag % targets, counted.committed, minlength=targets)
     return {
         "throughput": window.rate(tokens, "tokens/s"),
         "throughput_per_target": window.rate(tokens / targets, "tokens/s"),
-        "fairness": Metric(jain_index(shares[:targets]), *NO_INTERVAL, "Jain index"),
+        "fairness": Metric(jain_index(shares), *NO_INTERVAL, "Jain index"),
     }
 
 
@@ -225,11 +227,11 @@ def _returning(window: Window, rounds: pd.DataFrame) -> dict[str, Metric]:
     }
 
 
-def _in_time(window: Window, rounds: pd.DataFrame, deadlines_s: Sequence[float]) -> dict[str, Metric]:
+def _in_time(window: Window, rounds: pd.DataFrame, targets: int, deadlines_s: Sequence[float]) -> dict[str, Metric]:
     """Share of rounds whose draft was there within its target's deadline."""
     if not deadlines_s:
         return {}
-    deadline_s = np.asarray(deadlines_s)[np.minimum(rounds.tag, len(deadlines_s) - 1)]
+    deadline_s = np.asarray(deadlines_s)[np.minimum(rounds.tag % targets, len(deadlines_s) - 1)]
     in_time = (rounds.drafted_s - rounds.asked_s <= deadline_s).where(rounds.asked_s.notna()).astype(float)
     return {"in_time": window.mean(rounds.drafted_s, in_time, "share of rounds")}
 
@@ -315,17 +317,35 @@ def _fair_goodput(window: Window, verified: pd.DataFrame, rule: GrantRule) -> di
     counted = verified[window.inside(verified.verified_s)]
     if counted.empty:
         return {}
-    of_client = counted.groupby("tag")
-    goodputs = of_client.acceptance_length.mean() + 1
-    drafted = of_client.draft_tokens.sum()
-    alphas = (counted.ratio * counted.draft_tokens).groupby(counted.tag).sum() / drafted.where(drafted > 0, 1)
     fairness = rule.fairness if isinstance(rule, GoodSpeed) else 1.0
-    value = utility(goodputs.to_numpy(), fairness)
+    value = best = 0.0
+    for _, of_verifier in counted.groupby("station"):  # each has a budget of its own
+        of_client = of_verifier.groupby("tag")
+        value += utility((of_client.acceptance_length.mean() + 1).to_numpy(), fairness)
+        if rule.budget < UNLIMITED:
+            best += utility(best_goodput(_acceptance_rates(of_verifier), rule.budget, fairness), fairness)
     metrics = {"utility": Metric(value, *NO_INTERVAL, f"sum of alpha-fair utilities, a = {fairness:g}")}
     if rule.budget < UNLIMITED:
-        best = utility(best_goodput(alphas.tolist(), rule.budget, fairness), fairness)
         metrics["utility_gap"] = Metric(best - value, *NO_INTERVAL, "U(x*) - U(x)")
     return metrics
+
+
+def _acceptance_rates(verified: pd.DataFrame) -> list[float]:
+    """Mean ratio of each client's drafted tokens; where ratios are unknown, the share of tested tokens that passed."""
+    tested = np.minimum(verified.draft_tokens, verified.acceptance_length + 1)
+    parts = pd.DataFrame(
+        {
+            "tag": verified.tag,
+            "ratios": verified.ratio * verified.draft_tokens,
+            "drafted": verified.draft_tokens,
+            "passed": verified.acceptance_length,
+            "tested": tested,
+        }
+    )
+    sums = parts.groupby("tag").sum()
+    known = sums.ratios > 0
+    rates = (sums.ratios / sums.drafted.clip(lower=1)).where(known, sums.passed / sums.tested.clip(lower=1))
+    return [float(rate) for rate in rates]
 
 
 def _energy(window: Window, rows: pd.DataFrame, scenario: Scenario, throughput: Metric) -> dict[str, Metric]:

@@ -19,6 +19,7 @@ class RouterStation(Station):
 
     def __init__(self, name: str, drafters: int, route: Route) -> None:
         super().__init__(name, Fifo())
+        self._singly = False  # a request may have to wait for news while a later one can go
         self.route = route
         self.views = [DrafterView() for _ in range(drafters)]
         self.heard = [-1] * drafters  # number of the newest view of each drafter

@@ -10,11 +10,12 @@ import msgspec
 from msgspec import Meta
 
 from specfleet.acceptance import AcceptanceModel
+from specfleet.conflicts import conflicts
 from specfleet.errors import InputError
 from specfleet.memory import DeviceMemory
 from specfleet.policies.adaedl import AdaEdl
 from specfleet.policies.admit import Admission, Everyone
-from specfleet.policies.allocate import Fixed, FixedShare, Heuristic, RandomShare
+from specfleet.policies.allocate import Fixed, FixedShare, Heuristic, Needs, RandomShare
 from specfleet.policies.depth import AdaptiveDepth
 from specfleet.policies.dsde import Dsde
 from specfleet.policies.goodspeed import GoodSpeed
@@ -241,10 +242,8 @@ def make_scenario(content: Mapping[str, Any], origin: str = "scenario", base: Pa
         if device and device not in scenario.devices:
             known = ", ".join(scenario.devices) or "none: add a table [devices.NAME]"
             raise InputError(f"{origin}: {key} = {device!r} is no device of [devices]; allowed: {known}")
-    granted = scenario.verifiers.allocate
-    if granted is not None and granted.watches:
-        name = granted.__struct_config__.tag
-        raise InputError(f"{origin}: verifiers.allocate = {name!r} stops drafts token by token: in [batch] only")
+    for problem in conflicts(scenario, needs_of(scenario)):
+        raise InputError(f"{origin}: {problem}")
     if isinstance(scenario.profile, str) and scenario.profile:
         try:
             profile = read_profile(scenario.profile, base)
@@ -252,6 +251,12 @@ def make_scenario(content: Mapping[str, Any], origin: str = "scenario", base: Pa
             raise InputError(f"{origin}: {error}") from error
         scenario = msgspec.structs.replace(scenario, profile=profile)
     return _located(scenario, base)
+
+
+def needs_of(scenario: Scenario) -> Needs:
+    """Return what the scenario's length rule needs to know of draft tokens."""
+    rule = scenario.batch.allocate if scenario.batch is not None else scenario.verifiers.allocate
+    return "lengths" if rule is None else rule.needs
 
 
 def _located(scenario: Scenario, base: Path) -> Scenario:

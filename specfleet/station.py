@@ -23,12 +23,14 @@ StepKind = Literal["prefill", "draft_prefill", "draft", "verify", "decode", "rea
 class Work(msgspec.Struct, frozen=True, gc=False):
     """One thing to do for one session, waiting in a station's buffer since `asked_s`.
 
-    `virtual_start`: for weighted orders. `not_before_s`: where a rate limit holds it back.
+    `target`: whose session it is, from 0. `virtual_start`: for weighted orders. `not_before_s`: where a rate limit
+    holds it back.
     """
 
     kind: StepKind
     tag: int
     priority: int = 0
+    target: int = 0
     asked_s: float = 0.0
     virtual_start: float = 0.0
     not_before_s: float = 0.0
@@ -101,6 +103,9 @@ class Station:
         self.free_since_s = 0.0
         self.idle_gap_s = 0.0
         self.warm_tokens = 0
+        self.carried = 0  # finished rows of a batch that ends as a whole
+        self.now_s = 0.0  # when `plan` was last asked
+        self.timed = False  # whether waiting work may have to wait for a time, not only for an event
         self._singly = isinstance(group, One)
         self._handlers: dict[type, Callable[[Any, float], list[Instruction]]] = {}
 
@@ -111,21 +116,28 @@ class Station:
     @property
     def ready(self) -> bool:
         """Whether `plan` would start a step now: for drivers that must first obtain the device."""
-        return self.running is None and bool(self.program or (self.waiting and self._next_group()))
+        if self.running is not None:
+            return False
+        return bool(self.program or (self.waiting and (self._singly or self.timed or self._next_group())))
 
     def plan(self, now_s: float) -> Plan:
         """Say what the device should do now, and regard it as started."""
         if self.running is not None:
             return WAIT
         if not self.program:
+            self.now_s = now_s
             self.idle_gap_s = now_s - self.free_since_s
             self.warm_tokens = 0
             if not self._plan_program():
                 return self._pause()
         kind, tags = self.program.popleft()
-        members = tuple([self._bind(kind, self.sessions[tag]) for tag in tags])
+        sessions = self.sessions
+        if len(tags) == 1:
+            members: tuple[Member, ...] = (self._bind(kind, sessions[tags[0]]),)
+        else:
+            members = tuple([self._bind(kind, sessions[tag]) for tag in tags])
         self.steps_started += 1
-        self.running = Step(self.steps_started, kind, members, self.idle_gap_s, self.warm_tokens, self._ballast())
+        self.running = Step(self.steps_started, kind, members, self.idle_gap_s, self.warm_tokens, self.carried)
         return Start(self.running)
 
     def _pause(self) -> Wait:
@@ -134,14 +146,22 @@ class Station:
 
     def _next_group(self) -> list[int]:
         """Indices into `waiting` of the work that is served next, together; none if the group is not complete."""
-        if not self.waiting:
-            return []
-        if self._singly:
-            return [self.order.pick(self.waiting)]
-        return self.group.pick(self.waiting, len(self.sessions))
+        return self.group.pick(self.waiting, self._members()) if self.waiting else []
+
+    def _members(self) -> int:
+        """Sessions that a barrier waits for."""
+        return len(self.sessions)
 
     def _plan_program(self) -> bool:
         """Take the next group out of the buffer and begin its program; False if there is none."""
+        if self._singly:
+            if not self.waiting:
+                return False
+            index = self.order.pick(self.waiting)
+            work = self.waiting[index]
+            del self.waiting[index]
+            self.program.extend(self._program([work]))
+            return True
         group = self._next_group()
         if not group:
             return False
@@ -158,10 +178,6 @@ class Station:
     def _bind(self, kind: StepKind, session: Session) -> Member:
         """Fix what a step of `kind` does for `session`, from the session as it is now."""
         raise AssertionError(f"{self.name} cannot {kind} session {session.tag}")
-
-    def _ballast(self) -> int:
-        """Finished rows that the running batch still carries."""
-        return 0
 
     def _finish(self, done: StepDone, now_s: float) -> Step | None:
         """Free the device; None if `done` is not the running step's report."""

@@ -17,7 +17,8 @@ def to_trace(run: Run) -> dict[str, Any]:
     """
     frame = run.frame()
     threads = {
-        name: number for number, name in enumerate(sorted(frame.station.unique(), key=lambda n: (n != DRAFTER, n)))
+        name: number
+        for number, name in enumerate(sorted(frame.station.unique(), key=lambda name: (DRAFTER not in name, name)))
     }
     events: list[dict[str, Any]] = [
         {"ph": "M", "name": "thread_name", "pid": 0, "tid": number, "args": {"name": name}}
@@ -31,7 +32,7 @@ def to_trace(run: Run) -> dict[str, Any]:
         round_id = f"{row.tag}-{row.request}-{row.epoch}"
         if row.event == "start":
             begun[row.station, row.step, row.tag] = row
-            if row.station == DRAFTER and row.tag in waiting:
+            if row.station.startswith(DRAFTER) and row.tag in waiting:
                 waiting.discard(row.tag)
                 events.append(_counter(time_us, len(waiting)))
             if row.kind == "verify":
@@ -58,7 +59,7 @@ def to_trace(run: Run) -> dict[str, Any]:
             if row.kind == "draft":
                 # The arrow leaves from inside the slice, so that viewers attach it to the draft.
                 events.append({"ph": "s", "name": "draft", "cat": "round", "id": round_id, "ts": begun_us, **place})
-        elif row.event == "draft-request":
+        elif row.event == "draft-request" and row.station.startswith(DRAFTER):
             waiting.add(row.tag)
             events.append(_counter(time_us, len(waiting)))
     return {"traceEvents": events, "displayTimeUnit": "ms"}

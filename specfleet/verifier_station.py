@@ -47,7 +47,7 @@ class VerifierStation(Station):
     ) -> None:
         super().__init__(name, order, group)
         self.speculates = speculates
-        self.overlap = overlap
+        self.ahead = overlap if isinstance(overlap, Ahead) else None
         self.grants = Grants(allocation, rng) if allocation else None
         self._handlers = {
             Join: self._join,
@@ -88,9 +88,12 @@ class VerifierStation(Station):
         self._ask(extended)
         return []
 
+    def _members(self) -> int:
+        return sum(not session.alone for session in self.sessions.values())
+
     def _ask(self, session: Session) -> None:
         """Queue a verification of the tail, once it is long enough, unless one is queued or runs."""
-        if isinstance(self.overlap, Ahead) and (session.tail < self.overlap.least or self._under_way(session.tag)):
+        if self.ahead and (session.tail < self.ahead.least or self._under_way(session.tag)):
             return
         self.waiting.append(Work("verify", session.tag, session.priority))
 
@@ -156,7 +159,7 @@ class VerifierStation(Station):
             self._ask(session)
             return []
         opening = kind == "prefill"
-        if isinstance(self.overlap, Ahead) and self.overlap.busy and not opening:
+        if self.ahead and self.ahead.busy and not opening:
             self.waiting.append(Work("verify", session.tag, session.priority))  # of an empty tail: one token alone
         tag, request = session.tag, session.request
         return [DraftRequest(tag, request, session.epoch, session.base, opening, session.priority, granted)]

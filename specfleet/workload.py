@@ -1,13 +1,14 @@
 """Requests: the same ones, in the same order in the same streams, in both worlds."""
 
 import csv
-import json
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
 from specfleet.errors import InputError
 from specfleet.messages import Join
@@ -28,6 +29,20 @@ class Request(msgspec.Struct, frozen=True):
     not_before_s: float = 0.0
 
 
+class Conversation(msgspec.Struct):
+    """A line of a Spec-Bench file."""
+
+    turns: list[str]
+
+
+class Arrival(msgspec.Struct):
+    """A row of a trace: seconds and tokens."""
+
+    arrived_at: Annotated[float, Meta(ge=0)]
+    num_prefill_tokens: Annotated[int, Meta(ge=1)]
+    num_decode_tokens: Annotated[int, Meta(ge=1)]
+
+
 def streams_of(scenario: Scenario) -> dict[int, list[Request]]:
     """Return the requests of each stream, in order, by tag.
 
@@ -38,10 +53,14 @@ def streams_of(scenario: Scenario) -> dict[int, list[Request]]:
     turns = list(islice(_turns(scenario, rng), workload.requests))
     count = 0 if workload.arrivals is not None else stream_count(scenario)
     openings_s = _openings_s(scenario, rng)
+    if not turns:
+        raise InputError(f"scenario {scenario.name!r}: its workload holds no request")
     streams: dict[int, list[Request]] = {}
     for number, (conversation, prompt_tokens, new_tokens) in enumerate(turns):
         tag = conversation % count if count else conversation
-        opens_s = 0.0 if count or tag in streams else next(openings_s)
+        opens_s = 0.0 if count or tag in streams else next(openings_s, None)
+        if opens_s is None:
+            raise InputError(f"scenario {scenario.name!r}: workload.arrivals tells of {len(streams)} arrivals only")
         streams.setdefault(tag, []).append(Request(number, prompt_tokens, new_tokens, opens_s))
     return streams
 
@@ -60,8 +79,8 @@ def stream_count(scenario: Scenario) -> int:
 
 def join_of(scenario: Scenario, tag: int, request: Request) -> Join:
     """Return the event that opens `request` at its target's station."""
-    priorities = scenario.verifiers.priorities
-    priority = priorities[tag] if tag < len(priorities) else 0
+    priorities, target = scenario.verifiers.priorities, tag % scenario.verifiers.count
+    priority = priorities[target] if target < len(priorities) else 0
     return Join(tag, request.number, request.prompt_tokens, request.new_tokens, priority)
 
 
@@ -72,7 +91,7 @@ def _turns(scenario: Scenario, rng: np.random.Generator) -> Iterator[tuple[int, 
         yield from _conversations(Path(workload.conversations), workload.new_tokens, rng)
     elif isinstance(workload.arrivals, Trace):
         for number, row in enumerate(_trace(Path(workload.arrivals.file))):
-            yield number, int(row["num_prefill_tokens"]), int(row["num_decode_tokens"])
+            yield number, row.num_prefill_tokens, row.num_decode_tokens
     else:
         for number in range(workload.requests):
             yield number, _length(workload.prompt_tokens, rng), _length(workload.new_tokens, rng)
@@ -86,8 +105,8 @@ def _conversations(path: Path, new_tokens: int | Between, rng: np.random.Generat
     """Yield the turns of a Spec-Bench file; each one's prompt holds all that was said before."""
     for conversation, line in enumerate(_lines(path)):
         try:
-            turns = json.loads(line)["turns"]
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            turns = msgspec.json.decode(line, type=Conversation).turns
+        except msgspec.DecodeError as error:
             raise InputError(f"{path}, line {conversation + 1}: needs a JSON object with a list `turns`") from error
         context = 0
         for text in turns:
@@ -110,15 +129,18 @@ def _openings_s(scenario: Scenario, rng: np.random.Generator) -> Iterator[float]
                 yield now_s
         case Trace(file, speed):
             for row in _trace(Path(file)):
-                yield float(row["arrived_at"]) / speed
+                yield row.arrived_at / speed
 
 
-def _trace(path: Path) -> Iterator[dict[str, str]]:
-    needed = {"arrived_at", "num_prefill_tokens", "num_decode_tokens"}
+def _trace(path: Path) -> Iterator[Arrival]:
     rows = csv.DictReader(_lines(path))
-    if not needed <= set(rows.fieldnames or ()):
-        raise InputError(f"{path}: needs the columns {', '.join(sorted(needed))}; has {rows.fieldnames}")
-    yield from rows
+    if not set(Arrival.__struct_fields__) <= set(rows.fieldnames or ()):
+        raise InputError(f"{path}: needs the columns {', '.join(Arrival.__struct_fields__)}; has {rows.fieldnames}")
+    for number, row in enumerate(rows, start=2):
+        try:
+            yield msgspec.convert(row, Arrival, strict=False)
+        except msgspec.ValidationError as error:
+            raise InputError(f"{path}, line {number}: {error}") from error
 
 
 def _lines(path: Path) -> list[str]:

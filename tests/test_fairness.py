@@ -15,13 +15,17 @@ from tests.stars import star
 
 def test_the_earliest_deadline_goes_first() -> None:
     order = Deadline((5.0, 1.0))
-    waiting = [Work("draft", 0, asked_s=0.0), Work("draft", 1, asked_s=3.0), Work("draft", 2, asked_s=3.5)]
+    waiting = [
+        Work("draft", 0, target=0, asked_s=0.0),
+        Work("draft", 1, target=1, asked_s=3.0),
+        Work("draft", 2, target=2, asked_s=3.5),
+    ]
     assert order.pick(waiting) == 1  # due at 4, before 4.5 and 5
 
 
 def test_the_last_weight_holds_for_the_rest() -> None:
     order = Weighted((4.0, 1.0))
-    assert [order.weight(tag) for tag in (0, 1, 7)] == [4.0, 1.0, 1.0]
+    assert [order.weight(target) for target in (0, 1, 7)] == [4.0, 1.0, 1.0]
 
 
 def crowded(**tables: Any) -> Scenario:

@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from sim.mva import load_dependent_mva, mean_value_analysis
 from sim.run import simulate
 from specfleet.messages import DraftRequest, Ignored, Instruction, Leave, Routed, StepDone, View
 from specfleet.metrics import measure
+from specfleet.policies.allocate import RandomShare
 from specfleet.policies.route import Affinity, Central, DrafterView, LeastWork, RoundRobin, ShortestQueue
 from specfleet.replay import replay
 from specfleet.router_station import RouterStation
@@ -148,6 +150,20 @@ def test_moving_costs_a_prefill_a_transfer_or_nothing() -> None:
         for move in ("prefill", "transfer", "shared")
     }
     assert rate["prefill"] < rate["transfer"] < rate["shared"]
+
+
+@pytest.mark.parametrize("admit", [{"policy": "at-most", "sessions": 0}, {"policy": "at-most", "sessions": 1}])
+def test_a_refused_session_does_not_keep_its_drafter_busy_for_the_router(admit: dict[str, Any]) -> None:
+    frame = simulate(m_for_n(2, 4, "central", 40, admit=admit)).frame()
+    assert set(frame.kind[frame.tag == 3]) >= {"decode"}  # the last one was refused, and finished all the same
+
+
+def test_an_empty_grant_does_not_keep_a_drafter_busy_for_the_router() -> None:
+    scenario = m_for_n(2, 4, "central", 40)
+    verifiers = msgspec.structs.replace(scenario.verifiers, count=1, allocate=RandomShare(2))
+    workload = msgspec.structs.replace(scenario.workload, streams=4)
+    run = simulate(msgspec.structs.replace(scenario, verifiers=verifiers, workload=workload))
+    assert (run.frame().query("event == 'draft-request'").tokens == 0).any()
 
 
 @pytest.mark.parametrize("policy", ["round-robin", "shortest-queue", "least-work", "central"])

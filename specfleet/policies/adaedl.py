@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Meta
 
 from specfleet.messages import Outcome
-from specfleet.policies.allocate import Rule
+from specfleet.policies.allocate import Needs, Rule
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 
@@ -45,6 +45,11 @@ class AdaEdl(Rule, frozen=True, tag="adaedl", tag_field="policy", forbid_unknown
     def watches(self) -> bool:
         """Whether drafts are stopped token by token: yes."""
         return True
+
+    @property
+    def needs(self) -> Needs:
+        """What the acceptance model must know."""
+        return "signals"
 
     @property
     def longest(self) -> int:

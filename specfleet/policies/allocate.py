@@ -4,14 +4,17 @@ The papers' own rules are beside this file: `goodspeed.py`, `dsde.py`.
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
 from specfleet.messages import Outcome
 
 UNLIMITED = 1 << 30
+Needs = Literal["lengths", "ratios", "signals"]
+Length = Annotated[int, Meta(ge=0)]
 
 
 class Allocation(Protocol):
@@ -19,7 +22,8 @@ class Allocation(Protocol):
 
     A state is an immutable value that the policy makes, and that its owner keeps. `budget`: the sum of all lengths that
     may be out at a time; `longest`: the longest length that can come out. A rule that `watches` drafts may stop one
-    before a token, from the entropy of its draft distribution.
+    before a token, from the entropy of its draft distribution. `needs`: what the acceptance model must know: lengths of
+    rounds, the "ratios" min(1, p/q) of single tokens, or all their "signals".
     """
 
     @property
@@ -30,6 +34,9 @@ class Allocation(Protocol):
 
     @property
     def watches(self) -> bool: ...  # noqa: D102
+
+    @property
+    def needs(self) -> Needs: ...  # noqa: D102
 
     def start(self) -> Any:
         """Return the state of a new session."""
@@ -61,6 +68,11 @@ class Rule(msgspec.Struct, frozen=True):
         """Whether drafts are stopped token by token: no."""
         return False
 
+    @property
+    def needs(self) -> Needs:
+        """What the acceptance model must know: lengths will do."""
+        return "lengths"
+
     def stops(self, state: Any, entropy: float) -> bool:  # noqa: ARG002
         """Whether to stop before a token: never."""
         return False
@@ -79,7 +91,7 @@ class Memoryless(Rule, frozen=True):
 class Fixed(Memoryless, frozen=True, tag="fixed", tag_field="policy", forbid_unknown_fields=True):
     """The same depth d for every round, as in StarSD."""
 
-    depth: int
+    depth: Length
 
     @property
     def longest(self) -> int:
@@ -101,8 +113,12 @@ class Heuristic(Rule, frozen=True, tag="heuristic", tag_field="policy", forbid_u
     The state is the length itself. `first` is where it begins (transformers: 20), `most` where it ends.
     """
 
-    first: int = 5
-    most: int = 64
+    first: Annotated[int, Meta(ge=1)] = 5
+    most: Annotated[int, Meta(ge=1)] = 64
+
+    def __post_init__(self) -> None:
+        if self.first > self.most:
+            raise ValueError(f"first = {self.first} is above most = {self.most}")
 
     @property
     def longest(self) -> int:
@@ -125,7 +141,7 @@ class Heuristic(Rule, frozen=True, tag="heuristic", tag_field="policy", forbid_u
 class FixedShare(Memoryless, frozen=True, tag="fixed-share", tag_field="policy", forbid_unknown_fields=True):
     """GoodSpeed's baseline Fixed-S: S_i = C / N, the remainder spread over the first ones."""
 
-    budget: int
+    budget: Length
 
     @property
     def longest(self) -> int:
@@ -145,7 +161,7 @@ class RandomShare(Memoryless, frozen=True, tag="random-share", tag_field="policy
     makes all compositions of C equally likely, "tokens" throws each token by itself, which varies less.
     """
 
-    budget: int
+    budget: Length
     spread: str = "uniform"
 
     @property

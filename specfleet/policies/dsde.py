@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Meta
 
 from specfleet.messages import Outcome
-from specfleet.policies.allocate import Rule
+from specfleet.policies.allocate import Needs, Rule
 
 Length = Annotated[int, Meta(ge=1)]
 EPSILON = 1e-6  # of equation (1)
@@ -46,9 +46,14 @@ class Dsde(Rule, frozen=True, tag="dsde", tag_field="policy", forbid_unknown_fie
     cap: bool = True
 
     @property
+    def needs(self) -> Needs:
+        """What the acceptance model must know."""
+        return "signals"
+
+    @property
     def longest(self) -> int:
         """The longest draft that can come out: (1) at most doubles what was accepted of the first ones."""
-        return 2 * self.first
+        return max(2 * self.first, self.least)
 
     def start(self) -> Stability:
         """Return the state of a new sequence."""

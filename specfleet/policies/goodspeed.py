@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Meta
 
 from specfleet.messages import Outcome
-from specfleet.policies.allocate import Rule
+from specfleet.policies.allocate import Needs, Rule
 
 Share = Annotated[float, Meta(gt=0, le=1)]
 
@@ -30,13 +30,18 @@ class GoodSpeed(Rule, frozen=True, tag="goodspeed", tag_field="policy", forbid_u
     gradient is X^-a: 1 is the paper's log, 0 the plain sum. `acceptance`, `goodput`: alpha-hat(0) and X(0) > 0.
     """
 
-    budget: int
+    budget: Annotated[int, Meta(ge=0)]
     eta: Share = 0.1
     beta: Share = 0.5
     decay: Annotated[float, Meta(ge=0, le=1)] = 0.0
     fairness: Annotated[float, Meta(ge=0)] = 1.0
     acceptance: Annotated[float, Meta(ge=0, le=1)] = 0.5
     goodput: Annotated[float, Meta(gt=0)] = 1.0
+
+    @property
+    def needs(self) -> Needs:
+        """What the acceptance model must know."""
+        return "ratios"
 
     @property
     def longest(self) -> int:

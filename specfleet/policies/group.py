@@ -1,9 +1,10 @@
 """Which waiting work shares a step: one session at a time, whoever waits, or all sessions at a barrier."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import msgspec
+from msgspec import Meta
 
 
 class Waiting(Protocol):
@@ -24,7 +25,7 @@ class One(msgspec.Struct, frozen=True, tag="one", tag_field="policy", forbid_unk
 class Batch(msgspec.Struct, frozen=True, tag="batch", tag_field="policy", forbid_unknown_fields=True):
     """Whoever waits when the device is free, oldest first, at most `most` of them: work-conserving."""
 
-    most: int = 1 << 30
+    most: Annotated[int, Meta(ge=1)] = 1 << 30
 
     def pick(self, waiting: Sequence[Waiting], sessions: int) -> list[int]:  # noqa: ARG002
         """Indices of the work that shares the next step: those of the oldest one's kind."""
@@ -32,17 +33,20 @@ class Batch(msgspec.Struct, frozen=True, tag="batch", tag_field="policy", forbid
 
 
 class Barrier(msgspec.Struct, frozen=True, tag="barrier", tag_field="policy", forbid_unknown_fields=True):
-    """All open sessions at once, as in GoodSpeed's rounds (algorithm 1): the step waits for the slowest.
+    """All open sessions at once, as in GoodSpeed's rounds (algorithm 1): the verification waits for the slowest.
 
-    What comes before the rounds, the prefill of a new request, does not wait.
+    The prefill of a new request comes before and does not wait; nor does who decodes without a drafter, in its turn.
     """
 
     def pick(self, waiting: Sequence[Waiting], sessions: int) -> list[int]:
-        """Indices of the work that shares the next step; none while somebody is missing."""
-        first = next((work.kind for work in waiting if work.kind != "verify"), None)
-        if first is not None:
-            return alike(waiting, first)
-        return list(range(len(waiting))) if len(waiting) == sessions else []
+        """Indices of the work that shares the next step; none while one of `sessions` speculating ones is missing."""
+        prefills, verifications = alike(waiting, "prefill"), alike(waiting, "verify")
+        if prefills:
+            return prefills
+        others = alike(waiting, "decode")
+        if verifications and len(verifications) == sessions and not (others and others[0] < verifications[0]):
+            return verifications
+        return others
 
 
 Group = One | Batch | Barrier

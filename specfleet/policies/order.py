@@ -11,7 +11,7 @@ class Waiting(Protocol):
     """What an order may look at; arrivals are listed oldest first."""
 
     @property
-    def tag(self) -> int: ...  # noqa: D102  (whose request it is)
+    def target(self) -> int: ...  # noqa: D102  (whose request it is, from 0)
 
     @property
     def priority(self) -> int: ...  # noqa: D102  (a larger number is more urgent)
@@ -55,9 +55,9 @@ class Weighted(msgspec.Struct, frozen=True, tag="weighted", tag_field="policy", 
         """How far behind a target may be, in virtual time: two rounds of the lightest one."""
         return 2 / min(self.weights)
 
-    def weight(self, tag: int) -> float:
+    def weight(self, target: int) -> float:
         """Weight of a target."""
-        return self.weights[min(tag, len(self.weights) - 1)]
+        return self.weights[min(target, len(self.weights) - 1)]
 
     def pick(self, waiting: Sequence[Waiting]) -> int:
         """Index of the request to serve next."""
@@ -77,7 +77,7 @@ class Deadline(msgspec.Struct, frozen=True, tag="deadline", tag_field="policy", 
         return min(range(len(waiting)), key=lambda index: (self._due_s(waiting[index]), index))
 
     def _due_s(self, work: Waiting) -> float:
-        return work.asked_s + self.within_s[min(work.tag, len(self.within_s) - 1)]
+        return work.asked_s + self.within_s[min(work.target, len(self.within_s) - 1)]
 
 
 Order = Fifo | Priority | Weighted | Deadline

@@ -11,7 +11,7 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from specfleet.policies.allocate import Memoryless
+from specfleet.policies.allocate import Memoryless, Needs
 
 
 class Svip(Memoryless, frozen=True, tag="svip", tag_field="policy", forbid_unknown_fields=True):
@@ -19,6 +19,11 @@ class Svip(Memoryless, frozen=True, tag="svip", tag_field="policy", forbid_unkno
 
     base: Annotated[int, Meta(ge=1)] = 16
     threshold: Annotated[float, Meta(gt=0)] = 1.0
+
+    @property
+    def needs(self) -> Needs:
+        """What the acceptance model must know."""
+        return "signals"
 
     @property
     def longest(self) -> int:
