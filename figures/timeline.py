@@ -16,9 +16,9 @@ ROUND = ["tag", "request", "epoch"]
 def draw(frames: dict[str, pd.DataFrame], iterations: float = 3.0) -> Figure:
     """Draw a stretch of about `iterations` iterations from the middle of each run; keys become titles."""
     with rc_context(STYLE):
-        lanes = [frame.station.nunique() for frame in frames.values()]
-        figure = new_figure(9.0, sum(0.34 * count + 1.1 for count in lanes))
-        panels = figure.subplots(len(frames), 1, squeeze=False, height_ratios=[count + 2 for count in lanes])
+        counts = [len(lanes(frame)) for frame in frames.values()]
+        figure = new_figure(9.0, sum(0.34 * count + 1.1 for count in counts))
+        panels = figure.subplots(len(frames), 1, squeeze=False, height_ratios=[count + 2 for count in counts])
         kinds: set[str] = set()
         for axes, (title, frame) in zip(panels.flat, frames.items(), strict=True):
             kinds |= draw_lanes(axes, frame, *middle(frame, iterations))
@@ -45,7 +45,8 @@ def middle(frame: pd.DataFrame, iterations: float) -> tuple[float, float]:
     """Return the ends of a stretch of about so many iterations around the middle of the run, without a prefill."""
     steps = steps_of(frame)
     drafts = steps[steps.kind == "draft"].sort_values("begin_s").reset_index()
-    per_iteration = drafts.tag.nunique()
+    # Ahead of its target a drafter drafts several times for each verification.
+    per_iteration = drafts.tag.nunique() * max(1.0, len(drafts) / max(1, (steps.kind == "verify").sum()))
     length = max(2, round(iterations * per_iteration))
     prefills_s = steps.loc[steps.kind == "prefill", "begin_s"].to_numpy()
     candidates = sorted(range(max(1, len(drafts) - length)), key=lambda place: abs(place - len(drafts) // 2))
