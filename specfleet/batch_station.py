@@ -9,7 +9,7 @@ from specfleet.policies.allocate import Allocation
 from specfleet.policies.order import Fifo
 from specfleet.policies.ragged import BatchRule, Row, SameLength
 from specfleet.session import Session, settle
-from specfleet.station import Member, Station, Step, StepKind, Work
+from specfleet.station import Member, Station, Step, StepKind
 
 
 class BatchStation(Station):
@@ -31,16 +31,7 @@ class BatchStation(Station):
         self._handlers = {Join: self._join, StepDone: self._done}
 
     def _join(self, event: Join, now_s: float) -> list[Instruction]:  # noqa: ARG002
-        if event.tag in self.sessions:
-            return [Ignored(event, f"tag {event.tag} is still busy with its last request")]
-        if not self._is_new(event.tag, event.request):
-            return [Ignored(event, f"request {event.request} of tag {event.tag} was opened before")]
-        goal = event.prompt_tokens + event.new_tokens
-        self.sessions[event.tag] = Session(
-            event.tag, event.request, 0, event.prompt_tokens, goal, priority=event.priority
-        )
-        self.waiting.append(Work("prefill", event.tag, event.priority))
-        return []
+        return self._joins(event)
 
     @property
     def ready(self) -> bool:

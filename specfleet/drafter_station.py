@@ -1,34 +1,30 @@
 """The drafter's side of the network as a state machine: one request buffer for many targets."""
 
 from collections.abc import Sequence
-from typing import Literal
 
 import msgspec
 
+from specfleet.discipline import Discipline
+from specfleet.draft_cache import DraftCache, Move
 from specfleet.messages import Draft, DraftRequest, Ignored, Instruction, Leave, Refusal, Released, StepDone, View
 from specfleet.policies.admit import Admission, Everyone
 from specfleet.policies.allocate import Fixed
 from specfleet.policies.depth import Accepted, AdaptiveDepth, Observed
 from specfleet.policies.group import Group
-from specfleet.policies.order import Fifo, Order, Weighted
+from specfleet.policies.order import Fifo, Order
 from specfleet.policies.overlap import Ahead, InTurn, Overlap
 from specfleet.policies.warm_up import NoWarmUp, WarmUp
 from specfleet.session import Session, advance
 from specfleet.station import ONE, WAIT, Member, Station, StepKind, Wait, Work
 
-Move = Literal["prefill", "transfer", "shared"]
-
 
 class DrafterStation(Station):
     """M_q: drafts for many targets from one request buffer (StarSD, algorithm 1).
 
-    A session's first round begins with the prefill of its prompt, which holds up everyone behind it. A drafter that
-    works ahead (AMUSD) drafts one token a step, and goes on with the session while its target verifies. A session that
-    comes from another drafter is prefilled anew, or its cache is transferred, or a shared cache has it (`move`).
-    A drafter with a `number` reports to a router how much it has to do, whenever that changes. `limits_per_s`: rounds a
-    second that each target may ask for; stream t is one of target t mod `targets`, or its own where that is 0.
-    `cache_tokens`: room for so many tokens of context; whoever was served longest
-    ago is evicted for others, and prefilled again at its next round. 0 for any number.
+    A session's first round begins with the prefill of its prompt, which holds up everyone behind it; `cache` says whose
+    prefix is missing. A drafter that works ahead (AMUSD) drafts one token a step, and goes on with the session while
+    its target verifies. One with a `number` reports to a router how much it has to do, whenever that changes.
+    `limits_per_s`, `cache_tokens` and `targets`: see `Discipline` and `DraftCache`.
     """
 
     def __init__(
@@ -47,30 +43,21 @@ class DrafterStation(Station):
         targets: int = 0,
     ) -> None:
         super().__init__(name, order, group)
-        self.limits_per_s = limits_per_s
-        self.timed = any(limit > 0 for limit in limits_per_s)
-        self._singly = self._singly and not self.timed
-        self.cache_tokens = cache_tokens
-        self.targets = targets
-        self.seen = Observed()
-        self.accepted: dict[int, Accepted] = {}
-        self.drafted_s: dict[int, float] = {}  # when a session's last draft was done, by tag
-        self.allowed_s: dict[int, float] = {}  # when a limited target's next round may start, by tag
-        self.virtual_now = 0.0
-        self.virtual_end: dict[int, float] = {}
-        self.move = move
-        self.number = number
-        self.views = 0
-        self.mean_s: dict[str, float] = {}  # smoothed times of this drafter's steps, by kind
-        self.adaptive = allocation if isinstance(allocation, AdaptiveDepth) else None
-        self.depth = allocation.depth if isinstance(allocation, Fixed) else 0
-        self.weighted = order if isinstance(order, Weighted) else None
         self.admission = admission
         self.warm_up = warm_up
         self.ahead = isinstance(overlap, Ahead)
-        self.cold: set[int] = set()  # tags whose prompt is not in this station's cache, or not any more
-        self.arriving: set[int] = set()  # those of them whose cache is transferred from another drafter
-        self.cached: dict[int, None] = {}  # tags in the cache, the one served longest ago first
+        self.depth = allocation.depth if isinstance(allocation, Fixed) else 0
+        self.adaptive = allocation if isinstance(allocation, AdaptiveDepth) else None
+        self.seen = Observed()
+        self.accepted: dict[int, Accepted] = {}  # what adaptive depth knows of each target
+        self.drafted_s: dict[int, float] = {}  # when a session's last draft was done, by tag
+        self.discipline = Discipline(order, limits_per_s, targets)
+        self.timed = self.discipline.limited
+        self._singly = self._singly and not self.timed
+        self.cache = DraftCache(move, cache_tokens)
+        self.number = number
+        self.views = 0
+        self.mean_s: dict[str, float] = {}  # smoothed times of this drafter's steps, by kind
         self._handlers = {DraftRequest: self._request, Leave: self._leave, StepDone: self._done}
 
     def _request(self, event: DraftRequest, now_s: float) -> list[Instruction]:
@@ -104,7 +91,7 @@ class DrafterStation(Station):
         """Tell the router how much there is to do."""
         self.views += 1
         running = self.running is not None or bool(self.program)
-        prefills = sum(work.tag in self.cold for work in self.waiting)
+        prefills = sum(work.tag in self.cache.cold for work in self.waiting)
         work_s = prefills * self.mean_s.get("prefill", 0.0)
         work_s += (len(self.waiting) + running) * self.mean_s.get("draft", 0.0)
         return [View(self.number, self.views, len(self.waiting) + running, work_s)]
@@ -113,8 +100,9 @@ class DrafterStation(Station):
         """Let adaptive depth see a round: what came back, and how long it took."""
         drafted_s = self.drafted_s.pop(session.tag, None)
         if self.adaptive and drafted_s is not None:
-            before = self.accepted.get(session.tag) or self.adaptive.start()
-            self.accepted[session.tag] = self.adaptive.learn(before, session.tail, base - session.base - 1)
+            target = self.discipline.target_of(session.tag)
+            before = self.accepted.get(target) or self.adaptive.start()
+            self.accepted[target] = self.adaptive.learn(before, session.tail, base - session.base - 1)
             self.seen = self.seen.back(now_s - drafted_s, self.adaptive.memory)
 
     def _open(self, event: DraftRequest, session: Session | None) -> Instruction | None:
@@ -129,28 +117,20 @@ class DrafterStation(Station):
         self.sessions[event.tag] = Session(
             event.tag, event.request, event.epoch, event.base, priority=event.priority, asked=event.tokens
         )
-        moved = event.epoch > 1  # the target's prefill is epoch 0: a session begins in epoch 1
-        if moved and self.move == "transfer":
-            self.arriving.add(event.tag)
-        if not (moved and self.move == "shared"):
-            self.cold.add(event.tag)
+        self.cache.open(event.tag, moved=event.epoch > 1)  # the target's prefill is epoch 0, a session begins in 1
         return None
 
     def _ask(self, tag: int, priority: int, now_s: float) -> None:
         """Queue a draft; a drafter that works ahead may have one queued already, which will start from the new base."""
         if self.ahead and any(work.tag == tag for work in self.waiting):
             return
-        start = allowed_s = 0.0
-        target = tag % self.targets if self.targets else tag
-        if self.weighted:
-            start = max(self.virtual_end.get(target, self.virtual_now), self.virtual_now - self.weighted.credit)
-            self.virtual_end[target] = start + 1 / self.weighted.weight(target)
-        if self.timed:
-            limit = self.limits_per_s[min(target, len(self.limits_per_s) - 1)]
-            if limit > 0:
-                allowed_s = max(now_s, self.allowed_s.get(target, 0.0))
-                self.allowed_s[target] = allowed_s + 1 / limit
-        self.waiting.append(Work("draft", tag, priority, target, now_s, start, allowed_s))
+        discipline = self.discipline
+        target = discipline.target_of(tag)
+        work = Work("draft", tag, priority, target, now_s)
+        if not discipline.plain:
+            start, allowed_s = discipline.virtual_start(target), discipline.not_before_s(target, now_s)
+            work = msgspec.structs.replace(work, virtual_start=start, not_before_s=allowed_s)
+        self.waiting.append(work)
 
     def _next_group(self) -> list[int]:
         if not self.timed:
@@ -168,9 +148,7 @@ class DrafterStation(Station):
         if session is None or session.request != event.request:
             return [Ignored(event, f"request {event.request} of tag {event.tag} is not open")]
         self._forget(event.tag)
-        self.cold.discard(event.tag)
-        self.arriving.discard(event.tag)
-        self.cached.pop(event.tag, None)
+        self.cache.release(event.tag)
         released = Released(event.tag, event.request)
         return [released, *self._report()] if self.number >= 0 else [released]
 
@@ -190,8 +168,7 @@ class DrafterStation(Station):
             if session is None or (session.request, session.epoch) != (member.request, member.epoch):
                 continue  # it left, or moved on, while the step ran
             if step.kind in ("prefill", "transfer"):
-                self.cold.discard(member.tag)
-                self.arriving.discard(member.tag)
+                self.cache.brought_in(member.tag)
                 continue
             self.sessions[member.tag] = msgspec.structs.replace(session, tail=session.tail + member.tokens)
             if self.adaptive:
@@ -203,37 +180,22 @@ class DrafterStation(Station):
         return drafts if self.number < 0 or self.program else [*drafts, *self._report()]
 
     def _program(self, works: list[Work]) -> list[tuple[StepKind, tuple[int, ...]]]:
-        if self.weighted:
-            self.virtual_now = max(self.virtual_now, works[0].virtual_start)
+        if not self.discipline.plain:
+            self.discipline.served(works[0].virtual_start)
         tags = tuple([work.tag for work in works])
-        if self.cache_tokens:
-            self._make_room(tags)
+        if self.cache.room:
+            self.cache.make_room(tags, self.sessions)
         program: list[tuple[StepKind, tuple[int, ...]]] = []
         if self.warm_up.tokens_after(self.idle_gap_s):
             program.append(("warm_up", tags[:1]))
-        if self.cold:
-            cold = tuple([tag for tag in tags if tag in self.cold])
-            moved = tuple([tag for tag in cold if tag in self.arriving])
-            fresh = tuple([tag for tag in cold if tag not in self.arriving])
-            if fresh:
-                program.append(("prefill", fresh))
-            if moved:
-                program.append(("transfer", moved))
+        if self.cache.cold:
+            prefilled, transferred = self.cache.missing(tags)
+            if prefilled:
+                program.append(("prefill", prefilled))
+            if transferred:
+                program.append(("transfer", transferred))
         program.append(("draft", tags))
         return program
-
-    def _make_room(self, tags: tuple[int, ...]) -> None:
-        """Evict the sessions that were served longest ago, until those of `tags` fit."""
-        for tag in tags:  # the order of `cached` is that of service
-            self.cached.pop(tag, None)
-            self.cached[tag] = None
-        for tag in list(self.cached):
-            held = sum(self.sessions[other].base for other in self.cached if other in self.sessions)
-            if held <= self.cache_tokens or tag in tags:
-                break
-            del self.cached[tag]
-            if tag in self.sessions:
-                self.cold.add(tag)
 
     def _bind(self, kind: StepKind, session: Session) -> Member:
         tag, request, epoch = session.tag, session.request, session.epoch
@@ -247,7 +209,7 @@ class DrafterStation(Station):
         if session.asked > 0:
             tokens = session.asked
         elif self.adaptive:
-            state = self.accepted.get(tag) or self.adaptive.start()
+            state = self.accepted.get(self.discipline.target_of(tag)) or self.adaptive.start()
             tokens = self.adaptive.depth(state, self.seen, len(self.sessions))
         else:
             tokens = self.depth

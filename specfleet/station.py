@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from specfleet.messages import Instruction, StationEvent, StepDone
+from specfleet.messages import Ignored, Instruction, Join, StationEvent, StepDone
 from specfleet.policies.group import Group, One
 from specfleet.policies.order import Order
 from specfleet.session import Session
@@ -194,6 +194,19 @@ class Station:
             return False
         self.latest[tag] = request, epoch
         return True
+
+    def _joins(self, event: Join, alone: bool = False) -> list[Instruction]:
+        """Open the session of a user's request, and queue its prefill; a request that came before is ignored."""
+        if event.tag in self.sessions:
+            return [Ignored(event, f"tag {event.tag} is still busy with its last request")]
+        if not self._is_new(event.tag, event.request):
+            return [Ignored(event, f"request {event.request} of tag {event.tag} was opened before")]
+        goal = event.prompt_tokens + event.new_tokens
+        self.sessions[event.tag] = Session(
+            event.tag, event.request, 0, event.prompt_tokens, goal, priority=event.priority, alone=alone
+        )
+        self.waiting.append(Work("prefill", event.tag, event.priority))
+        return []
 
     def _forget(self, tag: int) -> None:
         """Drop a session and all work for it; a step that runs for it ends, and its outcome is ignored."""

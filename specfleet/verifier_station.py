@@ -57,21 +57,7 @@ class VerifierStation(Station):
         }
 
     def _join(self, event: Join, now_s: float) -> list[Instruction]:  # noqa: ARG002
-        if event.tag in self.sessions:
-            return [Ignored(event, f"tag {event.tag} is still busy with its last request")]
-        if not self._is_new(event.tag, event.request):
-            return [Ignored(event, f"request {event.request} of tag {event.tag} was opened before")]
-        self.sessions[event.tag] = Session(
-            event.tag,
-            event.request,
-            epoch=0,
-            base=event.prompt_tokens,
-            goal=event.prompt_tokens + event.new_tokens,
-            priority=event.priority,
-            alone=not self.speculates,
-        )
-        self.waiting.append(Work("prefill", event.tag, event.priority))
-        return []
+        return self._joins(event, alone=not self.speculates)
 
     def _draft(self, event: Draft, now_s: float) -> list[Instruction]:  # noqa: ARG002
         session = self.sessions.get(event.tag)

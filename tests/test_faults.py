@@ -55,7 +55,7 @@ def pick(options: Sequence[T], choice: int) -> T:
 
 def snapshot(station: Station) -> tuple[object, ...]:
     """Everything that decides what the station does next."""
-    cold = set(station.cold) if isinstance(station, DrafterStation) else None
+    cold = set(station.cache.cold) if isinstance(station, DrafterStation) else None
     return (
         dict(station.sessions), list(station.waiting), list(station.program), station.running,
         station.steps_started, station.warm_tokens, cold,

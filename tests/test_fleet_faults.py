@@ -54,7 +54,7 @@ choices = st.integers(0, 1 << 16)
 
 def snapshot(station: Station) -> tuple[object, ...]:
     """Everything that decides what the station does next."""
-    cold = set(station.cold) if isinstance(station, DrafterStation) else None
+    cold = set(station.cache.cold) if isinstance(station, DrafterStation) else None
     return dict(station.sessions), list(station.waiting), list(station.program), station.running, cold
 
 
