@@ -75,7 +75,7 @@ def _wanted(alpha: float, price: float, budget: int, fairness: float) -> float:
 def goodputs_of(verifications: pd.DataFrame, clients: int) -> Floats:
     """x_i(t): tokens that iteration t gave to client i, shape (iterations, clients); NaN where it took no part.
 
-    `verifications` as `metrics.verifications_of` returns them; an iteration is a step of the verifier.
+    `verifications` as `tables.verifications_of` returns them; an iteration is a step of the verifier.
     """
     realized = verifications.acceptance_length + 1
     table = realized.groupby([verifications.step, verifications.tag]).first().unstack()

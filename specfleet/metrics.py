@@ -8,13 +8,11 @@ percentiles by order statistics over requests); over several seeds by replicatio
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import reduce
 
 import numpy as np
 import pandas as pd
 
 from specfleet.errors import InputError
-from specfleet.fleet import DRAFTER
 from specfleet.goodput import best_goodput, utility
 from specfleet.intervals import NO_INTERVAL, jain_index, quantile_interval, student_t_interval
 from specfleet.policies.allocate import UNLIMITED
@@ -22,13 +20,11 @@ from specfleet.policies.goodspeed import GoodSpeed
 from specfleet.policies.overlap import InTurn
 from specfleet.records import Run
 from specfleet.scenario import GrantRule, Scenario
+from specfleet.tables import REQUEST, at_drafter, cache_bytes, commits_of, rounds_of, verifications_of
 from specfleet.window import Floats, Metric, Window
 from specfleet.workload import stream_count, streams_of
 
-REQUEST = ["tag", "request"]
-ROUND = ["tag", "request", "epoch"]  # what names one round of one stream
 PERCENTILES = (50, 90, 99)
-COMMITTING = ("prefill", "verify", "decode")  # steps of a target, each of which adds tokens to its stream
 
 
 def measure(run: Run) -> dict[str, Metric]:
@@ -57,6 +53,10 @@ def measure(run: Run) -> dict[str, Metric]:
         metrics |= _batching(window, rows)
     if speculates and scenario.verifiers.allocate is not None:
         metrics |= _fair_goodput(window, verifications_of(rows), scenario.verifiers.allocate)
+    if scenario.memory is not None and scenario.drafters.count:
+        held = cache_bytes(rows, scenario.memory.drafter.kv_bytes_per_token)
+        peak = held[window.inside(held.time_s)].bytes.max()
+        metrics["draft_cache_peak_bytes"] = Metric(float(peak), *NO_INTERVAL, "bytes")
     metrics |= _energy(window, rows, scenario, metrics["throughput"])
     metrics |= _latencies(window, rows, commits, speculates)
     return {name: metric for name, metric in metrics.items() if not math.isnan(metric.value)}
@@ -113,64 +113,6 @@ def window_of(scenario: Scenario, commits: pd.DataFrame) -> Window:
     return window
 
 
-def commits_of(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the finished verifier steps with `committed`, the tokens that each added to its stream.
-
-    `from_draft`: those of them that the drafter proposed. Tokens beyond a request's goal are dropped, not committed.
-    """
-    committing = rows.kind.isin(COMMITTING) & ~_at_drafter(rows)
-    done = rows[(rows.event == "done") & committing].drop(columns="goal")
-    goals = rows.loc[rows.event == "join", [*REQUEST, "goal"]].drop_duplicates(REQUEST)
-    done = done.merge(goals, on=REQUEST, how="left")
-    room = done.goal - done.base
-    return done.assign(committed=np.minimum(done.accepted + 1, room), from_draft=np.minimum(done.accepted, room))
-
-
-def rounds_of(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each round that was drafted; NaN where a later part of it is missing.
-
-    Times in seconds: drafted_s and verified_s when the two steps ended, service_s (S) and verify_s (t_v) how long they
-    took on their devices, wait_s (T_wait) from the request's arrival until its group was begun, idle_gap_s the
-    drafter's idleness before that, return_s (Z) until the next request arrived, at_target_s from the draft's arrival
-    until it was verified. Each difference is taken on one host's clock. draft_tokens and acceptance_length in tokens;
-    request_bytes and draft_bytes on the wire.
-    """
-    drafting = _at_drafter(rows) | (rows.kind == "draft")
-    drafter, targets = rows[drafting], rows[~drafting]
-    requests = drafter[drafter.event == "draft-request"]
-    drafts = drafter[(drafter.event == "done") & (drafter.kind == "draft")]
-    verifications = targets[(targets.event == "done") & (targets.kind == "verify")]
-    parts = [
-        _first(drafts, time_s="drafted_s", duration_s="service_s", tokens="draft_tokens"),
-        _first(requests, time_s="asked_s", payload_bytes="request_bytes"),
-        _first(drafter[drafter.event == "start"], time_s="begun_s", idle_gap_s="idle_gap_s"),
-        _first(targets[targets.event == "draft"], time_s="arrived_s", payload_bytes="draft_bytes"),
-        _first(verifications, time_s="verified_s", duration_s="verify_s", accepted="acceptance_length"),
-        _first(requests.assign(epoch=requests.epoch - 1), time_s="returned_s"),
-    ]
-    rounds = reduce(lambda left, right: left.merge(right, on=ROUND, how="left"), parts)
-    return rounds.assign(
-        wait_s=rounds.begun_s - rounds.asked_s,
-        return_s=rounds.returned_s - rounds.drafted_s,
-        at_target_s=rounds.verified_s - rounds.arrived_s,
-    )
-
-
-def verifications_of(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a session and verification: verified_s, draft_tokens, and acceptance_length of them.
-
-    `committed`: the accepted tokens and the target's own, as they would be without the request's goal.
-    """
-    done = rows[(rows.event == "done") & (rows.kind == "verify")].drop_duplicates([*REQUEST, "base"])
-    columns = {"time_s": "verified_s", "tokens": "draft_tokens", "accepted": "acceptance_length"}
-    return done.rename(columns=columns)[["station", "step", *ROUND, "base", *columns.values(), "ratio", "kld"]]
-
-
-def _first(rows: pd.DataFrame, **columns: str) -> pd.DataFrame:
-    """Keep the first row of each round, a repeated message changes nothing; rename `columns` and drop the others."""
-    return rows[[*ROUND, *columns]].drop_duplicates(ROUND).rename(columns=columns)
-
-
 def _throughput(window: Window, commits: pd.DataFrame, targets: int) -> dict[str, Metric]:
     """O with the bonus tokens, O_i, and how evenly the targets share it."""
     tokens = window.sums(commits.time_s, commits.committed)
@@ -196,7 +138,7 @@ def _rounds(window: Window, commits: pd.DataFrame, rounds: pd.DataFrame, targets
 
 def _load(window: Window, rows: pd.DataFrame, rounds: pd.DataFrame, targets: int) -> dict[str, Metric]:
     """Load of the drafters, and the idle time T_idle of an iteration (9)."""
-    drafters = rows[_at_drafter(rows) | (rows.kind == "draft")]
+    drafters = rows[at_drafter(rows) | (rows.kind == "draft")]
     busy_s = _busy_s(window, drafters) / max(drafters.station.nunique(), 1)
     iterations = window.sums(rounds.drafted_s) / targets
     return {
@@ -353,7 +295,7 @@ def _energy(window: Window, rows: pd.DataFrame, scenario: Scenario, throughput: 
     power = None if isinstance(scenario.profile, str) else scenario.profile.power
     if power is None:
         return {}
-    drafting = rows.kind.isin(["draft", "draft_prefill"]) | (_at_drafter(rows) & (rows.kind != ""))
+    drafting = rows.kind.isin(["draft", "draft_prefill"]) | (at_drafter(rows) & (rows.kind != ""))
     draft_s, other_s = _busy_s(window, rows[drafting]), _busy_s(window, rows[~drafting & (rows.kind != "")])
     energy_j = draft_s * power.draft_w + other_s * power.verify_w
     energy_j += (device_count(scenario) * window.batch_s - draft_s - other_s) * power.idle_w
@@ -368,11 +310,6 @@ def device_count(scenario: Scenario) -> int:
         return 1
     sides = ((scenario.drafters.device, scenario.drafters.count), (scenario.verifiers.device, scenario.verifiers.count))
     return len({device for device, _ in sides if device}) + sum(count for device, count in sides if not device)
-
-
-def _at_drafter(rows: pd.DataFrame) -> "pd.Series[bool]":
-    """Tell which rows are of a drafter's station, see `fleet.drafter_name`."""
-    return rows.station.str.startswith(DRAFTER).astype(bool)
 
 
 def _is_closed(scenario: Scenario) -> bool:

@@ -20,6 +20,7 @@ from specfleet.metrics import measure
 from specfleet.policies.depth import AdaptiveDepth, Observed
 from specfleet.replay import replay
 from specfleet.scenario import Scenario, make_scenario
+from specfleet.tables import cache_bytes
 
 
 def star(N: int, beta: float = 0.7, **drafters: Any) -> Scenario:
@@ -110,6 +111,17 @@ def test_pressure_on_the_cache_costs_throughput() -> None:
 
 GB = 10**9
 TARGET, DRAFTER = ModelMemory(16 * GB, 131_072), ModelMemory(3 * GB, 32_768)
+
+
+def test_the_drafters_cache_is_known_by_tag_and_time() -> None:
+    run = simulate(msgspec.structs.replace(star(2), memory=DeviceMemory(2, 24 * GB, TARGET, DRAFTER)))
+    held = cache_bytes(run.frame(), DRAFTER.kv_bytes_per_token)
+    assert set(held.tag) == {0, 1}
+    assert held.bytes.iloc[-1] == 0
+    last = held[held.bytes_of_tag > 0].groupby("tag").bytes_of_tag.max()
+    assert (last <= 610 * DRAFTER.kv_bytes_per_token).all()
+    peak = measure(run)["draft_cache_peak_bytes"].value
+    assert last.max() < peak <= last.sum()
 
 
 def test_what_fits_on_a_device() -> None:

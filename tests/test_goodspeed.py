@@ -14,11 +14,12 @@ from sim.run import simulate
 from specfleet.goodput import best_goodput, goodputs_of, mixed_goodput, smoothed, utility
 from specfleet.grants import Grants
 from specfleet.messages import Outcome
-from specfleet.metrics import measure, verifications_of
+from specfleet.metrics import measure
 from specfleet.policies.allocate import FixedShare, RandomShare
 from specfleet.policies.goodspeed import GoodSpeed, expected_goodput, gradient_schedule
 from specfleet.replay import replay
 from specfleet.scenario import Scenario, make_scenario
+from specfleet.tables import verifications_of
 from tests.stars import repeatable
 
 shares = st.floats(0.0, 1.0, allow_nan=False)

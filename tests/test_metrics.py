@@ -26,10 +26,11 @@ from specfleet.messages import (
     StationEvent,
     StepDone,
 )
-from specfleet.metrics import combine, commits_of, measure, measure_targets
+from specfleet.metrics import combine, measure, measure_targets
 from specfleet.records import RecordedStation, Row, Run, log_of, make_run
 from specfleet.scenario import Scenario
 from specfleet.station import Start, Step
+from specfleet.tables import commits_of
 from specfleet.window import Metric
 from specfleet.workload import join_of, requests_of
 from tests.stars import repeatable, star

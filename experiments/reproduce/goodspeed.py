@@ -12,10 +12,10 @@ import pandas as pd
 from experiments.reproduce.rows import Inputs, Reproduction, Row, row
 from sim.run import simulate
 from specfleet.goodput import best_goodput, goodputs_of, smoothed, utility
-from specfleet.metrics import verifications_of
 from specfleet.policies.goodspeed import GoodSpeed
 from specfleet.records import Run
 from specfleet.scenario import make_scenario
+from specfleet.tables import verifications_of
 
 BETA, ETA = 0.5, 0.1  # beta is that of section IV-B3; eta is not printed
 ITERATIONS = 600
