@@ -69,7 +69,7 @@ Sample = dict[str, Measured]
 def read_runs(path: Path) -> dict[int, Sample]:
     """Read the runs of each sample, by strategy.
 
-    Raises InputError, naming file and entry, if the file is not of that form or if it lacks a strategy.
+    Raises InputError, naming file and entry, if the file is not of that form or if a sample lacks its sd run.
     """
     try:
         entries = json.loads(path.read_text())
@@ -84,9 +84,8 @@ def read_runs(path: Path) -> dict[int, Sample]:
         index, strategy, measured = _entry(path, number, entry)
         samples.setdefault(index, {})[strategy] = measured
     for index, sample in samples.items():
-        missing = [strategy for strategy in STRATEGIES if strategy not in sample]
-        if missing:
-            raise InputError(f"--trace {path}: sample {index} has no run of {', '.join(missing)}")
+        if "sd" not in sample:
+            raise InputError(f"--trace {path}: sample {index} has no run of sd, which tells where the models agree")
     if not samples:
         raise InputError(f"--trace {path}: holds no run")
     return samples
@@ -109,8 +108,15 @@ def _entry(path: Path, number: int, entry: Any) -> tuple[int, str, Measured]:
 
 
 def depth_of(sd: Measured) -> int:
-    """Return the speculation length of an sd run: its fullest round committed all drafts and the bonus token."""
-    return max(sd.accepted_tokens) - 1
+    """Return the speculation length of an sd run.
+
+    Its fullest round commits all drafts and the bonus token; where no round was full, draft steps a round tell.
+    """
+    rounds, fullest = len(sd.verify_times), max(sd.accepted_tokens)
+    extra = sum(k == fullest for k in sd.accepted_tokens)
+    if len(sd.draft_times) <= (fullest - 1) * rounds + extra:
+        return max(fullest - 1, 1)
+    return max(fullest - 1, round(len(sd.draft_times) / rounds))
 
 
 def agreement_of(sd: Measured) -> Agreement:
@@ -122,7 +128,7 @@ def agreement_of(sd: Measured) -> Agreement:
     full = depth_of(sd) + 1
     text = "".join("1" * (k - 1) + ("?" if k == full else "0") for k in sd.accepted_tokens)
     known = text.replace("?", "")
-    return Agreement(sessions=(text,), unknown=known.count("1") / len(known))
+    return Agreement(sessions=(text,), unknown=known.count("1") / len(known) if known else 1.0)
 
 
 def catch_up_s(sd: Measured) -> float:
@@ -166,13 +172,15 @@ def monitor_delay_s(sample: Sample, strategies: tuple[str, ...] = ("sd", "amusd"
     """
     low, high = 0.0, np.inf
     for strategy in strategies:
+        if strategy not in sample:
+            continue
         run = sample[strategy]
         stamps = [look.timestamp for look in run.gpustats]
         if len(stamps) < 2:
             return None
         low = max(low, run.total_time - stamps[-1] - float(np.median(np.diff(stamps))))
         high = min(high, run.total_time - stamps[-1])
-    return (low, high) if low <= high else None
+    return (low, high) if low <= high < np.inf else None
 
 
 def total_by_monitor_s(sample: Sample, strategy: str) -> float | None:
@@ -189,6 +197,8 @@ def powers_of(sample: Sample, draft_share: float) -> Power | None:
 
     `draft_share`: share of the sd run's time in which its GPU drafts; for the rest it verifies.
     """
+    if "greedy" not in sample:
+        return None
     idle_w, verify_w = sample["greedy"].power_w(1), sample["greedy"].power_w(0)
     mixed_w = sample["sd"].power_w(0)
     if idle_w is None or verify_w is None or mixed_w is None or draft_share <= 0:

