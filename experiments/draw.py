@@ -40,10 +40,14 @@ def draw_reproduction(results: Path, out: Path) -> None:
 
 def save_reproduction(reproduction: Reproduction, out: Path) -> None:
     """Draw the rows of a reproduction, paper against ours."""
+    values: dict[str, set[str]] = {}
+    for row in reproduction.rows:
+        for key, value in row.case.items():
+            values.setdefault(key, set()).add(_short(value))
     rows = [
         {
             "quantity": row.quantity,
-            "case": ", ".join(f"{key} = {_short(value)}" for key, value in row.case.items()),
+            "case": ", ".join(f"{key} = {_short(row.case[key])}" for key in row.case if len(values[key]) > 1),
             "kind": row.kind,
             "paper": float("nan") if row.paper is None else row.paper,
             "ours": float("nan") if row.ours is None else row.ours,

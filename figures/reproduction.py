@@ -40,8 +40,9 @@ def _draw_panel(axes, quantity: str, rows: pd.DataFrame, height: int) -> None:  
     axes.set_ylim(height - 0.4, -0.6)
     axes.set_title(quantity, fontsize=8.5, loc="left")
     axes.tick_params(axis="x", labelsize=7)
-    if axes.get_xlim()[0] > 0:  # from zero on, so that small differences look small
-        axes.set_xlim(left=0)
+    low, high = axes.get_xlim()
+    if low > 0:  # from zero on, so that small differences look small
+        axes.set_xlim(0, 1.06 * high)
 
 
 def _keys(table: pd.DataFrame) -> list[Line2D]:
