@@ -14,7 +14,7 @@ import pandas as pd
 from joblib import Parallel, delayed
 
 from experiments.worlds import World, run_in, with_seed
-from sim.predict import predict, star_inputs
+from sim.predict import not_of_a_star, predict, star_inputs
 from specfleet.errors import InputError
 from specfleet.metrics import combine, measure
 from specfleet.scenario import Scenario, read_scenario
@@ -127,6 +127,8 @@ def run_cell(cell: dict[str, Any], scenario: Scenario, world: World, seeds: int)
 
 def analytic_values(scenario: Scenario) -> dict[str, float]:
     """Throughput by the equations, N_full, N_max and baselines; empty where they do not apply: they know one star."""
+    if not_of_a_star(scenario) is not None:
+        return {}
     inputs = star_inputs(scenario)
     if scenario.devices or not scenario.drafters.count or inputs.service_s == 0:
         return {}

@@ -20,6 +20,7 @@ from specfleet.scenario import (
     profile_of,
     verify_time,
 )
+from specfleet.tokens import TokenModel
 
 
 class StarInputs(msgspec.Struct, frozen=True):
@@ -71,22 +72,31 @@ class Prediction(StarPrediction, frozen=True):
     packings: Packings | None = None
 
 
-def predict(scenario: Scenario) -> Prediction:
-    """Return the analytic model of the scenario's star; all targets are taken to be like the first.
-
-    Raises InputError where drafts take no time.
-    """
+def not_of_a_star(scenario: Scenario) -> str | None:
+    """Return a key that makes the scenario something else than one star of plain rounds; None if it is one."""
     star_only = {
         "[batch]": scenario.batch is not None,
         "drafters.count": scenario.drafters.count > 1,
         "drafters.overlap": isinstance(scenario.drafters.overlap, Ahead),
         "drafters.group": not isinstance(scenario.drafters.group, One),
+        "drafters.allocate": scenario.drafters.allocate is not None,
         "verifiers.group": not isinstance(scenario.verifiers.group, One),
         "verifiers.allocate": scenario.verifiers.allocate is not None,
+        "workload.arrivals": scenario.workload.arrivals is not None,
+        "workload.streams": scenario.workload.streams not in (0, scenario.verifiers.count),
+        "acceptance.model": isinstance(scenario.acceptance, TokenModel),
     }
-    for key, asked in star_only.items():
-        if asked:
-            raise InputError(f"scenario {scenario.name!r}: the equations are a star's, and {key} is none; simulate it")
+    return next((key for key, asked in star_only.items() if asked), None)
+
+
+def predict(scenario: Scenario) -> Prediction:
+    """Return the analytic model of the scenario's star; all targets are taken to be like the first.
+
+    Raises InputError where the scenario is no star, or its drafts take no time.
+    """
+    key = not_of_a_star(scenario)
+    if key is not None:
+        raise InputError(f"scenario {scenario.name!r}: the equations are a star's, and {key} is none; simulate it")
     inputs = star_inputs(scenario)
     if inputs.service_s == 0:
         raise InputError(f"scenario {scenario.name!r}: its profile's drafts take no time; the equations need S(d) > 0")

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from experiments.sweep import analytic_values
 from sim.predict import predict
 from sim.run import simulate
 from specfleet.errors import InputError
@@ -69,6 +70,11 @@ def test_the_equations_of_a_star_are_not_offered_for_other_fleets() -> None:
     for tables in ({"batch": SLOTS}, {"drafters": {"overlap": "ahead"}}, {"drafters": {"count": 2}}):
         with pytest.raises(InputError, match="the equations are a star's"):
             predict(scenario(**tables))
+
+
+def test_a_sweep_of_other_fleets_has_no_equations_beside_it() -> None:
+    assert analytic_values(scenario(drafters={"count": 2})) == {}
+    assert analytic_values(scenario())
 
 
 def test_targets_own_the_streams_dealt_to_them() -> None:
