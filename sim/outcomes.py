@@ -80,22 +80,19 @@ class Outcomes:
         return of_batch
 
     def drafting(self, station: BatchStation) -> Callable[[Step], list[int]]:
-        """Return the function that says how many tokens each row of a draft step passes through the drafter.
+        """Return the function that says how many tokens each row of a draft step gets: a stop rule may cut it short."""
 
-        A stop rule looks at the distribution of a token before it is drafted: that pass is spent, the token is not.
-        """
-
-        def passes(step: Step) -> list[int]:
+        def drafted(step: Step) -> list[int]:
             self.drafts = [self._draft(member, station) for member in step.members]
-            return [min(drafted + 1, member.tokens) for drafted, member in zip(self.drafts, step.members, strict=True)]
+            return self.drafts
 
-        return passes
+        return drafted
 
     def _draft(self, member: Member, station: BatchStation) -> int:
         if self.tokens is None:
             return member.tokens
         for drafted in range(1, member.tokens):
-            token, _ = self.tokens.at(member.tag, member.base + drafted)
+            token, _ = self.tokens.at(member.tag, member.base + drafted - 1)
             if station.grants.stops(member.tag, token.entropy):
                 return drafted
         return member.tokens

@@ -34,7 +34,7 @@ class Grants:
         self.states[tag] = self.allocation.learn(self.states[tag], drafted, outcome)
 
     def stops(self, tag: int, entropy: float) -> bool:
-        """Whether a draft of `tag` stops before a token of a distribution with that entropy; most rules never do."""
+        """Whether a draft of `tag` stops after a token of a distribution with that entropy; most rules never do."""
         return self.allocation.watches and self.allocation.stops(self.states[tag], entropy)
 
     def grant(self, tags: list[int]) -> dict[int, int]:

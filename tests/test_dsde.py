@@ -195,15 +195,14 @@ def scenario_content(scenario: Any) -> dict[str, Any]:
 
 
 def test_the_longest_row_sets_the_time_of_a_draft_step() -> None:
-    """AdaEDL with a fixed lambda on independent entropies stops each row geometrically: E[max of N] passes.
+    """AdaEDL with a fixed lambda on independent entropies stops each row geometrically: E[max of N] tokens.
 
-    Passes of a row are min(G + 1, base) with P(G > k) = (1 - p)^k. Batch means at 99.9 %.
+    A row gets min(G, base) of them, P(G > k) = (1 - p)^k. Batch means at 99.9 %.
     """
     base, N = 6, 4
     flat = {"gap": 0.0, "coupling": 0.0, "entropy": 1.8, "entropy_noise": 1.0}  # median at the threshold: p = 1/2
     metric = measure(simulate(batch({"policy": "adaedl", "base": base, "step": 0.0}, N, flat)))["draft_share"]
-    # A row passes at least 2 (one token is always drafted, then the next is looked at), and at most `base`.
-    beyond = [1.0, 1.0, *[0.5**k for k in range(1, base - 1)]]  # P(passes > k), k = 0 .. base - 1
+    beyond = [0.5**k for k in range(base)]  # P(a row gets more than k), k = 0 .. base - 1
     longest = sum(1 - (1 - chance) ** N for chance in beyond)
     expected = longest / (longest + 5.0)
     assert abs(metric.value - expected) < (metric.high - metric.low) / 2 * 3.88 / 2.09

@@ -1,7 +1,7 @@
-"""AdaEDL: stop drafting where the drafter's entropy says that the next token would hardly be accepted.
+"""AdaEDL: stop drafting where the drafter's entropy says that a token will hardly be accepted.
 
-Agrawal et al. 2024, arXiv 2410.18351, which DSDE compares with. The rule looks at the distribution alone, before a
-token is sampled from it, so it never biases what is accepted.
+Agrawal et al. 2024, arXiv 2410.18351, which DSDE compares with. The rule looks at the distribution that a token was
+sampled from, never at the token, so it cannot bias what is accepted; the token itself is still part of the draft.
 """
 
 import math
@@ -26,7 +26,7 @@ class Threshold(msgspec.Struct, frozen=True):
 
 
 class AdaEdl(Rule, frozen=True, tag="adaedl", tag_field="policy", forbid_unknown_fields=True):
-    """Draft up to `base` tokens, and stop before one whose bound 1 - sqrt(gamma H) lies below lambda.
+    """Draft up to `base` tokens, and stop after one whose bound 1 - sqrt(gamma H) lies below lambda.
 
     H: entropy of the draft distribution, in nats. lambda follows the acceptance: it rises by `step` while the smoothed
     share of accepted tokens is below `target`, and falls while it is above, both smoothed (`share_memory`,
@@ -75,5 +75,5 @@ class AdaEdl(Rule, frozen=True, tag="adaedl", tag_field="policy", forbid_unknown
         return [self.base] * len(states)
 
     def stops(self, state: Threshold, entropy: float) -> bool:
-        """Whether to stop before a token of a draft distribution with that entropy."""
+        """Whether to stop after a token of a draft distribution with that entropy."""
         return 1 - math.sqrt(self.gamma * entropy) < state.threshold

@@ -22,7 +22,7 @@ class Allocation(Protocol):
 
     A state is an immutable value that the policy makes, and that its owner keeps. `budget`: the sum of all lengths that
     may be out at a time; `longest`: the longest length that can come out. A rule that `watches` drafts may stop one
-    before a token, from the entropy of its draft distribution. `needs`: what the acceptance model must know: lengths of
+    after a token, from the entropy of its draft distribution. `needs`: what the acceptance model must know: lengths of
     rounds, the "ratios" min(1, p/q) of single tokens, or all their "signals".
     """
 
@@ -51,7 +51,7 @@ class Allocation(Protocol):
         ...
 
     def stops(self, state: Any, entropy: float) -> bool:
-        """Whether to stop before a token of a draft distribution with that entropy, in nats."""
+        """Whether to stop after a token of a draft distribution with that entropy, in nats."""
         ...
 
 
@@ -74,7 +74,7 @@ class Rule(msgspec.Struct, frozen=True):
         return "lengths"
 
     def stops(self, state: Any, entropy: float) -> bool:  # noqa: ARG002
-        """Whether to stop before a token: never."""
+        """Whether to stop after a token: never."""
         return False
 
 

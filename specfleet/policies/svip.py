@@ -1,4 +1,4 @@
-"""SVIP: stop drafting before a token whose draft entropy is too high, by one threshold for all (Zhang et al. 2025).
+"""SVIP: stop drafting after a token whose draft entropy is too high, by one threshold for all (Zhang et al. 2025).
 
 arXiv 2411.18462. A bound of the acceptance probability falls with the root of the drafter's entropy, so the rule
 compares that root with a threshold; unlike AdaEDL's it never moves.
@@ -15,7 +15,7 @@ from specfleet.policies.allocate import Memoryless, Needs
 
 
 class Svip(Memoryless, frozen=True, tag="svip", tag_field="policy", forbid_unknown_fields=True):
-    """Draft up to `base` tokens, and stop before one with sqrt(H) above `threshold` (H in nats)."""
+    """Draft up to `base` tokens, and stop after one with sqrt(H) above `threshold` (H in nats)."""
 
     base: Annotated[int, Meta(ge=1)] = 16
     threshold: Annotated[float, Meta(gt=0)] = 1.0
@@ -40,5 +40,5 @@ class Svip(Memoryless, frozen=True, tag="svip", tag_field="policy", forbid_unkno
         return [self.base] * len(states)
 
     def stops(self, state: None, entropy: float) -> bool:  # noqa: ARG002
-        """Whether to stop before a token of a draft distribution with that entropy."""
+        """Whether to stop after a token of a draft distribution with that entropy."""
         return math.sqrt(entropy) > self.threshold
