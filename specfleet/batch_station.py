@@ -7,7 +7,7 @@ from specfleet.grants import Grants
 from specfleet.messages import Finished, Ignored, Instruction, Join, Released, StepDone
 from specfleet.policies.allocate import Allocation
 from specfleet.policies.order import Fifo
-from specfleet.policies.ragged import BatchRule, Row, SameLength
+from specfleet.policies.ragged import BatchRule, Row
 from specfleet.session import Session, settle
 from specfleet.station import Member, Station, Step, StepKind
 
@@ -43,7 +43,7 @@ class BatchStation(Station):
         if self.rule.together and self.pool:
             return []
         indices = list(range(len(self.waiting)))
-        if isinstance(self.rule, SameLength) and self.rule.sort:
+        if self.rule.sorts:
             indices.sort(key=lambda index: (self.sessions[self.waiting[index].tag].base, index))
         return indices[: self.rule.pool - len(self.pool)]
 

@@ -16,7 +16,6 @@ from specfleet.errors import InputError
 from specfleet.goodput import best_goodput, utility
 from specfleet.intervals import NO_INTERVAL, jain_index, quantile_interval, student_t_interval
 from specfleet.policies.allocate import UNLIMITED
-from specfleet.policies.goodspeed import GoodSpeed
 from specfleet.policies.overlap import InTurn
 from specfleet.records import Run
 from specfleet.scenario import GrantRule, Scenario
@@ -259,7 +258,7 @@ def _fair_goodput(window: Window, verified: pd.DataFrame, rule: GrantRule) -> di
     counted = verified[window.inside(verified.verified_s)]
     if counted.empty:
         return {}
-    fairness = rule.fairness if isinstance(rule, GoodSpeed) else 1.0
+    fairness = rule.fairness
     value = best = 0.0
     for _, of_verifier in counted.groupby("station"):  # each has a budget of its own
         of_client = of_verifier.groupby("tag")

@@ -73,6 +73,11 @@ class Rule(msgspec.Struct, frozen=True):
         """What the acceptance model must know: lengths will do."""
         return "lengths"
 
+    @property
+    def fairness(self) -> float:
+        """Which alpha-fair utility its goodputs are judged by: 1, the sum of logarithms."""
+        return 1.0
+
     def stops(self, state: Any, entropy: float) -> bool:  # noqa: ARG002
         """Whether to stop after a token: never."""
         return False

@@ -46,6 +46,11 @@ class _Rule(msgspec.Struct, frozen=True):
         """Whether a batch ends as a whole: its finished rows are carried along, and nobody joins before."""
         return False
 
+    @property
+    def sorts(self) -> bool:
+        """Whether sessions are taken in by prompt length, not by arrival."""
+        return False
+
     def kept(self, accepted: Sequence[int]) -> list[int]:
         """Return how many accepted tokens each row keeps: all of them."""
         return list(accepted)
@@ -119,6 +124,11 @@ class SameLength(_Rule, frozen=True, tag="same-length", tag_field="policy", forb
     def pool(self) -> int:
         """How many sessions are taken in at a time: the window."""
         return self.window
+
+    @property
+    def sorts(self) -> bool:
+        """Whether sessions are taken in by prompt length, not by arrival."""
+        return self.sort
 
     def pick(self, pool: Sequence[Row]) -> Choice:
         """Choose the rows of the next round."""
