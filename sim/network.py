@@ -212,7 +212,7 @@ class Network:
             arrival.callbacks.append(partial(_join, self.owner[tag], join_of(self.scenario, tag, request)))
 
 
-def no_time(step: Step, recent_load: float) -> float:  # noqa: ARG001
+def no_time(step: Step, recent_load: float) -> float:  # noqa: ARG001  (one signature for all stations)
     """Time of a router's steps."""
     return 0.0
 

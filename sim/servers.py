@@ -158,7 +158,7 @@ class TurnsDevice(Device):
                 end = server.env.timeout(begun[1])
                 end.callbacks.append(partial(self._end, server, *begun))
 
-    def _end(self, server: Server, step: Step, duration_s: float, end: Event) -> None:  # noqa: ARG002
+    def _end(self, server: Server, step: Step, duration_s: float, end: Event) -> None:  # noqa: ARG002  (SimPy's call)
         if self.handover_s:
             server.env.timeout(self.handover_s).callbacks.append(self._free)
         else:
@@ -166,7 +166,7 @@ class TurnsDevice(Device):
         server.finish(step, duration_s)
         self._next_turn()
 
-    def _free(self, pause: Event) -> None:  # noqa: ARG002
+    def _free(self, pause: Event) -> None:  # noqa: ARG002  (SimPy's call)
         self.busy = False
         self._next_turn()
 

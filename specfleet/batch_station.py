@@ -30,7 +30,7 @@ class BatchStation(Station):
         self.lengths: dict[int, int] = {}  # speculation lengths of the round
         self._handlers = {Join: self._join, StepDone: self._done}
 
-    def _join(self, event: Join, now_s: float) -> list[Instruction]:  # noqa: ARG002
+    def _join(self, event: Join, now_s: float) -> list[Instruction]:  # noqa: ARG002  (one signature for all)
         return self._joins(event)
 
     @property

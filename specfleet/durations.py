@@ -169,7 +169,7 @@ def batch_durations(
     draws = {kind: step_durations(time, rng) for kind, time in times.items()}
     padded = scenario.batch is None or scenario.batch.padded
 
-    def duration_s(step: Step, recent_load: float) -> float:  # noqa: ARG001
+    def duration_s(step: Step, recent_load: float) -> float:  # noqa: ARG001  (as above)
         tokens = drafted(step) if step.kind == "draft" else None
         return timed(draws[step.kind], times[step.kind], step, padded, tokens)
 

@@ -123,7 +123,7 @@ def amusd_table1(inputs: Inputs) -> Reproduction:  # noqa: ARG001  (needs no hos
     return Reproduction("amusd-table1", rows, assumed)
 
 
-def amusd_fig4(inputs: Inputs) -> Reproduction:  # noqa: ARG001
+def amusd_fig4(inputs: Inputs) -> Reproduction:  # noqa: ARG001  (needs no host)
     """Figure 4: accepted tokens a verification; acceptance from the synchronous number, the asynchronous predicted."""
     beta = float(brentq(lambda beta: committed_closed_form(beta, DEPTH) - ACCEPTED_SYNCHRONOUS, 0.0, 1.0))
     rows = [row("acceptance", {}, "fitted", None, beta)]

@@ -78,7 +78,7 @@ class Rule(msgspec.Struct, frozen=True):
         """Which alpha-fair utility its goodputs are judged by: 1, the sum of logarithms."""
         return 1.0
 
-    def stops(self, state: Any, entropy: float) -> bool:  # noqa: ARG002
+    def stops(self, state: Any, entropy: float) -> bool:  # noqa: ARG002  (one signature for all)
         """Whether to stop after a token: never."""
         return False
 
@@ -107,7 +107,7 @@ class Fixed(Memoryless, frozen=True, tag="fixed", tag_field="policy", forbid_unk
         """Draft tokens of the next round."""
         return self.depth
 
-    def lengths(self, states: Sequence[None], rng: np.random.Generator) -> list[int]:  # noqa: ARG002
+    def lengths(self, states: Sequence[None], rng: np.random.Generator) -> list[int]:  # noqa: ARG002  (one signature for all)
         """Return one length a state."""
         return [self.depth] * len(states)
 
@@ -138,7 +138,7 @@ class Heuristic(Rule, frozen=True, tag="heuristic", tag_field="policy", forbid_u
         """Return the state after a verification of `drafted` tokens."""
         return min(state + 2, self.most) if outcome.accepted == drafted else max(1, state - 1)
 
-    def lengths(self, states: Sequence[int], rng: np.random.Generator) -> list[int]:  # noqa: ARG002
+    def lengths(self, states: Sequence[int], rng: np.random.Generator) -> list[int]:  # noqa: ARG002  (one signature for all)
         """Return one length a state."""
         return list(states)
 
@@ -153,7 +153,7 @@ class FixedShare(Memoryless, frozen=True, tag="fixed-share", tag_field="policy",
         """The longest draft that can come out."""
         return self.budget
 
-    def lengths(self, states: Sequence[None], rng: np.random.Generator) -> list[int]:  # noqa: ARG002
+    def lengths(self, states: Sequence[None], rng: np.random.Generator) -> list[int]:  # noqa: ARG002  (one signature for all)
         """Return one length a state."""
         share, remainder = divmod(self.budget, max(len(states), 1))
         return [share + (place < remainder) for place in range(len(states))]

@@ -27,7 +27,7 @@ class Batch(msgspec.Struct, frozen=True, tag="batch", tag_field="policy", forbid
 
     most: Annotated[int, Meta(ge=1)] = 1 << 30
 
-    def pick(self, waiting: Sequence[Waiting], sessions: int) -> list[int]:  # noqa: ARG002
+    def pick(self, waiting: Sequence[Waiting], sessions: int) -> list[int]:  # noqa: ARG002  (one signature for all)
         """Indices of the work that shares the next step: those of the oldest one's kind."""
         return alike(waiting, waiting[0].kind)[: self.most] if waiting else []
 
