@@ -234,8 +234,7 @@ def _batching(window: Window, rows: pd.DataFrame) -> dict[str, Metric]:
     of_request = done.assign(begun_s=done.time_s - done.duration_s).groupby(REQUEST)
     ended_s, span_s = of_request.time_s.max(), of_request.time_s.max() - of_request.begun_s.min()
     blocked_s = window.sums(ended_s, span_s - of_request.duration_s.sum())
-    committed = _committed_a_step(window, rows)
-    metrics["block_efficiency"] = committed
+    metrics["block_efficiency"] = _committed_a_step(window, rows)
     metrics["blocked_share"] = window.ratio(blocked_s, window.sums(ended_s, span_s), "share of time")
     metrics["rows_per_step"] = window.ratio(
         window.sums(done[done.kind == "verify"].time_s), window.sums(steps[steps.kind == "verify"].time_s), "rows"

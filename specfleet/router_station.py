@@ -26,7 +26,6 @@ class RouterStation(Station):
         self.homes: dict[int, int] = {}  # drafter that holds a session, by tag
         self.held: dict[int, DraftRequest] = {}  # requests that wait for their route, by tag
         self.turn = 0
-        self._chosen = 0
         self._handlers = {DraftRequest: self._request, Leave: self._leave, View: self._view, StepDone: self._done}
 
     def _request(self, event: DraftRequest, now_s: float) -> list[Instruction]:  # noqa: ARG002  (one signature for all)
@@ -74,7 +73,6 @@ class RouterStation(Station):
     def _bind(self, kind: StepKind, session: Session) -> Member:  # noqa: ARG002  (one signature for all)
         drafter = self._choose(session.tag)
         assert drafter is not None
-        self._chosen = drafter
         return Member(session.tag, session.request, session.epoch, session.base, drafter)
 
     def _done(self, event: StepDone, now_s: float) -> list[Instruction]:

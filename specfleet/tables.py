@@ -73,7 +73,7 @@ def cache_bytes(rows: pd.DataFrame, bytes_per_token: int) -> pd.DataFrame:
 def verifications_of(rows: pd.DataFrame) -> pd.DataFrame:
     """Return one row a session and verification: verified_s, draft_tokens, and acceptance_length of them.
 
-    `committed`: the accepted tokens and the target's own, as they would be without the request's goal.
+    Nothing is cut at the request's goal. `ratio` and `kld` are what the verifier learned besides, 0 where unknown.
     """
     done = rows[(rows.event == "done") & (rows.kind == "verify")].drop_duplicates([*REQUEST, "base"])
     columns = {"time_s": "verified_s", "tokens": "draft_tokens", "accepted": "acceptance_length"}

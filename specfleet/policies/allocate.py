@@ -103,10 +103,6 @@ class Fixed(Memoryless, frozen=True, tag="fixed", tag_field="policy", forbid_unk
         """The longest draft that can come out."""
         return self.depth
 
-    def speculation_length(self) -> int:
-        """Draft tokens of the next round."""
-        return self.depth
-
     def lengths(self, states: Sequence[None], rng: np.random.Generator) -> list[int]:  # noqa: ARG002  (one signature for all)
         """Return one length a state."""
         return [self.depth] * len(states)
