@@ -7,8 +7,9 @@ import msgspec
 import numpy as np
 
 from engine.draft import Drafter
+from engine.greedy import path_in_text
+from engine.packing import contents_of
 from engine.replayed import Story
-from engine.rules import verify_greedy
 from specfleet.acceptance_fit import (
     fit_beta_geometric,
     fit_geometric,
@@ -26,11 +27,11 @@ def accepted_lengths(drafter: Drafter, story: Story, new_tokens: int, depth: int
     drafter.prefill(TAG)
     lengths, told = [], 1
     while told < new_tokens:
-        draft = drafter.draft(TAG, depth)
-        accepted, token = verify_greedy(draft.tokens, story.continuation[told:])
-        told += accepted + 1
-        drafter.advance(TAG, len(story.prompt) + told, token)
-        lengths.append(accepted)
+        draft = contents_of(drafter.draft([TAG], [depth]))[0]
+        path = path_in_text(draft.tokens, story.continuation[told:], draft.nodes)
+        told += len(path) + 1
+        drafter.advance(TAG, path, story.continuation[told - 1])
+        lengths.append(len(path))
     drafter.release(TAG)
     return lengths
 

@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 import torch
 
 from calibrate.fits import Point
+from engine.content import Content
 from engine.control import Control
 from engine.draft import Drafter
+from engine.packing import drafts_of
 from engine.telemetry import timed
 from engine.verify import Target
 
@@ -45,7 +47,7 @@ def draft_series(drafter: Drafter, prompt: list[int], repeats: int, stopwatch: S
     def series(tokens: int, context: int) -> list[float]:
         drafter.open(TAG, stretched(prompt, context))
         drafter.prefill(TAG)
-        times_s = stopwatch.times_s(lambda: drafter.draft(TAG, tokens), repeats)
+        times_s = stopwatch.times_s(lambda: drafter.draft([TAG], [tokens]), repeats)
         drafter.release(TAG)
         return times_s
 
@@ -60,9 +62,9 @@ def verify_series(target: Target, prompt: list[int], repeats: int, stopwatch: St
 
     def series(tokens: int, context: int) -> list[float]:
         target.open(TAG, stretched(prompt, context))
-        target.decode(TAG)
-        draft = stretched(prompt, tokens - 1)
-        times_s = stopwatch.times_s(lambda: target.verify(TAG, draft), repeats)
+        target.decode([TAG])
+        draft = drafts_of([Content(stretched(prompt, tokens - 1))], target.model.device)
+        times_s = stopwatch.times_s(lambda: target.verify([TAG], draft), repeats)
         target.release(TAG)
         return times_s
 
@@ -85,7 +87,7 @@ def verify_prefill_series(target: Target, prompt: list[int], repeats: int, stopw
 
     def once(tokens: int) -> None:
         target.open(TAG, stretched(prompt, tokens))
-        target.decode(TAG)
+        target.decode([TAG])
         target.release(TAG)
 
     return lambda tokens, context: stopwatch.times_s(lambda: once(tokens), repeats)  # noqa: ARG005  (as above)

@@ -11,10 +11,18 @@ from specfleet.station import Step
 
 
 class Content(msgspec.Struct, frozen=True):
-    """What travels beside a message: token ids, and when sampling float16 draft distributions (tokens, vocabulary)."""
+    """What travels beside a message.
+
+    `tokens`: of a draft, of an opening prefix, or the target's own. `nodes`: of a draft, the parents of its nodes; of
+    an outcome, the accepted ones; None for a chain. `distributions`: when sampling, what the children of nodes 0, 1,
+    ... were drawn from, as float16 weights (inner nodes, vocabulary). `hidden`: the target's hidden states of what was
+    committed, float16 (tokens, hidden), for drafters that read them.
+    """
 
     tokens: Sequence[int] = ()
+    nodes: Sequence[int] | None = None
     distributions: np.ndarray | None = None
+    hidden: np.ndarray | None = None
 
 
 NOTHING = Content()

@@ -1,36 +1,45 @@
 """Decode one stream in one process: plain, and speculatively with drafter and target on the same device."""
 
 from engine.draft import Drafter
+from engine.sampling import GREEDY, Sampling
 from engine.verify import Target
 
 TAG = 0
 
 
-def decode_plain(target: Target, prompt: list[int], new_tokens: int, seed: int = 0) -> list[int]:
+def decode_plain(
+    target: Target, prompt: list[int], new_tokens: int, sampling: Sampling = GREEDY, seed: int = 0
+) -> list[int]:
     """Return `new_tokens` token ids by plain autoregressive decoding after `prompt`."""
-    target.open(TAG, prompt, seed)
+    target.open(TAG, prompt, sampling, seed, room=len(prompt) + new_tokens)
     for _ in range(new_tokens):
-        target.decode(TAG)
+        target.decode([TAG])
     tokens = target.committed(TAG)[len(prompt) :]
     target.release(TAG)
     return tokens
 
 
 def decode_speculatively(
-    target: Target, drafter: Drafter, prompt: list[int], new_tokens: int, depth: int, seed: int = 0
+    target: Target,
+    drafter: Drafter,
+    prompt: list[int],
+    new_tokens: int,
+    depth: int,
+    sampling: Sampling = GREEDY,
+    seed: int = 0,
 ) -> tuple[list[int], list[int]]:
     """Return `new_tokens` token ids after `prompt`, and the accepted length of every round."""
-    target.open(TAG, prompt, seed)
-    token = target.decode(TAG)
-    drafter.open(TAG, [*prompt, token], seed + 1)
+    room = len(prompt) + new_tokens + drafter.shape.nodes(depth) + depth + 2
+    target.open(TAG, prompt, sampling, seed, room)
+    first = target.decode([TAG])[0]
+    drafter.open(TAG, [*prompt, first.token], sampling, seed + 1, room)
     drafter.prefill(TAG)
     accepted_lengths = []
     committed = target.committed(TAG)
     while len(committed) < len(prompt) + new_tokens:
-        draft = drafter.draft(TAG, depth)
-        accepted, token = target.verify(TAG, draft.tokens, draft.distributions)
-        drafter.advance(TAG, len(committed), token)
-        accepted_lengths.append(accepted)
+        verdict = target.verify([TAG], drafter.draft([TAG], [depth]))[0]
+        drafter.advance(TAG, verdict.path, verdict.token)
+        accepted_lengths.append(len(verdict.path))
     tokens = committed[len(prompt) : len(prompt) + new_tokens]
     target.release(TAG)
     drafter.release(TAG)

@@ -1,103 +1,130 @@
-"""The drafting side of the engine: chains of draft tokens, with a cache a tag."""
+"""The drafting side of the engine: a draft model that serves many streams, each by its tag, with a cache of its own."""
 
 from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 import torch
-from transformers.cache_utils import Cache
 
-from engine.cache import roll_back
-from engine.models import CausalLM, probabilities
-from engine.rules import draw, rounded
+from engine.cache import SlotCache
+from engine.feed import Nodes
+from engine.grow import Drafts, Stops, grow_dynamic, grow_static
+from engine.models import CausalLM
+from engine.rules import NEEDS_Q, Rule
+from engine.sampling import GREEDY, Sampling, uniforms
+from specfleet.policies.shape import Chain, Dynamic, Shape
 
-
-class DraftContent(msgspec.Struct, frozen=True):
-    """What a draft step produced: token ids (depth,), and when sampling the distributions (depth, vocabulary) as sent.
-
-    The distributions are float16 weights; `engine.rules.normalised` gives the probabilities that both ends use.
-    """
-
-    tokens: list[int]
-    distributions: np.ndarray | None = None
+WARM_UP = -1  # tag of the row that nobody's tokens are in
 
 
 class _Stream(msgspec.Struct):
-    """Committed and drafted tokens of one decoding stream, and the cache that lags behind them."""
+    """Committed tokens of one decoding stream, of which the cache may lack the newest, and its last draft."""
 
     committed: list[int]
-    cache: Cache
+    sampling: Sampling
     rng: np.random.Generator
-    drafted: Sequence[int] = ()
+    drafts: Drafts | None = None
+    row: int = 0  # of the last drafts
 
 
 class Drafter:
-    """One draft model that serves many streams, each by its tag."""
+    """A draft model, the shape of its drafts and the rule that they will be verified by."""
 
-    def __init__(self, model: CausalLM, temperature: float = 0.0) -> None:
+    def __init__(
+        self, model: CausalLM, shape: Shape = Chain(), rule: Rule = "rejection", cache: SlotCache | None = None
+    ) -> None:
         self.model = model
-        self.temperature = temperature
+        self.shape = shape
+        self.rule = rule
+        self.cache = model.new_cache() if cache is None else cache
         self.streams: dict[int, _Stream] = {}
-        self.warm_up_cache = model.new_cache()
 
-    def open(self, tag: int, prefix: list[int], seed: int = 0) -> None:
-        """Begin a stream with the committed tokens `prefix`."""
-        self.streams[tag] = _Stream(prefix, self.model.new_cache(), np.random.default_rng(seed))
+    def open(self, tag: int, prefix: list[int], sampling: Sampling = GREEDY, seed: int = 0, room: int = 0) -> None:
+        """Begin a stream with the committed tokens `prefix`; `room`: tokens that its cache will need at most."""
+        self.cache.open(tag, room)
+        self.streams[tag] = _Stream(prefix, sampling, np.random.default_rng(seed))
 
     def release(self, tag: int) -> None:
         """Forget a stream and free its cache."""
-        self.streams.pop(tag, None)
+        if self.streams.pop(tag, None) is not None:
+            self.cache.close(tag)
 
     def prefill(self, tag: int) -> None:
         """Compute the cache of everything but the last committed token, which the draft step will feed."""
-        stream = self.streams[tag]
-        self.model.logits(stream.committed[:-1], stream.cache, last=1)
+        committed = self.streams[tag].committed
+        self.model.prefill(self.cache, tag, committed[self.cache.lengths[tag] : -1])
 
-    def advance(self, tag: int, base: int, token: int) -> None:
-        """Follow the verifier: `base` tokens are committed now, the last of them is the target's own `token`."""
+    def advance(self, tag: int, path: Sequence[int], token: int) -> None:
+        """Follow the verifier: the nodes of `path` in the last draft are committed, then the target's own `token`."""
         stream = self.streams[tag]
-        accepted = base - len(stream.committed) - 1
-        stream.committed = [*stream.committed, *stream.drafted[:accepted], token]
-        stream.drafted = ()
+        if stream.drafts is not None and path:
+            drafted = stream.drafts.tokens[stream.row].tolist()
+            stream.committed += [drafted[node - 1] for node in path]
+            self._keep(tag, stream.drafts.fed, stream.row, path)
+        stream.committed.append(token)
+        stream.drafts = None
 
-    def draft(self, tag: int, depth: int) -> DraftContent:
-        """Draft a chain of `depth` tokens after the committed ones.
+    def _keep(self, tag: int, fed: torch.Tensor | None, row: int, path: Sequence[int]) -> None:
+        """Commit what the cache holds of an accepted path: all but its last node, if that was never fed."""
+        assert fed is not None
+        places = fed[row].tolist()
+        self.cache.keep([tag], [[places[node - 1] for node in path if places[node - 1] >= 0]])
 
-        The first forward pass feeds what the cache lacks: the target's own token, and after full acceptance also the
-        last draft token, which was never fed.
-        """
-        stream = self.streams[tag]
-        roll_back(stream.cache, len(stream.committed) - 1)
-        inputs: list[int] | torch.Tensor = stream.committed[stream.cache.get_seq_length() :]
-        if self.temperature == 0:
-            tokens = self._greedy_chain(inputs, stream.cache, depth)
-            content = DraftContent(tokens)
+    def draft(self, tags: Sequence[int], depths: Sequence[int], stops: Stops | None = None) -> Drafts:
+        """Draft `depths` levels for each of the streams `tags`, at once."""
+        streams = [self.streams[tag] for tag in tags]
+        logits = self._catch_up(tags)  # (B, V)
+        rows = [stream.sampling for stream in streams]
+        if isinstance(self.shape, Dynamic):
+            drafts = grow_dynamic(self.shape, max(depths), logits, lambda *level: self._extend(tags, *level))
         else:
-            content = self._sampled_chain(inputs, stream, depth)
-        stream.drafted = content.tokens
-        return content
+            drawn = self.rule in NEEDS_Q and any(row.temperature for row in rows)
+            counts = [self.shape.nodes(depth) for depth in depths]
+            chance = uniforms([stream.rng for stream in streams], counts, _probability(logits)) if drawn else None
+            drafts = grow_static(
+                self.shape, depths, logits, lambda *level: self._extend(tags, *level), self.rule, rows, chance, stops
+            )
+        for row, stream in enumerate(streams):
+            stream.drafts, stream.row = drafts, row
+        return drafts
 
     def warm_up(self, tokens: int) -> None:
         """Run `tokens` draft steps whose result nobody needs (StarSD, figure 6c)."""
+        self.cache.open(WARM_UP)
         for _ in range(tokens):
-            self.model.logits([0], self.warm_up_cache, last=1)
-        roll_back(self.warm_up_cache, 0)
+            self.model.logits(self.model.feed(self.cache, [WARM_UP], torch.zeros(1, dtype=torch.long), [1]))
+        self.cache.close(WARM_UP)
 
-    def _greedy_chain(self, inputs: list[int] | torch.Tensor, cache: Cache, depth: int) -> list[int]:
-        chain = []
-        for _ in range(depth):
-            inputs = self.model.logits(inputs, cache, last=1).argmax(-1)  # (1,)
-            chain.append(inputs)
-        return torch.cat(chain).tolist()  # the only copy to the host
+    def _catch_up(self, tags: Sequence[int]) -> torch.Tensor:
+        """Feed what the caches lack: the target's own token, and an accepted node that was never fed; logits (B, V)."""
+        missing = []
+        for tag in tags:  # what is drafted anew is fed anew
+            committed = self.streams[tag].committed
+            self.cache.roll_back(tag, len(committed) - 1)
+            missing.append(committed[self.cache.lengths[tag] :])
+        counts = [len(tokens) for tokens in missing]
+        tokens = torch.tensor([token for row in missing for token in row], device=self.model.device)
+        hidden = self.model.feed(self.cache, tags, tokens, counts)
+        for tag, count in zip(tags, counts, strict=True):
+            self.cache.lengths[tag] += count
+        return self.model.logits(last_of(hidden, counts))
 
-    def _sampled_chain(self, inputs: list[int] | torch.Tensor, stream: _Stream, depth: int) -> DraftContent:
-        tokens: list[int] = []
-        distributions = []
-        for _ in range(depth):
-            logits = self.model.logits(inputs, stream.cache, last=1)  # (1, vocabulary)
-            sent = rounded(probabilities(logits, self.temperature)[0])  # (vocabulary,) float16
-            token = draw(sent, stream.rng)
-            tokens.append(token)
-            distributions.append(sent)
-            inputs = [token]
-        return DraftContent(tokens, np.stack(distributions))
+    def _extend(self, tags: Sequence[int], tokens: torch.Tensor, above: torch.Tensor, nodes: Nodes) -> torch.Tensor:  # noqa: ARG002  (who feeds hidden states needs to know who is above)
+        """Feed nodes (B, w) of the draft that grows; return the logits after them (B, w, V)."""
+        B, w = tokens.shape
+        hidden = self.model.feed(self.cache, tags, tokens.clamp(min=0).flatten(), [w] * B, nodes)
+        return self.model.logits(hidden).view(B, w, -1)
+
+
+def last_of(hidden: torch.Tensor, counts: Sequence[int]) -> torch.Tensor:
+    """Return the last of each row's hidden states (N, hidden), `counts` of each row in turn: (B, hidden)."""
+    if len(counts) == 1:
+        return hidden[-1:]
+    if max(counts) == 1:
+        return hidden
+    return hidden[torch.tensor(counts, device=hidden.device).cumsum(0) - 1]
+
+
+def _probability(logits: torch.Tensor) -> torch.Tensor:
+    """An example of the dtype and place that distributions of these logits have."""
+    return logits.new_empty(0, dtype=torch.float64 if logits.device.type == "cpu" else torch.float32)

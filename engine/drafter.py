@@ -6,8 +6,8 @@ import zmq
 
 from engine.clock import now_s
 from engine.content import Content
-from engine.draft import Drafter
 from engine.executors import DraftExecutor
+from engine.fleet import new_drafter, sampling_of
 from engine.lease import Lease, no_lease
 from engine.models import load_model
 from engine.transport import PublicPort
@@ -25,7 +25,7 @@ class DrafterNode:
         self, scenario: Scenario, lease: Lease = no_lease, address: str = "tcp://127.0.0.1", port: int = 0
     ) -> None:
         model = load_model(scenario.drafters.model, "drafter", scenario.precision)
-        executor = DraftExecutor(Drafter(model, scenario.workload.temperature), scenario.seed)
+        executor = DraftExecutor(new_drafter(scenario, model), scenario.seed, sampling_of(scenario))
         executor.drafter.warm_up(8)  # the first steps of a process are slow; they are nobody's
         self.context = zmq.Context()
         public = PublicPort(self.context, address, port)

@@ -10,7 +10,9 @@ import numpy as np
 
 from engine.content import NOTHING, Content
 from engine.draft import Drafter
-from engine.verify import Target
+from engine.packing import contents_of, drafts_of
+from engine.sampling import GREEDY, Sampling
+from engine.verify import Target, Verdict
 from specfleet.messages import Draft, DraftRequest, Join, Message, Outcome, StationEvent
 from specfleet.station import Step
 
@@ -18,30 +20,39 @@ from specfleet.station import Step
 class DraftExecutor:
     """Runs a drafter station's steps on a draft model."""
 
-    def __init__(self, drafter: Drafter, seed: int) -> None:
+    def __init__(self, drafter: Drafter, seed: int, sampling: Sampling = GREEDY) -> None:
         self.drafter = drafter
         self.seed = seed
+        self.sampling = sampling
         self.drafts: dict[int, Content] = {}
 
     def receive(self, event: StationEvent, content: Content) -> None:
         """Open a stream with its prefix, or append the target's own token to it."""
         if isinstance(event, DraftRequest):
             if event.opening:
-                self.drafter.open(event.tag, list(content.tokens), stream_seed(self.seed, event.request, 0))
+                seed = stream_seed(self.seed, event.request, 0)
+                self.drafter.open(event.tag, list(content.tokens), self.sampling, seed)
             else:
-                self.drafter.advance(event.tag, event.base, content.tokens[0])
+                self.drafter.advance(event.tag, self._path(event, content), content.tokens[0])
 
     def run(self, step: Step) -> tuple[Outcome, ...]:
         """Warm up, prefill or draft."""
+        if step.kind == "draft":
+            tags = [member.tag for member in step.members]
+            drafts = self.drafter.draft(tags, [member.tokens for member in step.members])
+            self.drafts.update(zip(tags, contents_of(drafts), strict=True))
         for member in step.members:
-            if step.kind == "draft":
-                draft = self.drafter.draft(member.tag, member.tokens)
-                self.drafts[member.tag] = Content(draft.tokens, draft.distributions)
-            elif step.kind == "prefill":
+            if step.kind == "prefill":
                 self.drafter.prefill(member.tag)
-            else:
+            elif step.kind == "warm_up":
                 self.drafter.warm_up(member.tokens)
         return (Outcome(),) * len(step.members)
+
+    def _path(self, event: DraftRequest, content: Content) -> Sequence[int]:
+        """Nodes of the last draft that were accepted: sent along for a tree, told by the new length for a chain."""
+        if content.nodes is not None:
+            return content.nodes
+        return range(1, event.base - len(self.drafter.streams[event.tag].committed))
 
     def content_of(self, message: Message) -> Content:
         """Return the draft tokens of a `Draft`; nothing for other messages."""
@@ -56,10 +67,14 @@ class DraftExecutor:
 class VerifyExecutor:
     """Runs a verifier station's steps on a target model; keeps the finished outputs by request."""
 
-    def __init__(self, target: Target, prompts: Sequence[Sequence[int]], seed: int) -> None:
+    def __init__(
+        self, target: Target, prompts: Sequence[Sequence[int]], seed: int, sampling: Sampling = GREEDY
+    ) -> None:
         self.target = target
         self.prompts = prompts
         self.seed = seed
+        self.sampling = sampling
+        self.verdicts: dict[int, Verdict] = {}
         self.drafts: dict[int, Content] = {}
         self.open_requests: dict[int, Join] = {}
         self.outputs: dict[int, list[int]] = {}
@@ -68,29 +83,32 @@ class VerifyExecutor:
         """Open a stream with its prompt, or take draft tokens."""
         if isinstance(event, Join):
             prompt = list(self.prompts[event.request])
-            self.target.open(event.tag, prompt, stream_seed(self.seed, event.request, 1))
+            self.target.open(event.tag, prompt, self.sampling, stream_seed(self.seed, event.request, 1))
             self.open_requests[event.tag] = event
         elif isinstance(event, Draft):
             self.drafts[event.tag] = content
 
     def run(self, step: Step) -> tuple[Outcome, ...]:
-        """Prefill, decode one token, or verify a draft."""
-        return tuple([self._run_member(member.tag, step.kind) for member in step.members])
-
-    def _run_member(self, tag: int, kind: str) -> Outcome:
-        if kind != "verify":
-            self.target.decode(tag)
-            return Outcome()
-        draft = self.drafts.pop(tag)
-        accepted, _ = self.target.verify(tag, list(draft.tokens), draft.distributions)
-        return Outcome(accepted)
+        """Prefill, decode one token, or verify drafts."""
+        tags = [member.tag for member in step.members]
+        if step.kind == "verify":
+            drafts = drafts_of([self.drafts.pop(tag) for tag in tags], self.target.model.device)
+            verdicts = self.target.verify(tags, drafts)
+        else:
+            verdicts = self.target.decode(tags)
+        self.verdicts.update(zip(tags, verdicts, strict=True))
+        return tuple([Outcome(len(verdict.path)) for verdict in verdicts])
 
     def content_of(self, message: Message) -> Content:
-        """Return the prefix of a request that opens, the target's own token of a later one."""
+        """Return the prefix of a request that opens, the target's own token and the accepted nodes of a later one."""
         if not isinstance(message, DraftRequest):
             return NOTHING
         committed = self.target.committed(message.tag)
-        return Content(committed if message.opening else committed[-1:])
+        if message.opening:
+            return Content(committed)
+        verdict = self.verdicts[message.tag]
+        is_chain = verdict.path == list(range(1, len(verdict.path) + 1))
+        return Content([verdict.token], None if is_chain else verdict.path)
 
     def release(self, tag: int) -> None:
         """Keep the finished text, free the cache."""
@@ -99,6 +117,7 @@ class VerifyExecutor:
         self.outputs[join.request] = committed[join.prompt_tokens : join.prompt_tokens + join.new_tokens]
         self.target.release(tag)
         self.drafts.pop(tag, None)
+        self.verdicts.pop(tag, None)
 
 
 def stream_seed(seed: int, request: int, side: int) -> int:

@@ -1,14 +1,17 @@
-"""Load a causal language model from a local folder and run it on one decoding stream."""
+"""Load a causal language model from a local folder and run it over slot-addressed rows."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
+from torch.nn import functional
 from transformers import AutoConfig, AutoModelForCausalLM
-from transformers.cache_utils import Cache
 from transformers.utils import logging
 
-from engine.cache import new_cache
+from engine.attention import use_slots
+from engine.cache import ROWS, TOKENS, SlotCache, shape_of
+from engine.feed import Feed, Nodes
+from engine.llama import Rotary, is_lean, layer_of, rotary_table, run_layers
 from specfleet.errors import InputError
 
 DEMO_PAIR = Path(__file__).parent / "demo_pair"
@@ -18,35 +21,91 @@ PRECISIONS = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
+CHUNK = 512  # prompt tokens a forward pass, so that a long prompt's mask stays small
 
 
 class CausalLM:
-    """A model in inference mode on one device."""
+    """A model in inference mode on one device.
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    `lean`: LLaMA types run by the lean forward pass of `llama.py`; False runs transformers' modules.
+    """
+
+    def __init__(self, model: torch.nn.Module, lean: bool = True) -> None:
         self.model = model.eval()
         self.config = model.config
         self.device = next(model.parameters()).device
+        self.dtype = next(model.parameters()).dtype
         self.vocabulary = int(model.config.vocab_size)
+        self.head = model.get_output_embeddings()
+        self.shape = shape_of(self.config)
+        self.lean = lean and is_lean(self.config)
+        if self.lean:
+            body = model.model
+            self.layers = [layer_of(layer) for layer in body.layers]
+            self.embedding, self.norm = body.embed_tokens.weight, body.norm.weight
+            self.rotary = Rotary(*torch.empty(2, 0))
+        use_slots(model)
 
-    def new_cache(self) -> Cache:
-        """Return an empty cache for one stream."""
-        return new_cache(self.config)
+    def new_cache(self, rows: int = ROWS, tokens: int = TOKENS, limit_bytes: int = 0) -> SlotCache:
+        """Return an empty cache with room for `rows` of `tokens` tokens."""
+        return SlotCache(self.shape, self.dtype, self.device, rows, tokens, limit_bytes)
 
     @torch.inference_mode()
-    def logits(self, tokens: list[int] | torch.Tensor, cache: Cache, last: int = 0) -> torch.Tensor:
-        """Feed `tokens` after what `cache` holds; return the logits of the `last` positions (all if 0).
+    def feed(
+        self,
+        cache: SlotCache,
+        tags: Sequence[int],
+        tokens: torch.Tensor,
+        counts: Sequence[int],
+        nodes: Nodes | None = None,
+    ) -> torch.Tensor:
+        """Feed N `tokens` (N,), `counts` of each row of `tags` in turn; return their last hidden states (N, hidden).
 
-        Shape of the result: (positions, vocabulary).
+        They follow the rows' committed tokens as a chain, or as tree `nodes`; to commit them is the caller's business.
+        The hidden states are normed: what the language model's head reads.
         """
-        inputs = torch.as_tensor(tokens, device=self.device).view(1, -1)  # (1, tokens)
-        output = self.model(input_ids=inputs, past_key_values=cache, use_cache=True, logits_to_keep=last)
-        return output.logits[0]
+        runs = cache.runs(tags)
+        if len(runs) == 1:
+            return self._forward(cache, tokens, cache.place(tags, counts, nodes))
+        pieces = []
+        for first, last in runs:  # rows that do not lie side by side take a pass each
+            begin, end = sum(counts[:first]), sum(counts[:last])
+            part = nodes.of_rows(first, last) if nodes else None
+            pieces.append(
+                self._forward(cache, tokens[begin:end], cache.place(tags[first:last], counts[first:last], part))
+            )
+        return torch.cat(pieces)
 
+    def prefill(self, cache: SlotCache, tag: int, tokens: Sequence[int]) -> torch.Tensor:
+        """Feed and commit `tokens` of one row; return their last hidden states (tokens, hidden)."""
+        hidden = []
+        for start in range(0, len(tokens), CHUNK):
+            chunk = torch.tensor(tokens[start : start + CHUNK], device=self.device)
+            hidden.append(self.feed(cache, [tag], chunk, [len(chunk)]))
+            cache.lengths[tag] += len(chunk)
+        return torch.cat(hidden)
 
-def probabilities(logits: torch.Tensor, temperature: float) -> np.ndarray:
-    """Softmax of `logits` (positions, vocabulary) at `temperature` > 0, on the host as float64 of the same shape."""
-    return torch.softmax(logits.double() / temperature, dim=-1).cpu().numpy()
+    @torch.inference_mode()
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the logits (..., vocabulary) of last hidden states (..., hidden)."""
+        return self.head(hidden)
+
+    def _forward(self, cache: SlotCache, tokens: torch.Tensor, feed: Feed) -> torch.Tensor:
+        if not self.lean:
+            cache.feed = feed
+            output = self.model.get_decoder()(
+                input_ids=tokens[None],
+                past_key_values=cache,
+                use_cache=True,
+                position_ids=feed.positions[None],
+                feed=feed,
+            )
+            return output.last_hidden_state[0]
+        if len(self.rotary.cosines) < cache.tokens_allocated:
+            self.rotary = rotary_table(self.model.model.rotary_emb, cache.tokens_allocated, self.embedding[:1])
+        x = functional.embedding(tokens, self.embedding)
+        x = run_layers(self.layers, x, feed, cache, self.rotary, self.config)
+        return functional.rms_norm(x, x.shape[-1:], self.norm, self.config.rms_norm_eps)
 
 
 def folder_of(name: str, role: str) -> Path:
@@ -57,13 +116,13 @@ def folder_of(name: str, role: str) -> Path:
     return folder
 
 
-def load_model(name: str, role: str, precision: str = "float32", device: str = "") -> CausalLM:
+def load_model(name: str, role: str, precision: str = "float32", device: str = "", lean: bool = True) -> CausalLM:
     """Load a model from a local folder, never from a hub. `device`: cpu, cuda, ...; cuda if there is one when empty."""
     folder = folder_of(name, role)
     place = device or ("cuda" if torch.cuda.is_available() else "cpu")
     logging.disable_progress_bar()  # loading a local folder is quick
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=PRECISIONS[precision], local_files_only=True)
-    return CausalLM(model.to(place))
+    return CausalLM(model.to(place), lean)
 
 
 def check_shared_tokenizer(drafter: str, target: str) -> None:

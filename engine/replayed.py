@@ -14,7 +14,7 @@ import zmq
 
 from engine.clock import now_s
 from engine.content import NOTHING, Content
-from engine.rules import verify_greedy
+from engine.greedy import path_in_text
 from engine.transport import Channel, Ping, connect, parse, size_of
 from specfleet.durations import verifier_durations
 from specfleet.fleet import verifier_station
@@ -65,7 +65,8 @@ class ReplayedTarget:
         self.recorded = RecordedStation(verifier_station(scenario, target), "replayed", log)
         self.duration_s = verifier_durations(scenario, target, np.random.default_rng([scenario.seed, target]))
         self.requests = requests_of(scenario, target)
-        self.draft: Sequence[int] = ()
+        self.draft = NOTHING
+        self.path: list[int] = []  # accepted nodes of the last draft
         self.finished = False
         self.running: Step | None = None
         self.started_s = self.due_s = 0.0
@@ -82,7 +83,7 @@ class ReplayedTarget:
         """Hand an event to the station, carry out its instructions, and start what it plans."""
         instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes)
         if isinstance(event, Draft) and not any(isinstance(instruction, Ignored) for instruction in instructions):
-            self.draft = content.tokens
+            self.draft = content
         for instruction in instructions:
             self._post(instruction)
         if self.recorded.station.ready:
@@ -100,8 +101,8 @@ class ReplayedTarget:
         if step.kind == "verify":
             story = self.stories[member.request]
             position = member.base - self.scenario.workload.prompt_tokens
-            accepted, _ = verify_greedy(list(self.draft), story.continuation[position:])
-            outcome = Outcome(accepted)
+            self.path = path_in_text(self.draft.tokens, story.continuation[position:], self.draft.nodes)
+            outcome = Outcome(len(self.path))
         ended_s = now_s()
         self.deliver(StepDone(step.number, (outcome,), ended_s - self.started_s), NOTHING, ended_s)
 
@@ -113,7 +114,8 @@ class ReplayedTarget:
                 since = 0 if instruction.opening else told - 1
                 text = (story.prompt if instruction.opening else []) + story.continuation[since:told]
                 assert self.channel is not None
-                self.channel.send(instruction, Content(text))
+                is_tree = self.draft.nodes is not None and not instruction.opening
+                self.channel.send(instruction, Content(text, self.path if is_tree else None))
             case Leave():
                 assert self.channel is not None
                 self.channel.send(instruction, NOTHING)

@@ -5,15 +5,14 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-
 from engine.models import CausalLM, folder_of, load_model
 from engine.prompts import prompts_of
 from engine.replayed import Story
+from engine.verify import Target
 from specfleet.errors import InputError
 from specfleet.scenario import Scenario
 
-BATCH = 16  # prompts decoded side by side; they have equal lengths, so nothing is padded
+BATCH = 16  # prompts decoded side by side
 
 
 def stories_of(scenario: Scenario, cache_folder: Path) -> list[Story]:
@@ -43,17 +42,16 @@ def stories_of(scenario: Scenario, cache_folder: Path) -> list[Story]:
     return [Story(prompt, told[tuple(prompt)]) for prompt in prompts]
 
 
-@torch.inference_mode()
 def continue_greedily(model: CausalLM, prompts: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
     """Return `tokens` greedy token ids after each of the equally long `prompts`."""
     continuations = []
     for start in range(0, len(prompts), BATCH):
-        fed = torch.tensor([list(prompt) for prompt in prompts[start : start + BATCH]], device=model.device)
-        cache = model.new_cache()
-        columns = []
+        batch = prompts[start : start + BATCH]
+        tags = range(len(batch))
+        target = Target(model, cache=model.new_cache(len(batch), len(batch[0]) + tokens))
+        for tag in tags:
+            target.open(tag, list(batch[tag]))
         for _ in range(tokens):
-            output = model.model(input_ids=fed, past_key_values=cache, use_cache=True, logits_to_keep=1)
-            fed = output.logits[:, -1:].argmax(-1)  # (prompts, 1)
-            columns.append(fed)
-        continuations += torch.cat(columns, dim=1).tolist()
+            target.decode(tags)
+        continuations += [target.committed(tag)[len(batch[tag]) :] for tag in tags]
     return continuations

@@ -1,9 +1,10 @@
 """Messages over ZeroMQ: a handshake on the drafter's public port, then two dedicated ports a target.
 
-A message is a sequence of frames: the envelope (MessagePack of a typed struct), token ids (int32), and when sampling
-the draft distributions (float16). Nothing is unpickled, a frame that does not decode is an error. Each direction has
-a port of its own because a socket belongs to one thread: the drafter's receiver thread reads, its inference worker
-writes; ZeroMQ's own background thread is the sender, so writing never waits for the network.
+A message is five frames, of which the last three are often empty: the envelope (MessagePack of a typed struct), token
+ids (int32), nodes of a tree (int32), draft distributions and hidden states (float16). Nothing is unpickled, a frame
+that does not decode is an error. Each direction has a port of its own because a socket belongs to one thread: the
+drafter's receiver thread reads, its inference worker writes; ZeroMQ's own background thread is the sender, so writing
+never waits for the network.
 """
 
 import math
@@ -62,10 +63,9 @@ class Channel:
 
 def content_frames(content: Content) -> list[bytes]:
     """Return the frames of a message's content."""
-    frames = [np.asarray(content.tokens, dtype=np.int32).tobytes()]
-    if content.distributions is not None:
-        frames.append(content.distributions.astype(np.float16).tobytes())
-    return frames
+    nodes = b"" if content.nodes is None else np.asarray(content.nodes, dtype=np.int32).tobytes()
+    weights = [b"" if rows is None else rows.tobytes() for rows in (content.distributions, content.hidden)]
+    return [np.asarray(content.tokens, dtype=np.int32).tobytes(), nodes, *weights]
 
 
 def parse(frames: Sequence[bytes]) -> tuple[Message | Ping, Content]:
@@ -77,11 +77,15 @@ def parse(frames: Sequence[bytes]) -> tuple[Message | Ping, Content]:
         if not isinstance(control, Ping):
             raise
         return control, Content()
-    tokens = np.frombuffer(frames[1], dtype=np.int32).tolist()
-    if len(frames) == 2:
-        return message, Content(tokens)
-    distributions = np.frombuffer(frames[2], dtype=np.float16).reshape(len(tokens), -1)
-    return message, Content(tokens, distributions)
+    tokens, nodes = (np.frombuffer(frame, dtype=np.int32).tolist() for frame in frames[1:3])
+    inner = max(nodes) + 1 if nodes else len(tokens)
+    distributions, hidden = (np.frombuffer(frame, dtype=np.float16) for frame in frames[3:5])
+    return message, Content(
+        tokens,
+        nodes or None,
+        distributions.reshape(inner, -1) if len(distributions) else None,
+        hidden.reshape(len(tokens), -1) if len(hidden) else None,
+    )
 
 
 def size_of(frames: Sequence[bytes]) -> int:

@@ -8,10 +8,10 @@ import zmq
 from engine.clock import now_s
 from engine.content import NOTHING, Content
 from engine.executors import VerifyExecutor
+from engine.fleet import new_target, sampling_of
 from engine.lease import Lease, no_lease
 from engine.models import load_model
 from engine.transport import connect
-from engine.verify import Target
 from engine.worker import Arrival, Receiver, Stop, Worker
 from specfleet.fleet import verifier_station
 from specfleet.messages import DraftRequest, Finished, Ignored, Instruction, Leave
@@ -35,7 +35,7 @@ class VerifierNode:
         self.scenario = scenario
         self.target = target
         model = load_model(scenario.verifiers.model, "target", scenario.precision)
-        self.executor = VerifyExecutor(Target(model, scenario.workload.temperature), prompts, scenario.seed)
+        self.executor = VerifyExecutor(new_target(scenario, model), prompts, scenario.seed, sampling_of(scenario))
         self.worker = Worker(
             RecordedStation(verifier_station(scenario, target), "real"), self.executor, model.device, self._post, lease
         )

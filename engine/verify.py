@@ -1,34 +1,53 @@
-"""The verifying side of the engine: a target model that applies the lossless rules, with a cache a tag."""
+"""The verifying side of the engine: a target model that applies the lossless rules to streams, each by its tag."""
+
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 import torch
-from transformers.cache_utils import Cache
 
-from engine.cache import roll_back
-from engine.models import CausalLM, probabilities
-from engine.rules import draw, normalised, verify_greedy, verify_sampled
+from engine.cache import SlotCache
+from engine.feed import Nodes
+from engine.greedy import longest_path
+from engine.grow import Drafts
+from engine.models import CausalLM
+from engine.rules import Rule, decisions, normalised, verify
+from engine.sampling import GREEDY, Sampling, distributions, uniforms
+from engine.trees import static_tree
 
 
 class _Stream(msgspec.Struct):
-    """The truth about one decoding stream: its committed tokens, prompt included, and its cache."""
+    """The truth about one decoding stream: its committed tokens, prompt included."""
 
     committed: list[int]
-    cache: Cache
+    sampling: Sampling
     rng: np.random.Generator
 
 
-class Target:
-    """One target model that verifies for its streams, each by its tag."""
+class Verdict(msgspec.Struct, frozen=True):
+    """What became of one draft: the accepted nodes from the root on, and the target's own token.
 
-    def __init__(self, model: CausalLM, temperature: float = 0.0) -> None:
+    `hidden` (nodes + 1, hidden): the target's last hidden states at the root and at all nodes of the draft.
+    """
+
+    path: list[int]
+    token: int
+    hidden: torch.Tensor
+
+
+class Target:
+    """A target model with its rule of verification."""
+
+    def __init__(self, model: CausalLM, rule: Rule = "rejection", cache: SlotCache | None = None) -> None:
         self.model = model
-        self.temperature = temperature
+        self.rule = rule
+        self.cache = model.new_cache() if cache is None else cache
         self.streams: dict[int, _Stream] = {}
 
-    def open(self, tag: int, prompt: list[int], seed: int = 0) -> None:
-        """Begin a stream with its prompt."""
-        self.streams[tag] = _Stream(list(prompt), self.model.new_cache(), np.random.default_rng(seed))
+    def open(self, tag: int, prompt: list[int], sampling: Sampling = GREEDY, seed: int = 0, room: int = 0) -> None:
+        """Begin a stream with its prompt; `room`: tokens that its cache will need at most."""
+        self.cache.open(tag, room)
+        self.streams[tag] = _Stream(list(prompt), sampling, np.random.default_rng(seed))
 
     def committed(self, tag: int) -> list[int]:
         """Return the stream's committed tokens, prompt included."""
@@ -36,31 +55,77 @@ class Target:
 
     def release(self, tag: int) -> None:
         """Forget a stream and free its cache."""
-        self.streams.pop(tag, None)
+        if self.streams.pop(tag, None) is not None:
+            self.cache.close(tag)
 
-    def decode(self, tag: int) -> int:
-        """Commit one token by plain decoding: the prefill if nothing is cached yet. Return it."""
-        return self.verify(tag, [])[1]
+    def prefill(self, tag: int) -> torch.Tensor:
+        """Feed the prompt but for its last token; return its last hidden states (prompt - 1, hidden)."""
+        return self.model.prefill(self.cache, tag, self.streams[tag].committed[self.cache.lengths[tag] : -1])
 
-    def verify(self, tag: int, drafted: list[int], distributions: np.ndarray | None = None) -> tuple[int, int]:
-        """Verify a chain (d,) in one forward pass; commit what is accepted and the target's own token; return both."""
-        stream = self.streams[tag]
-        fed = [*stream.committed[stream.cache.get_seq_length() :], *drafted]
-        logits = self.model.logits(fed, stream.cache, last=len(drafted) + 1)  # (d + 1, vocabulary)
-        if self.temperature == 0:
-            accepted, token = verify_greedy(drafted, logits.argmax(-1).tolist())
-        else:
-            accepted, token = self._verify_sampled(logits, drafted, distributions, stream.rng)
-        stream.committed += [*drafted[:accepted], token]
-        roll_back(stream.cache, len(stream.committed) - 1)
-        return accepted, token
+    def decode(self, tags: Sequence[int]) -> list[Verdict]:
+        """Commit one token of each stream by plain decoding, after the prefill of those whose cache lacks it."""
+        for tag in tags:
+            if self.cache.lengths[tag] + 1 < len(self.streams[tag].committed):
+                self.prefill(tag)
+        device = self.model.device
+        nothing = torch.zeros(len(tags), 0, dtype=torch.long, device=device)
+        none = [0] * len(tags)
+        return self.verify(tags, Drafts(static_tree((), device), nothing, none, none))
 
-    def _verify_sampled(
-        self, logits: torch.Tensor, drafted: list[int], distributions: np.ndarray | None, rng: np.random.Generator
-    ) -> tuple[int, int]:
-        p = probabilities(logits, self.temperature)
-        if not drafted:
-            return 0, draw(p[0], rng)
-        if distributions is None:
-            raise ValueError("sampling needs the distributions that the draft tokens were drawn from")
-        return verify_sampled(drafted, normalised(distributions), p, rng)
+    def verify(self, tags: Sequence[int], drafts: Drafts) -> list[Verdict]:
+        """Verify the drafts of streams in one forward pass; commit what is accepted and the target's own tokens."""
+        streams = [self.streams[tag] for tag in tags]
+        tree, fed = drafts.tree, [count + 1 for count in drafts.counts]
+        roots = torch.tensor([[stream.committed[-1]] for stream in streams], device=self.model.device)
+        tokens = torch.cat([roots, drafts.tokens], 1)  # (B, n + 1)
+        nodes = None if tree.is_chain else Nodes(0, tree.ancestors, tree.depths)
+        inside = None
+        if min(fed) < tokens.shape[1]:
+            numbers = torch.arange(tokens.shape[1], device=tokens.device)
+            inside = (numbers < torch.tensor(fed, device=tokens.device)[:, None]).flatten()
+        line = tokens.flatten() if inside is None else tokens.flatten()[inside]
+        hidden = self.model.feed(self.cache, tags, line.clamp(min=0), fed, nodes)  # (N, hidden)
+        logits = self.model.logits(hidden)
+        if inside is not None:  # a rectangle for the rules; what lies beyond a row's draft is never looked at
+            logits = logits.new_zeros(len(inside), logits.shape[1]).index_put_((inside,), logits)
+        logits = logits.view(*tokens.shape, -1)
+        paths = self._walk(streams, drafts, tokens, logits)
+        begins = np.cumsum([0, *fed]).tolist()
+        verdicts = []
+        for stream, begin, (path, accepted, token) in zip(streams, begins, paths, strict=False):
+            stream.committed += [*accepted, token]
+            verdicts.append(Verdict(path, token, hidden[begin : begin + fed[len(verdicts)]]))
+        self.cache.keep(tags, [[0, *path] for path, _, _ in paths])
+        return verdicts
+
+    def _walk(
+        self, streams: Sequence[_Stream], drafts: Drafts, tokens: torch.Tensor, logits: torch.Tensor
+    ) -> list[tuple[list[int], list[int], int]]:
+        """Apply the rule. Return accepted nodes, their tokens and the target's own token of each row.
+
+        One copy to the host: of the outcome, or of draft and choices, which are as small where nothing is drawn.
+        """
+        rows, tree = [stream.sampling for stream in streams], drafts.tree
+        n = tree.nodes
+        if all(row.temperature == 0 for row in rows):
+            parents = tree.parents.expand(len(tokens), -1)
+            copied = torch.cat([tokens[:, 1:], logits.argmax(-1), parents], 1).tolist()
+            walks = []
+            for line, count in zip(copied, drafts.counts, strict=True):
+                path, token = longest_path(
+                    line[:count], line[n : 2 * n + 1], None if tree.is_chain else line[2 * n + 1 :]
+                )
+                walks.append((path, [line[node - 1] for node in path], token))
+            return walks
+        p = distributions(logits, rows)
+        taken = [decisions(self.rule, tree, levels) for levels in drafts.depths]
+        chance = uniforms([stream.rng for stream in streams], taken, p)
+        q = drafts.q if drafts.q is None else normalised(drafts.q.to(p.dtype))
+        walk = verify(self.rule, tree, drafts.tokens, q, p, chance)
+        accepted = drafts.tokens.gather(1, (walk.path - 1).clamp(min=0)) if n else walk.path
+        copied = torch.cat([walk.path, accepted, walk.token[:, None]], 1).tolist()
+        walks = []
+        for line in copied:
+            length = sum(node > 0 for node in line[: tree.levels])
+            walks.append((line[:length], line[tree.levels : tree.levels + length], line[-1]))
+        return walks

@@ -24,6 +24,7 @@ from specfleet.policies.order import Fifo, Order
 from specfleet.policies.overlap import InTurn, Overlap
 from specfleet.policies.ragged import BatchRule
 from specfleet.policies.route import Affinity, Route
+from specfleet.policies.shape import Chain, Shape
 from specfleet.policies.svip import Svip
 from specfleet.policies.warm_up import NoWarmUp, WarmUp
 from specfleet.profile import HardwareProfile, LinkTime, StepTime, Turns, read_profile
@@ -50,6 +51,7 @@ class DrafterTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The drafting side. `count = 0` is plain autoregressive decoding.
 
+    `depth`: levels of a draft, the speculation length of a chain; `shape`: a chain or a tree.
     `model`: folder of a Hugging Face causal language model, or "demo" (real world only). `device`: name of a shared
     device in `[devices]`; empty for one of its own each. `group`: who shares a draft step. `overlap`: whether drafting
     goes on while a draft is verified. `route`: which of several drafters drafts a session's next round; `move`: how a
@@ -61,6 +63,7 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     count: WholeNumber = 1
     depth: Count = 5
+    shape: Shape = Chain()
     model: str = "demo"
     device: str = ""
     order: Order = Fifo()
@@ -92,7 +95,8 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     and waits for the time that `verify` states, standing for an accelerator of its own. `verify`, `prefill` and
     `decode` override the profile's step times. `priorities` are those of targets 1, 2, ... (0 for the rest). `group`:
     which sessions share a verification; `padded`: their drafts are filled up to the longest. `allocate`: the verifier
-    grants the speculation lengths, by this rule; where it is missing, `drafters.depth` holds.
+    grants the speculation lengths, by this rule; where it is missing, `drafters.depth` holds. `rule`: by which drafts
+    are accepted (see `engine/rules.py`).
     """
 
     count: Count = 1
@@ -107,6 +111,7 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     group: Group = One()
     padded: bool = False
     allocate: GrantRule | None = None
+    rule: Literal["rejection", "without-replacement", "top-k", "match"] = "rejection"
 
 
 class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -166,6 +171,7 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Lines file with `turns` (Spec-Bench); a stream is then one conversation, whose context grows from turn to turn; four
     characters count as a token. `prompts`: "demo/evaluation", "demo/calibration", or a JSON Lines file
     with a field `prompt` (text) or `prompt_ids`; the real world decodes them, the simulated one needs their lengths.
+    `temperature`, `top_k` (0: all) and `top_p` say how tokens are drawn.
     """
 
     requests: Count = 64
@@ -176,6 +182,8 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     arrivals: Poisson | Trace | None = None
     conversations: str = ""
     temperature: Annotated[float, Meta(ge=0)] = 0.0
+    top_k: WholeNumber = 0
+    top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
 
 
 class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

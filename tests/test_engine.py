@@ -8,8 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from engine.cache import GROWTH, roll_back  # noqa: E402  (after the check that torch is there)
-from engine.decode import decode_plain, decode_speculatively  # noqa: E402
+from engine.decode import decode_plain, decode_speculatively  # noqa: E402  (after the check that torch is there)
 from engine.draft import Drafter  # noqa: E402
 from engine.models import CausalLM, check_shared_tokenizer, load_model  # noqa: E402
 from engine.prompts import prompts_of  # noqa: E402
@@ -89,25 +88,6 @@ def test_a_drafter_that_is_the_target_has_everything_accepted(tiny: Path) -> Non
     prompt = prompts_of(fleet(tiny))[0]
     _, greedy = decode_speculatively(Target(model), Drafter(model), prompt, 41, 4)
     assert set(greedy) == {4}
-
-
-def test_rollback_leaves_the_cache_as_if_the_rejected_tokens_had_never_been_fed(tiny: Path) -> None:
-    model = load_model(str(tiny / "target"), "target", "float64")
-    tokens = np.random.default_rng(1).integers(VOCABULARY, size=GROWTH + 40).tolist()
-    rolled, straight = model.new_cache(), model.new_cache()
-    model.logits(tokens, rolled)
-    roll_back(rolled, 25)
-    model.logits(tokens[:25], straight)
-    following = [3, 1, 4, 1, 5]
-    assert torch.allclose(model.logits(following, rolled), model.logits(following, straight), rtol=0, atol=1e-12)
-
-
-def test_a_cache_grows_beyond_its_first_buffer(tiny: Path) -> None:
-    model = load_model(str(tiny / "target"), "target", "float64")
-    tokens = np.random.default_rng(2).integers(VOCABULARY, size=2 * GROWTH).tolist()
-    stepwise, at_once = model.new_cache(), model.new_cache()
-    pieces = [model.logits(tokens[start : start + 50], stepwise) for start in range(0, len(tokens), 50)]
-    assert torch.allclose(torch.cat(pieces), model.logits(tokens, at_once), rtol=0, atol=1e-10)
 
 
 def test_real_targets_over_processes_decode_what_plain_decoding_does(tiny: Path) -> None:
@@ -237,5 +217,7 @@ def test_float32_mismatches_are_near_ties_of_the_targets_best_two_logits(tiny: P
 
 
 def gap_of_best_two(model: CausalLM, tokens: list[int]) -> float:
-    best = model.logits(tokens, model.new_cache(), last=1)[0].topk(2).values
+    cache = model.new_cache()
+    cache.open(0)
+    best = model.logits(model.prefill(cache, 0, tokens)[-1]).topk(2).values
     return float(best[0] - best[1])

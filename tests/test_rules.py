@@ -1,99 +1,244 @@
-"""The verification rules are lossless: exactly, by enumeration, and as drawn."""
+"""The verification rules are lossless: exactly, by following every branch of draft and verification, and as drawn."""
 
 import itertools
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from engine.rules import acceptance_probabilities, draw, normalised, residual, rounded, verify_greedy, verify_sampled
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from branches import Branches, explore  # noqa: E402  (after the check that torch is there)
+
+from engine.feed import Nodes  # noqa: E402
+from engine.greedy import longest_path, path_in_text  # noqa: E402
+from engine.grow import Drafts, grow_dynamic, grow_static  # noqa: E402
+from engine.rules import Rule, decisions, normalised, verify  # noqa: E402
+from engine.sampling import Chance, Sampling, Uniforms, distributions, uniforms  # noqa: E402
+from engine.trees import static_tree  # noqa: E402
+from specfleet.policies.shape import Chain, Dynamic, Shape, Tree  # noqa: E402
 
 VOCABULARY = 3
+WARM = Sampling(1.0)
+Language = dict[tuple[int, ...], np.ndarray]  # logits of the next token after every prefix
 
 
-def random_chain(rng: np.random.Generator, depth: int) -> dict[tuple[int, ...], np.ndarray]:
-    """A distribution over the next token for every prefix shorter than `depth`."""
-    prefixes = (prefix for n in range(depth) for prefix in itertools.product(range(VOCABULARY), repeat=n))
-    return {prefix: rng.dirichlet(np.full(VOCABULARY, 0.7)) for prefix in prefixes}
+def language(rng: np.random.Generator, longest: int) -> Language:
+    prefixes = (prefix for n in range(longest + 1) for prefix in itertools.product(range(VOCABULARY), repeat=n))
+    return {prefix: np.log(rng.dirichlet(np.full(VOCABULARY, 0.7))) for prefix in prefixes}
 
 
-def along(chain: dict[tuple[int, ...], np.ndarray], tokens: tuple[int, ...], count: int) -> np.ndarray:
-    return np.stack([chain[tokens[:n]] for n in range(count)])
+def logits_after(texts: Language, prefixes: Sequence[tuple[int, ...]]) -> torch.Tensor:
+    return torch.tensor(np.stack([texts[prefix] for prefix in prefixes]))[None]  # (1, prefixes, vocabulary)
 
 
-def probability(chain: dict[tuple[int, ...], np.ndarray], tokens: tuple[int, ...], start: int = 0) -> float:
-    return float(np.prod([chain[tokens[:n]][tokens[n]] for n in range(start, len(tokens))]))
+def drafted(drafter: Language, shape: Shape, depth: int, rule: Rule, sampling: Sampling, chance: Chance) -> Drafts:
+    """Draft with the engine's own growth from a drafter that is a table."""
+    fed: list[tuple[int, ...]] = [()]
+
+    def extend(tokens: torch.Tensor, above: torch.Tensor, nodes: Nodes) -> torch.Tensor:  # noqa: ARG001
+        level = [
+            (*fed[parent], max(token, 0)) for parent, token in zip(above[0].tolist(), tokens[0].tolist(), strict=True)
+        ]
+        fed[:] = level
+        return logits_after(drafter, level)
+
+    first = logits_after(drafter, [()])[:, 0]
+    if isinstance(shape, Dynamic):
+        return grow_dynamic(shape, depth, first, extend)
+    return grow_static(shape, [depth], first, extend, rule, [sampling], chance)
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("depth", [1, 2, 3])
-def test_the_sampling_rule_follows_the_target_exactly(seed: int, depth: int) -> None:
-    """Sum over all drafts, acceptances and corrections, each output completed by the target."""
-    rng = np.random.default_rng(seed)
-    p, q = random_chain(rng, depth + 1), random_chain(rng, depth)
-    output = dict.fromkeys(itertools.product(range(VOCABULARY), repeat=depth + 1), 0.0)
-    for drafted in itertools.product(range(VOCABULARY), repeat=depth):
-        ps, qs = along(p, drafted, depth + 1), along(q, drafted, depth)
-        reached = probability(q, drafted)
-        accept = acceptance_probabilities(list(drafted), qs, ps)
-        for accepted in range(depth + 1):
-            last = accepted == depth
-            stopped = reached * (1.0 if last else 1 - accept[accepted])
-            own = ps[depth] if last else residual(qs[accepted], ps[accepted])
-            for full in output:
-                if full[:accepted] == drafted[:accepted]:
-                    output[full] += stopped * own[full[accepted]] * probability(p, full, accepted + 1)
-            if not last:
-                reached *= accept[accepted]
-    distance = 0.5 * sum(abs(mass - probability(p, full)) for full, mass in output.items())
-    assert distance < 1e-12
+def texts_of(drafts: Drafts) -> list[tuple[int, ...]]:
+    """What every node of the first row reads, the root first."""
+    texts: list[tuple[int, ...]] = [()]
+    for parent, token in zip(drafts.tree.parents[0].tolist(), drafts.tokens[0].tolist(), strict=True):
+        texts.append((*texts[parent], max(token, 0)))
+    return texts
 
 
-def test_drawn_outcomes_have_the_enumerated_frequencies() -> None:
-    """Chi-square over (accepted length, next token); a correct rule fails one seed in 1000, and this seed is fixed."""
-    rng = np.random.default_rng(7)
-    q, p = rng.dirichlet(np.ones(4), size=2), rng.dirichlet(np.ones(4), size=3)
-    drafted = [int(q[0].argmax()), int(q[1].argmax())]
-    accept = acceptance_probabilities(drafted, q, p)
-    expected = {
-        **{(0, token): (1 - accept[0]) * mass for token, mass in enumerate(residual(q[0], p[0]))},
-        **{(1, token): accept[0] * (1 - accept[1]) * mass for token, mass in enumerate(residual(q[1], p[1]))},
-        **{(2, token): accept[0] * accept[1] * mass for token, mass in enumerate(p[2])},
+def one_round(
+    target: Language, drafter: Language, shape: Shape, depth: int, rule: Rule, sampling: Sampling
+) -> Callable[[Branches], tuple[int, ...]]:
+    """A round of speculation: the tokens that it emits."""
+
+    def run(chance: Branches) -> tuple[int, ...]:
+        drafts = drafted(drafter, shape, depth, rule, sampling, chance)
+        texts = texts_of(drafts)
+        p = distributions(logits_after(target, texts), [sampling])
+        q = None if drafts.q is None else normalised(drafts.q.double())
+        walk = verify(rule, drafts.tree, drafts.tokens, q, p, chance)
+        path = [node for node in walk.path[0].tolist() if node > 0]
+        return (*(texts[path[-1]] if path else ()), int(walk.token[0]))
+
+    return run
+
+
+def distance(target: Language, sampling: Sampling, depth: int, emitted: dict[tuple[int, ...], float]) -> float:
+    """Total variation between texts of `depth` + 1 tokens by rounds that the target completes, and by the target."""
+    p = {
+        prefix: distributions(torch.tensor(row)[None, None], [sampling])[0, 0].numpy() for prefix, row in target.items()
     }
-    draws = 20_000
+
+    def likelihood(text: tuple[int, ...], begin: int) -> float:
+        return float(np.prod([p[text[:n]][text[n]] for n in range(begin, len(text))]))
+
+    total = 0.0
+    for text in itertools.product(range(VOCABULARY), repeat=depth + 1):
+        spoken = sum(mass * likelihood(text, len(head)) for head, mass in emitted.items() if text[: len(head)] == head)
+        total += abs(spoken - likelihood(text, 0))
+    return total / 2
+
+
+def emitted_by(run: Callable[[Branches], tuple[int, ...]]) -> dict[tuple[int, ...], float]:
+    masses: dict[tuple[int, ...], float] = {}
+    for probability, text in explore(run):
+        masses[text] = masses.get(text, 0.0) + probability
+    return masses
+
+
+CASES = [
+    *[(rule, Chain(), 3) for rule in ("rejection", "without-replacement", "top-k", "match")],
+    *[(rule, Tree((2,)), 2) for rule in ("rejection", "without-replacement", "top-k", "match")],
+    *[(rule, Tree((3, 1)), 2) for rule in ("without-replacement", "top-k", "match")],
+    *[(rule, Dynamic(2, 4), 3) for rule in ("top-k", "match")],
+]
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [WARM, Sampling(0.6), Sampling(1.4, top_k=2), Sampling(1.0, top_p=0.7), Sampling(0.8, top_k=2, top_p=0.8)],
+    ids=["T=1", "T=0.6", "top-k", "top-p", "both"],
+)
+@pytest.mark.parametrize(("rule", "shape", "depth"), CASES, ids=str)
+def test_every_rule_emits_exactly_the_targets_distribution(
+    rule: Rule, shape: Shape, depth: int, sampling: Sampling
+) -> None:
+    rng = np.random.default_rng(depth)
+    target, drafter = language(rng, depth), language(rng, depth)
+    emitted = emitted_by(one_round(target, drafter, shape, depth, rule, sampling))
+    assert sum(emitted.values()) == pytest.approx(1.0, abs=1e-12)
+    assert distance(target, sampling, depth, emitted) < 1e-12
+
+
+def algorithm_2(target: Language, drafter: Language, depth: int) -> Callable[[Branches], tuple[int, ...]]:
+    """StarSD's algorithm 2 as printed: r <= p on each of the k^d paths by itself, the longest accepted one wins."""
+
+    def run(chance: Branches) -> tuple[int, ...]:
+        drafts = drafted(drafter, Tree((2,)), depth, "top-k", WARM, chance)
+        texts = texts_of(drafts)
+        best: tuple[int, ...] = ()
+        for leaf in [text for text in texts if len(text) == depth]:
+            accepted = 0
+            while accepted < depth and bool(
+                chance.accepts(torch.tensor([np.exp(target[leaf[:accepted]][leaf[accepted]])]))
+            ):
+                accepted += 1
+            if accepted == depth:
+                candidate = leaf
+            else:
+                left = np.maximum(0.0, np.exp(target[leaf[:accepted]]) - np.exp(drafter[leaf[:accepted]]))
+                candidate = (*leaf[:accepted], int(chance.draws(torch.tensor(left)[None])[0]))
+            if len(candidate) > len(best):
+                best = candidate
+        return best
+
+    return run
+
+
+def test_the_papers_algorithm_2_as_printed_would_bias_the_output() -> None:
+    rng = np.random.default_rng(2)
+    target, drafter = language(rng, 2), language(rng, 2)
+    assert distance(target, WARM, 2, emitted_by(algorithm_2(target, drafter, 2))) > 0.05
+
+
+def test_dropping_a_token_for_its_own_bad_luck_would_bias_the_output() -> None:
+    """Rules may stop a draft by its distribution, never by the probability of the token that was drawn."""
+    p, q = np.array([0.5, 0.3, 0.2]), np.array([0.6, 0.25, 0.15])
+
+    def run(chance: Branches) -> tuple[int, ...]:
+        token = int(chance.draws(torch.tensor(q)[None])[0])
+        if q[token] < 0.5:  # dropped: the target's own token instead
+            return (int(chance.draws(torch.tensor(p)[None])[0]),)
+        if bool(chance.accepts(torch.tensor([p[token] / q[token]]))):
+            return (token,)
+        return (int(chance.draws(torch.tensor(np.maximum(0.0, p - q))[None])[0]),)
+
+    assert distance({(): np.log(p)}, WARM, 0, emitted_by(run)) > 0.1
+
+
+@pytest.mark.parametrize("rule", ["rejection", "without-replacement", "top-k", "match"])
+def test_drawn_outcomes_have_the_explored_frequencies(rule: Rule) -> None:
+    """Chi-square over accepted path and next token; a correct rule fails one seed in 1000, and this seed is fixed."""
+    rng = np.random.default_rng(7)
+    target, drafter = language(rng, 2), language(rng, 2)
+    expected = emitted_by(one_round(target, drafter, Tree((2, 1)), 2, rule, WARM))
+    draws = 4000
     counts = dict.fromkeys(expected, 0)
+    generator = np.random.default_rng(8)
+    like = torch.zeros(0, dtype=torch.float64)
     for _ in range(draws):
-        counts[verify_sampled(drafted, q, p, rng)] += 1
-    possible = [outcome for outcome, mass in expected.items() if mass > 0]
-    assert all(counts[outcome] == 0 for outcome in expected if outcome not in possible)
-    observed = np.array([counts[outcome] for outcome in possible])
-    wanted = np.array([expected[outcome] for outcome in possible])
+        counts[one_round(target, drafter, Tree((2, 1)), 2, rule, WARM)(uniforms([generator], [16], like))] += 1
+    observed = np.array([counts[text] for text in expected])
+    wanted = np.array(list(expected.values()))
     assert chisquare(observed, wanted / wanted.sum() * draws).pvalue > 0.001
 
 
+def test_a_row_decides_alike_alone_and_in_a_batch_of_longer_drafts() -> None:
+    """Rows bring their own numbers: who shares a batch changes nothing."""
+    rng = np.random.default_rng(5)
+    for rule in ("rejection", "match"):
+        tree, alone_tree = static_tree((1,) * 4, torch.device("cpu")), static_tree((1,) * 2, torch.device("cpu"))
+        p, q = (torch.tensor(rng.dirichlet(np.ones(VOCABULARY), size=(2, count))) for count in (5, 4))
+        tokens = torch.tensor([[0, 1, -1, -1], [1, 2, 0, 1]])
+        for seed in range(50):
+            both = uniforms(
+                [np.random.default_rng(seed), np.random.default_rng(99)],
+                [decisions(rule, tree, 2), decisions(rule, tree, 4)],
+                p,
+            )
+            alone = uniforms([np.random.default_rng(seed)], [decisions(rule, alone_tree, 2)], p)
+            walk = verify(rule, tree, tokens, q, p, both)
+            single = verify(rule, alone_tree, tokens[:1, :2], q[:1, :2], p[:1, :3], alone)
+            assert walk.path[0, :2].tolist() == single.path[0].tolist()
+            assert walk.token[0] == single.token[0]
+
+
 def test_greedy_verification_accepts_the_common_prefix_and_adds_the_targets_own_token() -> None:
-    assert verify_greedy([5, 6, 7], [5, 6, 9, 1]) == (2, 9)
-    assert verify_greedy([5, 6, 7], [5, 6, 7, 1]) == (3, 1)
-    assert verify_greedy([], [4]) == (0, 4)
+    assert longest_path([5, 6, 7], [5, 6, 9, 1]) == ([1, 2], 9)
+    assert longest_path([5, 6, 7], [5, 6, 7, 1]) == ([1, 2, 3], 1)
+    assert longest_path([], [4]) == ([], 4)
 
 
-def test_both_ends_read_the_same_distribution_from_the_wire() -> None:
-    distribution = np.random.default_rng(0).dirichlet(np.ones(50))
-    sent = rounded(distribution)
-    received = np.frombuffer(sent.tobytes(), dtype=np.float16)
-    assert np.array_equal(normalised(sent), normalised(received))
-    assert normalised(sent).sum() == pytest.approx(1.0, abs=1e-12)
+def test_greedy_verification_descends_to_the_child_that_the_target_says() -> None:
+    parents = [0, 0, 1, 2, 2]
+    assert longest_path([5, 6, 7, 8, 9], [6, 0, 9, 0, 0, 3], parents) == ([2, 5], 3)
+    assert path_in_text([5, 6, 7, 8, 9], [6, 9, 3], parents) == [2, 5]
+
+
+@pytest.mark.parametrize("rule", ["rejection", "without-replacement", "top-k", "match"])
+def test_at_temperature_zero_every_rule_is_the_greedy_one(rule: Rule) -> None:
+    rng = np.random.default_rng(11)
+    cold = Sampling(0.0)
+    for _ in range(20):
+        target, drafter = language(rng, 3), language(rng, 3)
+        (mass, text), *others = explore(one_round(target, drafter, Tree((2, 1)), 3, rule, cold))
+        assert mass == 1.0
+        assert not others
+        assert text == tuple(int(target[text[:n]].argmax()) for n in range(len(text)))
+
+
+def test_top_k_and_top_p_keep_the_fewest_tokens_that_are_enough() -> None:
+    logits = torch.log(torch.tensor([[[0.5, 0.3, 0.15, 0.05]]]))
+    assert distributions(logits, [Sampling(1.0, top_k=2)])[0, 0].tolist() == pytest.approx([0.625, 0.375, 0, 0])
+    assert distributions(logits, [Sampling(1.0, top_p=0.8)])[0, 0].tolist() == pytest.approx([0.625, 0.375, 0, 0])
+    assert distributions(logits, [Sampling(1.0, top_p=0.81)])[0, 0, 2] > 0
+    assert distributions(logits, [Sampling(0.0)])[0, 0].tolist() == [1, 0, 0, 0]
 
 
 def test_a_token_of_probability_zero_is_never_drawn() -> None:
-    weights = np.array([0.0, 0.5, 0.0, 0.5, 0.0])
-
-    class Extreme:
-        def __init__(self, value: float) -> None:
-            self.value = value
-
-        def random(self) -> float:
-            return self.value
-
-    assert draw(weights, Extreme(0.0)) == 1  # type: ignore[arg-type]  # only `random` is used
-    assert draw(weights, Extreme(np.nextafter(1.0, 0.0))) == 3  # type: ignore[arg-type]
+    weights = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]], dtype=torch.float64)
+    for number, token in ((0.0, 1), (np.nextafter(1.0, 0.0), 3)):
+        assert Uniforms(torch.tensor([[number]], dtype=torch.float64)).draws(weights).tolist() == [token]

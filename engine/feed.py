@@ -1,0 +1,81 @@
+"""A feed: some new tokens of some rows on their way through a model, where they are stored and what they see.
+
+Tokens of all rows lie in one line, without padding. Only attention, which works row by row, gathers queries of unequal
+numbers into a rectangle.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import torch
+
+
+class Nodes(msgspec.Struct, frozen=True):
+    """Speculated tokens that are fed: stored from `offset` beyond each row's committed tokens on.
+
+    `seen` (rows or 1, nodes, offset + nodes): which speculated tokens of its row a node sees, itself included; None for
+    all up to itself, a chain. `depths` (rows or 1, nodes): how far its position lies beyond the committed tokens.
+    """
+
+    offset: int
+    seen: torch.Tensor | None = None
+    depths: torch.Tensor | None = None
+
+    def of_rows(self, first: int, last: int) -> "Nodes":
+        """Return the nodes of rows first .. last - 1 only."""
+        if self.seen is None or self.depths is None:
+            return self
+        seen, depths = (part if len(part) == 1 else part[first:last] for part in (self.seen, self.depths))
+        return Nodes(self.offset, seen, depths)
+
+
+class Feed(msgspec.Struct, frozen=True):
+    """N new tokens of B rows, at most T each, over the first `width` places W of their rows.
+
+    `slots` (N,): where their keys and values go; `positions` (N,); `mask` (B, T, W): what each token sees, None for
+    everything. Where numbers of tokens differ between rows: `gather` (B x T,) finds each query of the rectangle among
+    the tokens, `scatter` (N,) each token in the rectangle.
+    """
+
+    rows: slice
+    slots: torch.Tensor
+    positions: torch.Tensor
+    width: int
+    mask: torch.Tensor | None
+    gather: torch.Tensor | None = None
+    scatter: torch.Tensor | None = None
+
+    @property
+    def batch(self) -> int:
+        """B, how many rows."""
+        return int(self.rows.stop - self.rows.start)
+
+
+def chain_mask(positions: torch.Tensor, places: torch.Tensor) -> torch.Tensor | None:
+    """Every token sees what lies before it and itself. Shapes: positions (B, T), places (W,), result (B, T, W)."""
+    if positions.numel() == 1:
+        return None  # a single newest token sees everything
+    return places <= positions[:, :, None]
+
+
+def tree_mask(lengths: torch.Tensor, seen: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """Every node sees the committed tokens, and of the speculated ones those in `seen`.
+
+    Shapes: lengths (B,), seen (B or 1, T, S) over the S places beyond each row's length, places (W,), result (B, T, W).
+    """
+    beyond = places - lengths[:, None]  # (B, W)
+    among = beyond.clamp(0, seen.shape[-1] - 1)[:, None].expand(-1, seen.shape[1], -1)
+    visible = seen.expand(len(lengths), -1, -1).gather(2, among)
+    inside = ((beyond >= 0) & (beyond < seen.shape[-1]))[:, None]
+    return (beyond < 0)[:, None] | (visible & inside)
+
+
+def ragged(feed: Feed, counts: Sequence[int], most: int) -> Feed:
+    """Return the feed of the first `counts` tokens of each row of a rectangular feed with `most` tokens a row."""
+    device = feed.slots.device
+    scatter = torch.tensor([row * most + i for row, count in enumerate(counts) for i in range(count)], device=device)
+    gather = torch.zeros(len(counts) * most, dtype=torch.long, device=device)
+    gather[scatter] = torch.arange(len(scatter), device=device)
+    return msgspec.structs.replace(
+        feed, slots=feed.slots[scatter], positions=feed.positions[scatter], gather=gather, scatter=scatter
+    )

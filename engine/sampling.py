@@ -1,0 +1,120 @@
+"""From logits to the distributions that tokens are drawn from, row by row: temperature, top-k, top-p; and the chances.
+
+Temperature 0 puts all probability on the best token, so greedy decoding is the special case of every rule.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Protocol
+
+import msgspec
+import numpy as np
+import torch
+from msgspec import Meta
+
+
+class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a stream's tokens are drawn. `top_k` 0 and `top_p` 1 leave nothing out; both apply after the temperature."""
+
+    temperature: Annotated[float, Meta(ge=0)] = 0.0
+    top_k: Annotated[int, Meta(ge=0)] = 0
+    top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
+
+
+GREEDY = Sampling()
+
+
+def distributions(logits: torch.Tensor, rows: Sequence[Sampling]) -> torch.Tensor:
+    """Return what tokens are drawn from: logits (B, n, vocabulary) of B rows -> probabilities of the same shape.
+
+    In float64 on the host, where it costs nothing, in float32 on an accelerator.
+    """
+    logits = logits.to(torch.float64 if logits.device.type == "cpu" else torch.float32)
+    if all(row.temperature == 0 for row in rows):
+        return one_hot(logits)
+    column = {"device": logits.device, "dtype": logits.dtype}
+    temperatures = torch.tensor([row.temperature or 1.0 for row in rows], **column)[:, None, None]
+    p = torch.softmax(logits / temperatures, -1)
+    if any(row.top_k or row.top_p < 1 for row in rows):
+        p = _truncated(p, rows)
+    greedy = [row.temperature == 0 for row in rows]
+    if any(greedy):
+        p = torch.where(torch.tensor(greedy, device=p.device)[:, None, None], one_hot(logits), p)
+    return p
+
+
+def one_hot(logits: torch.Tensor) -> torch.Tensor:
+    """Put all probability on the best token; same shape and dtype."""
+    return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
+
+
+def _truncated(p: torch.Tensor, rows: Sequence[Sampling]) -> torch.Tensor:
+    """Keep the top k tokens, and of those the fewest that together have top-p of their probability; renormalise."""
+    ordered, order = p.sort(dim=-1, descending=True, stable=True)
+    vocabulary = p.shape[-1]
+    most = torch.tensor([row.top_k or vocabulary for row in rows], device=p.device)[:, None, None]
+    ordered = ordered * (torch.arange(vocabulary, device=p.device) < most)
+    ordered = ordered / ordered.sum(-1, keepdim=True)
+    enough = torch.tensor([row.top_p for row in rows], device=p.device, dtype=p.dtype)[:, None, None]
+    before = ordered.cumsum(-1) - ordered
+    ordered = ordered * ((before < enough) | (enough >= 1))
+    kept = torch.zeros_like(p).scatter_(-1, order, ordered)
+    return kept / kept.sum(-1, keepdim=True)
+
+
+class Chance(Protocol):
+    """Where decisions come from: a source of random numbers, or a test that follows every branch.
+
+    `dtype`: of the probabilities that it takes.
+    """
+
+    dtype: torch.dtype
+
+    def accepts(self, probability: torch.Tensor) -> torch.Tensor:
+        """Return for each row (B,) whether something of that `probability` (B,) happens."""
+
+    def draws(self, weights: torch.Tensor) -> torch.Tensor:
+        """Draw a token id for each row from non-negative weights (B, vocabulary): (B,)."""
+
+
+class Uniforms:
+    """Chance from uniform numbers (B, K), a column a decision.
+
+    Every row brings its own numbers, so what a row decides does not depend on who shares its batch.
+    """
+
+    def __init__(self, numbers: torch.Tensor) -> None:
+        self.numbers = numbers
+        self.used = 0
+        self.dtype = numbers.dtype
+
+    def accepts(self, probability: torch.Tensor) -> torch.Tensor:
+        """Whether the next number lies below `probability`."""
+        return self._next() < probability
+
+    def draws(self, weights: torch.Tensor) -> torch.Tensor:
+        """Invert the cumulative sum of the weights; what has no weight is never drawn."""
+        cumulative = weights.cumsum(-1)
+        total = cumulative[:, -1:]
+        token = torch.searchsorted(cumulative, self._next()[:, None] * total, right=True)
+        # Rounding may point behind the last token with weight: the first place where the sum is complete is that one.
+        last = (cumulative >= total).long().argmax(-1, keepdim=True)
+        return torch.minimum(token, last)[:, 0]
+
+    def _next(self) -> torch.Tensor:
+        column = self.numbers[:, self.used]
+        self.used += 1
+        return column
+
+
+def uniforms(generators: Sequence[np.random.Generator], counts: Sequence[int], like: torch.Tensor) -> Uniforms:
+    """Take `counts` uniform numbers from the generators of B rows, as chance on the device and in the dtype of `like`.
+
+    A row with fewer decisions than others takes no more numbers than alone. Its last one stands in its own last column
+    and in the last of all: there the walks of all rows end together.
+    """
+    numbers = np.zeros((len(counts), max(counts)))
+    for row, (generator, count) in enumerate(zip(generators, counts, strict=True)):
+        numbers[row, :count] = generator.random(count)
+        if count:
+            numbers[row, -1] = numbers[row, count - 1]
+    return Uniforms(torch.as_tensor(numbers).to(like.device, like.dtype))

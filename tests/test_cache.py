@@ -1,0 +1,168 @@
+"""Slot-addressed rows: whatever their neighbours do, a row's tokens see what they would see alone."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from hypothesis import given, settings  # noqa: E402  (after the check that torch is there)
+from hypothesis import strategies as st  # noqa: E402
+
+from engine.cache import SlotCache  # noqa: E402
+from engine.feed import Nodes  # noqa: E402
+from engine.models import CausalLM, load_model  # noqa: E402
+from engine.trees import tree_of  # noqa: E402
+from specfleet.errors import InputError  # noqa: E402
+
+VOCABULARY = 40
+TEXT = np.random.default_rng(1).integers(VOCABULARY, size=(6, 700))
+
+
+@pytest.fixture(scope="module", params=["lean", "transformers"])
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> CausalLM:
+    """An untrained model with grouped queries, by the lean forward pass and by transformers' own."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.set_num_threads(1)
+    folder: Path = tmp_path_factory.mktemp("model")
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=VOCABULARY, hidden_size=48, intermediate_size=64, num_hidden_layers=3, num_attention_heads=6,
+        num_key_value_heads=2, bos_token_id=None, eos_token_id=None,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return load_model(str(folder), "target", "float64", "cpu", lean=request.param == "lean")
+
+
+def alone(model: CausalLM, tokens: Sequence[int]) -> torch.Tensor:
+    """Logits of a text in a cache of its own: (tokens, vocabulary)."""
+    cache = model.new_cache(1, len(tokens))
+    cache.open(0)
+    return model.logits(model.prefill(cache, 0, tokens))
+
+
+def close(left: torch.Tensor, right: torch.Tensor) -> bool:
+    # transformers computes norms in single precision whatever the model's own is
+    return torch.allclose(left, right, rtol=0, atol=1e-5)
+
+
+def test_the_lean_pass_computes_what_transformers_computes(model: CausalLM) -> None:
+    tokens = TEXT[0, :60].tolist()
+    with torch.inference_mode():
+        model.config._attn_implementation = "sdpa"
+        theirs = model.model(input_ids=torch.tensor([tokens])).logits[0]
+        model.config._attn_implementation = "slot-addressed"
+    assert close(alone(model, tokens), theirs)
+
+
+def test_a_text_in_pieces_is_the_text_at_once_also_beyond_the_first_buffer(model: CausalLM) -> None:
+    tokens = TEXT[0].tolist()
+    cache = model.new_cache(1, 16)
+    cache.open(0)
+    pieces = [model.prefill(cache, 0, tokens[start : start + 70]) for start in range(0, len(tokens), 70)]
+    assert close(model.logits(torch.cat(pieces)), alone(model, tokens))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["open", "close", "feed", "reject"]),
+            st.lists(st.integers(0, 5), min_size=1, max_size=4, unique=True),
+            st.lists(st.integers(1, 7), min_size=4, max_size=4),
+        ),
+        min_size=4,
+        max_size=25,
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_rows_that_come_go_grow_and_fall_back_read_as_if_they_were_alone(
+    model: CausalLM, actions: list[tuple[str, list[int], list[int]]]
+) -> None:
+    cache = model.new_cache(2, 8)
+    for action, tags, counts in actions:
+        known = [tag for tag in tags if tag in cache.rows]
+        if action == "open":
+            for tag in set(tags) - set(known):
+                cache.open(tag)
+        elif action == "close":
+            for tag in known:
+                cache.close(tag)
+        elif known:
+            fed = counts[: len(known)]
+            begins = [cache.lengths[tag] for tag in known]
+            line = np.concatenate([TEXT[t, b : b + n] for t, b, n in zip(known, begins, fed, strict=True)])
+            logits = model.logits(model.feed(cache, known, torch.tensor(line), fed))
+            wanted = [alone(model, TEXT[t, : b + n].tolist())[b:] for t, b, n in zip(known, begins, fed, strict=True)]
+            assert close(logits, torch.cat(wanted))
+            if action == "feed":
+                cache.keep(known, [list(range(n)) for n in fed])
+        check(cache)
+
+
+def check(cache: SlotCache) -> None:
+    """Open rows lie side by side, and every tag knows its own."""
+    assert [cache.rows[tag] for tag in cache.tags] == list(range(len(cache.tags)))
+    assert cache.lengths.keys() == cache.rows.keys()
+    assert 0 <= cache.used_bytes <= cache.allocated_bytes
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.integers(0, 4))
+@settings(max_examples=25, deadline=None)
+def test_a_tree_node_reads_its_ancestors_and_its_accepted_path_stays(
+    model: CausalLM, seed: int, nodes: int, begin: int
+) -> None:
+    """Two rows with a random tree each, over prefixes of different lengths."""
+    rng = np.random.default_rng(seed)
+    parents = np.array([[rng.integers(number) for number in range(1, nodes + 1)] for _ in range(2)])
+    tree = tree_of(torch.tensor(parents), nodes, nodes)
+    cache = model.new_cache(2, 32)
+    prefixes = [TEXT[row, : 5 + row * begin].tolist() for row in range(2)]
+    for row in range(2):
+        cache.open(row)
+        model.prefill(cache, row, prefixes[row])
+    tokens = rng.integers(VOCABULARY, size=(2, nodes + 1))
+    fed = model.feed(
+        cache, [0, 1], torch.tensor(tokens).flatten(), [nodes + 1] * 2, Nodes(0, tree.ancestors, tree.depths)
+    )
+    logits = model.logits(fed).view(2, nodes + 1, -1)
+    paths = []
+    for row in range(2):
+        node = int(rng.integers(nodes + 1))
+        path = [number for number in range(nodes + 1) if tree.ancestors[row, node, number]]
+        text = [*prefixes[row], *tokens[row, path].tolist()]
+        assert close(logits[row, path], alone(model, text)[len(prefixes[row]) :])
+        paths.append(path)
+        prefixes[row] = text
+    cache.keep([0, 1], paths)
+    after = model.logits(model.feed(cache, [0, 1], torch.tensor([3, 4]), [1, 1]))
+    for row, token in ((0, 3), (1, 4)):
+        assert close(after[row], alone(model, [*prefixes[row], token])[-1])
+
+
+def test_a_cache_beyond_its_limit_refuses_the_newest_row_and_leaves_the_others(model: CausalLM) -> None:
+    room = model.new_cache().bytes_per_token * 2 * 64
+    cache = model.new_cache(1, 64, limit_bytes=room)
+    for tag in (0, 1):
+        cache.open(tag, 64)
+        model.prefill(cache, tag, TEXT[tag, :30].tolist())
+    with pytest.raises(InputError, match=r"cannot grow to 3 rows of 64 tokens: \d+ bytes, its limit is"):
+        cache.open(2, 64)
+    check(cache)
+    assert cache.tags == [0, 1]
+    logits = model.logits(model.feed(cache, [0, 1], torch.tensor([TEXT[0, 30], TEXT[1, 30]]), [1, 1]))
+    for tag in (0, 1):
+        assert close(logits[tag], alone(model, TEXT[tag, :31].tolist())[-1])
+
+
+def test_a_model_whose_state_cannot_be_rolled_back_is_refused() -> None:
+    from transformers import MistralConfig, Qwen3Config
+
+    from engine.cache import shape_of
+
+    assert shape_of(MistralConfig(sliding_window=None)).layers == 32
+    with pytest.raises(InputError, match="sliding_attention"):
+        shape_of(Qwen3Config(use_sliding_window=True, sliding_window=128, max_window_layers=2))
