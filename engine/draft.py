@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import torch
 
-from engine.cache import SlotCache
+from engine.cache import RowCache
 from engine.feed import Nodes
 from engine.grow import Drafts, Stops, grow_dynamic, grow_static
 from engine.models import CausalLM
@@ -31,7 +31,7 @@ class Drafter:
     """A draft model, the shape of its drafts and the rule that they will be verified by."""
 
     def __init__(
-        self, model: CausalLM, shape: Shape = Chain(), rule: Rule = "rejection", cache: SlotCache | None = None
+        self, model: CausalLM, shape: Shape = Chain(), rule: Rule = "rejection", cache: RowCache | None = None
     ) -> None:
         self.model = model
         self.shape = shape
@@ -49,9 +49,15 @@ class Drafter:
         if self.streams.pop(tag, None) is not None:
             self.cache.close(tag)
 
-    def prefill(self, tag: int) -> None:
-        """Compute the cache of everything but the last committed token, which the draft step will feed."""
-        committed = self.streams[tag].committed
+    def prefill(self, tag: int, committed: Sequence[int] = ()) -> None:
+        """Compute the cache of everything but the last committed token, which the draft step will feed.
+
+        `committed`: what is committed now, if that is more than the prefix that the stream was opened with.
+        """
+        stream = self.streams[tag]
+        if committed:
+            stream.committed = list(committed)
+        committed = stream.committed
         self.model.prefill(self.cache, tag, committed[self.cache.lengths[tag] : -1])
 
     def advance(self, tag: int, path: Sequence[int], token: int) -> None:
@@ -97,17 +103,32 @@ class Drafter:
 
     def _catch_up(self, tags: Sequence[int]) -> torch.Tensor:
         """Feed what the caches lack: the target's own token, and an accepted node that was never fed; logits (B, V)."""
-        missing = []
-        for tag in tags:  # what is drafted anew is fed anew
-            committed = self.streams[tag].committed
-            self.cache.roll_back(tag, len(committed) - 1)
-            missing.append(committed[self.cache.lengths[tag] :])
+        missing = self._missing(tags)
         counts = [len(tokens) for tokens in missing]
         tokens = torch.tensor([token for row in missing for token in row], device=self.model.device)
         hidden = self.model.feed(self.cache, tags, tokens, counts)
         for tag, count in zip(tags, counts, strict=True):
             self.cache.lengths[tag] += count
         return self.model.logits(last_of(hidden, counts))
+
+    def _missing(self, tags: Sequence[int]) -> list[list[int]]:
+        """Return what each cache lacks, at least the last committed token: what is drafted anew is fed anew.
+
+        Where rows must be fed alike, all of them feed again as many as one of them lacks.
+        """
+        for tag in tags:
+            self.cache.roll_back(tag, len(self.streams[tag].committed) - 1)
+        lacking = {tag: len(self.streams[tag].committed) - self.cache.lengths[tag] for tag in tags}
+        if self.cache.uniform:
+            most = max(lacking.values())
+            for tag in tags:
+                self.cache.roll_back(tag, len(self.streams[tag].committed) - most)
+        return [self.streams[tag].committed[self.cache.lengths[tag] :] for tag in tags]
+
+    def realign(self, tags: Sequence[int]) -> None:
+        """Bring rows to a common end, where the cache needs that."""
+        self._missing(tags)
+        self.cache.realign(tags)
 
     def _extend(self, tags: Sequence[int], tokens: torch.Tensor, above: torch.Tensor, nodes: Nodes) -> torch.Tensor:  # noqa: ARG002  (who feeds hidden states needs to know who is above)
         """Feed nodes (B, w) of the draft that grows; return the logits after them (B, w, V)."""

@@ -51,11 +51,43 @@ class Feed(msgspec.Struct, frozen=True):
         return int(self.rows.stop - self.rows.start)
 
 
-def chain_mask(positions: torch.Tensor, places: torch.Tensor) -> torch.Tensor | None:
-    """Every token sees what lies before it and itself. Shapes: positions (B, T), places (W,), result (B, T, W)."""
-    if positions.numel() == 1:
-        return None  # a single newest token sees everything
-    return places <= positions[:, :, None]
+def feed_of(
+    rows: slice,
+    lengths: Sequence[int],
+    counts: Sequence[int],
+    nodes: Nodes | None,
+    capacity: int,
+    numbers: torch.Tensor,
+    paddings: Sequence[int] | None = None,
+) -> Feed:
+    """Return the feed of `counts` new tokens of `rows` that hold `lengths` committed ones.
+
+    A row has `capacity` places, of which `paddings` at its begin hold nothing; `numbers` counts all places of all rows.
+    """
+    offset, most = nodes.offset if nodes else 0, max(counts)
+    padding = [0] * len(lengths) if paddings is None else paddings
+    starts = [pad + length + offset for pad, length in zip(padding, lengths, strict=True)]
+    width = max(starts) + most
+    is_chain = nodes is None or nodes.seen is None
+    if len(lengths) == 1 and is_chain and not padding[0]:  # the frequent case, by views alone
+        begin = rows.start * capacity + starts[0]
+        positions = numbers[starts[0] : width]
+        mask = None if most == 1 else (numbers[:width] <= positions[:, None])[None]
+        return Feed(rows, numbers[begin : begin + most], positions, width, mask)
+    places = torch.tensor(starts, device=numbers.device)[:, None] + numbers[:most]  # (B, T)
+    slots = places + capacity * numbers[rows][:, None]
+    if nodes is None or nodes.seen is None or nodes.depths is None:
+        mask, positions = numbers[:width] <= places[:, :, None], places
+    else:
+        begins = places[:, 0] - offset
+        mask = tree_mask(begins, nodes.seen, numbers[:width])
+        positions = begins[:, None] + nodes.depths
+    if any(padding):
+        empty = torch.tensor(padding, device=numbers.device)
+        mask = mask & (numbers[:width] >= empty[:, None])[:, None]
+        positions = positions - empty[:, None]
+    feed = Feed(rows, slots.flatten(), positions.flatten(), width, mask)
+    return feed if min(counts) == most else ragged(feed, counts, most)
 
 
 def tree_mask(lengths: torch.Tensor, seen: torch.Tensor, places: torch.Tensor) -> torch.Tensor:

@@ -13,7 +13,7 @@ from torch.nn import functional
 from transformers import PretrainedConfig
 
 from engine.attention import attend
-from engine.cache import SlotCache
+from engine.cache import RowCache
 from engine.feed import Feed
 
 MODEL_TYPES = {"llama", "mistral", "qwen2"}
@@ -93,7 +93,7 @@ def run_layers(
     layers: Sequence[Layer],
     x: torch.Tensor,
     feed: Feed,
-    cache: SlotCache,
+    cache: RowCache,
     rotary: Rotary,
     config: PretrainedConfig,
 ) -> torch.Tensor:

@@ -8,10 +8,12 @@ from torch.nn import functional
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
+from engine.aligned import AlignedCache
 from engine.attention import use_slots
-from engine.cache import ROWS, TOKENS, SlotCache, shape_of
+from engine.cache import RowCache, shape_of
 from engine.feed import Feed, Nodes
 from engine.llama import Rotary, is_lean, layer_of, rotary_table, run_layers
+from engine.slots import ROWS, TOKENS, SlotCache
 from specfleet.errors import InputError
 
 DEMO_PAIR = Path(__file__).parent / "demo_pair"
@@ -44,16 +46,21 @@ class CausalLM:
             self.layers = [layer_of(layer) for layer in body.layers]
             self.embedding, self.norm = body.embed_tokens.weight, body.norm.weight
             self.rotary = Rotary(*torch.empty(2, 0))
-        use_slots(model)
+        else:
+            use_slots(model)
 
     def new_cache(self, rows: int = ROWS, tokens: int = TOKENS, limit_bytes: int = 0) -> SlotCache:
         """Return an empty cache with room for `rows` of `tokens` tokens."""
         return SlotCache(self.shape, self.dtype, self.device, rows, tokens, limit_bytes)
 
+    def aligned_cache(self) -> AlignedCache:
+        """Return an empty cache whose rows are padded to a common end, for the batch rules that need that."""
+        return AlignedCache(self.shape, self.dtype, self.device)
+
     @torch.inference_mode()
     def feed(
         self,
-        cache: SlotCache,
+        cache: RowCache,
         tags: Sequence[int],
         tokens: torch.Tensor,
         counts: Sequence[int],
@@ -76,11 +83,11 @@ class CausalLM:
             )
         return torch.cat(pieces)
 
-    def prefill(self, cache: SlotCache, tag: int, tokens: Sequence[int]) -> torch.Tensor:
+    def prefill(self, cache: RowCache, tag: int, tokens: Sequence[int]) -> torch.Tensor:
         """Feed and commit `tokens` of one row; return their last hidden states (tokens, hidden)."""
         hidden = []
         for start in range(0, len(tokens), CHUNK):
-            chunk = torch.tensor(tokens[start : start + CHUNK], device=self.device)
+            chunk = torch.tensor(tokens[start : start + CHUNK], dtype=torch.long, device=self.device)
             hidden.append(self.feed(cache, [tag], chunk, [len(chunk)]))
             cache.lengths[tag] += len(chunk)
         return torch.cat(hidden)
@@ -90,7 +97,7 @@ class CausalLM:
         """Return the logits (..., vocabulary) of last hidden states (..., hidden)."""
         return self.head(hidden)
 
-    def _forward(self, cache: SlotCache, tokens: torch.Tensor, feed: Feed) -> torch.Tensor:
+    def _forward(self, cache: RowCache, tokens: torch.Tensor, feed: Feed) -> torch.Tensor:
         if not self.lean:
             cache.feed = feed
             output = self.model.get_decoder()(
@@ -101,8 +108,8 @@ class CausalLM:
                 feed=feed,
             )
             return output.last_hidden_state[0]
-        if len(self.rotary.cosines) < cache.tokens_allocated:
-            self.rotary = rotary_table(self.model.model.rotary_emb, cache.tokens_allocated, self.embedding[:1])
+        if len(self.rotary.cosines) < feed.width:
+            self.rotary = rotary_table(self.model.model.rotary_emb, 2 * feed.width, self.embedding[:1])
         x = functional.embedding(tokens, self.embedding)
         x = run_layers(self.layers, x, feed, cache, self.rotary, self.config)
         return functional.rms_norm(x, x.shape[-1:], self.norm, self.config.rms_norm_eps)

@@ -12,23 +12,23 @@ from specfleet.scenario import Scenario
 
 
 def prompts_of(scenario: Scenario) -> list[list[int]]:
-    """Return one prompt of `workload.prompt_tokens` token ids for each request of the scenario.
+    """Return one prompt of (at most, where lengths differ) `workload.prompt_tokens` token ids for each request.
 
     Prompts longer than that are cut; if there are fewer than requests, they repeat. Raises InputError if a file cannot
     be read or no prompt is long enough.
     """
     workload = scenario.workload
-    source = workload.prompts
+    source, asked = workload.prompts, workload.prompt_tokens
+    most = asked if isinstance(asked, int) else asked.high
     if source in ("demo/evaluation", "demo/calibration"):
         prompts = read_prompts("calibration" if source.endswith("calibration") else "evaluation")
     else:
         prompts = _read_lines(Path(source), scenario.verifiers.model)
-    long_enough = [prompt[: workload.prompt_tokens] for prompt in prompts if len(prompt) >= workload.prompt_tokens]
+    long_enough = [prompt[:most] for prompt in prompts if len(prompt) >= most]
     if not long_enough:
         longest = max(map(len, prompts), default=0)
         raise InputError(
-            f"workload.prompt_tokens = {workload.prompt_tokens}: no prompt of {source} is that long; "
-            f"allowed: up to {longest}"
+            f"workload.prompt_tokens = {most}: no prompt of {source} is that long; allowed: up to {longest}"
         )
     return [long_enough[number % len(long_enough)] for number in range(workload.requests)]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import torch
 
+from engine.batches import Batched, serve_batch
 from engine.clock import now_s
 from engine.drafter import DrafterNode
 from engine.inprocess import serve_in_process
@@ -24,16 +25,21 @@ from specfleet.policies.group import One
 from specfleet.policies.overlap import InTurn
 from specfleet.records import Log, Run, make_run
 from specfleet.scenario import Scenario
+from specfleet.signals import Token
 
 STORIES = Path(tempfile.gettempdir()) / "specfleet-stories"
 HEAD_START_S = 0.05  # between the order to begin and time zero, so that every process has read it
 
 
 class Served(msgspec.Struct, frozen=True):
-    """A run on the engine, and the new tokens of each request that a real target decoded."""
+    """A run on the engine, and the new tokens of each request that a real target decoded.
+
+    `signals`: of each request's drafted tokens, where a batch recorded them.
+    """
 
     run: Run
     outputs: dict[int, list[int]]
+    signals: dict[int, list[Token]] = {}
 
 
 def _drafter_body(pipe: Connection, scenario: Scenario, lease_file: Path | None) -> Log:
@@ -71,6 +77,10 @@ def _one_process_body(
     return serve_in_process(scenario, prompts)
 
 
+def _batch_body(_pipe: Connection, scenario: Scenario, prompts: list[list[int]]) -> Batched:
+    return serve_batch(scenario, prompts)
+
+
 def _lease(file: Path | None) -> Lease:
     return file_lease(file) if file else no_lease
 
@@ -87,13 +97,15 @@ def check_can_run(scenario: Scenario) -> None:
         "drafters.overlap": not isinstance(drafters.overlap, InTurn),
         "verifiers.group": not isinstance(verifiers.group, One),
         "verifiers.allocate": verifiers.allocate is not None,
-        "batch": scenario.batch is not None,
-        "workload.streams": workload.streams not in (0, verifiers.count),
-        "workload.arrivals": workload.arrivals is not None,
         "workload.conversations": workload.conversations != "",
-        "workload.prompt_tokens": not isinstance(workload.prompt_tokens, int),
-        "workload.new_tokens": not isinstance(workload.new_tokens, int),
     }
+    if scenario.batch is None:
+        simulated_only |= {
+            "workload.streams": workload.streams not in (0, verifiers.count),
+            "workload.arrivals": workload.arrivals is not None,
+            "workload.prompt_tokens": not isinstance(workload.prompt_tokens, int),
+            "workload.new_tokens": not isinstance(workload.new_tokens, int),
+        }
     for key, asked in simulated_only.items():
         if asked:
             raise InputError(
@@ -127,6 +139,13 @@ def serve(scenario: Scenario, stories_folder: Path = STORIES) -> Served:
     check_can_run(scenario)
     if scenario.drafters.count:
         check_shared_tokenizer(scenario.drafters.model, scenario.verifiers.model)
+    if scenario.batch is not None:
+        node = Node("batch", _batch_body, scenario, prompts_of(scenario))
+        try:
+            batched = node.receive()
+        finally:
+            node.end()
+        return Served(batched.run, batched.outputs, batched.signals)
     shared = scenario.devices.get(scenario.verifiers.device)
     if shared is not None and shared.sharing == "one-process":
         node = Node("co-located", _one_process_body, scenario, prompts_of(scenario))

@@ -1,19 +1,22 @@
 """The verifying side of the engine: a target model that applies the lossless rules to streams, each by its tag."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
 import torch
 
-from engine.cache import SlotCache
+from engine.cache import RowCache
 from engine.feed import Nodes
 from engine.greedy import longest_path
 from engine.grow import Drafts
 from engine.models import CausalLM
-from engine.rules import Rule, decisions, normalised, verify
+from engine.rules import Rule, decisions, normalised
+from engine.rules import verify as walk_down
 from engine.sampling import GREEDY, Sampling, distributions, uniforms
+from engine.signals import signals_of
 from engine.trees import static_tree
+from specfleet.signals import Token
 
 
 class _Stream(msgspec.Struct):
@@ -28,17 +31,22 @@ class Verdict(msgspec.Struct, frozen=True):
     """What became of one draft: the accepted nodes from the root on, and the target's own token.
 
     `hidden` (nodes + 1, hidden): the target's last hidden states at the root and at all nodes of the draft.
+    `signals`: of the drafted tokens, where they were asked for.
     """
 
     path: list[int]
     token: int
     hidden: torch.Tensor
+    signals: Sequence[Token] = ()
+
+
+Kept = Callable[[Sequence[int]], Sequence[int]]
 
 
 class Target:
     """A target model with its rule of verification."""
 
-    def __init__(self, model: CausalLM, rule: Rule = "rejection", cache: SlotCache | None = None) -> None:
+    def __init__(self, model: CausalLM, rule: Rule = "rejection", cache: RowCache | None = None) -> None:
         self.model = model
         self.rule = rule
         self.cache = model.new_cache() if cache is None else cache
@@ -58,22 +66,37 @@ class Target:
         if self.streams.pop(tag, None) is not None:
             self.cache.close(tag)
 
-    def prefill(self, tag: int) -> torch.Tensor:
-        """Feed the prompt but for its last token; return its last hidden states (prompt - 1, hidden)."""
-        return self.model.prefill(self.cache, tag, self.streams[tag].committed[self.cache.lengths[tag] : -1])
+    def prefill(self, tag: int) -> Verdict:
+        """Feed a stream's prompt and commit the token after it. The verdict's hidden states are those of the prompt."""
+        stream = self.streams[tag]
+        hidden = self.model.prefill(self.cache, tag, stream.committed[self.cache.lengths[tag] :])
+        logits = self.model.logits(hidden[-1:])[None]  # (1, 1, vocabulary)
+        ((_, _, token),) = self._walk([stream], no_drafts(1, self.model.device), hidden.new_zeros(1, 1).long(), logits)
+        stream.committed.append(token)
+        return Verdict([], token, hidden)
 
     def decode(self, tags: Sequence[int]) -> list[Verdict]:
-        """Commit one token of each stream by plain decoding, after the prefill of those whose cache lacks it."""
-        for tag in tags:
-            if self.cache.lengths[tag] + 1 < len(self.streams[tag].committed):
-                self.prefill(tag)
-        device = self.model.device
-        nothing = torch.zeros(len(tags), 0, dtype=torch.long, device=device)
-        none = [0] * len(tags)
-        return self.verify(tags, Drafts(static_tree((), device), nothing, none, none))
+        """Commit one token of each stream by plain decoding; a stream's first one is its prefill."""
+        fresh = {
+            tag: self.prefill(tag) for tag in tags if self.cache.lengths[tag] + 1 < len(self.streams[tag].committed)
+        }
+        others = [tag for tag in tags if tag not in fresh]
+        decoded = self.verify(others, no_drafts(len(others), self.model.device)) if others else []
+        verdicts = dict(zip(others, decoded, strict=True)) | fresh
+        return [verdicts[tag] for tag in tags]
 
-    def verify(self, tags: Sequence[int], drafts: Drafts) -> list[Verdict]:
-        """Verify the drafts of streams in one forward pass; commit what is accepted and the target's own tokens."""
+    def realign(self, tags: Sequence[int]) -> None:
+        """Bring rows to a common end, where the cache needs that."""
+        self.cache.realign(tags)
+
+    def verify(
+        self, tags: Sequence[int], drafts: Drafts, kept: Kept | None = None, signals: bool = False
+    ) -> list[Verdict]:
+        """Verify the drafts of streams in one forward pass; commit what is accepted and the target's own tokens.
+
+        `kept`: how many accepted tokens each row keeps, where a batch rule throws some away. `signals`: whether the
+        verdicts on chains come with them.
+        """
         streams = [self.streams[tag] for tag in tags]
         tree, fed = drafts.tree, [count + 1 for count in drafts.counts]
         roots = torch.tensor([[stream.committed[-1]] for stream in streams], device=self.model.device)
@@ -90,11 +113,16 @@ class Target:
             logits = logits.new_zeros(len(inside), logits.shape[1]).index_put_((inside,), logits)
         logits = logits.view(*tokens.shape, -1)
         paths = self._walk(streams, drafts, tokens, logits)
+        if kept is not None:
+            wanted = kept([len(path) for path, _, _ in paths])
+            paths = [cut(*path, length) for path, length in zip(paths, wanted, strict=True)]
+        told = signals_of(drafts, logits, [stream.sampling for stream in streams]) if signals else None
         begins = np.cumsum([0, *fed]).tolist()
         verdicts = []
         for stream, begin, (path, accepted, token) in zip(streams, begins, paths, strict=False):
             stream.committed += [*accepted, token]
-            verdicts.append(Verdict(path, token, hidden[begin : begin + fed[len(verdicts)]]))
+            row = len(verdicts)
+            verdicts.append(Verdict(path, token, hidden[begin : begin + fed[row]], told[row] if told else ()))
         self.cache.keep(tags, [[0, *path] for path, _, _ in paths])
         return verdicts
 
@@ -121,7 +149,7 @@ class Target:
         taken = [decisions(self.rule, tree, levels) for levels in drafts.depths]
         chance = uniforms([stream.rng for stream in streams], taken, p)
         q = drafts.q if drafts.q is None else normalised(drafts.q.to(p.dtype))
-        walk = verify(self.rule, tree, drafts.tokens, q, p, chance)
+        walk = walk_down(self.rule, tree, drafts.tokens, q, p, chance)
         accepted = drafts.tokens.gather(1, (walk.path - 1).clamp(min=0)) if n else walk.path
         copied = torch.cat([walk.path, accepted, walk.token[:, None]], 1).tolist()
         walks = []
@@ -129,3 +157,14 @@ class Target:
             length = sum(node > 0 for node in line[: tree.levels])
             walks.append((line[:length], line[tree.levels : tree.levels + length], line[-1]))
         return walks
+
+
+def cut(path: list[int], tokens: list[int], token: int, length: int) -> tuple[list[int], list[int], int]:
+    """Keep `length` of the accepted tokens; the next one, accepted as well, stands for the target's own then."""
+    return (path, tokens, token) if length == len(path) else (path[:length], tokens[:length], tokens[length])
+
+
+def no_drafts(rows: int, device: torch.device) -> Drafts:
+    """Return empty drafts: verifying them is plain decoding."""
+    nothing = torch.zeros(rows, 0, dtype=torch.long, device=device)
+    return Drafts(static_tree((), device), nothing, [0] * rows, [0] * rows)

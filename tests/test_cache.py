@@ -12,9 +12,9 @@ pytest.importorskip("transformers")
 from hypothesis import given, settings  # noqa: E402  (after the check that torch is there)
 from hypothesis import strategies as st  # noqa: E402
 
-from engine.cache import SlotCache  # noqa: E402
 from engine.feed import Nodes  # noqa: E402
 from engine.models import CausalLM, load_model  # noqa: E402
+from engine.slots import SlotCache  # noqa: E402
 from engine.trees import tree_of  # noqa: E402
 from specfleet.errors import InputError  # noqa: E402
 
@@ -53,9 +53,9 @@ def close(left: torch.Tensor, right: torch.Tensor) -> bool:
 def test_the_lean_pass_computes_what_transformers_computes(model: CausalLM) -> None:
     tokens = TEXT[0, :60].tolist()
     with torch.inference_mode():
-        model.config._attn_implementation = "sdpa"
+        ours, model.config._attn_implementation = model.config._attn_implementation, "sdpa"
         theirs = model.model(input_ids=torch.tensor([tokens])).logits[0]
-        model.config._attn_implementation = "slot-addressed"
+        model.config._attn_implementation = ours
     assert close(alone(model, tokens), theirs)
 
 

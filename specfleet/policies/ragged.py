@@ -51,6 +51,11 @@ class _Rule(msgspec.Struct, frozen=True):
         """Whether sessions are taken in by prompt length, not by arrival."""
         return False
 
+    @property
+    def aligns(self) -> bool:
+        """Whether the rows of a step must end together, padding included."""
+        return True
+
     def kept(self, accepted: Sequence[int]) -> list[int]:
         """Return how many accepted tokens each row keeps: all of them."""
         return list(accepted)
@@ -61,6 +66,11 @@ class Slots(_Rule, frozen=True, tag="slots", tag_field="policy", forbid_unknown_
 
     Finished rows leave at once and the next session takes the slot (continuous batching).
     """
+
+    @property
+    def aligns(self) -> bool:
+        """Whether the rows of a step must end together, padding included: they need not."""
+        return False
 
     def pick(self, pool: Sequence[Row]) -> Choice:
         """Choose the rows of the next round: all."""

@@ -1,0 +1,127 @@
+"""A co-located batch: drafter and target in one process, the hands of a batch station.
+
+The station decides who joins, who shares a round, when rows are realigned and how long each row's draft is; here the
+models do it. Rules that align their rows keep both caches padded (`aligned.py`); the others address slots.
+"""
+
+from collections.abc import Callable, Sequence
+
+from engine.content import NOTHING, Content
+from engine.draft import Drafter
+from engine.executors import stream_seed
+from engine.grow import Drafts
+from engine.sampling import GREEDY, Sampling
+from engine.signals import told
+from engine.verify import Target
+from specfleet.messages import Join, Message, Outcome, StationEvent
+from specfleet.policies.ragged import BatchRule
+from specfleet.signals import Token
+from specfleet.station import Step
+
+Watch = Callable[[int, float], bool]
+"""Whether the draft of a tag stops after a token from a distribution of that entropy, in nats."""
+
+
+class BatchExecutor:
+    """Runs a batch station's steps on both models; keeps outputs and signals by request.
+
+    `watch`: the length rule's look at every drafted token, None for rules that do not. With `signals`, acceptance
+    probability, divergence and entropy of every drafted token are recorded, and reported in outcomes.
+    """
+
+    def __init__(
+        self,
+        drafter: Drafter,
+        target: Target,
+        prompts: Sequence[Sequence[int]],
+        rule: BatchRule,
+        seed: int,
+        samplings: Sequence[Sampling] = (GREEDY,),
+        watch: Watch | None = None,
+        signals: bool = False,
+    ) -> None:
+        self.drafter, self.target, self.rule = drafter, target, rule
+        self.prompts, self.seed, self.samplings = prompts, seed, samplings
+        self.watch, self.signals = watch, signals
+        self.joins: dict[int, Join] = {}
+        self.ballast: list[int] = []  # tags of finished rows that a fixed batch carries on
+        self.drafts: Drafts | None = None
+        self.outputs: dict[int, list[int]] = {}
+        self.recorded: dict[int, list[Token]] = {}
+
+    def receive(self, event: StationEvent, content: Content) -> None:  # noqa: ARG002  (the interface of executors)
+        """Note a request that joins; its caches open when it is prefilled."""
+        if isinstance(event, Join):
+            self.joins[event.tag] = event
+
+    def content_of(self, message: Message) -> Content:  # noqa: ARG002  (the interface of executors)
+        """Return nothing: a batch sends no messages."""
+        return NOTHING
+
+    def release(self, tag: int) -> None:
+        """Keep the finished text; free the caches, unless the row stays in its batch until that ends."""
+        join = self.joins.pop(tag)
+        committed = self.target.committed(tag)
+        self.outputs[join.request] = committed[join.prompt_tokens : join.prompt_tokens + join.new_tokens]
+        if self.rule.together:
+            self.ballast.append(tag)
+        else:
+            self._close(tag)
+
+    def run(self, step: Step) -> tuple[Outcome, ...]:
+        """Prefill, realign, draft or verify."""
+        tags = [member.tag for member in step.members]
+        if not step.ballast:
+            while self.ballast:
+                self._close(self.ballast.pop())
+        match step.kind:
+            case "prefill":
+                for tag in tags:
+                    self._open(tag)
+                    self.target.prefill(tag)
+            case "draft_prefill":
+                for tag in tags:
+                    self.drafter.prefill(tag, self.target.committed(tag))
+            case "realign":
+                self.target.realign([*tags, *self.ballast])
+                self.drafter.realign([*tags, *self.ballast])
+            case "draft":
+                return self._draft(tags, [member.tokens for member in step.members])
+            case "verify":
+                return self._verify(tags)
+        return (Outcome(),) * len(tags)
+
+    def _open(self, tag: int) -> None:
+        join = self.joins[tag]
+        prompt = list(self.prompts[join.request])[: join.prompt_tokens]
+        sampling = self.samplings[join.request % len(self.samplings)]
+        room = join.prompt_tokens + join.new_tokens
+        self.target.open(tag, prompt, sampling, stream_seed(self.seed, join.request, 1), room)
+        self.drafter.open(tag, prompt, sampling, stream_seed(self.seed, join.request, 0), room)
+
+    def _close(self, tag: int) -> None:
+        self.target.release(tag)
+        self.drafter.release(tag)
+
+    def _draft(self, tags: list[int], depths: list[int]) -> tuple[Outcome, ...]:
+        everyone = [*tags, *self.ballast]
+        depths = depths + [max(depths)] * len(self.ballast)
+        watch = self.watch
+        stops = None if watch is None else lambda row, nats: row >= len(tags) or watch(everyone[row], nats)
+        self.drafts = self.drafter.draft(everyone, depths, stops)
+        return tuple([Outcome(drafted=count) for count in self.drafts.depths[: len(tags)]])
+
+    def _verify(self, tags: list[int]) -> tuple[Outcome, ...]:
+        everyone = [*tags, *self.ballast]
+        assert self.drafts is not None
+        verdicts = self.target.verify(everyone, self.drafts, self.rule.kept, self.signals)
+        outcomes = []
+        for tag, verdict in zip(everyone, verdicts, strict=True):
+            self.drafter.advance(tag, verdict.path, verdict.token)
+            outcome = Outcome(len(verdict.path))
+            if tag in self.joins and verdict.signals:
+                outcome = told(outcome, verdict.signals)
+                # What was drafted beyond the first rejection follows a text that never was.
+                self.recorded.setdefault(self.joins[tag].request, []).extend(verdict.signals[: len(verdict.path) + 1])
+            outcomes.append(outcome)
+        return tuple(outcomes[: len(tags)])

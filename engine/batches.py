@@ -1,0 +1,115 @@
+"""Run a scenario with `[batch]`: one process, one station, drafter and target on the same device."""
+
+import heapq
+import time
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from engine.batch import BatchExecutor
+from engine.cache import RowCache
+from engine.clock import now_s
+from engine.content import NOTHING, Content
+from engine.draft import Drafter
+from engine.fleet import sampling_of
+from engine.models import CausalLM, load_model
+from engine.verify import Target
+from engine.worker import Worker
+from specfleet.batch_station import BatchStation
+from specfleet.fleet import batch_station
+from specfleet.messages import Finished, Instruction
+from specfleet.policies.ragged import BatchRule
+from specfleet.records import RecordedStation, Run, make_run
+from specfleet.scenario import Scenario
+from specfleet.signals import Token
+from specfleet.workload import Request, join_of, streams_of
+
+
+class Batched(msgspec.Struct, frozen=True):
+    """A batch's run, the new tokens of each request, and the signals of its drafted tokens, if they were recorded."""
+
+    run: Run
+    outputs: dict[int, list[int]]
+    signals: dict[int, list[Token]]
+
+
+def serve_batch(scenario: Scenario, prompts: Sequence[Sequence[int]], signals: bool = False) -> Batched:
+    """Run the scenario in this process. `signals`: whether those of every drafted token are recorded."""
+    assert scenario.batch is not None
+    station = batch_station(scenario)
+    large = load_model(scenario.verifiers.model, "target", scenario.precision)
+    small = load_model(scenario.drafters.model, "drafter", scenario.precision)
+    executor = executor_of(scenario, station, small, large, prompts, signals)
+    streams = {tag: iter(requests) for tag, requests in streams_of(scenario).items()}
+    opening: list[tuple[float, int, Request]] = []  # requests to come, by when, their stream
+
+    def open_next(tag: int) -> None:
+        request = next(streams[tag], None)
+        if request is not None:
+            heapq.heappush(opening, (request.not_before_s, tag, request))
+
+    def post(instruction: Instruction, content: Content) -> None:  # noqa: ARG001  (the interface of workers)
+        if isinstance(instruction, Finished):
+            open_next(instruction.tag)
+
+    worker = Worker(RecordedStation(station, "real"), executor, large.device, post, zero_s=now_s())
+    for tag in streams:
+        open_next(tag)
+    while opening or station.ready:
+        for tag, request in _due(opening, now_s() - worker.zero_s):
+            worker.handle(join_of(scenario, tag, request), NOTHING, now_s())
+        if station.ready:
+            worker.step()
+        elif opening:
+            time.sleep(max(0.0, opening[0][0] - (now_s() - worker.zero_s)))
+    return Batched(make_run(scenario, "engine", worker.recorded.log), executor.outputs, executor.recorded)
+
+
+def executor_of(
+    scenario: Scenario,
+    station: BatchStation,
+    small: CausalLM,
+    large: CausalLM,
+    prompts: Sequence[Sequence[int]],
+    signals: bool = False,
+) -> BatchExecutor:
+    """Return the hands of a batch station, with caches as its rule needs them."""
+    rows, tokens = station.rule.pool, longest_row(scenario)
+    target = Target(large, scenario.verifiers.rule, cache_of(large, station.rule, rows, tokens))
+    drafter = Drafter(
+        small, scenario.drafters.shape, scenario.verifiers.rule, cache_of(small, station.rule, rows, tokens)
+    )
+    allocation = station.grants.allocation
+    return BatchExecutor(
+        drafter,
+        target,
+        prompts,
+        station.rule,
+        scenario.seed,
+        [sampling_of(scenario)],
+        station.grants.stops if allocation.watches else None,
+        signals or allocation.needs == "signals",
+    )
+
+
+def cache_of(model: CausalLM, rule: BatchRule, rows: int, tokens: int) -> RowCache:
+    """Return the kind of cache that a batch rule needs."""
+    return model.aligned_cache() if rule.aligns else model.new_cache(rows, tokens)
+
+
+def longest_row(scenario: Scenario) -> int:
+    """Tokens that a row of the scenario's batch holds at most, its last draft included."""
+    assert scenario.batch is not None
+    workload, shape = scenario.workload, scenario.drafters.shape
+    asked = [
+        length if isinstance(length, int) else length.high for length in (workload.prompt_tokens, workload.new_tokens)
+    ]
+    depth = scenario.drafters.depth if scenario.batch.allocate is None else scenario.batch.allocate.longest
+    return sum(asked) + shape.nodes(depth) + depth + 2
+
+
+def _due(opening: list[tuple[float, int, Request]], time_s: float) -> Iterator[tuple[int, Request]]:
+    """Take the requests out whose time has come."""
+    while opening and opening[0][0] <= time_s:
+        _, tag, request = heapq.heappop(opening)
+        yield tag, request

@@ -1,0 +1,42 @@
+"""What drafted tokens tell a length rule: acceptance probability, KL(p||q) and the draft's entropy, place by place."""
+
+from collections.abc import Sequence
+
+import torch
+
+from engine.grow import Drafts
+from engine.sampling import Sampling, distributions
+from specfleet.messages import Outcome
+from specfleet.signals import Token
+
+
+def signals_of(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -> list[list[Token]]:
+    """Return the signals of each row's chain, from the target's logits (B, n + 1, V) at the root and every node.
+
+    The acceptance probability is min(1, p/q) of the drafted token, which is 0 or 1 at temperature 0. Divergence and
+    entropy are those of the distributions at the row's temperature, at 1 for greedy rows, in nats. One host copy.
+    """
+    assert drafts.logits is not None
+    n = drafts.tree.nodes
+    wide = torch.float64 if logits.device.type == "cpu" else torch.float32
+    heat = torch.tensor([row.temperature or 1.0 for row in rows], device=logits.device, dtype=wide)[:, None, None]
+    log_p = torch.log_softmax(logits[:, :n].to(wide) / heat, -1)
+    log_q = torch.log_softmax(drafts.logits[:, :n].to(wide) / heat, -1)
+    kld = (log_p.exp() * (log_p - log_q)).sum(-1)  # (B, n)
+    entropy = -(log_q.exp() * log_q).sum(-1)
+    drafted = drafts.tokens.clamp(min=0)[:, :, None]
+    p, q = distributions(logits[:, :n], rows), distributions(drafts.logits[:, :n], rows)
+    ratio = (p.gather(-1, drafted) / q.gather(-1, drafted)).clamp(max=1.0)[:, :, 0]
+    numbers = torch.stack([ratio, kld.clamp(min=0), entropy.clamp(min=0)], -1).tolist()
+    return [[Token(*token) for token in line[:count]] for line, count in zip(numbers, drafts.counts, strict=True)]
+
+
+def told(outcome: Outcome, tokens: Sequence[Token]) -> Outcome:
+    """Return the outcome of a verification with the means of its signals."""
+    if not tokens:
+        return outcome
+    klds = [token.kld for token in tokens]
+    ratio = sum(token.ratio for token in tokens) / len(tokens)
+    return Outcome(
+        outcome.accepted, outcome.stopped, outcome.matches, outcome.drafted, ratio, sum(klds) / len(klds), max(klds)
+    )
