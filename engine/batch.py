@@ -6,6 +6,8 @@ models do it. Rules that align their rows keep both caches padded (`aligned.py`)
 
 from collections.abc import Callable, Sequence
 
+import torch
+
 from engine.content import NOTHING, Content
 from engine.draft import Drafter
 from engine.executors import stream_seed
@@ -46,6 +48,7 @@ class BatchExecutor:
         self.joins: dict[int, Join] = {}
         self.ballast: list[int] = []  # tags of finished rows that a fixed batch carries on
         self.drafts: Drafts | None = None
+        self.hidden: dict[int, torch.Tensor] = {}  # of prompts that the drafter has yet to read
         self.outputs: dict[int, list[int]] = {}
         self.recorded: dict[int, list[Token]] = {}
 
@@ -78,10 +81,10 @@ class BatchExecutor:
             case "prefill":
                 for tag in tags:
                     self._open(tag)
-                    self.target.prefill(tag)
+                    self.hidden[tag] = self.target.prefill(tag).hidden
             case "draft_prefill":
                 for tag in tags:
-                    self.drafter.prefill(tag, self.target.committed(tag))
+                    self.drafter.prefill(tag, self.target.committed(tag), self.hidden.pop(tag))
             case "realign":
                 self.target.realign([*tags, *self.ballast])
                 self.drafter.realign([*tags, *self.ballast])
@@ -117,7 +120,7 @@ class BatchExecutor:
         verdicts = self.target.verify(everyone, self.drafts, self.rule.kept, self.signals)
         outcomes = []
         for tag, verdict in zip(everyone, verdicts, strict=True):
-            self.drafter.advance(tag, verdict.path, verdict.token)
+            self.drafter.advance(tag, verdict.path, verdict.token, verdict.hidden[[0, *verdict.path]])
             outcome = Outcome(len(verdict.path))
             if tag in self.joins and verdict.signals:
                 outcome = told(outcome, verdict.signals)

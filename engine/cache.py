@@ -5,7 +5,7 @@ by moving a number; the accepted path of a tree is compacted by one gather over 
 where rows lie: `slots.py` and `aligned.py`. They implement transformers' cache interface (`update`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import torch
@@ -85,6 +85,24 @@ class RowCache(Cache):
         `nodes`: they are speculated ones, beyond others or in a tree; else a chain after the committed tokens.
         """
         raise NotImplementedError
+
+    def fed(
+        self,
+        tags: Sequence[int],
+        counts: Sequence[int],
+        nodes: Nodes | None,
+        forward: Callable[[int, int, Feed], torch.Tensor],
+    ) -> torch.Tensor:
+        """Run `forward` over tokens begin .. end of each run of rows; return the results one after the other."""
+        runs = self.runs(tags)
+        if len(runs) == 1:
+            return forward(0, sum(counts), self.place(tags, counts, nodes))
+        pieces = []
+        for first, last in runs:
+            part = nodes.of_rows(first, last) if nodes else None
+            place = self.place(tags[first:last], counts[first:last], part)
+            pieces.append(forward(sum(counts[:first]), sum(counts[:last]), place))
+        return torch.cat(pieces)
 
     def realign(self, tags: Sequence[int]) -> None:
         """Bring rows to a common end, where the kind of cache needs that."""

@@ -33,12 +33,12 @@ def decode_speculatively(
     target.open(TAG, prompt, sampling, seed, room)
     first = target.decode([TAG])[0]
     drafter.open(TAG, [*prompt, first.token], sampling, seed + 1, room)
-    drafter.prefill(TAG)
+    drafter.prefill(TAG, hidden=first.hidden)
     accepted_lengths = []
     committed = target.committed(TAG)
     while len(committed) < len(prompt) + new_tokens:
         verdict = target.verify([TAG], drafter.draft([TAG], [depth]))[0]
-        drafter.advance(TAG, verdict.path, verdict.token)
+        drafter.advance(TAG, verdict.path, verdict.token, verdict.hidden[[0, *verdict.path]])
         accepted_lengths.append(len(verdict.path))
     tokens = committed[len(prompt) : len(prompt) + new_tokens]
     target.release(TAG)

@@ -17,7 +17,7 @@ from specfleet.policies.shape import Chain, Dynamic, Shape
 WARM_UP = -1  # tag of the row that nobody's tokens are in
 
 
-class _Stream(msgspec.Struct):
+class Stream(msgspec.Struct):
     """Committed tokens of one decoding stream, of which the cache may lack the newest, and its last draft."""
 
     committed: list[int]
@@ -37,19 +37,19 @@ class Drafter:
         self.shape = shape
         self.rule = rule
         self.cache = model.new_cache() if cache is None else cache
-        self.streams: dict[int, _Stream] = {}
+        self.streams: dict[int, Stream] = {}
 
     def open(self, tag: int, prefix: list[int], sampling: Sampling = GREEDY, seed: int = 0, room: int = 0) -> None:
         """Begin a stream with the committed tokens `prefix`; `room`: tokens that its cache will need at most."""
         self.cache.open(tag, room)
-        self.streams[tag] = _Stream(prefix, sampling, np.random.default_rng(seed))
+        self.streams[tag] = Stream(prefix, sampling, np.random.default_rng(seed))
 
     def release(self, tag: int) -> None:
         """Forget a stream and free its cache."""
         if self.streams.pop(tag, None) is not None:
             self.cache.close(tag)
 
-    def prefill(self, tag: int, committed: Sequence[int] = ()) -> None:
+    def prefill(self, tag: int, committed: Sequence[int] = (), hidden: torch.Tensor | None = None) -> None:  # noqa: ARG002  (as in `advance`)
         """Compute the cache of everything but the last committed token, which the draft step will feed.
 
         `committed`: what is committed now, if that is more than the prefix that the stream was opened with.
@@ -60,20 +60,24 @@ class Drafter:
         committed = stream.committed
         self.model.prefill(self.cache, tag, committed[self.cache.lengths[tag] : -1])
 
-    def advance(self, tag: int, path: Sequence[int], token: int) -> None:
+    def committed(self, tag: int) -> list[int]:
+        """Return the stream's committed tokens, as far as the drafter knows."""
+        return self.streams[tag].committed
+
+    def advance(self, tag: int, path: Sequence[int], token: int, hidden: torch.Tensor | None = None) -> None:  # noqa: ARG002  (for drafters that read the target's hidden states)
         """Follow the verifier: the nodes of `path` in the last draft are committed, then the target's own `token`."""
         stream = self.streams[tag]
         if stream.drafts is not None and path:
             drafted = stream.drafts.tokens[stream.row].tolist()
             stream.committed += [drafted[node - 1] for node in path]
-            self._keep(tag, stream.drafts.fed, stream.row, path)
+            self._keep(tag, stream.drafts, stream.row, path)
         stream.committed.append(token)
         stream.drafts = None
 
-    def _keep(self, tag: int, fed: torch.Tensor | None, row: int, path: Sequence[int]) -> None:
+    def _keep(self, tag: int, drafts: Drafts, row: int, path: Sequence[int]) -> None:
         """Commit what the cache holds of an accepted path: all but its last node, if that was never fed."""
-        assert fed is not None
-        places = fed[row].tolist()
+        assert drafts.fed is not None
+        places = drafts.fed[row].tolist()
         self.cache.keep([tag], [[places[node - 1] for node in path if places[node - 1] >= 0]])
 
     def draft(self, tags: Sequence[int], depths: Sequence[int], stops: Stops | None = None) -> Drafts:
@@ -116,14 +120,18 @@ class Drafter:
 
         Where rows must be fed alike, all of them feed again as many as one of them lacks.
         """
-        for tag in tags:
-            self.cache.roll_back(tag, len(self.streams[tag].committed) - 1)
-        lacking = {tag: len(self.streams[tag].committed) - self.cache.lengths[tag] for tag in tags}
+        return self._lacking(tags, [len(self.streams[tag].committed) for tag in tags])
+
+    def _lacking(self, tags: Sequence[int], known: Sequence[int]) -> list[list[int]]:
+        """Roll caches back so that each lacks something of what is `known` by now; return the newest tokens of that."""
+        for tag, length in zip(tags, known, strict=True):
+            self.cache.roll_back(tag, length - 1)
+        lacking = [length - self.cache.lengths[tag] for tag, length in zip(tags, known, strict=True)]
         if self.cache.uniform:
-            most = max(lacking.values())
-            for tag in tags:
-                self.cache.roll_back(tag, len(self.streams[tag].committed) - most)
-        return [self.streams[tag].committed[self.cache.lengths[tag] :] for tag in tags]
+            for tag, length in zip(tags, known, strict=True):
+                self.cache.roll_back(tag, length - max(lacking))
+            lacking = [max(lacking)] * len(tags)
+        return [self.streams[tag].committed[-count:] for tag, count in zip(tags, lacking, strict=True)]
 
     def realign(self, tags: Sequence[int]) -> None:
         """Bring rows to a common end, where the cache needs that."""

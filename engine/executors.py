@@ -52,7 +52,7 @@ class DraftExecutor:
         """Nodes of the last draft that were accepted: sent along for a tree, told by the new length for a chain."""
         if content.nodes is not None:
             return content.nodes
-        return range(1, event.base - len(self.drafter.streams[event.tag].committed))
+        return range(1, event.base - len(self.drafter.committed(event.tag)))
 
     def content_of(self, message: Message) -> Content:
         """Return the draft tokens of a `Draft`; nothing for other messages."""

@@ -71,17 +71,7 @@ class CausalLM:
         They follow the rows' committed tokens as a chain, or as tree `nodes`; to commit them is the caller's business.
         The hidden states are normed: what the language model's head reads.
         """
-        runs = cache.runs(tags)
-        if len(runs) == 1:
-            return self._forward(cache, tokens, cache.place(tags, counts, nodes))
-        pieces = []
-        for first, last in runs:  # rows that do not lie side by side take a pass each
-            begin, end = sum(counts[:first]), sum(counts[:last])
-            part = nodes.of_rows(first, last) if nodes else None
-            pieces.append(
-                self._forward(cache, tokens[begin:end], cache.place(tags[first:last], counts[first:last], part))
-            )
-        return torch.cat(pieces)
+        return cache.fed(tags, counts, nodes, lambda begin, end, feed: self._forward(cache, tokens[begin:end], feed))
 
     def prefill(self, cache: RowCache, tag: int, tokens: Sequence[int]) -> torch.Tensor:
         """Feed and commit `tokens` of one row; return their last hidden states (tokens, hidden)."""

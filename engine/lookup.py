@@ -1,0 +1,76 @@
+"""Prompt lookup: draft what followed the last time that the newest tokens were said. A baseline without a model.
+
+Saxena 2023, "Prompt Lookup Decoding". Nothing is drawn, so drafts are verified as a drafter's best tokens are.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from engine.grow import Drafts, Stops
+from engine.sampling import GREEDY, Sampling
+from engine.trees import static_tree
+from specfleet.policies.shape import Chain
+
+LONGEST, SHORTEST = 3, 1  # tokens that must repeat
+
+
+class LookupDrafter:
+    """Streams and their texts; the interface of a drafter (see `draft.py`)."""
+
+    def __init__(self, device: torch.device, longest: int = LONGEST) -> None:
+        self.device = device
+        self.longest = longest
+        self.shape = Chain()
+        self.texts: dict[int, list[int]] = {}
+        self.drafted: dict[int, list[int]] = {}
+
+    def open(self, tag: int, prefix: list[int], sampling: Sampling = GREEDY, seed: int = 0, room: int = 0) -> None:  # noqa: ARG002  (the interface of drafters)
+        """Begin a stream with the committed tokens `prefix`."""
+        self.texts[tag] = list(prefix)
+
+    def release(self, tag: int) -> None:
+        """Forget a stream."""
+        self.texts.pop(tag, None)
+        self.drafted.pop(tag, None)
+
+    def prefill(self, tag: int, committed: Sequence[int] = (), hidden: torch.Tensor | None = None) -> None:  # noqa: ARG002  (the interface of drafters)
+        """Take over what is committed now."""
+        if committed:
+            self.texts[tag] = list(committed)
+
+    def committed(self, tag: int) -> list[int]:
+        """Return the stream's committed tokens."""
+        return self.texts[tag]
+
+    def advance(self, tag: int, path: Sequence[int], token: int, hidden: torch.Tensor | None = None) -> None:  # noqa: ARG002  (the interface of drafters)
+        """Follow the verifier: the nodes of `path` in the last draft are committed, then the target's own `token`."""
+        self.texts[tag] += [*self.drafted[tag][: len(path)], token]
+
+    def realign(self, tags: Sequence[int]) -> None:
+        """Do nothing: there is no cache."""
+
+    def warm_up(self, tokens: int) -> None:
+        """Do nothing: there is no model."""
+
+    def draft(self, tags: Sequence[int], depths: Sequence[int], stops: Stops | None = None) -> Drafts:  # noqa: ARG002  (the interface of drafters)
+        """Draft up to `depths` tokens for each of the streams; none where nothing repeats."""
+        lines = [continuation(self.texts[tag], depth, self.longest) for tag, depth in zip(tags, depths, strict=True)]
+        self.drafted |= dict(zip(tags, lines, strict=True))
+        counts = [len(line) for line in lines]
+        n = max(counts)
+        tokens = torch.tensor([[*line, *[-1] * (n - len(line))] for line in lines], dtype=torch.long)
+        return Drafts(static_tree((1,) * n, self.device), tokens.to(self.device).view(len(tags), n), counts, counts)
+
+
+def continuation(text: Sequence[int], most: int, longest: int = LONGEST) -> list[int]:
+    """Return up to `most` tokens that followed the newest earlier occurrence of the text's last tokens.
+
+    As many of these as possible, `longest` at most, must have occurred together.
+    """
+    for size in range(min(longest, len(text) - 1), SHORTEST - 1, -1):
+        newest = list(text[-size:])
+        for begin in range(len(text) - size - 1, -1, -1):
+            if text[begin + size - 1] == newest[-1] and list(text[begin : begin + size]) == newest:
+                return list(text[begin + size : begin + size + most])
+    return []
