@@ -13,6 +13,7 @@ import torch
 
 from engine.cache import RowCache
 from engine.feed import Feed, Nodes, feed_of
+from engine.telemetry import timed
 
 HEADROOM = 64  # tokens that a new batch can take before it is copied again
 
@@ -35,6 +36,7 @@ class AlignedCache(RowCache):
         self.rows: dict[int, _Row] = {}
         self.batch: list[int] = []  # tags of the rows of `storage`
         self.numbers = torch.arange(0, device=self.device)
+        self.assembling_s = 0.0  # spent on bringing rows together, whatever the reason
 
     @property
     def allocated_bytes(self) -> int:
@@ -44,7 +46,7 @@ class AlignedCache(RowCache):
 
     def open(self, tag: int, tokens: int = 0) -> None:
         """Begin an empty row in a block of its own; `tokens`: how many its prompt has."""
-        self.rows[tag] = _Row(self.new_storage(1, tokens + HEADROOM), 0)
+        self.rows[tag] = _Row(self.new_storage(1, tokens + HEADROOM).zero_(), 0)
         self.lengths[tag] = 0
 
     def close(self, tag: int) -> None:
@@ -82,13 +84,18 @@ class AlignedCache(RowCache):
         row = self.rows[tag]
         return row.index * row.block.shape[3] + row.padding + self.lengths[tag]
 
-    @torch.inference_mode()
     def _assemble(self, tags: Sequence[int], paddings: Sequence[int], width: int) -> None:
         """Copy rows into a new block, each after its new padding."""
+        self.assembling_s += timed(lambda: self._copy(tags, paddings, width), self.device)[1]
+
+    @torch.inference_mode()
+    def _copy(self, tags: Sequence[int], paddings: Sequence[int], width: int) -> None:
         block = self.new_storage(len(tags), width + HEADROOM)
         for index, (tag, padding) in enumerate(zip(tags, paddings, strict=True)):
             old, length = self.rows[tag], self.lengths[tag]
             kept = old.block[:, :, old.index, old.padding : old.padding + length]
+            block[:, :, index, :padding] = 0  # masked out, and still to be finite
             block[:, :, index, padding : padding + length] = kept
+            block[:, :, index, padding + length :] = 0
             self.rows[tag] = _Row(block, index, padding)
         self.storage, self.batch = block, list(tags)

@@ -86,8 +86,8 @@ class BatchExecutor:
                 for tag in tags:
                     self.drafter.prefill(tag, self.target.committed(tag), self.hidden.pop(tag))
             case "realign":
-                self.target.realign([*tags, *self.ballast])
-                self.drafter.realign([*tags, *self.ballast])
+                self.target.realign(self._together(tags))
+                self.drafter.realign(self._together(tags))
             case "draft":
                 return self._draft(tags, [member.tokens for member in step.members])
             case "verify":
@@ -106,19 +106,23 @@ class BatchExecutor:
         self.target.release(tag)
         self.drafter.release(tag)
 
+    def _together(self, tags: Sequence[int]) -> list[int]:
+        """Return the rows of a step and the ballast beside them, in the order in which both models take them."""
+        return self.target.cache.in_order([*tags, *self.ballast])
+
     def _draft(self, tags: list[int], depths: list[int]) -> tuple[Outcome, ...]:
-        everyone = [*tags, *self.ballast]
-        depths = depths + [max(depths)] * len(self.ballast)
-        watch = self.watch
-        stops = None if watch is None else lambda row, nats: row >= len(tags) or watch(everyone[row], nats)
-        self.drafts = self.drafter.draft(everyone, depths, stops)
-        return tuple([Outcome(drafted=count) for count in self.drafts.depths[: len(tags)]])
+        everyone, watch = self._together(tags), self.watch
+        asked = dict(zip(tags, depths, strict=True))
+        stops = None if watch is None else lambda row, nats: everyone[row] not in asked or watch(everyone[row], nats)
+        self.drafts = self.drafter.draft(everyone, [asked.get(tag, max(depths)) for tag in everyone], stops)
+        drafted = dict(zip(everyone, self.drafts.depths, strict=True))
+        return tuple([Outcome(drafted=drafted[tag]) for tag in tags])
 
     def _verify(self, tags: list[int]) -> tuple[Outcome, ...]:
-        everyone = [*tags, *self.ballast]
+        everyone = self._together(tags)
         assert self.drafts is not None
         verdicts = self.target.verify(everyone, self.drafts, self.rule.kept, self.signals)
-        outcomes = []
+        outcomes = {}
         for tag, verdict in zip(everyone, verdicts, strict=True):
             self.drafter.advance(tag, verdict.path, verdict.token, verdict.hidden[[0, *verdict.path]])
             outcome = Outcome(len(verdict.path))
@@ -126,5 +130,5 @@ class BatchExecutor:
                 outcome = told(outcome, verdict.signals)
                 # What was drafted beyond the first rejection follows a text that never was.
                 self.recorded.setdefault(self.joins[tag].request, []).extend(verdict.signals[: len(verdict.path) + 1])
-            outcomes.append(outcome)
-        return tuple(outcomes[: len(tags)])
+            outcomes[tag] = outcome
+        return tuple([outcomes[tag] for tag in tags])

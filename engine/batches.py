@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 import msgspec
+import torch
 
 from engine.batch import BatchExecutor
 from engine.cache import RowCache
@@ -19,7 +20,7 @@ from specfleet.batch_station import BatchStation
 from specfleet.fleet import batch_station
 from specfleet.messages import Finished, Instruction
 from specfleet.policies.ragged import BatchRule
-from specfleet.records import RecordedStation, Run, make_run
+from specfleet.records import Log, RecordedStation, Run, make_run
 from specfleet.scenario import Scenario
 from specfleet.signals import Token
 from specfleet.workload import Request, join_of, streams_of
@@ -35,11 +36,16 @@ class Batched(msgspec.Struct, frozen=True):
 
 def serve_batch(scenario: Scenario, prompts: Sequence[Sequence[int]], signals: bool = False) -> Batched:
     """Run the scenario in this process. `signals`: whether those of every drafted token are recorded."""
-    assert scenario.batch is not None
     station = batch_station(scenario)
     large = load_model(scenario.verifiers.model, "target", scenario.precision)
     small = load_model(scenario.drafters.model, "drafter", scenario.precision)
     executor = executor_of(scenario, station, small, large, prompts, signals)
+    log = drive(scenario, station, executor, large.device)
+    return Batched(make_run(scenario, "engine", log), executor.outputs, executor.recorded)
+
+
+def drive(scenario: Scenario, station: BatchStation, executor: BatchExecutor, device: torch.device) -> Log:
+    """Let the users of the scenario send their requests, and the station serve them; return its log."""
     streams = {tag: iter(requests) for tag, requests in streams_of(scenario).items()}
     opening: list[tuple[float, int, Request]] = []  # requests to come, by when, their stream
 
@@ -52,7 +58,7 @@ def serve_batch(scenario: Scenario, prompts: Sequence[Sequence[int]], signals: b
         if isinstance(instruction, Finished):
             open_next(instruction.tag)
 
-    worker = Worker(RecordedStation(station, "real"), executor, large.device, post, zero_s=now_s())
+    worker = Worker(RecordedStation(station, "real"), executor, device, post, zero_s=now_s())
     for tag in streams:
         open_next(tag)
     while opening or station.ready:
@@ -62,7 +68,7 @@ def serve_batch(scenario: Scenario, prompts: Sequence[Sequence[int]], signals: b
             worker.step()
         elif opening:
             time.sleep(max(0.0, opening[0][0] - (now_s() - worker.zero_s)))
-    return Batched(make_run(scenario, "engine", worker.recorded.log), executor.outputs, executor.recorded)
+    return worker.recorded.log
 
 
 def executor_of(

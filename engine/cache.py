@@ -75,6 +75,10 @@ class RowCache(Cache):
         """End a row."""
         raise NotImplementedError
 
+    def in_order(self, tags: Sequence[int]) -> list[int]:
+        """Return `tags` in the order in which they are cheapest to feed together."""
+        return list(tags)
+
     def runs(self, tags: Sequence[int]) -> list[tuple[int, int]]:
         """Cut `tags` into runs [first, last) that can be fed as one batch."""
         raise NotImplementedError
@@ -158,6 +162,6 @@ class RowCache(Cache):
         return max(self.lengths.values(), default=0)
 
     def new_storage(self, rows: int, tokens: int) -> torch.Tensor:
-        """Return storage for `rows` of `tokens`; zeros, for what is masked out must still be finite."""
+        """Return storage for `rows` of `tokens`, not filled: what is masked out must still be finite."""
         shape = self.shape
-        return torch.zeros(shape.layers, 2, rows, tokens, shape.heads, shape.size, dtype=self.dtype, device=self.device)
+        return torch.empty(shape.layers, 2, rows, tokens, shape.heads, shape.size, dtype=self.dtype, device=self.device)

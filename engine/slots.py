@@ -62,6 +62,10 @@ class SlotCache(RowCache):
             self.tags[hole] = last
             self.rows[last] = hole
 
+    def in_order(self, tags: Sequence[int]) -> list[int]:
+        """Return `tags` in the order of their rows."""
+        return sorted(tags, key=self.rows.__getitem__)
+
     def runs(self, tags: Sequence[int]) -> list[tuple[int, int]]:
         """Cut `tags` into runs [first, last) that lie side by side."""
         cuts = [i for i in range(1, len(tags)) if self.rows[tags[i]] != self.rows[tags[i - 1]] + 1]
@@ -92,7 +96,7 @@ class SlotCache(RowCache):
                 f"the cache cannot grow to {rows} rows of {tokens} tokens: {asked} bytes, its limit is "
                 f"{self.limit_bytes}"
             )
-        storage = self.new_storage(rows, tokens)
+        storage = self.new_storage(rows, tokens).zero_()
         if self.tags:
             storage[:, :, : self.rows_allocated, : self.tokens_allocated] = self.storage
         self.storage = storage
