@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from engine.grow import Drafts, Stops
+from engine.rules import Rule
 from engine.sampling import GREEDY, Sampling
 from engine.trees import static_tree
 from specfleet.policies.shape import Chain
@@ -22,6 +23,7 @@ class LookupDrafter:
         self.device = device
         self.longest = longest
         self.shape = Chain()
+        self.rule: Rule = "top-k"
         self.texts: dict[int, list[int]] = {}
         self.drafted: dict[int, list[int]] = {}
 

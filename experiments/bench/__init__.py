@@ -1,0 +1,1 @@
+"""Benchmarks beside peers, interleaved in one run: `python -m experiments.bench`."""

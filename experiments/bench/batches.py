@@ -1,0 +1,84 @@
+"""Batches: the three rules and rollback at growing sizes, and where their time goes."""
+
+import time
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from engine.aligned import AlignedCache
+from engine.batch import BatchExecutor
+from engine.batches import drive, executor_of
+from engine.models import CausalLM
+from experiments.bench.interleaved import Done, Turn, interleaved
+from specfleet.fleet import batch_station
+from specfleet.records import Run, make_run
+from specfleet.scenario import Scenario, make_scenario
+
+SIZES = (1, 2, 4, 8, 16)
+OURS = "slots"
+RULES = {
+    OURS: {"policy": "slots"},
+    "EqSpec": {"policy": "realign"},
+    "EqSpec, online": {"policy": "realign", "fixed": False},
+    "ExSpec": {"policy": "same-length"},
+    "rollback": {"policy": "rollback"},
+}
+
+
+def batch_of(rule: str, size: int, depth: int, seed: int, precision: str) -> Scenario:
+    """Twice as many requests as rows, at least four, with prompts of mixed length."""
+    window = {"window": 3 * size} if rule == "ExSpec" else {}
+    return make_scenario(
+        {
+            "name": rule, "seed": seed, "precision": precision,
+            "batch": {"rule": RULES[rule] | {"size": size} | window},
+            "drafters": {"depth": depth},
+            "workload": {
+                "requests": max(2 * size, 4), "prompt_tokens": {"low": 64, "high": 192}, "new_tokens": 64,
+            },
+        }
+    )  # fmt: skip
+
+
+def bench_batches(
+    prompts: Sequence[list[int]], small: CausalLM, large: CausalLM, depth: int, repetitions: int, precision: str
+) -> dict[int, dict[str, list[Turn]]]:
+    """Let the rules decode the same requests in turn, at each size; the seed, and so the lengths, changes by round."""
+
+    def served(number: int, rule: str, size: int) -> Done:
+        scenario = batch_of(rule, size, depth, number, precision)
+        station = batch_station(scenario)
+        executor = executor_of(scenario, station, small, large, prompts)
+        started_s = time.perf_counter()
+        run = make_run(scenario, "engine", drive(scenario, station, executor, large.device))
+        wall_s = time.perf_counter() - started_s
+        return Done(sum(map(len, executor.outputs.values())), shares(run, executor, wall_s))
+
+    return {
+        size: interleaved(
+            {rule: partial(served, rule=rule, size=size) for rule in RULES},
+            repetitions,
+            f"batches of {size}",
+        )
+        for size in SIZES
+    }
+
+
+def shares(run: Run, executor: BatchExecutor, wall_s: float) -> dict[str, float]:
+    """Acceptance, and shares of the time that neither draft nor verification takes.
+
+    `realign`: the steps of that name; `pad`: bringing rows together in other steps; `host`: outside of all steps.
+    """
+    rows = run.frame()
+    done = rows[rows.event == "done"]
+    steps = done.drop_duplicates("step")
+    realign_s = float(steps[steps.kind == "realign"].duration_s.sum())
+    caches = (executor.target.cache, executor.drafter.cache)
+    assembling_s = sum(cache.assembling_s for cache in caches if isinstance(cache, AlignedCache))
+    return {
+        "mean acceptance length": 1 + float(np.mean(done[done.kind == "verify"].accepted)),
+        "realign, share": realign_s / wall_s,
+        "pad, share": (assembling_s - realign_s) / wall_s if assembling_s else 0.0,
+        "host, share": 1 - float(steps.duration_s.sum()) / wall_s,
+    }
