@@ -7,8 +7,8 @@ end alike, padding included, form a batch by one copy; the batch of the last rou
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-import msgspec
 import torch
 
 from engine.cache import RowCache
@@ -18,7 +18,8 @@ from engine.telemetry import timed
 HEADROOM = 64  # tokens that a new batch can take before it is copied again
 
 
-class _Row(msgspec.Struct):
+@dataclass(slots=True)
+class _Row:
     """Where a row lies: number `index` of a `block` (layers, 2, rows, tokens, heads, size), after `padding` places."""
 
     block: torch.Tensor

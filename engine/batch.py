@@ -13,12 +13,11 @@ from engine.draft import Drafter
 from engine.executors import stream_seed
 from engine.grow import Drafts
 from engine.sampling import GREEDY, Sampling
-from engine.signals import told
 from engine.verify import Target
 from specfleet.messages import Join, Message, Outcome, StationEvent
 from specfleet.policies.ragged import BatchRule
-from specfleet.signals import Token
 from specfleet.station import Step
+from specfleet.token import Token
 
 Watch = Callable[[int, float], bool]
 """Whether the draft of a tag stops after a token from a distribution of that entropy, in nats."""
@@ -132,3 +131,14 @@ class BatchExecutor:
                 self.recorded.setdefault(self.joins[tag].request, []).extend(verdict.signals[: len(verdict.path) + 1])
             outcomes[tag] = outcome
         return tuple([outcomes[tag] for tag in tags])
+
+
+def told(outcome: Outcome, tokens: Sequence[Token]) -> Outcome:
+    """Return the outcome of a verification with the means of its signals."""
+    if not tokens:
+        return outcome
+    klds = [token.kld for token in tokens]
+    ratio = sum(token.ratio for token in tokens) / len(tokens)
+    return Outcome(
+        outcome.accepted, outcome.stopped, outcome.matches, outcome.drafted, ratio, sum(klds) / len(klds), max(klds)
+    )

@@ -22,7 +22,7 @@ from specfleet.messages import Finished, Instruction
 from specfleet.policies.ragged import BatchRule
 from specfleet.records import Log, RecordedStation, Run, make_run
 from specfleet.scenario import Scenario
-from specfleet.signals import Token
+from specfleet.token import Token
 from specfleet.workload import Request, join_of, streams_of
 
 

@@ -6,8 +6,8 @@ where rows lie: `slots.py` and `aligned.py`. They implement transformers' cache 
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-import msgspec
 import torch
 from transformers import PretrainedConfig
 from transformers.cache_utils import Cache
@@ -16,7 +16,8 @@ from engine.feed import Feed, Nodes
 from specfleet.errors import InputError
 
 
-class CacheShape(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class CacheShape:
     """What one token needs: keys and values of `layers` x `heads` x `size` numbers."""
 
     layers: int

@@ -1,8 +1,8 @@
 """The drafting side of the engine: a draft model that serves many streams, each by its tag, with a cache of its own."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 import torch
 
@@ -12,12 +12,13 @@ from engine.grow import Drafts, Stops, grow_dynamic, grow_static
 from engine.models import CausalLM
 from engine.rules import NEEDS_Q, Rule
 from engine.sampling import GREEDY, Sampling, uniforms
-from specfleet.policies.shape import Chain, Dynamic, Shape
+from specfleet.shapes import CHAIN, Shape
 
 WARM_UP = -1  # tag of the row that nobody's tokens are in
 
 
-class Stream(msgspec.Struct):
+@dataclass(slots=True)
+class Stream:
     """Committed tokens of one decoding stream, of which the cache may lack the newest, and its last draft."""
 
     committed: list[int]
@@ -31,7 +32,7 @@ class Drafter:
     """A draft model, the shape of its drafts and the rule that they will be verified by."""
 
     def __init__(
-        self, model: CausalLM, shape: Shape = Chain(), rule: Rule = "rejection", cache: RowCache | None = None
+        self, model: CausalLM, shape: Shape = CHAIN, rule: Rule = "rejection", cache: RowCache | None = None
     ) -> None:
         self.model = model
         self.shape = shape
@@ -85,7 +86,7 @@ class Drafter:
         streams = [self.streams[tag] for tag in tags]
         logits = self._catch_up(tags)  # (B, V)
         rows = [stream.sampling for stream in streams]
-        if isinstance(self.shape, Dynamic):
+        if self.shape.kind == "dynamic":
             drafts = grow_dynamic(self.shape, max(depths), logits, lambda *level: self._extend(tags, *level))
         else:
             drawn = self.rule in NEEDS_Q and any(row.temperature for row in rows)

@@ -18,7 +18,7 @@ from engine.llama import Rotary, layer_of, rotary_table, run_layers
 from engine.models import CHUNK, CausalLM
 from engine.rules import Rule
 from engine.slots import SlotCache
-from specfleet.policies.shape import Chain, Shape
+from specfleet.shapes import CHAIN, Shape
 
 
 class EagleDrafter(Drafter):
@@ -28,7 +28,7 @@ class EagleDrafter(Drafter):
         self,
         head: EagleHead,
         target: CausalLM,
-        shape: Shape = Chain(),
+        shape: Shape = CHAIN,
         rule: Rule = "rejection",
         cache: RowCache | None = None,
     ) -> None:

@@ -5,12 +5,13 @@ numbers into a rectangle.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-import msgspec
 import torch
 
 
-class Nodes(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Nodes:
     """Speculated tokens that are fed: stored from `offset` beyond each row's committed tokens on.
 
     `seen` (rows or 1, nodes, offset + nodes): which speculated tokens of its row a node sees, itself included; None for
@@ -29,7 +30,8 @@ class Nodes(msgspec.Struct, frozen=True):
         return Nodes(self.offset, seen, depths)
 
 
-class Feed(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Feed:
     """N new tokens of B rows, at most T each, over the first `width` places W of their rows.
 
     `slots` (N,): where their keys and values go; `positions` (N,); `mask` (B, T, W): what each token sees, None for
@@ -108,6 +110,4 @@ def ragged(feed: Feed, counts: Sequence[int], most: int) -> Feed:
     scatter = torch.tensor([row * most + i for row, count in enumerate(counts) for i in range(count)], device=device)
     gather = torch.zeros(len(counts) * most, dtype=torch.long, device=device)
     gather[scatter] = torch.arange(len(scatter), device=device)
-    return msgspec.structs.replace(
-        feed, slots=feed.slots[scatter], positions=feed.positions[scatter], gather=gather, scatter=scatter
-    )
+    return replace(feed, slots=feed.slots[scatter], positions=feed.positions[scatter], gather=gather, scatter=scatter)

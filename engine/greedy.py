@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from specfleet.policies.shape import depths_of
+from specfleet.shapes import depths_of
 
 
 def longest_path(

@@ -4,16 +4,15 @@ How a draft model reads what was drafted is the business of `extend`; here it is
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-import msgspec
 import torch
 
 from engine.feed import Nodes
 from engine.rules import NEEDS_Q, Rule, normalised
 from engine.sampling import Chance, Sampling, distributions
-from engine.trees import Tree as TreeTensors
-from engine.trees import static_tree, tree_of
-from specfleet.policies.shape import Chain, Dynamic, Tree
+from engine.trees import Tree, static_tree, tree_of
+from specfleet.shapes import Shape
 
 Extend = Callable[[torch.Tensor, torch.Tensor, Nodes], torch.Tensor]
 """Feed nodes (B, w) whose parents are these nodes (B or 1, w) of the last level, placed so; return logits (B, w, V)."""
@@ -21,7 +20,8 @@ Stops = Callable[[int, float], bool]
 """Whether row i stops after a token that was drawn from a distribution of that entropy, in nats."""
 
 
-class Drafts(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Drafts:
     """Drafts of B rows. `tokens` (B, n), -1 beyond a row's own `counts`; `depths`: levels of each.
 
     `q` (B, inner nodes, V): what the children of nodes 0, 1, ... were drawn from, where the rule must know it, as the
@@ -30,7 +30,7 @@ class Drafts(msgspec.Struct, frozen=True):
     tokens the drafter holds a node, -1 for nodes that it never fed.
     """
 
-    tree: TreeTensors
+    tree: Tree
     tokens: torch.Tensor
     counts: Sequence[int]
     depths: Sequence[int]
@@ -40,7 +40,7 @@ class Drafts(msgspec.Struct, frozen=True):
 
 
 def grow_static(
-    shape: Chain | Tree,
+    shape: Shape,
     depths: Sequence[int],
     logits: torch.Tensor,
     extend: Extend,
@@ -101,7 +101,7 @@ def stopped(counts: Sequence[int], drafted: int, entropy: torch.Tensor, stops: S
     ]
 
 
-def grow_dynamic(shape: Dynamic, depth: int, logits: torch.Tensor, extend: Extend) -> Drafts:
+def grow_dynamic(shape: Shape, depth: int, logits: torch.Tensor, extend: Extend) -> Drafts:
     """Draft EAGLE-2's tree (Li et al. 2024, section 4) of `depth` levels from the logits (B, V) after the root.
 
     Every level expands its `width` likeliest nodes by `width` children each; of all, the `most` likeliest remain. A

@@ -6,8 +6,8 @@ run through transformers itself (see `models.py`).
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-import msgspec
 import torch
 from torch.nn import functional
 from transformers import PretrainedConfig
@@ -20,7 +20,8 @@ MODEL_TYPES = {"llama", "mistral", "qwen2"}
 STATIC_ROPE = {"default", "linear", "llama3", "yarn"}  # frequencies that do not depend on the length of the text
 
 
-class Layer(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Layer:
     """Weights of one decoder layer; `first_norm` is missing in EAGLE's head."""
 
     first_norm: torch.Tensor | None
@@ -33,7 +34,8 @@ class Layer(msgspec.Struct, frozen=True):
     down: torch.Tensor
 
 
-class Rotary(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Rotary:
     """Cosines, and sines whose first half is negated, by position: (positions, 1, head size)."""
 
     cosines: torch.Tensor

@@ -11,7 +11,7 @@ from engine.grow import Drafts, Stops
 from engine.rules import Rule
 from engine.sampling import GREEDY, Sampling
 from engine.trees import static_tree
-from specfleet.policies.shape import Chain
+from specfleet.shapes import CHAIN
 
 LONGEST, SHORTEST = 3, 1  # tokens that must repeat
 
@@ -22,7 +22,7 @@ class LookupDrafter:
     def __init__(self, device: torch.device, longest: int = LONGEST) -> None:
         self.device = device
         self.longest = longest
-        self.shape = Chain()
+        self.shape = CHAIN
         self.rule: Rule = "top-k"
         self.texts: dict[int, list[int]] = {}
         self.drafted: dict[int, list[int]] = {}

@@ -8,7 +8,7 @@ import torch
 from engine.content import Content
 from engine.grow import Drafts
 from engine.trees import static_tree, tree_of
-from specfleet.policies.shape import depths_of
+from specfleet.shapes import depths_of
 
 
 def contents_of(drafts: Drafts) -> list[Content]:

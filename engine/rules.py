@@ -13,9 +13,9 @@ children one after the other. What is emitted follows p exactly, whatever the dr
 Where no child is accepted, the token comes from what is left of p; at a leaf, from p there: the bonus token.
 """
 
+from dataclasses import dataclass
 from typing import Literal
 
-import msgspec
 import torch
 
 from engine.sampling import Chance
@@ -25,7 +25,8 @@ Rule = Literal["rejection", "without-replacement", "top-k", "match"]
 NEEDS_Q = ("rejection", "without-replacement")  # rules that must know what children were drawn from
 
 
-class Walk(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Walk:
     """What became of B drafts: `path` (B, levels), the accepted nodes from the root on, then -1; `token` (B,), the
     target's own.
     """

@@ -4,20 +4,20 @@ Temperature 0 puts all probability on the best token, so greedy decoding is the 
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
-import msgspec
 import numpy as np
 import torch
-from msgspec import Meta
 
 
-class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+@dataclass(frozen=True, slots=True)
+class Sampling:
     """How a stream's tokens are drawn. `top_k` 0 and `top_p` 1 leave nothing out; both apply after the temperature."""
 
-    temperature: Annotated[float, Meta(ge=0)] = 0.0
-    top_k: Annotated[int, Meta(ge=0)] = 0
-    top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
 
 
 GREEDY = Sampling()

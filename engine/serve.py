@@ -25,7 +25,7 @@ from specfleet.policies.group import One
 from specfleet.policies.overlap import InTurn
 from specfleet.records import Log, Run, make_run
 from specfleet.scenario import Scenario
-from specfleet.signals import Token
+from specfleet.token import Token
 
 STORIES = Path(tempfile.gettempdir()) / "specfleet-stories"
 HEAD_START_S = 0.05  # between the order to begin and time zero, so that every process has read it

@@ -6,8 +6,7 @@ import torch
 
 from engine.grow import Drafts
 from engine.sampling import Sampling, distributions
-from specfleet.messages import Outcome
-from specfleet.signals import Token
+from specfleet.token import Token
 
 
 def signals_of(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -> list[list[Token]]:
@@ -29,14 +28,3 @@ def signals_of(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -
     ratio = (p.gather(-1, drafted) / q.gather(-1, drafted)).clamp(max=1.0)[:, :, 0]
     numbers = torch.stack([ratio, kld.clamp(min=0), entropy.clamp(min=0)], -1).tolist()
     return [[Token(*token) for token in line[:count]] for line, count in zip(numbers, drafts.counts, strict=True)]
-
-
-def told(outcome: Outcome, tokens: Sequence[Token]) -> Outcome:
-    """Return the outcome of a verification with the means of its signals."""
-    if not tokens:
-        return outcome
-    klds = [token.kld for token in tokens]
-    ratio = sum(token.ratio for token in tokens) / len(tokens)
-    return Outcome(
-        outcome.accepted, outcome.stopped, outcome.matches, outcome.drafted, ratio, sum(klds) / len(klds), max(klds)
-    )

@@ -4,15 +4,16 @@ Nodes are numbered from the root, 0: the row's last committed token. Draft token
 below its children's. A chain is the tree in which every node has one child.
 """
 
+from dataclasses import dataclass
 from functools import lru_cache
 
-import msgspec
 import torch
 
-from specfleet.policies.shape import parents as parents_of
+from specfleet.shapes import parents as parents_of
 
 
-class Tree(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Tree:
     """Trees of B rows, or one that all rows share (B = 1), with n nodes beside the root, at most K children each.
 
     `parents` (B, n): of nodes 1 .. n. `children` (B, n + 1, K): -1 where there is none. `ancestors` (B, n + 1, n + 1):

@@ -1,8 +1,8 @@
 """The verifying side of the engine: a target model that applies the lossless rules to streams, each by its tag."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 import torch
 
@@ -16,10 +16,11 @@ from engine.rules import verify as walk_down
 from engine.sampling import GREEDY, Sampling, distributions, uniforms
 from engine.signals import signals_of
 from engine.trees import static_tree
-from specfleet.signals import Token
+from specfleet.token import Token
 
 
-class _Stream(msgspec.Struct):
+@dataclass(slots=True)
+class _Stream:
     """The truth about one decoding stream: its committed tokens, prompt included."""
 
     committed: list[int]
@@ -27,7 +28,8 @@ class _Stream(msgspec.Struct):
     rng: np.random.Generator
 
 
-class Verdict(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Verdict:
     """What became of one draft: the accepted nodes from the root on, and the target's own token.
 
     `hidden` (nodes + 1, hidden): the target's last hidden states at the root and at all nodes of the draft.

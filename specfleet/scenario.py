@@ -24,10 +24,10 @@ from specfleet.policies.order import Fifo, Order
 from specfleet.policies.overlap import InTurn, Overlap
 from specfleet.policies.ragged import BatchRule
 from specfleet.policies.route import Affinity, Route
-from specfleet.policies.shape import Chain, Shape
 from specfleet.policies.svip import Svip
 from specfleet.policies.warm_up import NoWarmUp, WarmUp
 from specfleet.profile import HardwareProfile, LinkTime, StepTime, Turns, read_profile
+from specfleet.shapes import CHAIN, Shape
 from specfleet.signals import SignalFile
 from specfleet.strict import convert, set_key
 from specfleet.tokens import TokenModel
@@ -63,7 +63,7 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     count: WholeNumber = 1
     depth: Count = 5
-    shape: Shape = Chain()
+    shape: Shape = CHAIN
     model: str = "demo"
     device: str = ""
     order: Order = Fifo()

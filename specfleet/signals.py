@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from msgspec import Meta
 
 from specfleet.errors import InputError
+from specfleet.token import Token
 
 SCHEMA = pa.schema(
     [
@@ -31,14 +32,6 @@ SCHEMA = pa.schema(
 
 Unit = Annotated[float, Meta(gt=0, lt=1)]
 Positive = Annotated[float, Meta(gt=0)]
-
-
-class Token(NamedTuple):
-    """One drafted token: min(1, p/q), KL(p||q) in nats, the draft distribution's entropy in nats."""
-
-    ratio: float
-    kld: float = 0.0
-    entropy: float = 0.0
 
 
 class SignalFile(msgspec.Struct, frozen=True, tag="signals", tag_field="model", forbid_unknown_fields=True):

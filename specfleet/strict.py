@@ -1,5 +1,6 @@
 """From untyped content (TOML, JSON) to typed structs, with errors a person can act on in one line."""
 
+import dataclasses
 import re
 import tomllib
 import types
@@ -18,8 +19,9 @@ def convert(content: Mapping[str, Any], kind: type[T], origin: str) -> T:
 
     Where a policy or model needs no parameters, its bare name may stand for the table that holds it.
     """
-    complete = _expand_names(content, kind)
+    complete: Any = content
     try:
+        complete = _expand_names(content, kind)
         return msgspec.convert(complete, kind)
     except msgspec.ValidationError as error:
         raise InputError(f"{origin}: {_explain(str(error), complete, kind)}") from error
@@ -54,18 +56,33 @@ def _structs(annotation: Any) -> tuple[type[msgspec.Struct], ...]:
     return tuple(arm for arm in _alternatives(annotation) if isinstance(arm, type) and issubclass(arm, msgspec.Struct))
 
 
-def _expand_names(value: Any, annotation: Any) -> Any:
-    """Replace a bare name by {tag_field: name} where a tagged struct is expected."""
+def _expand_names(value: Any, annotation: Any, path: str = "$") -> Any:
+    """Replace a bare name by {tag_field: name} where a tagged struct is expected, by {kind: name} for a dataclass.
+
+    Unknown fields of dataclasses, which msgspec lets pass, are a ValidationError as those of structs are.
+    """
     structs = _structs(annotation)
     tags = {struct.__struct_config__.tag_field for struct in structs} - {None}
+    plain = _dataclasses(annotation)
+    if plain and isinstance(value, str):
+        return {"kind": value}
+    if plain and isinstance(value, Mapping):
+        known = [field.name for field in dataclasses.fields(plain[0])]
+        for key in value:
+            if key not in known:
+                raise msgspec.ValidationError(f"Object contains unknown field `{key}` - at `{path}`")
     if isinstance(value, str) and tags and str not in _alternatives(annotation):
         return {next(iter(tags)): value}
     if isinstance(value, Mapping):
         hints: dict[str, Any] = {}
         for struct in structs:
             hints |= get_type_hints(struct)
-        return {key: _expand_names(item, hints.get(key, Any)) for key, item in value.items()}
+        return {key: _expand_names(item, hints.get(key, Any), f"{path}.{key}") for key, item in value.items()}
     return value
+
+
+def _dataclasses(annotation: Any) -> list[type[Any]]:
+    return [arm for arm in _alternatives(annotation) if isinstance(arm, type) and dataclasses.is_dataclass(arm)]
 
 
 def _explain(message: str, content: Any, kind: Any) -> str:
@@ -85,6 +102,7 @@ def _explain(message: str, content: Any, kind: Any) -> str:
         structs = _structs(annotation)
         chosen = [struct for struct in structs if _tag_matches(struct, value)] or list(structs)
         allowed = sorted({field for struct in chosen for field in struct.__struct_fields__})
+        allowed += [field.name for arm in _dataclasses(annotation) for field in dataclasses.fields(arm)]
         key_text = f"{where}.{unknown[1]}" if where else unknown[1]
         given = value.get(unknown[1]) if isinstance(value, Mapping) else value
         return f"unknown key {key_text} = {given!r}; allowed: {', '.join(allowed)}"
@@ -108,10 +126,11 @@ def _culprit(table: Mapping[str, Any], annotation: Any) -> str:
 
 
 def _child(annotation: Any, key: str | int) -> Any:
-    for struct in _structs(annotation):
+    for struct in (*_structs(annotation), *_dataclasses(annotation)):
         hints = get_type_hints(struct)
         if key in hints:
             return hints[str(key)]
+    for struct in _structs(annotation):
         if key == struct.__struct_config__.tag_field:
             return annotation
     for arm in _alternatives(annotation):

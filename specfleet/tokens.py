@@ -14,7 +14,8 @@ import numpy as np
 from msgspec import Meta
 
 from specfleet.messages import Outcome
-from specfleet.signals import Regional, SignalFile, Token, recorded, synthetic
+from specfleet.signals import Regional, SignalFile, recorded, synthetic
+from specfleet.token import Token
 
 Probability = Annotated[float, Meta(ge=0, le=1)]
 UNKNOWN = "?"

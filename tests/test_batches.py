@@ -71,7 +71,7 @@ def test_every_rule_says_exactly_what_plain_decoding_says(rule: str, size: int) 
 
 @pytest.mark.parametrize("rule", ["slots", "EqSpec"])
 @pytest.mark.parametrize(
-    "shape", [{"policy": "tree", "branching": [3, 2, 1]}, {"policy": "dynamic", "width": 3, "most": 8}], ids=str
+    "shape", [{"kind": "tree", "branching": [3, 2, 1]}, {"kind": "dynamic", "width": 3, "most": 8}], ids=str
 )
 def test_trees_in_batches_are_lossless_too(rule: str, shape: dict[str, object]) -> None:
     check_lossless(batch(rule, 4, drafters={"shape": shape}))

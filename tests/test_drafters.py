@@ -16,10 +16,10 @@ from engine.lookup import LookupDrafter, continuation  # noqa: E402
 from engine.models import CausalLM, load_model  # noqa: E402
 from engine.sampling import Sampling  # noqa: E402
 from engine.verify import Target  # noqa: E402
-from specfleet.policies.shape import Chain, Dynamic, Shape, Tree  # noqa: E402
+from specfleet.shapes import CHAIN, Shape, dynamic, tree  # noqa: E402
 
 PROMPTS = [prompt[: 20 + 7 * number] for number, prompt in enumerate(read_prompts("evaluation")[:5])]
-SHAPES = [(Chain(), 4), (Tree((3, 1)), 3), (Dynamic(3, 8), 4)]
+SHAPES = [(CHAIN, 4), (tree(3, 1), 3), (dynamic(3, 8), 4)]
 
 
 @pytest.fixture(scope="module")

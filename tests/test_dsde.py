@@ -20,7 +20,8 @@ from specfleet.policies.dsde import Dsde, Stability, scale_factor, sl_max, weigh
 from specfleet.policies.svip import Svip
 from specfleet.replay import replay
 from specfleet.scenario import make_scenario
-from specfleet.signals import Regional, Token, read_signals, synthetic, write_signals
+from specfleet.signals import Regional, read_signals, synthetic, write_signals
+from specfleet.token import Token
 from specfleet.tokens import TokenSampler
 from tests.stars import repeatable
 

@@ -18,7 +18,7 @@ from engine.grow import Drafts, grow_dynamic, grow_static  # noqa: E402
 from engine.rules import Rule, decisions, normalised, verify  # noqa: E402
 from engine.sampling import Chance, Sampling, Uniforms, distributions, uniforms  # noqa: E402
 from engine.trees import static_tree  # noqa: E402
-from specfleet.policies.shape import Chain, Dynamic, Shape, Tree  # noqa: E402
+from specfleet.shapes import CHAIN, Shape, dynamic, tree  # noqa: E402
 
 VOCABULARY = 3
 WARM = Sampling(1.0)
@@ -46,7 +46,7 @@ def drafted(drafter: Language, shape: Shape, depth: int, rule: Rule, sampling: S
         return logits_after(drafter, level)
 
     first = logits_after(drafter, [()])[:, 0]
-    if isinstance(shape, Dynamic):
+    if shape.kind == "dynamic":
         return grow_dynamic(shape, depth, first, extend)
     return grow_static(shape, [depth], first, extend, rule, [sampling], chance)
 
@@ -100,10 +100,10 @@ def emitted_by(run: Callable[[Branches], tuple[int, ...]]) -> dict[tuple[int, ..
 
 
 CASES = [
-    *[(rule, Chain(), 3) for rule in ("rejection", "without-replacement", "top-k", "match")],
-    *[(rule, Tree((2,)), 2) for rule in ("rejection", "without-replacement", "top-k", "match")],
-    *[(rule, Tree((3, 1)), 2) for rule in ("without-replacement", "top-k", "match")],
-    *[(rule, Dynamic(2, 4), 3) for rule in ("top-k", "match")],
+    *[(rule, CHAIN, 3) for rule in ("rejection", "without-replacement", "top-k", "match")],
+    *[(rule, tree(2), 2) for rule in ("rejection", "without-replacement", "top-k", "match")],
+    *[(rule, tree(3, 1), 2) for rule in ("without-replacement", "top-k", "match")],
+    *[(rule, dynamic(2, 4), 3) for rule in ("top-k", "match")],
 ]
 
 
@@ -127,7 +127,7 @@ def algorithm_2(target: Language, drafter: Language, depth: int) -> Callable[[Br
     """StarSD's algorithm 2 as printed: r <= p on each of the k^d paths by itself, the longest accepted one wins."""
 
     def run(chance: Branches) -> tuple[int, ...]:
-        drafts = drafted(drafter, Tree((2,)), depth, "top-k", WARM, chance)
+        drafts = drafted(drafter, tree(2), depth, "top-k", WARM, chance)
         texts = texts_of(drafts)
         best: tuple[int, ...] = ()
         for leaf in [text for text in texts if len(text) == depth]:
@@ -174,13 +174,13 @@ def test_drawn_outcomes_have_the_explored_frequencies(rule: Rule) -> None:
     """Chi-square over accepted path and next token; a correct rule fails one seed in 1000, and this seed is fixed."""
     rng = np.random.default_rng(7)
     target, drafter = language(rng, 2), language(rng, 2)
-    expected = emitted_by(one_round(target, drafter, Tree((2, 1)), 2, rule, WARM))
+    expected = emitted_by(one_round(target, drafter, tree(2, 1), 2, rule, WARM))
     draws = 4000
     counts = dict.fromkeys(expected, 0)
     generator = np.random.default_rng(8)
     like = torch.zeros(0, dtype=torch.float64)
     for _ in range(draws):
-        counts[one_round(target, drafter, Tree((2, 1)), 2, rule, WARM)(uniforms([generator], [16], like))] += 1
+        counts[one_round(target, drafter, tree(2, 1), 2, rule, WARM)(uniforms([generator], [16], like))] += 1
     observed = np.array([counts[text] for text in expected])
     wanted = np.array(list(expected.values()))
     assert chisquare(observed, wanted / wanted.sum() * draws).pvalue > 0.001
@@ -224,7 +224,7 @@ def test_at_temperature_zero_every_rule_is_the_greedy_one(rule: Rule) -> None:
     cold = Sampling(0.0)
     for _ in range(20):
         target, drafter = language(rng, 3), language(rng, 3)
-        (mass, text), *others = explore(one_round(target, drafter, Tree((2, 1)), 3, rule, cold))
+        (mass, text), *others = explore(one_round(target, drafter, tree(2, 1), 3, rule, cold))
         assert mass == 1.0
         assert not others
         assert text == tuple(int(target[text[:n]].argmax()) for n in range(len(text)))

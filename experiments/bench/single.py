@@ -16,11 +16,11 @@ from engine.models import CausalLM
 from engine.sampling import Sampling
 from engine.verify import Target
 from experiments.bench.interleaved import Done
-from specfleet.policies.shape import Dynamic, Tree
+from specfleet.shapes import dynamic, tree
 
 OURS = "ours, chain"
 ACCEPTANCE = "mean acceptance length"
-TREE, DYNAMIC = Tree((3, 1)), Dynamic(3, 10)
+TREE, DYNAMIC = tree(3, 1), dynamic(3, 10)
 LOOKUP_TOKENS = 5
 
 Contestants = dict[str, Callable[[int], Done]]

@@ -1,0 +1,81 @@
+"""What a draft looks like: a chain, a static tree, or a tree that grows where the drafter is sure.
+
+Shapes are fixed before anything is sampled, or depend on draft distributions only, so what is left out never biases
+what is accepted. Nodes are numbered level by level; node 0 is the root, the last committed token, and is no draft.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+MOST_NODES = 4096  # of a static tree: more is surely a mistake
+
+
+@dataclass(frozen=True)  # plain, because the engine's core does without msgspec
+class Shape:
+    """The shape of drafts, by `kind`.
+
+    "chain": one token after the other. "tree": every node of level l has `branching[l]` children, the last number holds
+    for deeper levels; one number is StarSD's k-ary tree with k^d paths (appendix D). "dynamic": EAGLE-2's tree (Li et
+    al. 2024), which expands the `width` likeliest nodes of every level by `width` children each, and of all sends the
+    `most` likeliest to verification; likely by the product of draft probabilities from the root on.
+    """
+
+    kind: Literal["chain", "tree", "dynamic"] = "chain"
+    branching: tuple[int, ...] = (2,)
+    width: int = 4
+    most: int = 16
+
+    def __post_init__(self) -> None:
+        if not self.branching or min(self.branching) < 1:
+            raise ValueError(
+                f"branching = {list(self.branching)}: needs one number of children or more, each at least 1"
+            )
+        if min(self.width, self.most) < 1:
+            raise ValueError(f"width = {self.width}, most = {self.most}: both must be at least 1")
+
+    def children(self, depth: int) -> list[int]:
+        """Children of each node of a chain or a static tree by level, from the root on."""
+        if self.kind == "chain":
+            return [1] * depth
+        return [self.branching[min(level, len(self.branching) - 1)] for level in range(depth)]
+
+    def nodes(self, depth: int) -> int:
+        """Draft tokens that a draft of `depth` levels sends to verification; ValueError for a monstrous tree."""
+        if self.kind == "dynamic":
+            return min(self.most, self.width + max(depth - 1, 0) * self.width**2) if depth else 0
+        return depth if self.kind == "chain" else len(parents(self.children(depth)))
+
+
+CHAIN = Shape()
+
+
+def tree(*branching: int) -> Shape:
+    """A static tree with so many children of each node by level."""
+    return Shape("tree", branching)
+
+
+def dynamic(width: int, most: int) -> Shape:
+    """EAGLE-2's tree."""
+    return Shape("dynamic", width=width, most=most)
+
+
+def parents(children: Sequence[int]) -> list[int]:
+    """Return the parent of nodes 1, 2, ... of a static tree with so many children of each node by level."""
+    result: list[int] = []
+    level = [0]
+    for count in children:
+        if len(result) + len(level) * count > MOST_NODES:
+            raise ValueError(f"a tree with {list(children)} children by level has more than {MOST_NODES} nodes")
+        begin = len(result) + 1
+        result += [node for node in level for _ in range(count)]
+        level = list(range(begin, len(result) + 1))
+    return result
+
+
+def depths_of(parents: Sequence[int]) -> list[int]:
+    """Return the level of nodes 1, 2, ..., whose parents stand before them; the root's is 0."""
+    depths = [0]
+    for parent in parents:
+        depths.append(depths[parent] + 1)
+    return depths[1:]
