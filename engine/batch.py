@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 import torch
 
 from engine.content import NOTHING, Content
-from engine.draft import Drafter
 from engine.executors import stream_seed
+from engine.fleet import AnyDrafter
 from engine.grow import Drafts
 from engine.sampling import GREEDY, Sampling
 from engine.verify import Target
@@ -32,7 +32,7 @@ class BatchExecutor:
 
     def __init__(
         self,
-        drafter: Drafter,
+        drafter: AnyDrafter,
         target: Target,
         prompts: Sequence[Sequence[int]],
         rule: BatchRule,

@@ -8,18 +8,14 @@ import msgspec
 import torch
 
 from engine.batch import BatchExecutor
-from engine.cache import RowCache
 from engine.clock import now_s
 from engine.content import NOTHING, Content
-from engine.draft import Drafter
-from engine.fleet import sampling_of
-from engine.models import CausalLM, load_model
-from engine.verify import Target
+from engine.fleet import load_target, new_drafter, new_target, sampling_of
+from engine.models import CausalLM
 from engine.worker import Worker
 from specfleet.batch_station import BatchStation
 from specfleet.fleet import batch_station
 from specfleet.messages import Finished, Instruction
-from specfleet.policies.ragged import BatchRule
 from specfleet.records import Log, RecordedStation, Run, make_run
 from specfleet.scenario import Scenario
 from specfleet.token import Token
@@ -37,9 +33,8 @@ class Batched(msgspec.Struct, frozen=True):
 def serve_batch(scenario: Scenario, prompts: Sequence[Sequence[int]], signals: bool = False) -> Batched:
     """Run the scenario in this process. `signals`: whether those of every drafted token are recorded."""
     station = batch_station(scenario)
-    large = load_model(scenario.verifiers.model, "target", scenario.precision)
-    small = load_model(scenario.drafters.model, "drafter", scenario.precision)
-    executor = executor_of(scenario, station, small, large, prompts, signals)
+    large = load_target(scenario)
+    executor = executor_of(scenario, station, large, prompts, signals)
     log = drive(scenario, station, executor, large.device)
     return Batched(make_run(scenario, "engine", log), executor.outputs, executor.recorded)
 
@@ -74,17 +69,14 @@ def drive(scenario: Scenario, station: BatchStation, executor: BatchExecutor, de
 def executor_of(
     scenario: Scenario,
     station: BatchStation,
-    small: CausalLM,
     large: CausalLM,
     prompts: Sequence[Sequence[int]],
     signals: bool = False,
 ) -> BatchExecutor:
     """Return the hands of a batch station, with caches as its rule needs them."""
-    rows, tokens = station.rule.pool, longest_row(scenario)
-    target = Target(large, scenario.verifiers.rule, cache_of(large, station.rule, rows, tokens))
-    drafter = Drafter(
-        small, scenario.drafters.shape, scenario.verifiers.rule, cache_of(small, station.rule, rows, tokens)
-    )
+    room = station.rule.pool, longest_row(scenario)
+    target = new_target(scenario, large, station.rule, room)
+    drafter = new_drafter(scenario, large, station.rule, room)
     allocation = station.grants.allocation
     return BatchExecutor(
         drafter,
@@ -96,11 +88,6 @@ def executor_of(
         station.grants.stops if allocation.watches else None,
         signals or allocation.needs == "signals",
     )
-
-
-def cache_of(model: CausalLM, rule: BatchRule, rows: int, tokens: int) -> RowCache:
-    """Return the kind of cache that a batch rule needs."""
-    return model.aligned_cache() if rule.aligns else model.new_cache(rows, tokens)
 
 
 def longest_row(scenario: Scenario) -> int:

@@ -29,7 +29,12 @@ class Stream:
 
 
 class Drafter:
-    """A draft model, the shape of its drafts and the rule that they will be verified by."""
+    """A draft model, the shape of its drafts and the rule that they will be verified by.
+
+    `reads_hidden`: whether it must be told the target's hidden states.
+    """
+
+    reads_hidden = False
 
     def __init__(
         self, model: CausalLM, shape: Shape = CHAIN, rule: Rule = "rejection", cache: RowCache | None = None
@@ -38,6 +43,7 @@ class Drafter:
         self.shape = shape
         self.rule = rule
         self.cache = model.new_cache() if cache is None else cache
+        self.device = model.device
         self.streams: dict[int, Stream] = {}
 
     def open(self, tag: int, prefix: list[int], sampling: Sampling = GREEDY, seed: int = 0, room: int = 0) -> None:

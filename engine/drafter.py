@@ -9,13 +9,14 @@ from engine.content import Content
 from engine.executors import DraftExecutor
 from engine.fleet import new_drafter, sampling_of
 from engine.lease import Lease, no_lease
-from engine.models import load_model
 from engine.transport import PublicPort
 from engine.worker import Receiver, Stop, Worker
 from specfleet.fleet import drafter_station
 from specfleet.messages import Draft, Ignored, Instruction, Refusal
 from specfleet.records import Log, RecordedStation
 from specfleet.scenario import Scenario
+
+ROOM_TOKENS = 512  # of each stream at first: a drafter is not told how long texts will get
 
 
 class DrafterNode:
@@ -24,14 +25,14 @@ class DrafterNode:
     def __init__(
         self, scenario: Scenario, lease: Lease = no_lease, address: str = "tcp://127.0.0.1", port: int = 0
     ) -> None:
-        model = load_model(scenario.drafters.model, "drafter", scenario.precision)
-        executor = DraftExecutor(new_drafter(scenario, model), scenario.seed, sampling_of(scenario))
+        drafter = new_drafter(scenario, room=(scenario.verifiers.count, ROOM_TOKENS))
+        executor = DraftExecutor(drafter, scenario.seed, sampling_of(scenario))
         executor.drafter.warm_up(8)  # the first steps of a process are slow; they are nobody's
         self.context = zmq.Context()
         public = PublicPort(self.context, address, port)
         self.port = public.port
         self.worker = Worker(
-            RecordedStation(drafter_station(scenario), "real"), executor, model.device, self._post, lease
+            RecordedStation(drafter_station(scenario), "real"), executor, drafter.device, self._post, lease
         )
         self.receiver = Receiver(self.worker.inbox, public=public)
 

@@ -24,6 +24,8 @@ from specfleet.shapes import CHAIN, Shape
 class EagleDrafter(Drafter):
     """A head that drafts for a target; embedding (unless it has its own) and language model head are the target's."""
 
+    reads_hidden = True
+
     def __init__(
         self,
         head: EagleHead,

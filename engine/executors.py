@@ -7,9 +7,10 @@ out the content of the messages that its station sends. It decides nothing.
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 
 from engine.content import NOTHING, Content
-from engine.draft import Drafter
+from engine.fleet import AnyDrafter
 from engine.packing import contents_of, drafts_of
 from engine.sampling import GREEDY, Sampling
 from engine.verify import Target, Verdict
@@ -20,11 +21,12 @@ from specfleet.station import Step
 class DraftExecutor:
     """Runs a drafter station's steps on a draft model."""
 
-    def __init__(self, drafter: Drafter, seed: int, sampling: Sampling = GREEDY) -> None:
+    def __init__(self, drafter: AnyDrafter, seed: int, sampling: Sampling = GREEDY) -> None:
         self.drafter = drafter
         self.seed = seed
         self.sampling = sampling
         self.drafts: dict[int, Content] = {}
+        self.told: dict[int, torch.Tensor | None] = {}  # hidden states of prefixes that are not prefilled yet
 
     def receive(self, event: StationEvent, content: Content) -> None:
         """Open a stream with its prefix, or append the target's own token to it."""
@@ -32,8 +34,9 @@ class DraftExecutor:
             if event.opening:
                 seed = stream_seed(self.seed, event.request, 0)
                 self.drafter.open(event.tag, list(content.tokens), self.sampling, seed)
+                self.told[event.tag] = self._hidden(content)
             else:
-                self.drafter.advance(event.tag, self._path(event, content), content.tokens[0])
+                self.drafter.advance(event.tag, self._path(event, content), content.tokens[0], self._hidden(content))
 
     def run(self, step: Step) -> tuple[Outcome, ...]:
         """Warm up, prefill or draft."""
@@ -43,10 +46,18 @@ class DraftExecutor:
             self.drafts.update(zip(tags, contents_of(drafts), strict=True))
         for member in step.members:
             if step.kind == "prefill":
-                self.drafter.prefill(member.tag)
+                self.drafter.prefill(member.tag, hidden=self.told.pop(member.tag))
             elif step.kind == "warm_up":
                 self.drafter.warm_up(member.tokens)
         return (Outcome(),) * len(step.members)
+
+    def _hidden(self, content: Content) -> torch.Tensor | None:
+        """The target's hidden states that came along, in the drafter's precision: (tokens, hidden)."""
+        if content.hidden is None:
+            return None
+        model = self.drafter.model  # type: ignore[union-attr]  # whoever is told hidden states has a model
+        states = torch.from_numpy(content.hidden.copy()).view(-1, model.config.hidden_size)
+        return states.to(model.device, model.dtype)
 
     def _path(self, event: DraftRequest, content: Content) -> Sequence[int]:
         """Nodes of the last draft that were accepted: sent along for a tree, told by the new length for a chain."""
@@ -68,12 +79,18 @@ class VerifyExecutor:
     """Runs a verifier station's steps on a target model; keeps the finished outputs by request."""
 
     def __init__(
-        self, target: Target, prompts: Sequence[Sequence[int]], seed: int, sampling: Sampling = GREEDY
+        self,
+        target: Target,
+        prompts: Sequence[Sequence[int]],
+        seed: int,
+        sampling: Sampling = GREEDY,
+        tells_hidden: bool = False,
     ) -> None:
         self.target = target
         self.prompts = prompts
         self.seed = seed
         self.sampling = sampling
+        self.tells_hidden = tells_hidden
         self.verdicts: dict[int, Verdict] = {}
         self.drafts: dict[int, Content] = {}
         self.open_requests: dict[int, Join] = {}
@@ -103,12 +120,13 @@ class VerifyExecutor:
         """Return the prefix of a request that opens, the target's own token and the accepted nodes of a later one."""
         if not isinstance(message, DraftRequest):
             return NOTHING
-        committed = self.target.committed(message.tag)
-        if message.opening:
-            return Content(committed)
         verdict = self.verdicts[message.tag]
+        told = verdict.hidden if message.opening else verdict.hidden[[0, *verdict.path]]
+        hidden = told.half().flatten().cpu().numpy() if self.tells_hidden else None
+        if message.opening:
+            return Content(self.target.committed(message.tag), hidden=hidden)
         is_chain = verdict.path == list(range(1, len(verdict.path) + 1))
-        return Content([verdict.token], None if is_chain else verdict.path)
+        return Content([verdict.token], None if is_chain else verdict.path, hidden=hidden)
 
     def release(self, tag: int) -> None:
         """Keep the finished text, free the cache."""

@@ -1,10 +1,18 @@
 """Drafters and targets as a scenario describes them."""
 
+from pathlib import Path
+
 from engine.draft import Drafter
-from engine.models import CausalLM
+from engine.eagle import load_head
+from engine.eagle_draft import EagleDrafter, head_shape
+from engine.lookup import LookupDrafter
+from engine.models import DEMO_PAIR, CausalLM, load_model
 from engine.sampling import Sampling
 from engine.verify import Target
+from specfleet.policies.ragged import BatchRule
 from specfleet.scenario import Scenario
+
+AnyDrafter = Drafter | LookupDrafter
 
 
 def sampling_of(scenario: Scenario) -> Sampling:
@@ -13,11 +21,37 @@ def sampling_of(scenario: Scenario) -> Sampling:
     return Sampling(workload.temperature, workload.top_k, workload.top_p)
 
 
-def new_drafter(scenario: Scenario, model: CausalLM) -> Drafter:
-    """A drafter of the scenario's fleet."""
-    return Drafter(model, scenario.drafters.shape, scenario.verifiers.rule)
+def new_drafter(
+    scenario: Scenario, target: CausalLM | None = None, rule: BatchRule | None = None, room: tuple[int, int] = (1, 512)
+) -> AnyDrafter:
+    """Load a drafter of the scenario's fleet.
+
+    `target`: where its model is loaded already, for an EAGLE head, which reads its embedding and language model head.
+    `rule`: of the batch that it drafts for, whose caches may have to be aligned; `room`: rows and tokens of the others.
+    """
+    drafters = scenario.drafters
+    shape, verified_by = drafters.shape, scenario.verifiers.rule
+    if drafters.kind == "lookup":
+        return LookupDrafter((target or load_target(scenario)).device)
+    aligned = rule is not None and rule.aligns
+    if drafters.kind == "eagle":
+        large = target or load_target(scenario)
+        folder = DEMO_PAIR / "eagle" if drafters.model == "demo" else Path(drafters.model)
+        head = load_head(folder, large.model, large.dtype, large.device)
+        cache = large.aligned_cache(head_shape(head)) if aligned else large.new_cache(*room, shape=head_shape(head))
+        return EagleDrafter(head, large, shape, verified_by, cache)
+    small = load_model(drafters.model, "drafter", scenario.precision)
+    return Drafter(small, shape, verified_by, small.aligned_cache() if aligned else small.new_cache(*room))
 
 
-def new_target(scenario: Scenario, model: CausalLM) -> Target:
-    """A target of the scenario's fleet."""
-    return Target(model, scenario.verifiers.rule)
+def load_target(scenario: Scenario) -> CausalLM:
+    """Load the model of the scenario's targets."""
+    return load_model(scenario.verifiers.model, "target", scenario.precision)
+
+
+def new_target(
+    scenario: Scenario, model: CausalLM, rule: BatchRule | None = None, room: tuple[int, int] = (1, 512)
+) -> Target:
+    """Return a target of the scenario's fleet; `rule` and `room` as in `new_drafter`."""
+    aligned = rule is not None and rule.aligns
+    return Target(model, scenario.verifiers.rule, model.aligned_cache() if aligned else model.new_cache(*room))

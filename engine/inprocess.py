@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from engine.clock import now_s
 from engine.content import NOTHING, Content
 from engine.executors import DraftExecutor, VerifyExecutor
-from engine.fleet import new_drafter, new_target, sampling_of
-from engine.models import load_model
+from engine.fleet import load_target, new_drafter, new_target, sampling_of
 from engine.worker import Worker
 from specfleet.fleet import drafter_station, verifier_station
 from specfleet.messages import Draft, DraftRequest, Finished, Instruction, Leave, Refusal, StationEvent
@@ -21,8 +20,9 @@ def serve_in_process(  # noqa: C901  (three small closures around one loop)
 ) -> tuple[Run, dict[int, list[int]]]:
     """Run the scenario in this process; return its records and the new tokens of each request."""
     seed, sampling = scenario.seed, sampling_of(scenario)
-    model = load_model(scenario.verifiers.model, "target", scenario.precision)
-    executor = VerifyExecutor(new_target(scenario, model), prompts, seed, sampling)
+    model = load_target(scenario)
+    target = new_target(scenario, model)
+    executor = VerifyExecutor(target, prompts, seed, sampling, scenario.drafters.kind == "eagle")
     log: Log = []
     mail: deque[tuple[Worker, StationEvent, Content]] = deque()
     zero_s = now_s()
@@ -54,10 +54,9 @@ def serve_in_process(  # noqa: C901  (three small closures around one loop)
     ]
     workers = list(verifiers)
     if scenario.drafters.count:
-        small = load_model(scenario.drafters.model, "drafter", scenario.precision)
-        hands = DraftExecutor(new_drafter(scenario, small), seed, sampling)
+        hands = DraftExecutor(new_drafter(scenario, model), seed, sampling)
         station = RecordedStation(drafter_station(scenario), "real", log)
-        drafter = Worker(station, hands, small.device, post, zero_s=zero_s)
+        drafter = Worker(station, hands, model.device, post, zero_s=zero_s)
         workers.append(drafter)
     for target in targets:
         open_next(target)

@@ -19,6 +19,8 @@ LONGEST, SHORTEST = 3, 1  # tokens that must repeat
 class LookupDrafter:
     """Streams and their texts; the interface of a drafter (see `draft.py`)."""
 
+    reads_hidden = False
+
     def __init__(self, device: torch.device, longest: int = LONGEST) -> None:
         self.device = device
         self.longest = longest

@@ -10,7 +10,7 @@ from transformers.utils import logging
 
 from engine.aligned import AlignedCache
 from engine.attention import use_slots
-from engine.cache import RowCache, shape_of
+from engine.cache import CacheShape, RowCache, shape_of
 from engine.feed import Feed, Nodes
 from engine.llama import Rotary, is_lean, layer_of, rotary_table, run_layers
 from engine.slots import ROWS, TOKENS, SlotCache
@@ -49,13 +49,15 @@ class CausalLM:
         else:
             use_slots(model)
 
-    def new_cache(self, rows: int = ROWS, tokens: int = TOKENS, limit_bytes: int = 0) -> SlotCache:
-        """Return an empty cache with room for `rows` of `tokens` tokens."""
-        return SlotCache(self.shape, self.dtype, self.device, rows, tokens, limit_bytes)
+    def new_cache(
+        self, rows: int = ROWS, tokens: int = TOKENS, limit_bytes: int = 0, shape: CacheShape | None = None
+    ) -> SlotCache:
+        """Return an empty cache with room for `rows` of `tokens` tokens; `shape`: of a head instead of the model."""
+        return SlotCache(shape or self.shape, self.dtype, self.device, rows, tokens, limit_bytes)
 
-    def aligned_cache(self) -> AlignedCache:
+    def aligned_cache(self, shape: CacheShape | None = None) -> AlignedCache:
         """Return an empty cache whose rows are padded to a common end, for the batch rules that need that."""
-        return AlignedCache(self.shape, self.dtype, self.device)
+        return AlignedCache(shape or self.shape, self.dtype, self.device)
 
     @torch.inference_mode()
     def feed(

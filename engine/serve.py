@@ -137,7 +137,7 @@ def serve(scenario: Scenario, stories_folder: Path = STORIES) -> Served:
     Raises InputError for a scenario that the engine cannot run, NodeError if a process fails.
     """
     check_can_run(scenario)
-    if scenario.drafters.count:
+    if scenario.drafters.count and scenario.drafters.kind == "model":
         check_shared_tokenizer(scenario.drafters.model, scenario.verifiers.model)
     if scenario.batch is not None:
         node = Node("batch", _batch_body, scenario, prompts_of(scenario))

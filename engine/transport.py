@@ -84,7 +84,7 @@ def parse(frames: Sequence[bytes]) -> tuple[Message | Ping, Content]:
         tokens,
         nodes or None,
         distributions.reshape(inner, -1) if len(distributions) else None,
-        hidden.reshape(len(tokens), -1) if len(hidden) else None,
+        hidden if len(hidden) else None,
     )
 
 

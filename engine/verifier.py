@@ -8,9 +8,8 @@ import zmq
 from engine.clock import now_s
 from engine.content import NOTHING, Content
 from engine.executors import VerifyExecutor
-from engine.fleet import new_target, sampling_of
+from engine.fleet import load_target, new_target, sampling_of
 from engine.lease import Lease, no_lease
-from engine.models import load_model
 from engine.transport import connect
 from engine.worker import Arrival, Receiver, Stop, Worker
 from specfleet.fleet import verifier_station
@@ -34,8 +33,14 @@ class VerifierNode:
     ) -> None:
         self.scenario = scenario
         self.target = target
-        model = load_model(scenario.verifiers.model, "target", scenario.precision)
-        self.executor = VerifyExecutor(new_target(scenario, model), prompts, scenario.seed, sampling_of(scenario))
+        model = load_target(scenario)
+        self.executor = VerifyExecutor(
+            new_target(scenario, model),
+            prompts,
+            scenario.seed,
+            sampling_of(scenario),
+            scenario.drafters.kind == "eagle",
+        )
         self.worker = Worker(
             RecordedStation(verifier_station(scenario, target), "real"), self.executor, model.device, self._post, lease
         )

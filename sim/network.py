@@ -85,7 +85,10 @@ class Network:
         self.wires: dict[tuple[int, int], tuple[Wire, Wire]] = {}  # down and up, by target and drafter
         self.router: Server | None = None
         workload = scenario.workload
-        self.size_of = partial(payload_bytes, temperature=workload.temperature, vocabulary=self.profile.vocabulary)
+        self.size_of = partial(
+            payload_bytes, temperature=workload.temperature, vocabulary=self.profile.vocabulary,
+            shape=scenario.drafters.shape,
+        )  # fmt: skip
         # One random stream for each cause of randomness, so that a change in one leaves the others alone.
         outcomes, targets, links, drafters = np.random.default_rng(scenario.seed).spawn(4)
         self.outcomes = Outcomes(scenario, outcomes)

@@ -18,6 +18,7 @@ from specfleet.scenario import (
     turns_of,
     verify_time,
 )
+from specfleet.shapes import Shape
 from specfleet.station import Step
 
 BLOCK = 4096
@@ -97,6 +98,11 @@ def timed(draw: Draw, time: StepTime, step: Step, padded: bool = False, tokens: 
     return draw(longest, context, time.rows_s(context, rows, row_tokens))
 
 
+def nodes_of(step: Step, shape: Shape) -> list[int] | None:
+    """Return how many nodes each member's draft has, where that is not its depth."""
+    return None if shape.kind == "chain" else [shape.nodes(member.tokens) for member in step.members]
+
+
 def draft_durations(
     scenario: Scenario, rng: np.random.Generator, paced: bool = False, drafter: int = 0
 ) -> Callable[[Step, float], float]:
@@ -142,10 +148,11 @@ def verifier_durations(scenario: Scenario, target: int, rng: np.random.Generator
         )
     }
     draws = {kind: step_durations(time, rng) for kind, time in times.items()}
-    padded = scenario.verifiers.padded
+    padded, shape = scenario.verifiers.padded, scenario.drafters.shape
 
     def duration_s(step: Step, recent_load: float) -> float:  # noqa: ARG001  (one signature for all stations)
-        return timed(draws[step.kind], times[step.kind], step, padded)
+        nodes = nodes_of(step, shape) if step.kind == "verify" else None
+        return timed(draws[step.kind], times[step.kind], step, padded, nodes)
 
     return duration_s
 
@@ -167,10 +174,10 @@ def batch_durations(
         "realign": profile.realign,
     }
     draws = {kind: step_durations(time, rng) for kind, time in times.items()}
-    padded = scenario.batch is None or scenario.batch.padded
+    padded, shape = scenario.batch is None or scenario.batch.padded, scenario.drafters.shape
 
     def duration_s(step: Step, recent_load: float) -> float:  # noqa: ARG001  (as above)
-        tokens = drafted(step) if step.kind == "draft" else None
+        tokens = drafted(step) if step.kind == "draft" else nodes_of(step, shape) if step.kind == "verify" else None
         return timed(draws[step.kind], times[step.kind], step, padded, tokens)
 
     return duration_s

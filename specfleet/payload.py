@@ -7,6 +7,7 @@ four bytes, and for sampling one draft distribution of two-byte probabilities fo
 import msgspec
 
 from specfleet.messages import Draft, DraftRequest, Message
+from specfleet.shapes import CHAIN, Shape
 
 TOKEN_BYTES = 4
 PROBABILITY_BYTES = 2
@@ -35,15 +36,19 @@ ENVELOPE_BYTES = {
 }
 
 
-def payload_bytes(message: Message, temperature: float, vocabulary: int) -> int:
+def payload_bytes(message: Message, temperature: float, vocabulary: int, shape: Shape = CHAIN) -> int:
     """Bytes on the wire, envelope and content, of a typical message of this kind.
+
+    A tree's nodes travel with their parents; distributions, when sampling, are those of the nodes that have children.
 
     A request that opens carries the whole prefix, a later one the target's own token: the accepted ones are known to
     the drafter, which proposed them.
     """
     if type(message) is Draft:
-        each = TOKEN_BYTES + (PROBABILITY_BYTES * vocabulary if temperature > 0 else 0)
-        return ENVELOPE_BYTES[Draft] + message.tokens * each
+        nodes, is_chain = shape.nodes(message.tokens), shape.kind == "chain"
+        inner = nodes if is_chain else shape.nodes(message.tokens - 1) + 1 if shape.kind == "tree" else 0
+        weights = PROBABILITY_BYTES * vocabulary * inner if temperature > 0 else 0
+        return ENVELOPE_BYTES[Draft] + nodes * TOKEN_BYTES * (1 if is_chain else 2) + weights
     if type(message) is DraftRequest:
         tokens = message.base if message.opening else 1
         return ENVELOPE_BYTES[DraftRequest] + tokens * TOKEN_BYTES

@@ -52,6 +52,7 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The drafting side. `count = 0` is plain autoregressive decoding.
 
     `depth`: levels of a draft, the speculation length of a chain; `shape`: a chain or a tree.
+    `kind`: what drafts: a small model, an EAGLE head of the target, or prompt lookup, which needs no model.
     `model`: folder of a Hugging Face causal language model, or "demo" (real world only). `device`: name of a shared
     device in `[devices]`; empty for one of its own each. `group`: who shares a draft step. `overlap`: whether drafting
     goes on while a draft is verified. `route`: which of several drafters drafts a session's next round; `move`: how a
@@ -64,6 +65,7 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     count: WholeNumber = 1
     depth: Count = 5
     shape: Shape = CHAIN
+    kind: Literal["model", "eagle", "lookup"] = "model"
     model: str = "demo"
     device: str = ""
     order: Order = Fifo()

@@ -10,6 +10,7 @@ pytest.importorskip("transformers")
 
 from engine.decode import decode_plain, decode_speculatively  # noqa: E402  (after the check that torch is there)
 from engine.draft import Drafter  # noqa: E402
+from engine.eagle import EagleHead, save_head  # noqa: E402
 from engine.models import CausalLM, check_shared_tokenizer, load_model  # noqa: E402
 from engine.prompts import prompts_of  # noqa: E402
 from engine.serve import Served, crowding, serve  # noqa: E402
@@ -40,7 +41,10 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
             vocab_size=VOCABULARY, hidden_size=32, intermediate_size=64, num_hidden_layers=layers,
             num_attention_heads=2, num_key_value_heads=1, bos_token_id=None, eos_token_id=None,
         )  # fmt: skip
-        LlamaForCausalLM(config).save_pretrained(folder / role)
+        model = LlamaForCausalLM(config)
+        model.save_pretrained(folder / role)
+        if role == "target":
+            save_head(EagleHead(config, model.get_input_embeddings()), folder / "head")
     rng = np.random.default_rng(0)
     lines = (f'{{"prompt_ids": {rng.integers(VOCABULARY, size=20).tolist()}}}' for _ in range(16))
     (folder / "prompts.jsonl").write_text("\n".join(lines))
@@ -202,6 +206,38 @@ def test_the_demo_pair_over_processes_equals_plain_decoding_on_fifty_held_out_pr
     )
     served = check_lossless(scenario)
     assert len(served.outputs) == 50
+
+
+DRAFTERS = {
+    "tree": {"shape": {"kind": "tree", "branching": [3, 1]}},
+    "dynamic tree": {"shape": {"kind": "dynamic", "width": 3, "most": 7}},
+    "EAGLE": {"kind": "eagle", "model": "head"},
+    "EAGLE tree": {"kind": "eagle", "model": "head", "shape": {"kind": "tree", "branching": [2, 2, 1]}},
+    "prompt lookup": {"kind": "lookup"},
+}
+
+
+@pytest.mark.parametrize("drafters", DRAFTERS.values(), ids=DRAFTERS)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_every_kind_of_draft_crosses_the_wire(tiny: Path, drafters: dict[str, object], temperature: float) -> None:
+    if drafters.get("model"):
+        drafters = drafters | {"model": str(tiny / "head")}
+    scenario = fleet(tiny, drafters=drafters, workload={"temperature": temperature, "requests": 4})
+    if temperature == 0:
+        check_lossless(scenario)
+        return
+    served = serve(scenario)
+    assert replay(served.run) == []
+    assert {len(tokens) for tokens in served.outputs.values()} == {scenario.workload.new_tokens}
+
+
+@pytest.mark.parametrize("rule", ["without-replacement", "top-k", "match"])
+def test_sampled_trees_are_verified_by_every_rule_across_processes(tiny: Path, rule: str) -> None:
+    tree = DRAFTERS["tree"] if rule == "without-replacement" else DRAFTERS["dynamic tree"]
+    workload = {"temperature": 0.8, "top_k": 12, "top_p": 0.9, "requests": 4}
+    served = serve(fleet(tiny, drafters=tree, verifiers={"rule": rule}, workload=workload))
+    assert replay(served.run) == []
+    assert len(served.outputs) == 4
 
 
 def test_float32_mismatches_are_near_ties_of_the_targets_best_two_logits(tiny: Path) -> None:

@@ -50,7 +50,7 @@ def main() -> None:
     if options.only in (None, "batches"):
         pool = prompts_of(make_scenario({"workload": {"requests": 64, "prompt_tokens": LONGEST_PROMPT}}))
         for size, turns in batches.bench_batches(
-            pool, small, large, options.depth, options.repetitions, options.precision
+            pool, large, options.depth, options.repetitions, options.precision
         ).items():
             show(
                 f"demo pair, batches of {size}, greedy; {where}; host: all that is outside of steps",

@@ -42,14 +42,14 @@ def batch_of(rule: str, size: int, depth: int, seed: int, precision: str) -> Sce
 
 
 def bench_batches(
-    prompts: Sequence[list[int]], small: CausalLM, large: CausalLM, depth: int, repetitions: int, precision: str
+    prompts: Sequence[list[int]], large: CausalLM, depth: int, repetitions: int, precision: str
 ) -> dict[int, dict[str, list[Turn]]]:
     """Let the rules decode the same requests in turn, at each size; the seed, and so the lengths, changes by round."""
 
     def served(number: int, rule: str, size: int) -> Done:
         scenario = batch_of(rule, size, depth, number, precision)
         station = batch_station(scenario)
-        executor = executor_of(scenario, station, small, large, prompts)
+        executor = executor_of(scenario, station, large, prompts)
         started_s = time.perf_counter()
         run = make_run(scenario, "engine", drive(scenario, station, executor, large.device))
         wall_s = time.perf_counter() - started_s
