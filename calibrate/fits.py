@@ -78,6 +78,31 @@ def fit_step(points: Sequence[Point]) -> tuple[StepTime, list[Residual]]:
     return StepTime(a, b, c, e, spread=spread_of(ratios)), residuals
 
 
+def fit_batch_step(extents: ArrayLike, times_s: ArrayLike) -> tuple[StepTime, float]:
+    """Fit a step's time over rows to single steps as they were served; return it with its mean absolute error.
+
+    `extents` (steps, 4): tokens and context of the longest row, rows, tokens of all other rows (see
+    `durations.extent`). Coefficients are at least 0, by least squares of relative errors, twice: the second time
+    without steps that took twice what the first fit says, or half of it. Then it is scaled to the mean of all.
+    """
+    tokens, context, rows, row_tokens = np.asarray(extents, dtype=float).T
+    times = np.asarray(times_s, dtype=float)
+    ones, others = np.ones_like(tokens), rows - 1
+    design = np.stack([ones, tokens, context, tokens * context, others, row_tokens, others * context], axis=1)
+    scale = np.abs(design).max(axis=0)
+    scale[scale == 0] = 1.0
+    kept = np.ones(len(times), dtype=bool)
+    for _ in range(2):
+        relative = design[kept] / scale / times[kept, None]
+        coefficients = nnls(relative, np.ones(kept.sum()))[0] / scale
+        ratios = times / (design @ coefficients)
+        kept = (ratios > 0.5) & (ratios < 2.0)
+    mean_ratio = np.trapezoid(np.quantile(ratios, LEVELS), LEVELS)
+    error = float(np.abs(1 / ratios[kept] - 1).mean())
+    a, b, c, e, row, row_token, row_context = (coefficients * mean_ratio).tolist()
+    return StepTime(a, b, c, e, row, row_token, row_context, spread_of(ratios)), error
+
+
 def fit_link(payloads_bytes: Sequence[int], round_trips_s: Sequence[Sequence[float]]) -> LinkTime:
     """Fit latency and bandwidth of one way to round trips of equal payloads both ways."""
     one_way_s = np.array([np.median(times) / 2 for times in round_trips_s])

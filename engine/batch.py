@@ -13,7 +13,7 @@ from engine.executors import stream_seed
 from engine.fleet import AnyDrafter
 from engine.grow import Drafts
 from engine.sampling import GREEDY, Sampling
-from engine.verify import Target
+from engine.verify import Target, Verdict
 from specfleet.messages import Join, Message, Outcome, StationEvent
 from specfleet.policies.ragged import BatchRule
 from specfleet.station import Step
@@ -44,6 +44,7 @@ class BatchExecutor:
         self.drafter, self.target, self.rule = drafter, target, rule
         self.prompts, self.seed, self.samplings = prompts, seed, samplings
         self.watch, self.signals = watch, signals
+        self.watcher: Callable[[Step], None] = lambda _step: None  # is told of every step
         self.joins: dict[int, Join] = {}
         self.ballast: list[int] = []  # tags of finished rows that a fixed batch carries on
         self.drafts: Drafts | None = None
@@ -72,6 +73,7 @@ class BatchExecutor:
 
     def run(self, step: Step) -> tuple[Outcome, ...]:
         """Prefill, realign, draft or verify."""
+        self.watcher(step)
         tags = [member.tag for member in step.members]
         if not step.ballast:
             while self.ballast:
@@ -105,6 +107,19 @@ class BatchExecutor:
         self.target.release(tag)
         self.drafter.release(tag)
 
+    def _record(self, tag: int, verdict: Verdict) -> None:
+        """Note signals by the place of their token in the generated text, as far as that text was not rejected.
+
+        A place that nobody drafted, the first token's and that of a bonus token, counts as the one beside it.
+        """
+        join = self.joins[tag]
+        after = len(self.target.committed(tag)) - join.prompt_tokens
+        known = self.recorded.setdefault(join.request, [])
+        signals = list(verdict.signals[: len(verdict.path) + 1])
+        begin = after - len(verdict.path) - 1
+        gap = begin - len(known)
+        known += [known[-1] if known else signals[0]] * gap + signals
+
     def _together(self, tags: Sequence[int]) -> list[int]:
         """Return the rows of a step and the ballast beside them, in the order in which both models take them."""
         return self.target.cache.in_order([*tags, *self.ballast])
@@ -127,8 +142,7 @@ class BatchExecutor:
             outcome = Outcome(len(verdict.path))
             if tag in self.joins and verdict.signals:
                 outcome = told(outcome, verdict.signals)
-                # What was drafted beyond the first rejection follows a text that never was.
-                self.recorded.setdefault(self.joins[tag].request, []).extend(verdict.signals[: len(verdict.path) + 1])
+                self._record(tag, verdict)
             outcomes[tag] = outcome
         return tuple([outcomes[tag] for tag in tags])
 

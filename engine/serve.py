@@ -77,8 +77,8 @@ def _one_process_body(
     return serve_in_process(scenario, prompts)
 
 
-def _batch_body(_pipe: Connection, scenario: Scenario, prompts: list[list[int]]) -> Batched:
-    return serve_batch(scenario, prompts)
+def _batch_body(_pipe: Connection, scenario: Scenario, prompts: list[list[int]], signals: bool) -> Batched:
+    return serve_batch(scenario, prompts, signals)
 
 
 def _lease(file: Path | None) -> Lease:
@@ -131,8 +131,8 @@ def start_drafter(scenario: Scenario, lease_file: Path | None = None) -> tuple[N
     return drafter, drafter.receive()
 
 
-def serve(scenario: Scenario, stories_folder: Path = STORIES) -> Served:
-    """Run the scenario on this host and return its records.
+def serve(scenario: Scenario, stories_folder: Path = STORIES, signals: bool = False) -> Served:
+    """Run the scenario on this host and return its records; `signals`: those of a batch's drafted tokens, too.
 
     Raises InputError for a scenario that the engine cannot run, NodeError if a process fails.
     """
@@ -140,7 +140,7 @@ def serve(scenario: Scenario, stories_folder: Path = STORIES) -> Served:
     if scenario.drafters.count and scenario.drafters.kind == "model":
         check_shared_tokenizer(scenario.drafters.model, scenario.verifiers.model)
     if scenario.batch is not None:
-        node = Node("batch", _batch_body, scenario, prompts_of(scenario))
+        node = Node("batch", _batch_body, scenario, prompts_of(scenario), signals)
         try:
             batched = node.receive()
         finally:

@@ -13,6 +13,7 @@ from sim.outcomes import Outcomes, nothing
 from sim.servers import ContendedDevice, Device, OwnDevice, Server, TurnsDevice
 from specfleet.durations import batch_durations, draft_durations, one_way_s, verifier_durations
 from specfleet.fleet import (
+    BATCH,
     batch_station,
     drafter_name,
     drafter_of,
@@ -160,7 +161,8 @@ class Network:
         duration_s = batch_durations(self.scenario, rng, self.outcomes.drafting(station))
         recorded = RecordedStation(station, "simulated", self.log)
         outcomes = self.outcomes.at(station, station.rule)
-        return Server(self.env, recorded, OwnDevice(), duration_s, outcomes, self._post)
+        turnaround_s, pace = self.profile.turnaround_s, self.paces.get(BATCH)
+        return Server(self.env, recorded, OwnDevice(), duration_s, outcomes, self._post, turnaround_s, pace=pace)
 
     def _device(self, name: str, effect: RecentLoad | None) -> Device:
         return self.devices[name] if name else OwnDevice(effect)

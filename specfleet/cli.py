@@ -103,18 +103,31 @@ def simulate(
 
 
 @app.command()
-def run(scenario: ScenarioFile, changes: Changes = [], as_json: AsJson = False, out: RunFile = None) -> None:  # noqa: B006
+def run(
+    scenario: ScenarioFile,
+    changes: Changes = [],  # noqa: B006
+    as_json: AsJson = False,
+    out: RunFile = None,
+    signals: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Record the signals of a batch's drafted tokens here (Parquet).")
+    ] = None,
+) -> None:
     """Run the same scenario on the real engine, on this host."""
     from engine.serve import check_can_run, crowding, serve
     from specfleet.scenario import read_scenario
+    from specfleet.signals import write_signals
 
     read = read_scenario(scenario, changes)
     check_can_run(read)
     note = crowding(read)
     if note:
         screen.print(f"note: {note}")
+    if signals is not None and (read.batch is None or read.drafters.shape.kind != "chain"):
+        raise InputError(f"--signals {signals}: only chains of a [batch] tell signals, and {scenario} has none")
     with screen.status("the engine is running"):
-        served = serve(read)
+        served = serve(read, signals=signals is not None)
+    if signals is not None:
+        write_signals(list(served.signals.values()), signals)
     show_run(served.run, as_json, out)
 
 
@@ -231,6 +244,10 @@ def calibrate(
     prompt_tokens: Annotated[int, typer.Option(min=2)] = 128,
     new_tokens: Annotated[int, typer.Option(min=1)] = 96,
     quick: Annotated[bool, typer.Option("--quick", help="A smaller grid and fewer repetitions.")] = False,
+    batch: Annotated[
+        Path | None,
+        typer.Option(metavar="SCENARIO", help="Measure this [batch] scenario instead, on the calibration prompts."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure a model pair on this host and write its hardware profile, with fits and residuals."""
@@ -238,6 +255,10 @@ def calibrate(
     from calibrate.run import calibrate as measure_profile
     from specfleet.profile import write_profile
     from specfleet.scenario import make_scenario
+
+    if batch is not None:
+        _calibrate_batch(batch, out, as_json)
+        return
 
     scenario = make_scenario(
         {
@@ -257,6 +278,25 @@ def calibrate(
         return
     print_profile(profile)
     screen.print(f"profile: {out} (digest {profile.digest()})")
+
+
+def _calibrate_batch(path: Path, out: Path, as_json: bool) -> None:
+    """Measure a batch as its scenario describes it, but for the prompts."""
+    from calibrate.batches import STAGES, calibrate_batch
+    from specfleet.profile import write_profile
+    from specfleet.scenario import read_scenario
+
+    scenario = read_scenario(path, ["workload.prompts=demo/calibration"])
+    if scenario.batch is None:
+        raise InputError(f"{path}: has no [batch]; calibrate fleets by --draft and --target")
+    with progress("calibration", len(STAGES)) as advance:
+        profile = calibrate_batch(scenario, out.parent, advance)
+    write_profile(profile, out)
+    if as_json:
+        print_json(profile)
+        return
+    print_profile(profile)
+    screen.print(f"profile: {out} (digest {profile.digest()}); signals: {out.parent / 'signals.parquet'}")
 
 
 def print_profile(profile: Any) -> None:

@@ -90,12 +90,21 @@ def timed(draw: Draw, time: StepTime, step: Step, padded: bool = False, tokens: 
         if step.kind == "verify":
             return draw(member.tokens + 1, member.base, 0.0)
         return draw(*grid_place(step.kind, member.tokens, member.base), 0.0)
-    planned = tokens if tokens is not None else [member.tokens for member in members]
-    places = [grid_place(step.kind, length, member.base) for length, member in zip(planned, members, strict=True)]
-    longest, context = max(fed for fed, _ in places), max(known for _, known in places)
-    rows = len(members) + step.ballast
-    row_tokens = longest * (rows - 1) if padded else sum(fed for fed, _ in places) - longest + longest * step.ballast
+    longest, context, rows, row_tokens = extent(step, padded, tokens)
     return draw(longest, context, time.rows_s(context, rows, row_tokens))
+
+
+def extent(step: Step, padded: bool = False, tokens: Sequence[int] | None = None) -> tuple[int, int, int, int]:
+    """Return what the time of a batch's step depends on: tokens and context of the longest row, rows, others' tokens.
+
+    `padded` and `tokens` as in `timed`.
+    """
+    planned = tokens if tokens is not None else [member.tokens for member in step.members]
+    places = [grid_place(step.kind, length, member.base) for length, member in zip(planned, step.members, strict=True)]
+    longest, context = max(fed for fed, _ in places), max(known for _, known in places)
+    rows = len(step.members) + step.ballast
+    row_tokens = longest * (rows - 1) if padded else sum(fed for fed, _ in places) - longest + longest * step.ballast
+    return longest, context, rows, row_tokens
 
 
 def nodes_of(step: Step, shape: Shape) -> list[int] | None:

@@ -1,5 +1,6 @@
 """Batches on the engine: whatever the rule, every row says what it says alone, and the log replays."""
 
+import msgspec
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -7,10 +8,13 @@ pytest.importorskip("transformers")
 
 from engine.batches import Batched, serve_batch  # noqa: E402  (after the check that torch is there)
 from engine.decode import decode_plain, decode_speculatively  # noqa: E402
+from engine.demo_pair.corpus import read_prompts  # noqa: E402
 from engine.draft import Drafter  # noqa: E402
-from engine.models import load_model  # noqa: E402
+from engine.models import CausalLM, load_model  # noqa: E402
 from engine.prompts import prompts_of  # noqa: E402
+from engine.sampling import Sampling  # noqa: E402
 from engine.verify import Target  # noqa: E402
+from specfleet.matching import match  # noqa: E402
 from specfleet.replay import replay  # noqa: E402
 from specfleet.scenario import Scenario, make_scenario  # noqa: E402
 from specfleet.workload import streams_of  # noqa: E402
@@ -104,3 +108,55 @@ def test_a_row_has_as_much_accepted_in_a_batch_as_alone(rule: str) -> None:
             prompt = prompts_of(scenario)[request.number][: request.prompt_tokens]
             _, accepted = decode_speculatively(Target(large), Drafter(small), prompt, request.new_tokens, 4)
             assert verified[verified.request == request.number].accepted.tolist() == accepted
+
+
+def gap_of_best_two(model: CausalLM, text: list[int]) -> float:
+    cache = model.new_cache(1, len(text))
+    cache.open(0)
+    best = model.logits(model.prefill(cache, 0, text)[-1]).float().topk(2).values
+    return float(best[0] - best[1])
+
+
+@pytest.mark.parametrize(("precision", "tie"), [("float32", 1e-4), ("bfloat16", 0.25)])
+@pytest.mark.parametrize("rule", ["slots", "EqSpec", "ExSpec"])
+def test_lower_precision_differs_at_near_ties_of_the_targets_best_two_only(
+    rule: str, precision: str, tie: float
+) -> None:
+    """bfloat16 has 8 bits of mantissa: logits of about 16 are multiples of 1/8, and rounding may swap neighbours."""
+    scenario = msgspec.structs.replace(batch(rule, 8), precision=precision)
+    plain = plain_outputs(scenario)
+    served = serve_batch(scenario, prompts_of(scenario))
+    model, prompts = load_model("demo", "target", precision), prompts_of(scenario)
+    lengths = {request.number: request.prompt_tokens for own in streams_of(scenario).values() for request in own}
+    for request, place in match(served.outputs, plain).first.items():
+        prompt = prompts[request][: lengths[request]]
+        assert gap_of_best_two(model, [*prompt, *plain[request][:place]]) < tie
+
+
+def test_rows_with_samplings_of_their_own_draw_what_they_draw_alone() -> None:
+    """In one batch: greedy, warm, top-k and top-p rows. Every row brings its own random numbers."""
+    large, small = (load_model("demo", role, "float64") for role in ("target", "drafter"))
+    prompts = [prompt[: 20 + 5 * number] for number, prompt in enumerate(read_prompts("evaluation")[:4])]
+    samplings = [Sampling(), Sampling(1.0), Sampling(0.8, top_k=20), Sampling(1.2, top_p=0.9)]
+    target, drafter = Target(large), Drafter(small)
+    for tag, (prompt, sampling) in enumerate(zip(prompts, samplings, strict=True)):
+        target.open(tag, prompt, sampling, seed=tag)
+        first = target.prefill(tag)
+        drafter.open(tag, [*prompt, first.token], sampling, seed=tag + 1)
+        drafter.prefill(tag)
+    tags = list(range(4))
+    for _ in range(8):
+        verdicts = target.verify(tags, drafter.draft(tags, [4, 2, 5, 3]))
+        for tag, verdict in zip(tags, verdicts, strict=True):
+            drafter.advance(tag, verdict.path, verdict.token)
+    for tag, depth in zip(tags, [4, 2, 5, 3], strict=True):
+        said = target.committed(tag)[len(prompts[tag]) :]
+        alone, _ = decode_speculatively(
+            Target(large), Drafter(small), prompts[tag], len(said), depth, samplings[tag], seed=tag
+        )
+        assert said == alone
+
+
+def test_matches_count_equal_texts_and_tokens_before_the_first_difference() -> None:
+    found = match({0: [1, 2, 3, 4], 1: [5, 6]}, {0: [1, 2, 9, 4], 1: [5, 6]})
+    assert (found.exact, found.partial, found.first) == (0.5, 0.75, {0: 2})

@@ -240,6 +240,19 @@ def test_sampled_trees_are_verified_by_every_rule_across_processes(tiny: Path, r
     assert len(served.outputs) == 4
 
 
+def test_a_session_without_room_in_the_cache_is_refused_with_its_reason_and_decodes_alone(tiny: Path) -> None:
+    """Two rows fit: the third target gets its text without a drafter, the others as ever."""
+    row_bytes = load_model(str(tiny / "drafter"), "drafter", "float64").row_bytes(64)
+    admit = {"policy": "within-memory", "cache_bytes": 2 * row_bytes + 100, "row_bytes": row_bytes}
+    served = check_lossless(fleet(tiny, drafters={"admit": admit}, verifiers={"count": 3}))
+    rows = served.run.frame()
+    refused = rows[rows.event == "refusal"]
+    assert len(refused)
+    assert set(refused.note) == {
+        f"the drafter's cache of {2 * row_bytes + 100} bytes holds 2 rows of {row_bytes} bytes"
+    }
+
+
 def test_float32_mismatches_are_near_ties_of_the_targets_best_two_logits(tiny: Path) -> None:
     model = load_model(str(tiny / "target"), "target", "float32")
     drafter = Drafter(load_model(str(tiny / "drafter"), "drafter", "float32"))

@@ -1,8 +1,10 @@
 """Whether a drafter takes one more session."""
 
 import math
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 
 class Everyone(msgspec.Struct, frozen=True, tag="everyone", tag_field="policy", forbid_unknown_fields=True):
@@ -25,7 +27,25 @@ class AtMost(msgspec.Struct, frozen=True, tag="at-most", tag_field="policy", for
         return f"the drafter already serves N_max = {self.sessions} sessions"
 
 
-Admission = Everyone | AtMost
+class WithinMemory(msgspec.Struct, frozen=True, tag="within-memory", tag_field="policy", forbid_unknown_fields=True):
+    """Refuse the sessions whose caches have no room: `cache_bytes` in all, `row_bytes` for each."""
+
+    cache_bytes: Annotated[int, Meta(ge=1)]
+    row_bytes: Annotated[int, Meta(ge=1)]
+
+    @property
+    def rows(self) -> int:
+        """How many sessions have room."""
+        return self.cache_bytes // self.row_bytes
+
+    def refusal(self, active_sessions: int) -> str | None:
+        """Why a session beyond `active_sessions` is refused, or None."""
+        if active_sessions < self.rows:
+            return None
+        return f"the drafter's cache of {self.cache_bytes} bytes holds {self.rows} rows of {self.row_bytes} bytes"
+
+
+Admission = Everyone | AtMost | WithinMemory
 
 
 def N_max(S_s: float, Z_s: float, tokens_per_round: float, standalone_tokens_per_s: float) -> int:

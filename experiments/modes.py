@@ -1,0 +1,184 @@
+"""Every way to decode in one process, predicted and measured: `python -m experiments.modes -o runs/modes`.
+
+Each mode is a scenario. It is calibrated on calibration prompts, which writes its profile; then it is run on evaluation
+prompts and simulated from the profile, blind and at the run's pace. Leaves `comparison.json`, a figure, and of every
+mode its profile, signals and runs.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pandas as pd
+
+from calibrate.batches import calibrate_batch
+from engine.serve import serve
+from engine.telemetry import host_facts
+from experiments.compare import Row, compare_metrics, summarise
+from experiments.worlds import with_seed
+from figures import modes as modes_figure
+from figures.style import save
+from sim.run import simulate
+from specfleet.metrics import combine, measure
+from specfleet.pace import Pace, paces_of
+from specfleet.printing import print_table, progress
+from specfleet.profile import HardwareProfile, write_profile
+from specfleet.records import Run, write_run
+from specfleet.scenario import Scenario, make_scenario
+from specfleet.window import Metric
+
+SIZES = (1, 2, 4, 8, 16)
+RULES: dict[str, dict[str, Any]] = {
+    "slots": {"policy": "slots"},
+    "EqSpec": {"policy": "realign"},
+    "EqSpec, online": {"policy": "realign", "fixed": False},
+    "ExSpec": {"policy": "same-length"},
+    "rollback": {"policy": "rollback"},
+}
+DRAFTERS: dict[str, dict[str, Any]] = {
+    "tree": {"shape": {"kind": "tree", "branching": [3, 1]}},
+    "dynamic tree": {"shape": {"kind": "dynamic", "width": 3, "most": 10}},
+    "EAGLE chain": {"kind": "eagle"},
+    "EAGLE tree": {"kind": "eagle", "shape": {"kind": "tree", "branching": [3, 1]}},
+    "prompt lookup": {"kind": "lookup"},
+}
+LENGTHS: dict[str, dict[str, Any]] = {
+    "DSDE": {"policy": "dsde"},
+    "AdaEDL": {"policy": "adaedl"},
+    "heuristic": {"policy": "heuristic", "most": 10},
+    "constant 3": {"policy": "fixed", "depth": 3},
+}
+DEPTH, LENGTHS_SIZE, REQUESTS, SEEDS = 5, 8, 96, 8
+
+
+class Mode(msgspec.Struct, frozen=True):
+    """A mode that is calibrated once, at its largest size, and the cases that are predicted from that."""
+
+    name: str
+    scenario: Scenario
+    cases: dict[str, Scenario]
+
+
+def mode_of(name: str, batch: Mapping[str, Any], drafters: Mapping[str, Any], sizes: tuple[int, ...]) -> Mode:
+    """A mode with a case for each size."""
+
+    def of_size(size: int) -> Scenario:
+        rule = (
+            batch["rule"] | {"size": size} | ({"window": 3 * size} if batch["rule"]["policy"] == "same-length" else {})
+        )
+        return make_scenario(
+            {
+                "name": f"{name}, {size}",
+                "batch": {**batch, "rule": rule, "padded": False},
+                "drafters": {"depth": DEPTH, **drafters},
+                "workload": {
+                    "requests": REQUESTS, "prompt_tokens": {"low": 96, "high": 192}, "new_tokens": 64,
+                },
+            }
+        )  # fmt: skip
+
+    return Mode(name, of_size(max(sizes)), {f"{size}": of_size(size) for size in sizes})
+
+
+def modes() -> Iterator[Mode]:
+    """All modes: batch rules, then kinds and shapes of drafts one at a time, then length rules."""
+    for name, rule in RULES.items():
+        yield mode_of(name, {"rule": rule}, {}, SIZES)
+    for name, drafters in DRAFTERS.items():
+        yield mode_of(name, {"rule": RULES["slots"]}, drafters, (1,))
+    slots = mode_of("lengths", {"rule": RULES["slots"]}, {}, (LENGTHS_SIZE,))
+    ruled = {
+        name: mode_of(name, {"rule": RULES["slots"], "allocate": allocate}, {}, (LENGTHS_SIZE,)).scenario
+        for name, allocate in LENGTHS.items()
+    }
+    yield Mode("lengths", slots.scenario, ruled)
+
+
+def compare_mode(mode: Mode, folder: Path) -> tuple[HardwareProfile, list[Row], list[Row]]:
+    """Calibrate a mode, then run and simulate its cases; return profile, blind rows and rows at the runs' pace."""
+    folder.mkdir(parents=True, exist_ok=True)
+    workload = msgspec.structs.replace(mode.scenario.workload, prompts="demo/calibration")
+    profile = calibrate_batch(msgspec.structs.replace(mode.scenario, workload=workload), folder)
+    write_profile(profile, folder / "profile.json")
+    blind, paced = [], []
+    for name, scenario in mode.cases.items():
+        run = serve(scenario).run
+        write_run(run, folder / f"engine-{name}.parquet")
+        predicted = msgspec.structs.replace(scenario, profile=profile)
+        if scenario.batch is not None and scenario.batch.allocate is not None:
+            signals = make_scenario({"acceptance": {"model": "signals", "file": str(folder / "signals.parquet")}})
+            predicted = msgspec.structs.replace(predicted, acceptance=signals.acceptance)
+        measured, case = measure(run), {"mode": mode.name, "case": name}
+        blind += compare_metrics(case, simulated(predicted, {}), measured)
+        paced += compare_metrics(case, simulated(predicted, paces_of(run, profile.control_s)), measured)
+    return profile, blind, paced
+
+
+def simulated(scenario: Scenario, paces: Mapping[str, Pace]) -> dict[str, Metric]:
+    """Metrics over replications."""
+    runs: Iterator[Run] = (simulate(with_seed(scenario, seed), paces) for seed in range(SEEDS))
+    return combine([measure(run) for run in runs])
+
+
+def main() -> None:
+    """Compare all modes, or those that are named."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-o", "--out", type=Path, default=Path("runs/modes"))
+    parser.add_argument("--only", nargs="*", help="names of modes; else all")
+    parser.add_argument("--tolerance", type=float, default=0.1, help="of throughput, at the run's pace; exit 1 beyond")
+    options = parser.parse_args()
+    chosen = [mode for mode in modes() if not options.only or mode.name in options.only]
+    blind: list[Row] = []
+    paced: list[Row] = []
+    with progress("modes", len(chosen)) as advance:
+        for mode in chosen:
+            advance(mode.name)
+            _, own_blind, own_paced = compare_mode(mode, options.out / mode.name.replace(", ", "-").replace(" ", "-"))
+            blind += own_blind
+            paced += own_paced
+    comparison = {"paced": summarise(paced), "blind": summarise(blind)}
+    (options.out / "comparison.json").write_bytes(msgspec.json.format(msgspec.json.encode(comparison)))
+    table = pd.DataFrame([row_of(row, how) for how, rows in (("paced", paced), ("blind", blind)) for row in rows])
+    processor = host_facts()[0]["processor"]
+    caption = (
+        f"Demo pair on {processor}, one thread, float32, greedy, speculation length {DEPTH}: tokens a second, measured "
+        f"over {REQUESTS} evaluation prompts, and simulated ({SEEDS} replications) from a profile of calibration prompts, "
+        "at the pace that the host had during the run. The band is 10 %."
+    )
+    paced_rows = table[(table.how == "paced") & (table.quantity == "throughput")]
+    save(modes_figure.draw(paced_rows), options.out / "modes.png", caption)
+    show(table)
+    beyond = paced_rows[paced_rows.error.abs() > options.tolerance]
+    if len(beyond):
+        sys.exit(f"{len(beyond)} of {len(paced_rows)} cases beyond {options.tolerance:.0%} in throughput")
+
+
+def row_of(row: Row, how: str) -> dict[str, Any]:
+    """A row of the table that is printed and drawn."""
+    return {"how": how, "quantity": row.quantity, **row.case, "sim": row.sim, "engine": row.engine, "error": row.error}
+
+
+def show(table: pd.DataFrame) -> None:
+    """Print throughput and acceptance of all cases."""
+    wide = table.pivot_table(index=["mode", "case"], columns=["quantity", "how"], values="error", sort=False)
+    speeds = table[(table.quantity == "throughput") & (table.how == "paced")].set_index(["mode", "case"])
+    print_table(
+        "simulation against engine",
+        ("mode", "case", "engine, tokens/s", "sim, tokens/s", "error at pace", "error blind", "error of acceptance"),
+        [
+            (
+                mode, case, f"{speeds.engine[mode, case]:.0f}", f"{speeds.sim[mode, case]:.0f}",
+                *(f"{wide.loc[(mode, case), column]:+.1%}" for column in (
+                    ("throughput", "paced"), ("throughput", "blind"), ("acceptance_length", "paced"),
+                )),
+            )
+            for mode, case in speeds.index
+        ],
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""Predicted against measured throughput, one panel for all modes: on the diagonal, the prediction is right."""
+
+import pandas as pd
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from figures.style import STYLE, new_figure
+
+TOLERANCE = 0.1
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#444444")
+MARKERS = "osD^vPX"
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Draw a point a case. Table: mode, case, sim and engine in tokens a second."""
+    with rc_context(STYLE):
+        figure = new_figure(7.2, 5.0)
+        axes = figure.add_subplot()
+        ends = 0.85 * min(table.sim.min(), table.engine.min()), 1.15 * max(table.sim.max(), table.engine.max())
+        axes.fill_between(
+            ends,
+            [(1 - TOLERANCE) * end for end in ends],
+            [(1 + TOLERANCE) * end for end in ends],
+            color="#dddddd",
+            lw=0,
+        )
+        axes.plot(ends, ends, color="#888888", lw=1)
+        for number, (mode, cases) in enumerate(table.groupby("mode", sort=False)):
+            colour, marker = COLOURS[number % len(COLOURS)], MARKERS[(number // len(COLOURS)) % len(MARKERS)]
+            axes.plot(cases.engine, cases.sim, marker, color=colour, ms=6, alpha=0.85, label=str(mode))
+        axes.set(
+            xscale="log", yscale="log", xlim=ends, ylim=ends,
+            xlabel="measured throughput (tokens/s)", ylabel="predicted throughput (tokens/s)",
+        )  # fmt: skip
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter("{x:.0f}")
+            axis.set_minor_formatter("{x:.0f}")
+            axis.set_tick_params(which="minor", labelsize=6.5)
+        axes.legend(fontsize=7.5, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
