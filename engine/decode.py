@@ -1,5 +1,7 @@
 """Decode one stream in one process: plain, and speculatively with drafter and target on the same device."""
 
+from collections.abc import Sequence
+
 from engine.draft import Drafter
 from engine.sampling import GREEDY, Sampling
 from engine.verify import Target
@@ -44,3 +46,33 @@ def decode_speculatively(
     target.release(TAG)
     drafter.release(TAG)
     return tokens, accepted_lengths
+
+
+def decode_batch(
+    target: Target, drafter: Drafter, prompts: Sequence[list[int]], new_tokens: int, depth: int
+) -> tuple[list[list[int]], list[int]]:
+    """Decode greedily after all prompts side by side, a row each; a row that is done leaves, the others go on.
+
+    Return `new_tokens` token ids after each prompt, and the accepted lengths of all rounds of all rows.
+    """
+    for tag, prompt in enumerate(prompts):
+        room = len(prompt) + new_tokens + drafter.shape.nodes(depth) + depth + 2
+        target.open(tag, prompt, room=room)
+        first = target.prefill(tag)
+        drafter.open(tag, [*prompt, first.token], room=room)
+        drafter.prefill(tag, hidden=first.hidden)
+    texts: list[list[int]] = [[] for _ in prompts]
+    accepted_lengths = []
+    while target.streams:
+        tags = target.cache.in_order(list(target.streams))
+        verdicts = target.verify(tags, drafter.draft(tags, [depth] * len(tags)))
+        for tag, verdict in zip(tags, verdicts, strict=True):
+            drafter.advance(tag, verdict.path, verdict.token, verdict.hidden[[0, *verdict.path]])
+            accepted_lengths.append(len(verdict.path))
+        for tag in tags:
+            text = target.committed(tag)[len(prompts[tag]) :]
+            if len(text) >= new_tokens:
+                texts[tag] = text[:new_tokens]
+                target.release(tag)
+                drafter.release(tag)
+    return texts, accepted_lengths

@@ -130,7 +130,7 @@ def _read_config(folder: Path, vocabulary: int, width: int) -> LlamaConfig:
 
 
 def _check(folder: Path, tensors: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
-    """Raise InputError at the first tensor that is missing, has another shape than the target asks for, or is unknown."""
+    """Raise InputError at the first tensor that is missing, unknown, or of another shape than the target asks for."""
     for name, wanted in expected.items():
         if name not in tensors:
             raise InputError(f"{folder}: tensor {name} is missing; expected one of shape {tuple(wanted.shape)}")

@@ -12,6 +12,7 @@ from engine.aligned import AlignedCache
 from engine.attention import use_slots
 from engine.cache import CacheShape, RowCache, shape_of
 from engine.feed import Feed, Nodes
+from engine.graphs import Graphs
 from engine.llama import Rotary, is_lean, layer_of, rotary_table, run_layers
 from engine.slots import ROWS, TOKENS, SlotCache
 from specfleet.errors import InputError
@@ -29,10 +30,11 @@ CHUNK = 512  # prompt tokens a forward pass, so that a long prompt's mask stays 
 class CausalLM:
     """A model in inference mode on one device.
 
-    `lean`: LLaMA types run by the lean forward pass of `llama.py`; False runs transformers' modules.
+    `lean`: LLaMA types run by the lean forward pass of `llama.py`; False runs transformers' modules. `graphs`: whether
+    the lean pass is captured in CUDA graphs, see `graphs.py`; None for on cuda.
     """
 
-    def __init__(self, model: torch.nn.Module, lean: bool = True) -> None:
+    def __init__(self, model: torch.nn.Module, lean: bool = True, graphs: bool | None = None) -> None:
         self.model = model.eval()
         self.config = model.config
         self.device = next(model.parameters()).device
@@ -41,6 +43,8 @@ class CausalLM:
         self.head = model.get_output_embeddings()
         self.shape = shape_of(self.config)
         self.lean = lean and is_lean(self.config)
+        wanted = self.device.type == "cuda" if graphs is None else graphs
+        self.graphs = Graphs() if wanted and self.lean else None
         if self.lean:
             body = model.model
             self.layers = [layer_of(layer) for layer in body.layers]
@@ -54,6 +58,10 @@ class CausalLM:
     ) -> SlotCache:
         """Return an empty cache with room for `rows` of `tokens` tokens; `shape`: of a head instead of the model."""
         return SlotCache(shape or self.shape, self.dtype, self.device, rows, tokens, limit_bytes)
+
+    def row_bytes(self, tokens: int) -> int:
+        """Return what the cache of one row of so many tokens takes."""
+        return self.shape.numbers * self.dtype.itemsize * tokens
 
     def aligned_cache(self, shape: CacheShape | None = None) -> AlignedCache:
         """Return an empty cache whose rows are padded to a common end, for the batch rules that need that."""
@@ -102,6 +110,13 @@ class CausalLM:
             return output.last_hidden_state[0]
         if len(self.rotary.cosines) < feed.width:
             self.rotary = rotary_table(self.model.model.rotary_emb, 2 * feed.width, self.embedding[:1])
+            if self.graphs is not None:
+                self.graphs.forget()  # they read the old table
+        if self.graphs is None:
+            return self._lean_pass(cache, tokens, feed)
+        return self.graphs.run(self._lean_pass, cache, tokens, feed)
+
+    def _lean_pass(self, cache: RowCache, tokens: torch.Tensor, feed: Feed) -> torch.Tensor:
         x = functional.embedding(tokens, self.embedding)
         x = run_layers(self.layers, x, feed, cache, self.rotary, self.config)
         return functional.rms_norm(x, x.shape[-1:], self.norm, self.config.rms_norm_eps)

@@ -145,8 +145,8 @@ def main() -> None:
     processor = host_facts()[0]["processor"]
     caption = (
         f"Demo pair on {processor}, one thread, float32, greedy, speculation length {DEPTH}: tokens a second, measured "
-        f"over {REQUESTS} evaluation prompts, and simulated ({SEEDS} replications) from a profile of calibration prompts, "
-        "at the pace that the host had during the run. The band is 10 %."
+        f"over {REQUESTS} evaluation prompts, and simulated ({SEEDS} replications) from a profile of calibration "
+        "prompts, at the pace that the host had during the run. The band is 10 %."
     )
     paced_rows = table[(table.how == "paced") & (table.quantity == "throughput")]
     save(modes_figure.draw(paced_rows), options.out / "modes.png", caption)

@@ -9,7 +9,13 @@ from matplotlib.lines import Line2D
 
 from figures.style import STYLE, new_figure
 
-KIND_COLOURS = {"predicted": "#0072B2", "fitted": "#E69F00", "input": "#999999", "identity": "#CC79A7"}
+KIND_COLOURS = {
+    "predicted": "#0072B2",
+    "fitted": "#E69F00",
+    "input": "#999999",
+    "identity": "#CC79A7",
+    "measured": "#009E73",
+}
 ROW_INCHES = 0.21
 COLUMNS = 2
 

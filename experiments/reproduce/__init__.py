@@ -6,6 +6,7 @@ from experiments.reproduce.amusd import amusd_a100, amusd_fig4, amusd_table1
 from experiments.reproduce.batch import batch_fig5a, batch_fig5b, batch_fig5c, batch_table2, batch_table3
 from experiments.reproduce.dsde import dsde_fig9, dsde_table3, dsde_table4
 from experiments.reproduce.goodspeed import goodspeed_fig2, goodspeed_fig3, goodspeed_fig4
+from experiments.reproduce.measured import batch_fig5b_engine, dsde_table2
 from experiments.reproduce.rows import Inputs, Reproduction
 from experiments.reproduce.starsd_draft_time import starsd_fig6, starsd_table2
 from experiments.reproduce.starsd_scaling import starsd_fig4, starsd_table1, starsd_table1_blind
@@ -19,11 +20,13 @@ REPRODUCTIONS: dict[str, Callable[[Inputs], Reproduction]] = {
     "goodspeed-fig2": goodspeed_fig2,
     "goodspeed-fig3": goodspeed_fig3,
     "goodspeed-fig4": goodspeed_fig4,
+    "dsde-table2": dsde_table2,
     "dsde-table3": dsde_table3,
     "dsde-table4": dsde_table4,
     "dsde-fig9": dsde_fig9,
     "batch-fig5a": batch_fig5a,
     "batch-fig5b": batch_fig5b,
+    "batch-fig5b-engine": batch_fig5b_engine,
     "batch-fig5c": batch_fig5c,
     "batch-table2": batch_table2,
     "batch-table3": batch_table3,

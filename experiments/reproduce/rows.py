@@ -6,7 +6,7 @@ import msgspec
 
 from specfleet.profile import HardwareProfile
 
-Kind = Literal["input", "fitted", "identity", "predicted"]
+Kind = Literal["input", "fitted", "identity", "predicted", "measured"]
 
 
 class Inputs(msgspec.Struct, frozen=True):
@@ -17,7 +17,8 @@ class Inputs(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One quantity in one case. Only `predicted` rows count as evidence; `error` is (ours - paper) / paper.
+    """One quantity in one case. Only `predicted` rows count as evidence; `measured` ones are of
+    other models on this host. `error` is (ours - paper) / paper.
 
     `paper` is None where the paper prints no number, `error` where either side is missing or the paper's is zero.
     """

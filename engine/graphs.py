@@ -1,0 +1,173 @@
+"""CUDA graphs: a forward pass that the host launches as one piece, because its shape was seen before.
+
+A small model's step is mostly launches: some hundred kernels, each sent by Python. A captured graph sends them all at
+once, over the same addresses: tokens, slots, positions and mask are copied into buffers that stay, and the width is
+padded to a bucket, beyond which the mask hides everything. What is rare stays eager, and rounds like it in exact
+arithmetic; in half precision another width or mask may choose another attention kernel, so ties may fall differently.
+
+Bounds: a shape is captured when it is seen for the second time on a storage, if the pass has at most `MOST_TOKENS`
+tokens; a storage has at most `MOST_GRAPHS`, of which one that rested for `RESTED` passes makes room for a new one.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from weakref import WeakSet
+
+import torch
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from engine.cache import RowCache
+from engine.feed import Feed
+from engine.slots import SlotCache
+
+MOST_TOKENS = 256  # a pass: with more, the host is no longer what one waits for
+MOST_GRAPHS = 64
+RESTED = 256
+SIGHTS = 2
+NARROWEST = 64
+
+Pass = Callable[[RowCache, torch.Tensor, Feed], torch.Tensor]
+"""The forward pass of N tokens (N,) to their last hidden states (N, hidden)."""
+Work = Callable[[], torch.Tensor]
+Capture = Callable[[Work], Work]
+"""Make of some work on fixed tensors what repeats it; the result lies where it lay the first time."""
+
+
+class Form(NamedTuple):
+    """What two passes must share to share a graph: first row, rows, tokens a row, places that are read."""
+
+    first: int
+    rows: int
+    tokens: int
+    width: int
+
+
+@dataclass(slots=True)
+class _Graph:
+    """A captured pass. `line` (3, N): tokens, slots and positions; `mask` (B, T, bucket)."""
+
+    line: torch.Tensor
+    mask: torch.Tensor
+    replay: Work | None = None
+    used: int = 0  # at which pass over its storage, last
+
+    def fill(self, tokens: torch.Tensor, feed: Feed) -> None:
+        """Copy what the next replay works on."""
+        torch.stack((tokens, feed.slots, feed.positions), out=self.line)
+        self.mask[..., : feed.width] = True if feed.mask is None else feed.mask
+        self.mask[..., feed.width :] = False
+
+
+@dataclass(slots=True)
+class _Storage:
+    """What is known of the passes over one storage."""
+
+    graphs: dict[Form, _Graph] = field(default_factory=dict)
+    seen: Counter[Form] = field(default_factory=Counter)
+    passes: int = 0
+
+    def takes(self, form: Form) -> bool:
+        """Whether a form that has no graph gets one now; the graph that rested longest may have to go."""
+        self.seen[form] += 1
+        if self.seen[form] < SIGHTS:
+            return False
+        if len(self.graphs) < MOST_GRAPHS:
+            return True
+        oldest = min(self.graphs, key=lambda known: self.graphs[known].used)
+        if self.passes - self.graphs[oldest].used < RESTED:
+            return False
+        del self.graphs[oldest]
+        return True
+
+
+class Graphs:
+    """The graphs of one model's forward pass.
+
+    They live as long as the storage that they were captured on: another one, a larger one say, begins without any.
+    """
+
+    def __init__(self, capture: Capture | None = None) -> None:
+        self.capture = CudaCapture() if capture is None else capture
+        self.storages = WeakTensorKeyDictionary()
+
+    def __len__(self) -> int:
+        """How many graphs there are."""
+        return sum(len(known.graphs) for known in self.storages.values())
+
+    def forget(self) -> None:
+        """Drop all graphs: something else that they read moved."""
+        self.storages.clear()
+
+    def run(self, work: Pass, cache: RowCache, tokens: torch.Tensor, feed: Feed) -> torch.Tensor:
+        """Run the pass `work`, by a graph if there is one or if it is time for one: (N, hidden)."""
+        form = form_of(cache, feed)
+        if form is None:
+            return work(cache, tokens, feed)
+        known = self.storages.setdefault(cache.storage, _Storage())
+        known.passes += 1
+        graph = known.graphs.get(form)
+        if graph is None:
+            if not known.takes(form):
+                return work(cache, tokens, feed)
+            graph = known.graphs[form] = _Graph(*buffers(form, tokens.device))
+        graph.used = known.passes
+        graph.fill(tokens, feed)
+        if graph.replay is None:  # only now: capturing runs it, and the buffers say where it writes
+            fixed = Feed(feed.rows, graph.line[1], graph.line[2], form.width, graph.mask)
+            graph.replay = self.capture(lambda: work(cache, graph.line[0], fixed))
+        return graph.replay().clone()  # all graphs share their memory: the next one may write where this lies
+
+
+def form_of(cache: RowCache, feed: Feed) -> Form | None:
+    """Return the form of a pass, None for one that is never captured.
+
+    Ragged rows never look the same twice, and aligned ones move to new storage all the time.
+    """
+    tokens = len(feed.slots)
+    if feed.gather is not None or tokens > MOST_TOKENS or not isinstance(cache, SlotCache):
+        return None
+    width = min(bucket(feed.width), cache.tokens_allocated)
+    return Form(feed.rows.start, feed.batch, tokens // feed.batch, width)
+
+
+def bucket(width: int) -> int:
+    """Return the next wider bucket: multiples of 64 up to 512, then four for every power of two."""
+    step = max(NARROWEST, 1 << (width - 1).bit_length() >> 3)
+    return -(-width // step) * step
+
+
+def buffers(form: Form, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return room for what a pass of that form is given: its line (3, N) and its mask (B, T, width)."""
+    line = torch.zeros(3, form.rows * form.tokens, dtype=torch.long, device=device)
+    return line, torch.zeros(form.rows, form.tokens, form.width, dtype=torch.bool, device=device)
+
+
+class CudaCapture:
+    """Captures work as CUDA graphs that share one memory pool: only one of them runs at a time."""
+
+    def __init__(self) -> None:
+        self.stream = torch.cuda.Stream()
+        self.pool = torch.cuda.graph_pool_handle()
+        self.alive: WeakSet[torch.cuda.CUDAGraph] = WeakSet()
+
+    def __call__(self, work: Work) -> Work:
+        """Run `work` once on a side stream, so that libraries are set up; then capture it."""
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            work()
+        torch.cuda.current_stream().wait_stream(self.stream)
+        if not self.alive:  # torch refuses a pool whose graphs are all gone
+            self.pool = torch.cuda.graph_pool_handle()
+        graph = torch.cuda.CUDAGraph()
+        # Other threads of the process may go on allocating.
+        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
+            output = work()
+        self.alive.add(graph)
+
+        def replay() -> torch.Tensor:
+            graph.replay()
+            return output
+
+        return replay
