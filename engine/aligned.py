@@ -99,4 +99,5 @@ class AlignedCache(RowCache):
             block[:, :, index, padding : padding + length] = kept
             block[:, :, index, padding + length :] = 0
             self.rows[tag] = _Row(block, index, padding)
-        self.storage, self.batch = block, list(tags)
+        self.adopt(block)
+        self.batch = list(tags)

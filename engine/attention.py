@@ -10,26 +10,41 @@ NAME = "slot-addressed"  # of the attention implementation, as transformers know
 
 
 def attend(
-    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, feed: Feed, scale: float | None = None
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    feed: Feed,
+    mask: torch.Tensor | None,
+    scale: float | None = None,
 ) -> torch.Tensor:
-    """Attend with N queries (N, heads, size) over keys and values (B, W, kv heads, size); return (N, heads, size).
+    """Attend with N queries (N, heads, size) over keys and values (B, kv heads, W, size); return (N, heads, size).
 
-    Query heads that share a key-value head count as further queries, so keys are never repeated.
+    Query heads that share a key-value head count as further queries, so keys are never repeated. `mask`: the feed's,
+    as `grouped` returns it.
     """
     heads, size = query.shape[1:]
-    kv_heads = keys.shape[2]
+    kv_heads = keys.shape[1]
     if feed.gather is not None:
         query = query[feed.gather]  # (B * T, heads, size)
-    B, T, group = feed.batch, len(query) // feed.batch, heads // kv_heads
-    queries = query.view(B, T, kv_heads, group, size).transpose(1, 2).reshape(B, kv_heads, T * group, size)
-    mask = feed.mask
-    if mask is not None:
-        mask = mask[:, None] if T == 1 or group == 1 else mask.repeat_interleave(group, dim=1)[:, None]
-    output = functional.scaled_dot_product_attention(
-        queries, keys.transpose(1, 2), values.transpose(1, 2), attn_mask=mask, scale=scale
-    )
-    output = output.view(B, kv_heads, T, group, size).transpose(1, 2).reshape(B * T, heads, size)
+    B, group = feed.batch, heads // kv_heads
+    T = len(query) // B
+    if kv_heads == 1:
+        queries = query.reshape(B, 1, T * group, size)
+    else:
+        queries = query.view(B, T, kv_heads, group, size).transpose(1, 2).reshape(B, kv_heads, T * group, size)
+    output = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=scale)
+    if kv_heads == 1:
+        output = output.reshape(B * T, heads, size)
+    else:
+        output = output.view(B, kv_heads, T, group, size).transpose(1, 2).reshape(B * T, heads, size)
     return output if feed.scatter is None else output[feed.scatter]
+
+
+def grouped(mask: torch.Tensor | None, group: int) -> torch.Tensor | None:
+    """Return a feed's mask (B, T, W) for `group` query heads a key-value head: (B, 1, T x group, W); T = 1 stays 1."""
+    if mask is None or group == 1 or mask.shape[1] == 1:
+        return None if mask is None else mask[:, None]
+    return mask.repeat_interleave(group, dim=1)[:, None]
 
 
 def attention_function(
@@ -45,7 +60,8 @@ def attention_function(
     """Attend as transformers asks for it: query (1, heads, N, size), key and value (B, kv heads, W, size)."""
     if feed is None:
         raise TypeError(f"{type(module).__name__} does not hand its keyword arguments on to attention")
-    output = attend(query[0].transpose(0, 1), key.transpose(1, 2), value.transpose(1, 2), feed, scaling)
+    mask = grouped(feed.mask, query.shape[1] // key.shape[1])
+    output = attend(query[0].transpose(0, 1), key, value, feed, mask, scaling)
     return output[None], None
 
 

@@ -50,6 +50,7 @@ class RowCache(Cache):
     """
 
     storage: torch.Tensor
+    views: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]]
     uniform = False  # whether rows must be fed equally many tokens
 
     def __init__(self, shape: CacheShape, dtype: torch.dtype, device: torch.device) -> None:
@@ -125,18 +126,23 @@ class RowCache(Cache):
         transformers' interface; shapes of the result: (B, heads, width, size).
         """
         assert self.feed is not None
-        keys, values = self.store(key_states[0].transpose(0, 1), value_states[0].transpose(0, 1), layer_idx, self.feed)
-        return keys.transpose(1, 2), values.transpose(1, 2)
+        return self.store(key_states[0].transpose(0, 1), value_states[0].transpose(0, 1), layer_idx, self.feed)
 
     def store(
         self, keys: torch.Tensor, values: torch.Tensor, layer: int, feed: Feed
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Store new keys and values (N, heads, size); return those of the feed's rows (B, width, heads, size)."""
-        both = self.storage[layer]
-        flat = both.view(2, -1, *keys.shape[1:])
-        flat[0].index_copy_(0, feed.slots, keys)
-        flat[1].index_copy_(0, feed.slots, values)
-        return both[0, feed.rows, : feed.width], both[1, feed.rows, : feed.width]
+        """Store new keys and values (N, heads, size); return those of the feed's rows (B, heads, width, size)."""
+        key_slots, value_slots, key_rows, value_rows = self.views[layer]
+        key_slots.index_copy_(0, feed.slots, keys)
+        value_slots.index_copy_(0, feed.slots, values)
+        return key_rows[feed.rows, :, : feed.width], value_rows[feed.rows, :, : feed.width]
+
+    def adopt(self, storage: torch.Tensor) -> None:
+        """Use `storage` from now on; its views are made once, because a step of a small model would notice."""
+        self.storage = storage
+        slots = storage.flatten(2, 3)  # (layers, 2, places, heads, size)
+        rows = storage.transpose(3, 4)  # (layers, 2, rows, heads, tokens, size)
+        self.views = [(slots[i, 0], slots[i, 1], rows[i, 0], rows[i, 1]) for i in range(len(storage))]
 
     @torch.inference_mode()
     def keep(self, tags: Sequence[int], paths: Sequence[Sequence[int]]) -> None:

@@ -90,9 +90,7 @@ def check_can_run(scenario: Scenario) -> None:
     workload, drafters, verifiers = scenario.workload, scenario.drafters, scenario.verifiers
     simulated_only = {
         "drafters.count": drafters.count > 1,
-        "drafters.group": not isinstance(drafters.group, One),
         "drafters.limits_per_s": drafters.limits_per_s != (),
-        "drafters.allocate": drafters.allocate is not None,
         "drafters.cache_tokens": drafters.cache_tokens > 0,
         "drafters.overlap": not isinstance(drafters.overlap, InTurn),
         "verifiers.group": not isinstance(verifiers.group, One),

@@ -99,6 +99,6 @@ class SlotCache(RowCache):
         storage = self.new_storage(rows, tokens).zero_()
         if self.tags:
             storage[:, :, : self.rows_allocated, : self.tokens_allocated] = self.storage
-        self.storage = storage
+        self.adopt(storage)
         self.rows_allocated, self.tokens_allocated = rows, tokens
         self.numbers = torch.arange(rows * tokens, device=self.device)

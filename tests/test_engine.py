@@ -240,6 +240,16 @@ def test_sampled_trees_are_verified_by_every_rule_across_processes(tiny: Path, r
     assert len(served.outputs) == 4
 
 
+def test_a_drafter_that_drafts_for_several_targets_in_one_step_is_lossless(tiny: Path) -> None:
+    served = check_lossless(fleet(tiny, drafters={"group": "batch"}, verifiers={"count": 3}))
+    starts = served.run.frame().query("station == 'drafter' and event == 'start' and kind == 'draft'")
+    assert len(starts)
+
+
+def test_a_drafter_that_adapts_its_depth_is_lossless(tiny: Path) -> None:
+    check_lossless(fleet(tiny, drafters={"allocate": {"policy": "adaptive", "most": 6}}))
+
+
 def test_a_session_without_room_in_the_cache_is_refused_with_its_reason_and_decodes_alone(tiny: Path) -> None:
     """Two rows fit: the third target gets its text without a drafter, the others as ever."""
     row_bytes = load_model(str(tiny / "drafter"), "drafter", "float64").row_bytes(64)
