@@ -35,6 +35,5 @@ bench: install
 	$(BIN)/python -m experiments.bench
 
 gpu-check: install
-	@$(BIN)/python -c "import sys, torch; sys.exit(0 if torch.cuda.is_available() else 'gpu-check: no cuda device on this host; nothing was checked')" || exit 2
-	$(BIN)/pytest tests/test_engine.py
+	$(BIN)/python -m experiments.gpu_check --out runs/gpu
 	$(BIN)/specfleet calibrate --out runs/gpu/profile.json

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import nn
 from transformers import LlamaConfig
 from transformers.cache_utils import Cache
@@ -105,7 +105,7 @@ def save_head(head: EagleHead, folder: Path) -> None:
         content["rope_scaling"] = rope
     (folder / "config.json").write_text(json.dumps(content, indent=2) + "\n")
     tensors = {name: tensor.half().contiguous() for name, tensor in own_tensors(head).items()}
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
 
 
 def _read_tensors(folder: Path) -> dict[str, torch.Tensor]:

@@ -23,7 +23,7 @@ from engine.feed import Feed
 from engine.slots import SlotCache
 
 MOST_TOKENS = 256  # a pass: with more, the host is no longer what one waits for
-MOST_GRAPHS = 64
+MOST_GRAPHS = 128
 RESTED = 256
 SIGHTS = 2
 NARROWEST = 64
@@ -86,11 +86,13 @@ class Graphs:
     """The graphs of one model's forward pass.
 
     They live as long as the storage that they were captured on: another one, a larger one say, begins without any.
+    `paused`: whether everything runs eagerly for now, to compare.
     """
 
     def __init__(self, capture: Capture | None = None) -> None:
         self.capture = CudaCapture() if capture is None else capture
         self.storages = WeakTensorKeyDictionary()
+        self.paused = False
 
     def __len__(self) -> int:
         """How many graphs there are."""
@@ -102,7 +104,7 @@ class Graphs:
 
     def run(self, work: Pass, cache: RowCache, tokens: torch.Tensor, feed: Feed) -> torch.Tensor:
         """Run the pass `work`, by a graph if there is one or if it is time for one: (N, hidden)."""
-        form = form_of(cache, feed)
+        form = None if self.paused else form_of(cache, feed)
         if form is None:
             return work(cache, tokens, feed)
         known = self.storages.setdefault(cache.storage, _Storage())

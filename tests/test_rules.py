@@ -10,8 +10,6 @@ from scipy.stats import chisquare
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from branches import Branches, explore  # noqa: E402  (after the check that torch is there)
-
 from engine.feed import Nodes  # noqa: E402
 from engine.greedy import longest_path, path_in_text  # noqa: E402
 from engine.grow import Drafts, grow_dynamic, grow_static  # noqa: E402
@@ -19,6 +17,7 @@ from engine.rules import Rule, decisions, normalised, verify  # noqa: E402
 from engine.sampling import Chance, Sampling, Uniforms, distributions, uniforms  # noqa: E402
 from engine.trees import static_tree  # noqa: E402
 from specfleet.shapes import CHAIN, Shape, dynamic, tree  # noqa: E402
+from tests.branches import Branches, explore  # noqa: E402  (after the check that torch is there)
 
 VOCABULARY = 3
 WARM = Sampling(1.0)
