@@ -108,8 +108,9 @@ class Drafter:
     def warm_up(self, tokens: int) -> None:
         """Run `tokens` draft steps whose result nobody needs (StarSD, figure 6c)."""
         self.cache.open(WARM_UP)
+        nothing = torch.zeros(1, dtype=torch.long, device=self.model.device)
         for _ in range(tokens):
-            self.model.logits(self.model.feed(self.cache, [WARM_UP], torch.zeros(1, dtype=torch.long), [1]))
+            self.model.logits(self.model.feed(self.cache, [WARM_UP], nothing, [1]))
         self.cache.close(WARM_UP)
 
     def _catch_up(self, tags: Sequence[int]) -> torch.Tensor:

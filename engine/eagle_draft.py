@@ -15,7 +15,7 @@ from engine.draft import Drafter, last_of
 from engine.eagle import EagleHead
 from engine.feed import Feed, Nodes
 from engine.llama import Rotary, layer_of, rotary_table, run_layers
-from engine.models import CHUNK, CausalLM
+from engine.models import CHUNK, POSITIONS, CausalLM
 from engine.rules import Rule
 from engine.slots import SlotCache
 from specfleet.shapes import CHAIN, Shape
@@ -113,7 +113,7 @@ class EagleDrafter(Drafter):
 
         def forward(begin: int, end: int, feed: Feed) -> torch.Tensor:
             if len(self.rotary.cosines) < feed.width:
-                self.rotary = rotary_table(self.head.rotary_emb, 2 * feed.width, states[:1])
+                self.rotary = rotary_table(self.head.rotary_emb, max(2 * feed.width, POSITIONS), states[:1])
             joined = torch.cat([self.head.embed_tokens(tokens[begin:end]), states[begin:end]], -1)
             x = functional.linear(joined, self.head.fc.weight, self.head.fc.bias)
             return run_layers(self.layers, x, feed, self.cache, self.rotary, self.head.config)

@@ -24,6 +24,7 @@ PRECISIONS = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
+POSITIONS = 4096  # that the rotary table begins with: a longer one is made when it is needed
 CHUNK = 512  # prompt tokens a forward pass, so that a long prompt's mask stays small
 
 
@@ -109,7 +110,7 @@ class CausalLM:
             )
             return output.last_hidden_state[0]
         if len(self.rotary.cosines) < feed.width:
-            self.rotary = rotary_table(self.model.model.rotary_emb, 2 * feed.width, self.embedding[:1])
+            self.rotary = rotary_table(self.model.model.rotary_emb, max(2 * feed.width, POSITIONS), self.embedding[:1])
             if self.graphs is not None:
                 self.graphs.forget()  # they read the old table
         if self.graphs is None:

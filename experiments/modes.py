@@ -51,7 +51,7 @@ LENGTHS: dict[str, dict[str, Any]] = {
     "heuristic": {"policy": "heuristic", "most": 10},
     "constant 3": {"policy": "fixed", "depth": 3},
 }
-DEPTH, LENGTHS_SIZE, REQUESTS, SEEDS = 5, 8, 96, 8
+DEPTH, LENGTHS_SIZE, REQUESTS, SEEDS = 5, 8, 192, 6
 
 
 class Mode(msgspec.Struct, frozen=True):
@@ -75,7 +75,7 @@ def mode_of(name: str, batch: Mapping[str, Any], drafters: Mapping[str, Any], si
                 "batch": {**batch, "rule": rule, "padded": False},
                 "drafters": {"depth": DEPTH, **drafters},
                 "workload": {
-                    "requests": REQUESTS, "prompt_tokens": {"low": 96, "high": 192}, "new_tokens": 64,
+                    "requests": REQUESTS, "prompt_tokens": {"low": 96, "high": 192}, "new_tokens": 48,
                 },
             }
         )  # fmt: skip

@@ -45,8 +45,6 @@ def test_a_cpu_is_only_good_for_testing_the_check(capsys: pytest.CaptureFixture[
     assert "what it measures is no result" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("default")  # transformers' own, about how generate is called
 @pytest.mark.parametrize("part", ["laws", "benchmark", "steps-demo", "steps-7b-eagle", "steps-7b-1b"])
 def test_a_part_writes_its_result_and_is_not_done_twice(
     part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

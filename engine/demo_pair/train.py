@@ -77,28 +77,30 @@ def distillation_loss(student: LlamaForCausalLM, teacher: LlamaForCausalLM) -> L
 
 
 def train(
-    model: LlamaForCausalLM, source: Batches, loss: Loss, minutes: float, lr: float, name: str
+    model: torch.nn.Module, source: Batches, loss: Loss, minutes: float, lr: float, name: str
 ) -> dict[str, object]:
     """Train for `minutes` of wall time: warm up, then decay to zero. Return what was done."""
     hidden = [weight for key, weight in model.named_parameters() if weight.ndim == 2 and "embed" not in key]
     others = [weight for key, weight in model.named_parameters() if weight.ndim != 2 or "embed" in key]
     optimisers = [Muon(hidden, lr=lr), torch.optim.AdamW(others, lr=lr / 5, betas=(0.9, 0.98), weight_decay=0.0)]
     rates = [optimiser.param_groups[0]["lr"] for optimiser in optimisers]
-    started_s, steps, curve, smooth = time.monotonic(), 0, [], None
+    started_s, steps, tokens, curve, smooth = time.monotonic(), 0, 0, [], None
     while (progress := (time.monotonic() - started_s) / (60 * minutes)) < 1:
         for optimiser, rate in zip(optimisers, rates, strict=True):
             optimiser.param_groups[0]["lr"] = rate * min(1, (steps + 1) / 50, 1.25 * (1 - progress))
-        value = loss(next(source))
+        batch = next(source)
+        value = loss(batch)
         value.backward()
         for optimiser in optimisers:
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
         steps += 1
+        tokens += batch[:, 1:].numel()
         smooth = value.item() if smooth is None else 0.95 * smooth + 0.05 * value.item()
         if steps % 25 == 0:
             curve.append([steps, round(smooth, 4)])
             print(f"{name}: step {steps}, {100 * progress:.0f} %, loss {smooth:.3f}", file=sys.stderr, flush=True)  # noqa: T201
-    return {"minutes": minutes, "steps": steps, "tokens": steps * BATCH * LENGTH, "lr": lr, "loss_curve": curve}
+    return {"minutes": minutes, "steps": steps, "tokens": tokens, "lr": lr, "loss_curve": curve}
 
 
 @torch.inference_mode()

@@ -1,0 +1,163 @@
+"""Train the demo target's EAGLE-style draft head on this machine: `python -m engine.demo_pair.train_eagle`.
+
+It is distilled, half on people's text and half on the target's own, as the drafter is. From the second step of a draft
+on, the head reads its own output, so training does that too: `unrolled` runs every position as the end of a draft of
+each length. What was done is written to `training.json` beside the weights.
+"""
+
+import argparse
+import hashlib
+import json
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from torch.nn import functional
+from transformers import AutoModelForCausalLM, DynamicCache, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers.utils import logging
+
+from engine.demo_pair.corpus import FOLDER, token_stream
+from engine.demo_pair.train import BATCH, LENGTH, Batches, Loss, mixed, own_text, train
+from engine.eagle import EagleHead, load_head, save_head
+
+STEPS = 2  # draft steps that training unrolls; a third bought nothing in the same minutes
+MEASURED_STEPS = 5
+FEATURE_WEIGHT = 0.1  # of the smooth L1 beside the KL, which is what acceptance depends on
+EMBEDDING_SCALE = 15  # features are that much larger than embeddings, and Muon updates both halves of a matrix alike
+OWN_TEXT_SHARE = 0.15  # of the minutes
+
+
+def new_head(target: LlamaForCausalLM) -> EagleHead:
+    """Build an untrained head that reads the target's embedding enlarged; `fold` ends that."""
+    settings = target.config.to_dict() | {"num_hidden_layers": 1, "bias": True}
+    enlarged = EMBEDDING_SCALE * target.get_input_embeddings().weight.detach()
+    return EagleHead(LlamaConfig.from_dict(settings), torch.nn.Embedding.from_pretrained(enlarged, freeze=True))
+
+
+@torch.no_grad()
+def fold(head: EagleHead, target: LlamaForCausalLM) -> None:
+    """Move the enlargement of the embedding into the head's linear layer: the same function of the target's own."""
+    head.fc.weight[:, : head.config.hidden_size] *= EMBEDDING_SCALE
+    head.embed_tokens = target.get_input_embeddings()
+
+
+def halves(source: Batches) -> Batches:
+    """Yield every other sequence of a batch, then the rest: so small a model learns more from more steps."""
+    for batch in source:
+        yield batch[::2]
+        yield batch[1::2]
+
+
+def draft_mask(length: int, step: int) -> torch.Tensor:
+    """Tell what each position sees as the end of a draft of `step` + 1 tokens: (1, 1, length, (step + 1) * length).
+
+    The keys of all steps lie one after another. Of the first step's, which come from the target's features, a
+    position sees those up to the draft's first; of a later step's only the one that belongs to the same draft.
+    """
+    behind = torch.arange(length)[:, None] - torch.arange(length)  # (queries, keys)
+    blocks = [behind >= step, *(behind == step - later for later in range(1, step + 1))]
+    return torch.cat(blocks, dim=1)[None, None]
+
+
+def unrolled(head: EagleHead, tokens: torch.Tensor, features: torch.Tensor, steps: int) -> Iterator[torch.Tensor]:
+    """Yield for every draft step the estimated features (B, L - 1 - step, hidden) of positions `step` + 1 to L - 1.
+
+    `tokens` and `features` are those of positions 0 to L - 1: (B, L), (B, L, hidden). Gradients flow through the
+    estimates that are fed back.
+    """
+    following, given = tokens[:, 1:], features[:, :-1]
+    length = following.shape[1]
+    positions, cache = torch.arange(length).expand_as(following), DynamicCache()
+    for step in range(steps):
+        estimates = head(following, given, cache, positions, draft_mask(length, step) if step else None)
+        yield estimates[:, step:]  # no draft of this length ends before
+        given = torch.cat([given[:, :1], estimates[:, :-1]], dim=1)
+
+
+def head_loss(head: EagleHead, target: LlamaForCausalLM) -> Loss:
+    """KL(target || head) a token, in nats, and the smooth L1 of the features; mean over the unrolled steps."""
+
+    def loss(batch: torch.Tensor) -> torch.Tensor:
+        tokens = batch[:, :-1]
+        with torch.no_grad():
+            features = target.model(input_ids=tokens).last_hidden_state
+            wanted = functional.log_softmax(target.lm_head(features), -1)
+        terms = []
+        for step, estimates in enumerate(unrolled(head, tokens, features, STEPS), start=1):
+            given = functional.log_softmax(target.lm_head(estimates), -1).flatten(0, 1)
+            kl = functional.kl_div(given, wanted[:, step:].flatten(0, 1), log_target=True, reduction="batchmean")
+            terms.append(kl + FEATURE_WEIGHT * functional.smooth_l1_loss(estimates, features[:, step:]))
+        return torch.stack(terms).mean()
+
+    return loss
+
+
+@torch.inference_mode()
+def evaluate_head(target: LlamaForCausalLM, head: EagleHead, stream: np.ndarray) -> dict[str, list[float]]:
+    """Teacher-forced figures of every draft step on held-out text: agreement of the best tokens, sum of min(p, q).
+
+    The text is that of `engine.demo_pair.train.evaluate`, which gives the drafter's.
+    """
+    windows = torch.from_numpy(stream[: 64 * (LENGTH + 1)].reshape(64, LENGTH + 1))
+    agreement, acceptance = [], []
+    for batch in windows.split(8):
+        features = target.model(input_ids=batch[:, :-1]).last_hidden_state
+        p = torch.softmax(target.lm_head(features), -1)
+        q = [
+            torch.softmax(target.lm_head(estimates), -1)
+            for estimates in unrolled(head, batch[:, :-1], features, MEASURED_STEPS)
+        ]
+        pairs = [(p[:, step:], given) for step, given in enumerate(q, start=1)]
+        agreement.append([(a.argmax(-1) == b.argmax(-1)).float().mean().item() for a, b in pairs])
+        acceptance.append([torch.minimum(a, b).sum(-1).mean().item() for a, b in pairs])
+    return {
+        "top1_agreement": np.mean(agreement, axis=0).round(4).tolist(),
+        "acceptance": np.mean(acceptance, axis=0).round(4).tolist(),
+    }
+
+
+def main() -> None:
+    """Train the head and write it to the output folder."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=24)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--lr", type=float, default=0.05)
+    parser.add_argument("--seed", type=int, default=20261121)
+    parser.add_argument("--out", type=Path, default=FOLDER / "eagle")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(options.seed)
+    logging.disable_progress_bar()
+    settings = {key: value for key, value in vars(options).items() if key != "out"}
+    settings |= {"batch": BATCH // 2, "length": LENGTH, "steps": STEPS}
+    settings |= {"feature_weight": FEATURE_WEIGHT, "embedding_scale": EMBEDDING_SCALE}
+    report: dict[str, object] = {
+        "settings": settings,
+        "versions": {
+            "python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__
+        },
+    }  # fmt: skip
+
+    folder = FOLDER / "target"
+    target = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+    target.eval().requires_grad_(requires_grad=False)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True).backend_tokenizer
+    stream, held_out = token_stream(tokenizer, "train"), token_stream(tokenizer, "held-out")
+    own = own_text(target, stream, OWN_TEXT_SHARE * options.minutes, options.seed)
+    report["own_text_tokens"] = int(own.size)
+    head, text = new_head(target), halves(mixed(stream, own, options.seed + 1))
+    minutes = (1 - OWN_TEXT_SHARE) * options.minutes
+    report["head"] = train(head, text, head_loss(head, target), minutes, options.lr, "head")
+    fold(head, target)
+    save_head(head, options.out)
+    report["held_out"] = evaluate_head(target, load_head(options.out, target, torch.float32, "cpu"), held_out)
+    weights = (options.out / "model.safetensors").read_bytes()
+    report["sha256"] = hashlib.sha256(weights).hexdigest()
+    (options.out / "training.json").write_text(json.dumps(report, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""The part that runs the engine's tests, where what they need is installed."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from experiments.gpu_check.place import Place
+
+ROOT = Path(__file__).parents[2]
+FILES = ("tests/test_cache.py", "tests/test_rules.py", "tests/test_drafters.py", "tests/test_graphs.py")
+NEEDED = ("pytest", "hypothesis", "scipy")
+
+
+def run(place: Place) -> dict[str, object]:
+    """Run the tests in a process of their own; tell what is missing if they cannot run."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    missing += [name for name in FILES if not (ROOT / name).is_file()]
+    if missing:
+        return {"result": f"skipped: {', '.join(missing)} missing", "holds": True}
+    # Not this project's pytest settings: they ask for plugins that may be missing here.
+    files = place.pick(FILES, FILES[1:2])
+    command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", str(ROOT), "-p", "no:cacheprovider"]
+    ended = subprocess.run(  # noqa: S603  (our own tests)
+        [*command, *files], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return {"result": ended.stdout.strip().splitlines()[-1:], "holds": ended.returncode == 0,
+            "output": ended.stdout[-4000:] if ended.returncode else ""}  # fmt: skip
