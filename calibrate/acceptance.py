@@ -30,7 +30,7 @@ def accepted_lengths(drafter: Drafter, story: Story, new_tokens: int, depth: int
         draft = contents_of(drafter.draft([TAG], [depth]))[0]
         path = path_in_text(draft.tokens, story.continuation[told:], draft.nodes)
         told += len(path) + 1
-        drafter.advance(TAG, path, story.continuation[told - 1])
+        drafter.advance(TAG, path, story.continuation[told - len(path) - 1 : told])
         lengths.append(len(path))
     drafter.release(TAG)
     return lengths

@@ -138,7 +138,7 @@ class BatchExecutor:
         verdicts = self.target.verify(everyone, self.drafts, self.rule.kept, self.signals)
         outcomes = {}
         for tag, verdict in zip(everyone, verdicts, strict=True):
-            self.drafter.advance(tag, verdict.path, verdict.token, verdict.hidden[[0, *verdict.path]])
+            self.drafter.advance(tag, verdict.path, verdict.tokens, verdict.told)
             outcome = Outcome(len(verdict.path))
             if tag in self.joins and verdict.signals:
                 outcome = told(outcome, verdict.signals)

@@ -71,21 +71,26 @@ class Drafter:
         """Return the stream's committed tokens, as far as the drafter knows."""
         return self.streams[tag].committed
 
-    def advance(self, tag: int, path: Sequence[int], token: int, hidden: torch.Tensor | None = None) -> None:  # noqa: ARG002  (for drafters that read the target's hidden states)
-        """Follow the verifier: the nodes of `path` in the last draft are committed, then the target's own `token`."""
+    def advance(
+        self,
+        tag: int,
+        path: Sequence[int],
+        tokens: Sequence[int],
+        hidden: torch.Tensor | None = None,  # noqa: ARG002  (for drafters that read the target's hidden states)
+    ) -> None:
+        """Follow the verifier: the nodes of `path` in the last draft are committed, and so are `tokens`.
+
+        These are the nodes' tokens, and after them the target's own.
+        """
         stream = self.streams[tag]
         if stream.drafts is not None and path:
-            drafted = stream.drafts.tokens[stream.row].tolist()
-            stream.committed += [drafted[node - 1] for node in path]
-            self._keep(tag, stream.drafts, stream.row, path)
-        stream.committed.append(token)
+            self._keep(tag, stream.drafts.places(stream.row, path))
+        stream.committed += tokens
         stream.drafts = None
 
-    def _keep(self, tag: int, drafts: Drafts, row: int, path: Sequence[int]) -> None:
-        """Commit what the cache holds of an accepted path: all but its last node, if that was never fed."""
-        assert drafts.fed is not None
-        places = drafts.fed[row].tolist()
-        self.cache.keep([tag], [[places[node - 1] for node in path if places[node - 1] >= 0]])
+    def _keep(self, tag: int, places: Sequence[int]) -> None:
+        """Commit what the cache holds of an accepted path."""
+        self.cache.keep([tag], [places])
 
     def draft(self, tags: Sequence[int], depths: Sequence[int], stops: Stops | None = None) -> Drafts:
         """Draft `depths` levels for each of the streams `tags`, at once."""

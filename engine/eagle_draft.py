@@ -62,16 +62,16 @@ class EagleDrafter(Drafter):
             self.cache.lengths[tag] += len(part)
         self.features[tag] = hidden[-CHUNK:]
 
-    def advance(self, tag: int, path: Sequence[int], token: int, hidden: torch.Tensor | None = None) -> None:
+    def advance(self, tag: int, path: Sequence[int], tokens: Sequence[int], hidden: torch.Tensor | None = None) -> None:
         """Follow the verifier; `hidden` (accepted + 1, hidden): its states at the root and at the accepted nodes."""
-        super().advance(tag, path, token)
+        super().advance(tag, path, tokens)
         assert hidden is not None
         self.features[tag] = torch.cat([self.features[tag], hidden.to(self.features[tag])])[-CHUNK:]
 
     def warm_up(self, tokens: int) -> None:
         """Do nothing: a head without a target's states has nothing to run on."""
 
-    def _keep(self, tag: int, drafts: object, row: int, path: Sequence[int]) -> None:
+    def _keep(self, tag: int, places: Sequence[int]) -> None:
         """Keep nothing of a draft: its pairs held guesses."""
 
     def _missing(self, tags: Sequence[int]) -> list[list[int]]:

@@ -26,6 +26,7 @@ class DraftExecutor:
         self.seed = seed
         self.sampling = sampling
         self.drafts: dict[int, Content] = {}
+        self.sent: dict[int, Sequence[int]] = {}  # tokens of the last drafts
         self.told: dict[int, torch.Tensor | None] = {}  # hidden states of prefixes that are not prefilled yet
 
     def receive(self, event: StationEvent, content: Content) -> None:
@@ -36,7 +37,9 @@ class DraftExecutor:
                 self.drafter.open(event.tag, list(content.tokens), self.sampling, seed)
                 self.told[event.tag] = self._hidden(content)
             else:
-                self.drafter.advance(event.tag, self._path(event, content), content.tokens[0], self._hidden(content))
+                path = self._path(event, content)
+                tokens = [self.sent[event.tag][node - 1] for node in path] + list(content.tokens)
+                self.drafter.advance(event.tag, path, tokens, self._hidden(content))
 
     def run(self, step: Step) -> tuple[Outcome, ...]:
         """Warm up, prefill or draft."""
@@ -44,6 +47,7 @@ class DraftExecutor:
             tags = [member.tag for member in step.members]
             drafts = self.drafter.draft(tags, [member.tokens for member in step.members])
             self.drafts.update(zip(tags, contents_of(drafts), strict=True))
+            self.sent.update({tag: self.drafts[tag].tokens for tag in tags})
         for member in step.members:
             if step.kind == "prefill":
                 self.drafter.prefill(member.tag, hidden=self.told.pop(member.tag))
@@ -73,6 +77,7 @@ class DraftExecutor:
         """Free the cache of `tag`."""
         self.drafter.release(tag)
         self.drafts.pop(tag, None)
+        self.sent.pop(tag, None)
 
 
 class VerifyExecutor:
@@ -121,7 +126,7 @@ class VerifyExecutor:
         if not isinstance(message, DraftRequest):
             return NOTHING
         verdict = self.verdicts[message.tag]
-        told = verdict.hidden if message.opening else verdict.hidden[[0, *verdict.path]]
+        told = verdict.hidden if message.opening else verdict.told
         hidden = told.half().flatten().cpu().numpy() if self.tells_hidden else None
         if message.opening:
             return Content(self.target.committed(message.tag), hidden=hidden)

@@ -26,8 +26,8 @@ class Drafts:
 
     `q` (B, inner nodes, V): what the children of nodes 0, 1, ... were drawn from, where the rule must know it, as the
     float16 weights that go over the wire; both ends use what these are, normalised, so rounding never biases.
-    `logits` (B, inner nodes, V): the drafter's, where they were asked for. `fed` (B, n): how far beyond the committed
-    tokens the drafter holds a node, -1 for nodes that it never fed.
+    `logits` (B, inner nodes, V): the drafter's, where they were asked for. `fed`: how many nodes the drafter fed, where
+    these are the first ones in order; else (B, n) how far beyond the committed tokens it holds a node, -1 for never.
     """
 
     tree: Tree
@@ -36,7 +36,14 @@ class Drafts:
     depths: Sequence[int]
     q: torch.Tensor | None = None
     logits: torch.Tensor | None = None
-    fed: torch.Tensor | None = None
+    fed: int | torch.Tensor = 0
+
+    def places(self, row: int, path: Sequence[int]) -> list[int]:
+        """How far beyond the committed tokens the drafter holds the nodes of a path, of those that it fed."""
+        if isinstance(self.fed, int):
+            return [node - 1 for node in path if node <= self.fed]
+        places = self.fed[row].tolist()
+        return [places[node - 1] for node in path if places[node - 1] >= 0]
 
 
 def grow_static(
@@ -88,9 +95,10 @@ def grow_static(
     numbers = torch.arange(tree.nodes, device=device)
     if min(counts) < tree.nodes:
         drafted = torch.where(numbers < torch.tensor(counts, device=device)[:, None], drafted, -1)
-    fed = torch.where(numbers < first - 1, numbers, -1).expand(len(logits), -1)
     levels = counts if tree.is_chain else depths
-    return Drafts(tree, drafted, counts, levels, torch.cat(q, 1) if sampled else None, torch.cat(drafted_from, 1), fed)
+    return Drafts(
+        tree, drafted, counts, levels, torch.cat(q, 1) if sampled else None, torch.cat(drafted_from, 1), first - 1
+    )
 
 
 def stopped(counts: Sequence[int], drafted: int, entropy: torch.Tensor, stops: Stops) -> list[int]:

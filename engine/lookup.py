@@ -27,7 +27,6 @@ class LookupDrafter:
         self.shape = CHAIN
         self.rule: Rule = "top-k"
         self.texts: dict[int, list[int]] = {}
-        self.drafted: dict[int, list[int]] = {}
 
     def open(self, tag: int, prefix: list[int], sampling: Sampling = GREEDY, seed: int = 0, room: int = 0) -> None:  # noqa: ARG002  (the interface of drafters)
         """Begin a stream with the committed tokens `prefix`."""
@@ -36,7 +35,6 @@ class LookupDrafter:
     def release(self, tag: int) -> None:
         """Forget a stream."""
         self.texts.pop(tag, None)
-        self.drafted.pop(tag, None)
 
     def prefill(self, tag: int, committed: Sequence[int] = (), hidden: torch.Tensor | None = None) -> None:  # noqa: ARG002  (the interface of drafters)
         """Take over what is committed now."""
@@ -47,9 +45,9 @@ class LookupDrafter:
         """Return the stream's committed tokens."""
         return self.texts[tag]
 
-    def advance(self, tag: int, path: Sequence[int], token: int, hidden: torch.Tensor | None = None) -> None:  # noqa: ARG002  (the interface of drafters)
-        """Follow the verifier: the nodes of `path` in the last draft are committed, then the target's own `token`."""
-        self.texts[tag] += [*self.drafted[tag][: len(path)], token]
+    def advance(self, tag: int, path: Sequence[int], tokens: Sequence[int], hidden: torch.Tensor | None = None) -> None:  # noqa: ARG002  (the interface of drafters)
+        """Follow the verifier: `tokens` are committed."""
+        self.texts[tag] += tokens
 
     def realign(self, tags: Sequence[int]) -> None:
         """Do nothing: there is no cache."""
@@ -60,7 +58,6 @@ class LookupDrafter:
     def draft(self, tags: Sequence[int], depths: Sequence[int], stops: Stops | None = None) -> Drafts:  # noqa: ARG002  (the interface of drafters)
         """Draft up to `depths` tokens for each of the streams; none where nothing repeats."""
         lines = [continuation(self.texts[tag], depth, self.longest) for tag, depth in zip(tags, depths, strict=True)]
-        self.drafted |= dict(zip(tags, lines, strict=True))
         counts = [len(line) for line in lines]
         n = max(counts)
         tokens = torch.tensor([[*line, *[-1] * (n - len(line))] for line in lines], dtype=torch.long)

@@ -30,16 +30,26 @@ class _Stream:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of one draft: the accepted nodes from the root on, and the target's own token.
+    """What became of one draft: the accepted nodes from the root on, their `tokens`, and after these the target's own.
 
     `hidden` (nodes + 1, hidden): the target's last hidden states at the root and at all nodes of the draft.
     `signals`: of the drafted tokens, where they were asked for.
     """
 
     path: list[int]
-    token: int
+    tokens: list[int]
     hidden: torch.Tensor
     signals: Sequence[Token] = ()
+
+    @property
+    def token(self) -> int:
+        """The target's own token."""
+        return self.tokens[-1]
+
+    @property
+    def told(self) -> torch.Tensor:
+        """The hidden states of what is committed: (accepted + 1, hidden)."""
+        return self.hidden[[0, *self.path]]
 
 
 Kept = Callable[[Sequence[int]], Sequence[int]]
@@ -69,13 +79,13 @@ class Target:
             self.cache.close(tag)
 
     def prefill(self, tag: int) -> Verdict:
-        """Feed a stream's prompt and commit the token after it. The verdict's hidden states are those of the prompt."""
+        """Feed a stream's prompt and commit the token after it. The verdict's hidden states are the prompt's."""
         stream = self.streams[tag]
         hidden = self.model.prefill(self.cache, tag, stream.committed[self.cache.lengths[tag] :])
         logits = self.model.logits(hidden[-1:])[None]  # (1, 1, vocabulary)
         ((_, _, token),) = self._walk([stream], no_drafts(1, self.model.device), hidden.new_zeros(1, 1).long(), logits)
         stream.committed.append(token)
-        return Verdict([], token, hidden)
+        return Verdict([], [token], hidden)
 
     def decode(self, tags: Sequence[int]) -> list[Verdict]:
         """Commit one token of each stream by plain decoding; a stream's first one is its prefill."""
@@ -121,10 +131,10 @@ class Target:
         told = signals_of(drafts, logits, [stream.sampling for stream in streams]) if signals else None
         begins = np.cumsum([0, *fed]).tolist()
         verdicts = []
-        for stream, begin, (path, accepted, token) in zip(streams, begins, paths, strict=False):
-            stream.committed += [*accepted, token]
-            row = len(verdicts)
-            verdicts.append(Verdict(path, token, hidden[begin : begin + fed[row]], told[row] if told else ()))
+        for row, (stream, (path, accepted, token)) in enumerate(zip(streams, paths, strict=True)):
+            own = hidden[begins[row] : begins[row + 1]]
+            verdicts.append(Verdict(path, [*accepted, token], own, told[row] if told else ()))
+            stream.committed += verdicts[-1].tokens
         self.cache.keep(tags, [[0, *path] for path, _, _ in paths])
         return verdicts
 

@@ -10,9 +10,10 @@ import msgspec
 import typer
 
 from specfleet.errors import InputError
-from specfleet.printing import interval, number, print_json, print_table, progress, screen
+from specfleet.printing import interval, number, print_comparison, print_json, print_table, progress, screen
 
 if TYPE_CHECKING:
+    from specfleet.profile import HardwareProfile
     from specfleet.records import Run
     from specfleet.window import Metric
 
@@ -217,22 +218,6 @@ def compare(
         fail(f"{' and '.join(beyond)} differ by more than {tolerance:.1%}", status=1)
 
 
-def print_comparison(title: str, comparison: Any) -> None:
-    """Print a comparison's rows and its mean absolute errors."""
-    rows = [
-        (
-            row.quantity,
-            ", ".join(f"{key}={value}" for key, value in row.case.items()),
-            number(row.sim),
-            number(row.engine),
-            f"{row.error:+.1%}",
-        )
-        for row in comparison.rows
-    ]
-    print_table(title, ("quantity", "case", "sim", "engine", "error"), rows)
-    print("mean absolute error: " + ", ".join(f"{name} {value:.1%}" for name, value in comparison.mape.items()))
-
-
 @app.command()
 def calibrate(
     out: Annotated[Path, typer.Option("-o", "--out", metavar="PROFILE", help="Profile to write (JSON).")],
@@ -253,7 +238,6 @@ def calibrate(
     """Measure a model pair on this host and write its hardware profile, with fits and residuals."""
     from calibrate.run import QUICK, STAGES, Effort
     from calibrate.run import calibrate as measure_profile
-    from specfleet.profile import write_profile
     from specfleet.scenario import make_scenario
 
     if batch is not None:
@@ -272,18 +256,12 @@ def calibrate(
     )
     with progress("calibration", len(STAGES)) as advance:
         profile = measure_profile(scenario, out.parent, QUICK if quick else Effort(), advance)
-    write_profile(profile, out)
-    if as_json:
-        print_json(profile)
-        return
-    print_profile(profile)
-    screen.print(f"profile: {out} (digest {profile.digest()})")
+    _show_profile(profile, out, as_json)
 
 
 def _calibrate_batch(path: Path, out: Path, as_json: bool) -> None:
     """Measure a batch as its scenario describes it, but for the prompts."""
     from calibrate.batches import STAGES, calibrate_batch
-    from specfleet.profile import write_profile
     from specfleet.scenario import read_scenario
 
     scenario = read_scenario(path, ["workload.prompts=demo/calibration"])
@@ -291,20 +269,23 @@ def _calibrate_batch(path: Path, out: Path, as_json: bool) -> None:
         raise InputError(f"{path}: has no [batch]; calibrate fleets by --draft and --target")
     with progress("calibration", len(STAGES)) as advance:
         profile = calibrate_batch(scenario, out.parent, advance)
+    _show_profile(profile, out, as_json)
+    screen.print(f"signals of drafted tokens, where the drafts are chains: {out.parent / 'signals.parquet'}")
+
+
+def _show_profile(profile: "HardwareProfile", out: Path, as_json: bool) -> None:
+    """Write a calibrated profile and print its fits, with how well they fit."""
+    from specfleet.profile import describe, write_profile
+
     write_profile(profile, out)
     if as_json:
         print_json(profile)
-        return
-    print_profile(profile)
-    screen.print(f"profile: {out} (digest {profile.digest()}); signals: {out.parent / 'signals.parquet'}")
-
-
-def print_profile(profile: Any) -> None:
-    """Print a calibrated profile's fits, with their residuals."""
-    from specfleet.profile import describe
-
-    print_table(f"profile {profile.name}", ("quantity", "value", "fit's error, fitted | held out"), describe(profile))
-    print("provenance: " + "; ".join(f"{key}: {value}" for key, value in profile.provenance.items()))
+    else:
+        print_table(
+            f"profile {profile.name}", ("quantity", "value", "fit's error (fitted | held out)"), describe(profile)
+        )
+        print("provenance: " + "; ".join(f"{key}: {value}" for key, value in profile.provenance.items()))
+        screen.print(f"profile: {out} (digest {profile.digest()})")
 
 
 @app.command()

@@ -54,3 +54,19 @@ def number(value: float) -> str:
 def interval(metric: "Metric") -> str:
     """The 95 % interval, or a dash where a quantity has none."""
     return "-" if math.isnan(metric.low) else f"{number(metric.low)} .. {number(metric.high)}"
+
+
+def print_comparison(title: str, comparison: Any) -> None:
+    """Print a comparison's rows and its mean absolute errors."""
+    rows = [
+        (
+            row.quantity,
+            ", ".join(f"{key}={value}" for key, value in row.case.items()),
+            number(row.sim),
+            number(row.engine),
+            f"{row.error:+.1%}",
+        )
+        for row in comparison.rows
+    ]
+    print_table(title, ("quantity", "case", "sim", "engine", "error"), rows)
+    print("mean absolute error: " + ", ".join(f"{name} {value:.1%}" for name, value in comparison.mape.items()))

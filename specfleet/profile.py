@@ -289,14 +289,22 @@ def write_profile(profile: HardwareProfile, path: Path) -> None:
 def describe(profile: HardwareProfile) -> list[tuple[str, str, str]]:
     """Rows for people: quantity, value with unit, and how well a fitted one fits (median relative error)."""
     rows = []
-    for name in STEPS:
+    batched = profile.measured.get("steps", {})
+    for name in (*STEPS, "realign"):
         time: StepTime = getattr(profile, name)
         terms = [
             (time.base_s, ""), (time.per_token_s, " k"), (time.per_context_token_s, " n"),
-            (time.per_token_context_s, " k n"),
+            (time.per_token_context_s, " k n"), (time.per_row_s, " r"), (time.per_row_token_s, " m"),
+            (time.per_row_context_s, " r n"),
         ]  # fmt: skip
         formula = " + ".join(f"{1000 * value:.3g}{term}" for value, term in terms if value) or "0"
-        rows.append((f"{name} (k tokens, n context)", f"{formula} ms", _fit_errors(profile.measured.get(name, []))))
+        error = _fit_errors(profile.measured.get(name, []))
+        in_service = batched.get("prefill" if name == "verify_prefill" else name)
+        if in_service is not None:
+            error = f"{in_service['mean_absolute_error']:.1%} of {in_service['steps']} steps in service"
+        if name != "realign" or formula != "0":
+            symbols = "k tokens, n context, r further rows of m tokens" if batched else "k tokens, n context"
+            rows.append((f"{name} ({symbols})", f"{formula} ms", error))
     bandwidth = profile.link.bandwidth_bytes_per_s
     rate = f", {bandwidth / 1e6:.3g} MB/s" if bandwidth else ""
     rows += [

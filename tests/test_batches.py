@@ -148,7 +148,7 @@ def test_rows_with_samplings_of_their_own_draw_what_they_draw_alone() -> None:
     for _ in range(8):
         verdicts = target.verify(tags, drafter.draft(tags, [4, 2, 5, 3]))
         for tag, verdict in zip(tags, verdicts, strict=True):
-            drafter.advance(tag, verdict.path, verdict.token)
+            drafter.advance(tag, verdict.path, verdict.tokens)
     for tag, depth in zip(tags, [4, 2, 5, 3], strict=True):
         said = target.committed(tag)[len(prompts[tag]) :]
         alone, _ = decode_speculatively(

@@ -16,7 +16,7 @@ from hypothesis import given, settings  # noqa: E402  (after the check that torc
 from hypothesis import strategies as st  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
-from engine import graphs  # noqa: E402
+from engine import graphs, models  # noqa: E402
 from engine.cache import RowCache  # noqa: E402
 from engine.decode import decode_plain, decode_speculatively  # noqa: E402
 from engine.draft import Drafter  # noqa: E402
@@ -195,7 +195,8 @@ def test_storage_that_grew_has_no_graphs_yet(model: CausalLM) -> None:
     assert recorder.captured == 2
 
 
-def test_graphs_are_dropped_with_the_table_of_positions_that_they_read() -> None:
+def test_graphs_are_dropped_with_the_table_of_positions_that_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "POSITIONS", 64)
     recorder = Recorder()
     twins = Twins(tiny(), recorder, 1, 400)
     twins.both(lambda cache: cache.open(0))

@@ -9,11 +9,15 @@ import numpy as np
 from engine.aligned import AlignedCache
 from engine.batch import BatchExecutor
 from engine.batches import drive, executor_of
+from engine.decode import decode_plain
 from engine.models import CausalLM
+from engine.verify import Target
 from experiments.bench.interleaved import Done, Turn, interleaved
 from specfleet.fleet import batch_station
+from specfleet.matching import match
 from specfleet.records import Run, make_run
 from specfleet.scenario import Scenario, make_scenario
+from specfleet.workload import streams_of
 
 SIZES = (1, 2, 4, 8, 16)
 OURS = "slots"
@@ -45,23 +49,36 @@ def bench_batches(
     prompts: Sequence[list[int]], large: CausalLM, depth: int, repetitions: int, precision: str
 ) -> dict[int, dict[str, list[Turn]]]:
     """Let the rules decode the same requests in turn, at each size; the seed, and so the lengths, changes by round."""
+    plain: dict[tuple[int, int], dict[int, list[int]]] = {}  # outputs of plain decoding by size and round
 
     def served(number: int, rule: str, size: int) -> Done:
         scenario = batch_of(rule, size, depth, number, precision)
+        if (size, number) not in plain:
+            plain[size, number] = decoded_plainly(scenario, large, prompts)
         station = batch_station(scenario)
         executor = executor_of(scenario, station, large, prompts)
         started_s = time.perf_counter()
         run = make_run(scenario, "engine", drive(scenario, station, executor, large.device))
         wall_s = time.perf_counter() - started_s
-        return Done(sum(map(len, executor.outputs.values())), shares(run, executor, wall_s))
+        matched = match(executor.outputs, plain[size, number])
+        figures = shares(run, executor, wall_s) | {"exact match": matched.exact, "partial match": matched.partial}
+        return Done(sum(map(len, executor.outputs.values())), figures, wall_s)
 
     return {
         size: interleaved(
-            {rule: partial(served, rule=rule, size=size) for rule in RULES},
-            repetitions,
-            f"batches of {size}",
+            {rule: partial(served, rule=rule, size=size) for rule in RULES}, repetitions, f"batches of {size}"
         )
         for size in SIZES
+    }
+
+
+def decoded_plainly(scenario: Scenario, large: CausalLM, prompts: Sequence[list[int]]) -> dict[int, list[int]]:
+    """Return what plain decoding, one row at a time, says after the prompts of the scenario's requests."""
+    target = Target(large)
+    return {
+        request.number: decode_plain(target, prompts[request.number][: request.prompt_tokens], request.new_tokens)
+        for requests in streams_of(scenario).values()
+        for request in requests
     }
 
 

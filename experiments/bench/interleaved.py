@@ -13,10 +13,14 @@ from specfleet.intervals import student_t_interval
 
 
 class Done(msgspec.Struct, frozen=True):
-    """What a contestant did in one turn: units of work, and figures that the table shows the means of, by name."""
+    """What a contestant did in one turn: units of work, and figures that the table shows the means of, by name.
+
+    `time_s`: how long the work itself took, where preparing it is not part of the contest.
+    """
 
     units: int
     figures: Mapping[str, float] = {}
+    time_s: float | None = None
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -41,7 +45,7 @@ def interleaved(contestants: Mapping[str, Callable[[int], Done]], rounds: int, t
         for name, work in contestants.items():
             started_s = time.perf_counter()
             done = work(max(number, 0))
-            turn = Turn(done, time.perf_counter() - started_s)
+            turn = Turn(done, done.time_s or time.perf_counter() - started_s)
             if number >= 0:
                 turns[name].append(turn)
     return turns
