@@ -169,11 +169,9 @@ def drawn(q: torch.Tensor, count: int, chance: Chance, replace: bool) -> torch.T
         left = q[:, node]
         for _ in range(count):
             token = chance.draws(left)
-            exists = left.sum(-1) > 0
-            columns.append(torch.where(exists, token, -1))
-            if not replace:
-                rest = left.scatter(1, token[:, None], 0.0)
-                left = normalised(rest)
+            columns.append(token if replace else torch.where(left.sum(-1) > 0, token, -1))
+            if not replace and count > 1:
+                left = normalised(left.scatter(1, token[:, None], 0.0))
     return torch.stack(columns, 1).view(len(q), q.shape[1], count)
 
 

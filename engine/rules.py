@@ -49,6 +49,8 @@ def verify(
     vocabulary), what the children of nodes 0, 1, ... were drawn from. A row of fewer nodes than others holds -1 among
     its tokens.
     """
+    if tree.is_chain and rule != "match":
+        return _along_chain(tokens, q, p, chance)
     rows = torch.arange(len(p), device=p.device)
     children = tree.children.expand(len(p), -1, -1)
     node = torch.zeros_like(rows)
@@ -72,6 +74,34 @@ def verify(
         else:
             left = torch.where(found[:, None], p[rows, node], left)
     return Walk(torch.stack(path, 1) if path else rows.new_zeros(len(p), 0), chance.draws(left))
+
+
+def _along_chain(tokens: torch.Tensor, q: torch.Tensor | None, p: torch.Tensor, chance: Chance) -> Walk:
+    """Walk down chains: the rules with one child a node are one, and what is left of p is needed once, at the end."""
+    n = tokens.shape[1]
+    drafted = tokens.clamp(min=0)[:, :, None]
+    acceptance = p[:, :n].gather(-1, drafted)[:, :, 0]
+    if q is not None:
+        acceptance = acceptance / q.gather(-1, drafted)[:, :, 0].clamp(min=torch.finfo(q.dtype).tiny)
+    offered = acceptance * (tokens >= 0)
+    alive = torch.ones(len(p), dtype=torch.bool, device=p.device)
+    path = []
+    for level in range(n):
+        alive = chance.accepts(offered[:, level] * alive)
+        path.append(torch.where(alive, level + 1, -1))
+    walked = torch.stack(path, 1) if path else tokens
+    stop = (walked > 0).sum(1)  # (B,): how many are accepted
+    rows = torch.arange(len(p), device=p.device)
+    left = p[rows, stop]
+    if n:
+        last = stop.clamp(max=n - 1)
+        rejected = (stop < n) & (tokens[rows, last] >= 0)
+        if q is None:
+            remaining = normalised(left.scatter(1, drafted[rows, last], 0.0), left)
+        else:
+            remaining = residual(q[rows, last], left)
+        left = torch.where(rejected[:, None], remaining, left)
+    return Walk(walked, chance.draws(left))
 
 
 def _matched(

@@ -31,15 +31,21 @@ def distributions(logits: torch.Tensor, rows: Sequence[Sampling]) -> torch.Tenso
     logits = logits.to(torch.float64 if logits.device.type == "cpu" else torch.float32)
     if all(row.temperature == 0 for row in rows):
         return one_hot(logits)
-    column = {"device": logits.device, "dtype": logits.dtype}
-    temperatures = torch.tensor([row.temperature or 1.0 for row in rows], **column)[:, None, None]
-    p = torch.softmax(logits / temperatures, -1)
+    p = torch.softmax(logits / heat_of(rows, logits), -1)
     if any(row.top_k or row.top_p < 1 for row in rows):
         p = _truncated(p, rows)
     greedy = [row.temperature == 0 for row in rows]
     if any(greedy):
         p = torch.where(torch.tensor(greedy, device=p.device)[:, None, None], one_hot(logits), p)
     return p
+
+
+def heat_of(rows: Sequence[Sampling], like: torch.Tensor) -> torch.Tensor | float:
+    """Return what logits (B, n, vocabulary) are divided by: each row's temperature, 1 for greedy ones."""
+    temperatures = [row.temperature or 1.0 for row in rows]
+    if len(set(temperatures)) == 1:
+        return temperatures[0]
+    return torch.tensor(temperatures, device=like.device, dtype=like.dtype)[:, None, None]
 
 
 def one_hot(logits: torch.Tensor) -> torch.Tensor:
@@ -86,6 +92,7 @@ class Uniforms:
         self.numbers = numbers
         self.used = 0
         self.dtype = numbers.dtype
+        self.below_one = 1 - 4 * torch.finfo(numbers.dtype).eps
 
     def accepts(self, probability: torch.Tensor) -> torch.Tensor:
         """Whether the next number lies below `probability`."""
@@ -94,11 +101,9 @@ class Uniforms:
     def draws(self, weights: torch.Tensor) -> torch.Tensor:
         """Invert the cumulative sum of the weights; what has no weight is never drawn."""
         cumulative = weights.cumsum(-1)
-        total = cumulative[:, -1:]
-        token = torch.searchsorted(cumulative, self._next()[:, None] * total, right=True)
-        # Rounding may point behind the last token with weight: the first place where the sum is complete is that one.
-        last = (cumulative >= total).long().argmax(-1, keepdim=True)
-        return torch.minimum(token, last)[:, 0]
+        # A hair below the sum, so that rounding never points behind the last token that has weight.
+        place = self._next()[:, None] * (cumulative[:, -1:] * self.below_one)
+        return torch.searchsorted(cumulative, place, right=True)[:, 0].clamp_(max=weights.shape[-1] - 1)
 
     def _next(self) -> torch.Tensor:
         column = self.numbers[:, self.used]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from engine.grow import Drafts
-from engine.sampling import Sampling, distributions
+from engine.sampling import Sampling, distributions, heat_of
 from specfleet.token import Token
 
 
@@ -18,9 +18,9 @@ def signals_of(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -
     assert drafts.logits is not None
     n = drafts.tree.nodes
     wide = torch.float64 if logits.device.type == "cpu" else torch.float32
-    heat = torch.tensor([row.temperature or 1.0 for row in rows], device=logits.device, dtype=wide)[:, None, None]
-    log_p = torch.log_softmax(logits[:, :n].to(wide) / heat, -1)
-    log_q = torch.log_softmax(drafts.logits[:, :n].to(wide) / heat, -1)
+    log_p, log_q = (
+        torch.log_softmax(given[:, :n].to(wide) / heat_of(rows, given), -1) for given in (logits, drafts.logits)
+    )
     kld = (log_p.exp() * (log_p - log_q)).sum(-1)  # (B, n)
     entropy = -(log_q.exp() * log_q).sum(-1)
     drafted = drafts.tokens.clamp(min=0)[:, :, None]
