@@ -27,7 +27,7 @@ from specfleet.durations import extent, nodes_of
 from specfleet.fleet import batch_station
 from specfleet.profile import HardwareProfile, StepTime
 from specfleet.records import make_run
-from specfleet.scenario import Batch, Scenario
+from specfleet.scenario import Batch, GrantRule, Scenario
 from specfleet.signals import write_signals
 from specfleet.station import Step
 
@@ -65,7 +65,7 @@ def calibrate_batch(scenario: Scenario, folder: Path, report: Report = lambda _s
         for size in sizes:
             for depth in DEPTHS if scenario.drafters.shape.kind == "chain" else [scenario.drafters.depth]:
                 part = of_size(scenario, size, depth, number)
-                gaps_s.append(serve_part(part, large, served))
+                gaps_s.append(serve_part(part, large, served, scenario.batch.allocate))
     report("acceptance")
     accepted = record_acceptance(scenario, large, folder)
     controls = np.concatenate([kind.controls_s for kind in served.values()])
@@ -115,10 +115,18 @@ def of_size(scenario: Scenario, size: int, depth: int, seed: int) -> Scenario:
     )
 
 
-def serve_part(scenario: Scenario, large: CausalLM, served: dict[str, Served]) -> float:
-    """Serve a small run; add its steps to those of their kinds. Return the mean time between two steps."""
+def serve_part(
+    scenario: Scenario, large: CausalLM, served: dict[str, Served], allocate: GrantRule | None = None
+) -> float:
+    """Serve a small run; add its steps to those of their kinds. Return the mean time between two steps.
+
+    `allocate`: the length rule whose looks at drafted tokens take their time here too, though lengths are constant.
+    """
     station = batch_station(scenario)
     executor = executor_of(scenario, station, large, prompts_of(scenario))
+    if allocate is not None:
+        executor.signals = allocate.needs == "signals"
+        executor.watch = (lambda _tag, _nats: False) if allocate.watches else None
     steps: list[Step] = []
     executor.watcher = steps.append
     started_s = time.perf_counter()
@@ -152,7 +160,12 @@ def record_acceptance(scenario: Scenario, large: CausalLM, folder: Path) -> list
     """Decode calibration prompts with the scenario's depth; return the accepted lengths of each request's rounds."""
     assert scenario.batch is not None
     recorded = of_size(scenario, scenario.batch.rule.size, scenario.drafters.depth, scenario.seed)
-    recorded = msgspec.structs.replace(recorded, workload=msgspec.structs.replace(recorded.workload, requests=RECORDED))
+    recorded = msgspec.structs.replace(
+        recorded,
+        # What a draft is worth is no matter of the batch rule, of which one throws accepted tokens away.
+        batch=Batch(Slots(scenario.batch.rule.size), padded=False),
+        workload=msgspec.structs.replace(recorded.workload, requests=RECORDED),
+    )
     station = batch_station(recorded)
     signals = scenario.drafters.shape.kind == "chain" and scenario.drafters.kind != "lookup"
     executor = executor_of(recorded, station, large, prompts_of(recorded), signals)

@@ -89,12 +89,8 @@ def modes() -> Iterator[Mode]:
         yield mode_of(name, {"rule": rule}, {}, SIZES)
     for name, drafters in DRAFTERS.items():
         yield mode_of(name, {"rule": RULES["slots"]}, drafters, (1,))
-    slots = mode_of("lengths", {"rule": RULES["slots"]}, {}, (LENGTHS_SIZE,))
-    ruled = {
-        name: mode_of(name, {"rule": RULES["slots"], "allocate": allocate}, {}, (LENGTHS_SIZE,)).scenario
-        for name, allocate in LENGTHS.items()
-    }
-    yield Mode("lengths", slots.scenario, ruled)
+    for name, allocate in LENGTHS.items():
+        yield mode_of(name, {"rule": RULES["slots"], "allocate": allocate}, {}, (LENGTHS_SIZE,))
 
 
 def compare_mode(mode: Mode, folder: Path) -> tuple[HardwareProfile, list[Row], list[Row]]:
