@@ -25,6 +25,7 @@ from engine.telemetry import host_facts
 from specfleet.acceptance import Recorded
 from specfleet.durations import extent, nodes_of
 from specfleet.fleet import batch_station
+from specfleet.policies.ragged import Slots
 from specfleet.profile import HardwareProfile, StepTime
 from specfleet.records import make_run
 from specfleet.scenario import Batch, GrantRule, Scenario

@@ -3,6 +3,7 @@
 import pandas as pd
 from matplotlib import rc_context
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
 
 from figures.style import STYLE, new_figure
 
@@ -33,8 +34,8 @@ def draw(table: pd.DataFrame) -> Figure:
             xlabel="measured throughput (tokens/s)", ylabel="predicted throughput (tokens/s)",
         )  # fmt: skip
         for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(LogLocator(subs=(1, 2, 3, 5, 7)))
             axis.set_major_formatter("{x:.0f}")
-            axis.set_minor_formatter("{x:.0f}")
-            axis.set_tick_params(which="minor", labelsize=6.5)
+            axis.set_minor_locator(NullLocator())
         axes.legend(fontsize=7.5, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
