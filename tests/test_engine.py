@@ -13,7 +13,7 @@ from engine.draft import Drafter  # noqa: E402
 from engine.eagle import EagleHead, save_head  # noqa: E402
 from engine.models import CausalLM, check_shared_tokenizer, load_model  # noqa: E402
 from engine.prompts import prompts_of  # noqa: E402
-from engine.serve import Served, crowding, serve  # noqa: E402
+from engine.serve import Served, check_can_run, crowding, serve  # noqa: E402
 from engine.verify import Target  # noqa: E402
 from specfleet.errors import InputError  # noqa: E402
 from specfleet.fleet import DRAFTER  # noqa: E402
@@ -248,6 +248,11 @@ def test_a_drafter_that_drafts_for_several_targets_in_one_step_is_lossless(tiny:
 
 def test_a_drafter_that_adapts_its_depth_is_lossless(tiny: Path) -> None:
     check_lossless(fleet(tiny, drafters={"allocate": {"policy": "adaptive", "most": 6}}))
+
+
+def test_an_eagle_head_is_refused_where_no_target_has_hidden_states() -> None:
+    with pytest.raises(InputError, match="'eagle' reads hidden states"):
+        check_can_run(make_scenario({"drafters": {"kind": "eagle"}, "verifiers": {"kind": "replayed"}}))
 
 
 def test_a_session_without_room_in_the_cache_is_refused_with_its_reason_and_decodes_alone(tiny: Path) -> None:
