@@ -37,12 +37,12 @@ class BatchExecutor:
         prompts: Sequence[Sequence[int]],
         rule: BatchRule,
         seed: int,
-        samplings: Sequence[Sampling] = (GREEDY,),
+        sampling: Sampling = GREEDY,
         watch: Watch | None = None,
         signals: bool = False,
     ) -> None:
         self.drafter, self.target, self.rule = drafter, target, rule
-        self.prompts, self.seed, self.samplings = prompts, seed, samplings
+        self.prompts, self.seed, self.sampling = prompts, seed, sampling
         self.watch, self.signals = watch, signals
         self.watcher: Callable[[Step], None] = lambda _step: None  # is told of every step
         self.joins: dict[int, Join] = {}
@@ -98,10 +98,9 @@ class BatchExecutor:
     def _open(self, tag: int) -> None:
         join = self.joins[tag]
         prompt = list(self.prompts[join.request])[: join.prompt_tokens]
-        sampling = self.samplings[join.request % len(self.samplings)]
         room = join.prompt_tokens + join.new_tokens
-        self.target.open(tag, prompt, sampling, stream_seed(self.seed, join.request, 1), room)
-        self.drafter.open(tag, prompt, sampling, stream_seed(self.seed, join.request, 0), room)
+        self.target.open(tag, prompt, self.sampling, stream_seed(self.seed, join.request, 1), room)
+        self.drafter.open(tag, prompt, self.sampling, stream_seed(self.seed, join.request, 0), room)
 
     def _close(self, tag: int) -> None:
         self.target.release(tag)

@@ -84,7 +84,7 @@ def executor_of(
         prompts,
         station.rule,
         scenario.seed,
-        [sampling_of(scenario)],
+        sampling_of(scenario),
         station.grants.stops if allocation.watches else None,
         signals or allocation.needs == "signals",
     )
@@ -98,7 +98,7 @@ def longest_row(scenario: Scenario) -> int:
         length if isinstance(length, int) else length.high for length in (workload.prompt_tokens, workload.new_tokens)
     ]
     depth = scenario.drafters.depth if scenario.batch.allocate is None else scenario.batch.allocate.longest
-    return sum(asked) + shape.nodes(depth) + depth + 2
+    return sum(asked) + shape.room(depth)
 
 
 def _due(opening: list[tuple[float, int, Request]], time_s: float) -> Iterator[tuple[int, Request]]:

@@ -31,7 +31,7 @@ def decode_speculatively(
     seed: int = 0,
 ) -> tuple[list[int], list[int]]:
     """Return `new_tokens` token ids after `prompt`, and the accepted length of every round."""
-    room = len(prompt) + new_tokens + drafter.shape.nodes(depth) + depth + 2
+    room = len(prompt) + new_tokens + drafter.shape.room(depth)
     target.open(TAG, prompt, sampling, seed, room)
     first = target.decode([TAG])[0]
     drafter.open(TAG, [*prompt, first.token], sampling, seed + 1, room)
@@ -56,7 +56,7 @@ def decode_batch(
     Return `new_tokens` token ids after each prompt, and the accepted lengths of all rounds of all rows.
     """
     for tag, prompt in enumerate(prompts):
-        room = len(prompt) + new_tokens + drafter.shape.nodes(depth) + depth + 2
+        room = len(prompt) + new_tokens + drafter.shape.room(depth)
         target.open(tag, prompt, room=room)
         first = target.prefill(tag)
         drafter.open(tag, [*prompt, first.token], room=room)

@@ -34,7 +34,7 @@ def draw(table: pd.DataFrame) -> Figure:
             xlabel="measured throughput (tokens/s)", ylabel="predicted throughput (tokens/s)",
         )  # fmt: skip
         for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_locator(LogLocator(subs=(1, 2, 3, 5, 7)))
+            axis.set_major_locator(LogLocator(subs=(1, 2, 3, 4, 5, 6, 8)))
             axis.set_major_formatter("{x:.0f}")
             axis.set_minor_locator(NullLocator())
         axes.legend(fontsize=7.5, loc="center left", bbox_to_anchor=(1.0, 0.5))

@@ -2,15 +2,14 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import msgspec
 import typer
 
 from specfleet.errors import InputError
-from specfleet.printing import interval, number, print_comparison, print_json, print_table, progress, screen
+from specfleet.printing import flat, interval, number, print_comparison, print_json, print_table, progress, screen
 
 if TYPE_CHECKING:
     from specfleet.profile import HardwareProfile
@@ -143,16 +142,8 @@ def analytic(scenario: ScenarioFile, changes: Changes = [], as_json: AsJson = Fa
     if as_json:
         print_json(content)
         return
-    rows = [(name, text) for name, text in _flat(content)]
+    rows = [(name, text) for name, text in flat(content)]
     print_table(f"analytic model of {scenario}", ("quantity", "value"), rows)
-
-
-def _flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for name, value in content.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", number(value) if isinstance(value, float) else str(value)
 
 
 @app.command()

@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -70,3 +70,12 @@ def print_comparison(title: str, comparison: Any) -> None:
     ]
     print_table(title, ("quantity", "case", "sim", "engine", "error"), rows)
     print("mean absolute error: " + ", ".join(f"{name} {value:.1%}" for name, value in comparison.mape.items()))
+
+
+def flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the leaves of nested content as (dotted name, text)."""
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", number(value) if isinstance(value, float) else str(value)

@@ -46,6 +46,10 @@ class Shape:
             return min(self.most, self.width + max(depth - 1, 0) * self.width**2) if depth else 0
         return depth if self.kind == "chain" else len(parents(self.children(depth)))
 
+    def room(self, depth: int) -> int:
+        """Places that a row needs beyond its text: what a last round overshoots by, and the draft beyond that."""
+        return self.nodes(depth) + depth + 2
+
 
 CHAIN = Shape()
 
