@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import torch
 
 from engine.draft import Drafter
 from engine.greedy import path_in_text
@@ -24,13 +25,17 @@ TAG = 0
 def accepted_lengths(drafter: Drafter, story: Story, new_tokens: int, depth: int) -> list[int]:
     """Return the accepted length of every greedy round while `new_tokens` are decoded after the story's prompt."""
     drafter.open(TAG, [*story.prompt, story.continuation[0]])
-    drafter.prefill(TAG)
+    hidden, prompt_tokens = None, len(story.prompt)
+    if story.hidden is not None:
+        hidden = torch.from_numpy(story.hidden).to(drafter.model.device, drafter.model.dtype)
+    drafter.prefill(TAG, hidden=None if hidden is None else hidden[:prompt_tokens])
     lengths, told = [], 1
     while told < new_tokens:
         draft = contents_of(drafter.draft([TAG], [depth]))[0]
         path = path_in_text(draft.tokens, story.continuation[told:], draft.nodes)
-        told += len(path) + 1
-        drafter.advance(TAG, path, story.continuation[told - len(path) - 1 : told])
+        known, told = told, told + len(path) + 1
+        states = None if hidden is None else hidden[prompt_tokens + known - 1 : prompt_tokens + told - 1]
+        drafter.advance(TAG, path, story.continuation[known:told], states)
         lengths.append(len(path))
     drafter.release(TAG)
     return lengths

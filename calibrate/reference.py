@@ -4,7 +4,7 @@ import statistics
 
 import msgspec
 
-from calibrate.steps import TAG
+from calibrate.steps import TAG, some_hidden
 from engine.control import Control
 from engine.draft import Drafter
 from engine.verify import Target
@@ -19,8 +19,9 @@ def control_beside_steps_s(drafter: Drafter, target: Target, prompt: list[int]) 
     In a loop of its own the control would be faster, with all of the caches for itself.
     """
     control = Control()
-    drafter.open(TAG, prompt)
-    target.open(TAG, prompt)
+    drafter.open(TAG, list(prompt))
+    drafter.prefill(TAG, hidden=some_hidden(drafter, len(prompt) - 1))
+    target.open(TAG, list(prompt))
     target.decode([TAG])
     controls_s = []
     for _ in range(REFERENCE_STEPS):

@@ -18,24 +18,28 @@ from calibrate.links import measure_round_trips
 from calibrate.load import fit_recent_load, spread_in_service
 from calibrate.reference import at_pace, control_beside_steps_s
 from calibrate.steps import (
+    Series,
     Stopwatch,
     draft_prefill_series,
     draft_series,
+    hidden_size,
     measure,
     verify_prefill_series,
     verify_series,
 )
 from calibrate.turns import measure_turns
 from engine.draft import Drafter
-from engine.models import check_shared_tokenizer, load_model
+from engine.fleet import load_target, new_drafter, new_target
+from engine.models import check_shared_tokenizer
 from engine.node import THREADS
 from engine.prompts import prompts_of
 from engine.stories import stories_of
 from engine.telemetry import host_facts
 from engine.verify import Target
 from specfleet.acceptance import Recorded
+from specfleet.errors import InputError
 from specfleet.profile import HardwareProfile, LinkTime, StepTime
-from specfleet.scenario import Scenario, mean_tokens
+from specfleet.scenario import Drafters, Scenario, Verifiers, Workload, mean_tokens
 
 Report = Callable[[str], None]
 Floats = NDArray[np.float64]
@@ -82,37 +86,24 @@ def calibrate(
 
     `report` is told the name of each stage as it begins; STAGES lists them. `folder` keeps decoded continuations.
     """
-    check_shared_tokenizer(scenario.drafters.model, scenario.verifiers.model)
+    scenario = pair_of(scenario, effort.prompts)
+    kind, shape = scenario.drafters.kind, scenario.drafters.shape
+    if kind == "model":
+        check_shared_tokenizer(scenario.drafters.model, scenario.verifiers.model)
     torch.set_num_threads(THREADS)
-    scenario = msgspec.structs.replace(
-        scenario, workload=msgspec.structs.replace(scenario.workload, requests=effort.prompts, temperature=0.0)
-    )
     prompts = prompts_of(scenario)
-    drafter = Drafter(load_model(scenario.drafters.model, "drafter", scenario.precision))
-    target = Target(load_model(scenario.verifiers.model, "target", scenario.precision))
+    target = new_target(scenario, load_target(scenario))
+    drafter = new_drafter(scenario, target.model)
+    assert isinstance(drafter, Drafter)
     device = target.model.device
     control_s = control_beside_steps_s(drafter, target, prompts[0]) if device.type == "cpu" else 0.0
-    how = prompts[0], effort.repeats, Stopwatch(device, control_s)
-
-    report("draft steps")
-    draft, draft_residuals, draft_points = _fitted(draft_series(drafter, *how), effort.depths, effort)
-    report("verification and decoding steps")
-    fed = [depth + 1 for depth in effort.depths]
-    verify, verify_residuals, verify_points = _fitted(verify_series(target, *how), fed, effort)
-    decode, decode_residuals, decode_points = _fitted(verify_series(target, *how), [1], effort)
-    report("prefills")
-    draft_prefill, _, _ = _fitted(draft_prefill_series(drafter, *how), effort.contexts, None)
-    verify_prefill, _, _ = _fitted(verify_prefill_series(target, *how), effort.contexts, None)
+    times, tables = bench_steps(drafter, target, prompts[0], scenario.drafters, effort, control_s, report)
     report("acceptance")
     depth, new_tokens = scenario.drafters.depth, int(mean_tokens(scenario.workload.new_tokens))
     accepted = [accepted_lengths(drafter, story, new_tokens, depth) for story in stories_of(scenario, folder)]
     report("links")
     round_trips_s = measure_round_trips(scenario, effort.payloads_bytes, effort.pings)
     report("drafters in service")
-    times = {
-        "draft": draft, "verify": verify, "decode": decode,
-        "draft_prefill": draft_prefill, "verify_prefill": verify_prefill,
-    }  # fmt: skip
     fleets = Fleets(scenario, times, control_s, folder)
     # In three passes, minutes apart: a shared host has fast and slow spells that outlast any one of them.
     loaded = in_service(fleets, effort)
@@ -142,11 +133,11 @@ def calibrate(
     slowness = float(np.median(np.concatenate([rounds.slowness for rounds in [*busy, *pausing]])))
     profile = HardwareProfile(
         name=f"calibrated-{facts['machine']}",
-        draft=msgspec.structs.replace(draft, spread=spread_in_service(effect, [*busy, *pausing])),
-        verify=verify,
-        decode=decode,
-        draft_prefill=draft_prefill,
-        verify_prefill=verify_prefill,
+        draft=msgspec.structs.replace(times["draft"], spread=spread_in_service(effect, [*busy, *pausing])),
+        verify=times["verify"],
+        decode=times["decode"],
+        draft_prefill=times["draft_prefill"],
+        verify_prefill=times["verify_prefill"],
         turnaround_s=float(turnarounds_s.mean()),
         wake_up_s=float(wake_ups_s.mean()),
         link=link_under_way(fit_link(effort.payloads_bytes, round_trips_s), under_way_s),
@@ -156,20 +147,19 @@ def calibrate(
         contention=contention,
         acceptance=Recorded(depth, tuple(map(tuple, accepted))),
         vocabulary=target.model.vocabulary,
+        hidden=hidden_size(target.model) if kind == "eagle" else 0,
         control_s=control_s,
         provenance=facts
         | {
             "written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "drafter": scenario.drafters.model,
+            "drafter": f"{kind} {scenario.drafters.model}" + ("" if shape.kind == "chain" else f", {shape}"),
             "target": scenario.verifiers.model,
             "precision": scenario.precision,
             "prompts": f"{scenario.workload.prompts}, the first {effort.prompts}",
             "unread": "; ".join(unread) or "nothing",
         },
-        measured={
-            "draft": _table(draft_points, draft_residuals),
-            "verify": _table(verify_points, verify_residuals),
-            "decode": _table(decode_points, decode_residuals),
+        measured=tables
+        | {
             "round_trips": [
                 {"payload_bytes": size} | spread_numbers(times)
                 for size, times in zip(effort.payloads_bytes, round_trips_s, strict=True)
@@ -184,6 +174,61 @@ def calibrate(
         },
     )
     return at_pace(profile, slowness)
+
+
+def pair_of(scenario: Scenario, prompts: int) -> Scenario:
+    """What is measured of a scenario: its models, its drafts, and prompts of its typical length, decoded greedily."""
+    drafters, workload = scenario.drafters, scenario.workload
+    if drafters.kind == "lookup":
+        raise InputError(
+            f"scenario {scenario.name!r}: drafters.kind = 'lookup' drafts in no time, as many tokens as it finds; "
+            "calibrate it as a [batch]"
+        )
+    return Scenario(
+        name=f"calibration of {scenario.name}",
+        seed=scenario.seed,
+        precision=scenario.precision,
+        drafters=Drafters(kind=drafters.kind, model=drafters.model, depth=drafters.depth, shape=drafters.shape),
+        verifiers=Verifiers(model=scenario.verifiers.model),
+        workload=Workload(
+            prompts=workload.prompts,
+            prompt_tokens=int(mean_tokens(workload.prompt_tokens)),
+            new_tokens=int(mean_tokens(workload.new_tokens)),
+            requests=prompts,
+        ),
+    )
+
+
+def bench_steps(
+    drafter: Drafter,
+    target: Target,
+    prompt: list[int],
+    drafters: Drafters,
+    effort: Effort,
+    control_s: float,
+    report: Report,
+) -> tuple[dict[str, StepTime], dict[str, Any]]:
+    """Measure and fit all kinds of steps; return the fits and the tables behind them, by the names of a profile."""
+    shape = drafters.shape
+    depths = [depth for depth in effort.depths if shape.kind == "chain" or depth <= drafters.depth]
+    fed = sorted({shape.nodes(depth) + 1 for depth in depths})
+    how = prompt, effort.repeats, Stopwatch(target.model.device, control_s)
+    verifications = verify_series(target, *how, shape)
+    grids: dict[str, tuple[str, Series, Sequence[int], Sequence[int]]] = {
+        "draft": ("draft steps", draft_series(drafter, *how), depths, effort.contexts),
+        "verify": ("verification and decoding steps", verifications, fed, effort.contexts),
+        "decode": ("", verifications, [1], effort.contexts),
+        "draft_prefill": ("prefills", draft_prefill_series(drafter, *how), effort.contexts, (0,)),
+        "verify_prefill": ("", verify_prefill_series(target, *how), effort.contexts, (0,)),
+    }
+    times, tables = {}, {}
+    for name, (stage, series, tokens, contexts) in grids.items():
+        if stage:
+            report(stage)
+        points = measure(series, tokens, contexts)
+        times[name], residuals = fit_step(points)
+        tables[name] = _table(points, residuals)
+    return times, tables
 
 
 STAGES = (
@@ -215,14 +260,6 @@ def link_under_way(pinged: LinkTime, under_way_s: Floats) -> LinkTime:
     """The link as rounds see it: half of what a return takes beyond the verification; bandwidth as the pings saw it."""
     mean_s = float(under_way_s.mean())
     return LinkTime(mean_s / 2, pinged.bandwidth_bytes_per_s, spread_of(under_way_s / mean_s))
-
-
-def _fitted(
-    series: Callable[[int, int], list[float]], tokens: Sequence[int], effort: Effort | None
-) -> tuple[StepTime, list[Residual], list[Point]]:
-    points = measure(series, tokens, effort.contexts if effort else (0,))
-    fit, residuals = fit_step(points)
-    return fit, residuals, points
 
 
 def _table(points: Sequence[Point], residuals: Sequence[Residual]) -> list[dict[str, Any]]:

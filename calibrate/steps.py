@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -9,9 +10,11 @@ from calibrate.fits import Point
 from engine.content import Content
 from engine.control import Control
 from engine.draft import Drafter
+from engine.models import CausalLM
 from engine.packing import drafts_of
 from engine.telemetry import timed
 from engine.verify import Target
+from specfleet.shapes import CHAIN, Shape, parents
 
 TAG = 0
 PASSES = 2  # over the whole grid, so that a slow spell of the machine does not hit one place only
@@ -42,11 +45,11 @@ class Stopwatch:
 
 
 def draft_series(drafter: Drafter, prompt: list[int], repeats: int, stopwatch: Stopwatch) -> Series:
-    """Return the series S(d): drafts of `tokens` tokens from one prefix of `context` tokens, back to back."""
+    """Return the series S(d): drafts of `tokens` levels from one prefix of `context` tokens, back to back."""
 
     def series(tokens: int, context: int) -> list[float]:
         drafter.open(TAG, stretched(prompt, context))
-        drafter.prefill(TAG)
+        drafter.prefill(TAG, hidden=some_hidden(drafter, context - 1))
         times_s = stopwatch.times_s(lambda: drafter.draft([TAG], [tokens]), repeats)
         drafter.release(TAG)
         return times_s
@@ -54,21 +57,56 @@ def draft_series(drafter: Drafter, prompt: list[int], repeats: int, stopwatch: S
     return series
 
 
-def verify_series(target: Target, prompt: list[int], repeats: int, stopwatch: Stopwatch) -> Series:
-    """Return the series of verifications that feed `tokens` tokens: draft tokens + 1, so 1 is plain decoding.
+def verify_series(
+    target: Target, prompt: list[int], repeats: int, stopwatch: Stopwatch, shape: Shape = CHAIN
+) -> Series:
+    """Return the series of verifications that feed `tokens` tokens: nodes of a draft + 1, so 1 is plain decoding.
 
-    Each commits at least one token, so the context grows from `context` by about `repeats`.
+    Each commits at least one token, so the context grows from `context` by about `repeats`. As in service, a draft
+    comes as the content of a message.
     """
 
     def series(tokens: int, context: int) -> list[float]:
         target.open(TAG, stretched(prompt, context))
         target.decode([TAG])
-        draft = drafts_of([Content(stretched(prompt, tokens - 1))], target.model.device)
-        times_s = stopwatch.times_s(lambda: target.verify([TAG], draft), repeats)
+        draft = Content(stretched(prompt, tokens - 1), some_nodes(shape, tokens - 1))
+        device = target.model.device
+
+        def step() -> object:
+            return target.verify([TAG], drafts_of([draft], device)) if draft.tokens else target.decode([TAG])
+
+        times_s = stopwatch.times_s(step, repeats)
         target.release(TAG)
         return times_s
 
     return series
+
+
+def some_nodes(shape: Shape, nodes: int) -> list[int] | None:
+    """Parents of the first `nodes` nodes of a draft; None for a chain.
+
+    A dynamic tree is not known before it grew: a bushy one of as many nodes stands for it.
+    """
+    if shape.kind == "chain":
+        return None
+    if shape.kind == "dynamic":
+        return [node // shape.width for node in range(nodes)]
+    levels = next(depth for depth in range(nodes + 1) if shape.nodes(depth) >= nodes)
+    return parents(shape.children(levels))[:nodes]
+
+
+def some_hidden(drafter: Drafter, tokens: int) -> torch.Tensor | None:
+    """Hidden states (tokens, hidden) for a drafter that reads them: what they say does not change its time."""
+    if not drafter.reads_hidden:
+        return None
+    model = drafter.model
+    return torch.zeros(tokens, hidden_size(model), dtype=model.dtype, device=model.device)
+
+
+def hidden_size(model: CausalLM) -> int:
+    """How many numbers a hidden state has."""
+    config: Any = model.config  # a torch module does not tell the types of what it holds
+    return int(config.hidden_size)
 
 
 def draft_prefill_series(drafter: Drafter, prompt: list[int], repeats: int, stopwatch: Stopwatch) -> Series:
@@ -76,7 +114,7 @@ def draft_prefill_series(drafter: Drafter, prompt: list[int], repeats: int, stop
 
     def once(tokens: int) -> None:
         drafter.open(TAG, stretched(prompt, tokens + 1))  # the last one is fed by the draft step
-        drafter.prefill(TAG)
+        drafter.prefill(TAG, hidden=some_hidden(drafter, tokens))
         drafter.release(TAG)
 
     return lambda tokens, context: stopwatch.times_s(lambda: once(tokens), repeats)  # noqa: ARG005  (it has no context)

@@ -3,6 +3,7 @@
 A benchmark loop has the caches for itself; a station that waits for its turn finds them full of the others' data.
 """
 
+import msgspec
 import numpy as np
 import pandas as pd
 
@@ -13,27 +14,27 @@ from specfleet.fleet import DRAFTER
 from specfleet.pace import Pace, paces_of, slowness_at
 from specfleet.profile import Turns
 from specfleet.records import Run
-from specfleet.scenario import Scenario, make_scenario
+from specfleet.scenario import Device, Scenario, Sharing
+
+SHARED = "shared"  # name of their device
 
 
-def measure_turns(fleets: Fleets, targets: int, requests: int, sharing: str) -> Turns:
+def measure_turns(fleets: Fleets, targets: int, requests: int, sharing: Sharing) -> Turns:
     """Let `targets` real targets and their drafter decode `requests` each, on one device shared as `sharing` says."""
     run = serve(sharing_fleet(fleets.scenario, targets, requests, sharing), fleets.folder).run
     return turns_in(run, fleets)
 
 
-def sharing_fleet(scenario: Scenario, targets: int, requests: int, sharing: str) -> Scenario:
+def sharing_fleet(scenario: Scenario, targets: int, requests: int, sharing: Sharing) -> Scenario:
     """The scenario with all stations on one device."""
-    workload = {name: getattr(scenario.workload, name) for name in ("prompts", "prompt_tokens", "new_tokens")}
-    return make_scenario(
-        {
-            "name": f"{targets} real targets share a device: {sharing}",
-            "precision": scenario.precision,
-            "devices": {"shared": {"sharing": sharing}},
-            "drafters": {"model": scenario.drafters.model, "depth": scenario.drafters.depth, "device": "shared"},
-            "verifiers": {"model": scenario.verifiers.model, "count": targets, "device": "shared"},
-            "workload": workload | {"requests": targets * requests},
-        }
+    drafters = msgspec.structs.replace(scenario.drafters, device=SHARED)
+    return msgspec.structs.replace(
+        scenario,
+        name=f"{targets} real targets share a device: {sharing}",
+        devices={SHARED: Device(sharing)},
+        drafters=drafters,
+        verifiers=msgspec.structs.replace(scenario.verifiers, count=targets, device=SHARED),
+        workload=msgspec.structs.replace(scenario.workload, requests=targets * requests),
     )
 
 
@@ -47,7 +48,7 @@ def turns_in(run: Run, fleets: Fleets) -> Turns:
         ]
     )
     ratios = steps.duration_s / steps.fitted_s / slowness
-    one_process = run.header.scenario.devices["shared"].sharing == "one-process"
+    one_process = run.header.scenario.devices[SHARED].sharing == "one-process"
     slowdowns = {str(name): float(mean) for name, mean in ratios.groupby(steps.name).mean().items()}
     return Turns(slowdowns, mean_handover_s(run.frame(), everyone_waits=one_process))
 
@@ -57,12 +58,14 @@ def fitted_steps(run: Run, fleets: Fleets) -> pd.DataFrame:
 
     `settled` marks those that count: all but the first few of a station.
     """
-    rows = run.frame().sort_values(["station", "seq"])
+    rows, shape = run.frame().sort_values(["station", "seq"]), fleets.scenario.drafters.shape
     starts = rows[rows.event == "start"].set_index(["station", "step"]).time_s
     done = rows[rows.event == "done"]
     names = [step_name(step.station == DRAFTER, step.kind) for step in done.itertuples()]
     fitted_s = [
-        fleets.times[name].mean_s(*grid_place(step.kind, step.tokens, step.base))
+        fleets.times[name].mean_s(
+            *grid_place(step.kind, shape.nodes(step.tokens) if step.kind == "verify" else step.tokens, step.base)
+        )
         for name, step in zip(names, done.itertuples(), strict=True)
     ]
     return pd.DataFrame(

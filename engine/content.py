@@ -28,6 +28,11 @@ class Content(msgspec.Struct, frozen=True):
 NOTHING = Content()
 
 
+def path_sent(path: Sequence[int]) -> Sequence[int] | None:
+    """Accepted nodes as they are sent: None where they are the first ones in order, which the new length tells."""
+    return None if list(path) == list(range(1, len(path) + 1)) else path
+
+
 class Executor(Protocol):
     """The hands of one station."""
 

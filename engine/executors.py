@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from engine.content import NOTHING, Content
+from engine.content import NOTHING, Content, path_sent
 from engine.fleet import AnyDrafter
 from engine.packing import contents_of, drafts_of
 from engine.sampling import GREEDY, Sampling
@@ -130,8 +130,7 @@ class VerifyExecutor:
         hidden = told.half().flatten().cpu().numpy() if self.tells_hidden else None
         if message.opening:
             return Content(self.target.committed(message.tag), hidden=hidden)
-        is_chain = verdict.path == list(range(1, len(verdict.path) + 1))
-        return Content([verdict.token], None if is_chain else verdict.path, hidden=hidden)
+        return Content([verdict.token], path_sent(verdict.path), hidden=hidden)
 
     def release(self, tag: int) -> None:
         """Keep the finished text, free the cache."""

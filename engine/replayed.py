@@ -13,7 +13,7 @@ import numpy as np
 import zmq
 
 from engine.clock import now_s
-from engine.content import NOTHING, Content
+from engine.content import NOTHING, Content, path_sent
 from engine.greedy import path_in_text
 from engine.transport import Channel, Ping, connect, parse, size_of
 from specfleet.durations import verifier_durations
@@ -39,10 +39,15 @@ SPIN_S = 100e-6  # a sleep may end this much too late, so the last bit of a wait
 
 
 class Story(msgspec.Struct, frozen=True):
-    """A prompt and what the target says after it, as token ids; longer than any request asks for, by one round."""
+    """A prompt and what the target says after it, as token ids; longer than any request asks for, by one round.
+
+    `hidden` (tokens - 1, hidden): the target's last hidden states at all of them but the last, as float16; None where
+    no drafter reads them.
+    """
 
     prompt: list[int]
     continuation: list[int]
+    hidden: np.ndarray | None = None
 
 
 class ReplayedTarget:
@@ -106,16 +111,21 @@ class ReplayedTarget:
         ended_s = now_s()
         self.deliver(StepDone(step.number, (outcome,), ended_s - self.started_s), NOTHING, ended_s)
 
+    def content_of(self, request: DraftRequest) -> Content:
+        """Return what the story tells the drafter: the prefix at first, later the target's own token."""
+        story, base = self.stories[request.request], request.base
+        text = [*story.prompt, *story.continuation][:base]
+        known = 1 if request.opening else base - len(self.path) - 1  # of each token known, the state before the next
+        hidden = None if story.hidden is None else story.hidden[known - 1 : base - 1].flatten()
+        if request.opening:
+            return Content(text, hidden=hidden)
+        return Content(text[-1:], path_sent(self.path), hidden=hidden)
+
     def _post(self, instruction: Instruction) -> None:
         match instruction:
             case DraftRequest():
-                story = self.stories[instruction.request]
-                told = instruction.base - self.scenario.workload.prompt_tokens
-                since = 0 if instruction.opening else told - 1
-                text = (story.prompt if instruction.opening else []) + story.continuation[since:told]
                 assert self.channel is not None
-                is_tree = self.draft.nodes is not None and not instruction.opening
-                self.channel.send(instruction, Content(text, self.path if is_tree else None))
+                self.channel.send(instruction, self.content_of(instruction))
             case Leave():
                 assert self.channel is not None
                 self.channel.send(instruction, NOTHING)

@@ -104,11 +104,6 @@ def check_can_run(scenario: Scenario) -> None:
             "workload.prompt_tokens": not isinstance(workload.prompt_tokens, int),
             "workload.new_tokens": not isinstance(workload.new_tokens, int),
         }
-    if drafters.kind == "eagle" and verifiers.kind == "replayed":
-        raise InputError(
-            f"scenario {scenario.name!r}: drafters.kind = 'eagle' reads hidden states, and verifiers.kind = 'replayed' "
-            "has none; allowed: verifiers.kind = 'real'"
-        )
     for key, asked in simulated_only.items():
         if asked:
             raise InputError(

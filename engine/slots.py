@@ -34,6 +34,7 @@ class SlotCache(RowCache):
         self.limit_bytes = limit_bytes
         self.tags: list[int] = []  # by row
         self.rows: dict[int, int] = {}  # by tag
+        self.written: dict[int, int] = {}  # places of a row, by tag, up to its last pass: speculation may be kept later
         self.rows_allocated = self.tokens_allocated = 0
         self._allocate(rows, tokens)
 
@@ -49,16 +50,16 @@ class SlotCache(RowCache):
             self._allocate(max(self.rows_allocated, row + 1), max(self.tokens_allocated, tokens))
         self.tags.append(tag)
         self.rows[tag] = row
-        self.lengths[tag] = 0
+        self.lengths[tag] = self.written[tag] = 0
 
     @torch.inference_mode()
     def close(self, tag: int) -> None:
-        """End a row; the last one moves into its place."""
+        """End a row; the last one moves into its place, with a draft that may still be out for verification."""
         hole, last = self.rows.pop(tag), self.tags.pop()
-        del self.lengths[tag]
+        del self.lengths[tag], self.written[tag]
         if last != tag:
-            length = self.lengths[last]
-            self.storage[:, :, hole, :length] = self.storage[:, :, len(self.tags), :length]
+            end = self.written[last]
+            self.storage[:, :, hole, :end] = self.storage[:, :, len(self.tags), :end]
             self.tags[hole] = last
             self.rows[last] = hole
 
@@ -75,7 +76,10 @@ class SlotCache(RowCache):
         """Say where `counts` new tokens of each of the rows go, which lie side by side, and what they see."""
         first = self.rows[tags[0]]
         starts = [self.lengths[tag] for tag in tags]
-        width = max(starts) + max(counts) + (nodes.offset if nodes else 0)
+        offset = nodes.offset if nodes else 0
+        for tag, start, count in zip(tags, starts, counts, strict=True):
+            self.written[tag] = start + offset + count
+        width = max(starts) + max(counts) + offset
         if width > self.tokens_allocated:
             self._allocate(self.rows_allocated, width + width // 2)
         return feed_of(slice(first, first + len(tags)), starts, counts, nodes, self.tokens_allocated, self.numbers)

@@ -27,6 +27,7 @@ from specfleet.fleet import (
 from specfleet.messages import (
     TO_DRAFTER,
     TO_VERIFIER,
+    DraftRequest,
     Finished,
     Ignored,
     Instruction,
@@ -86,10 +87,13 @@ class Network:
         self.wires: dict[tuple[int, int], tuple[Wire, Wire]] = {}  # down and up, by target and drafter
         self.router: Server | None = None
         workload = scenario.workload
-        self.size_of = partial(
+        self.known: dict[int, int] = {}  # committed tokens that drafters know, by tag
+        plain_size = partial(
             payload_bytes, temperature=workload.temperature, vocabulary=self.profile.vocabulary,
             shape=scenario.drafters.shape,
         )  # fmt: skip
+        self.size_of = self._size_with_hidden if scenario.drafters.kind == "eagle" else plain_size
+        self.plain_size_of = plain_size
         # One random stream for each cause of randomness, so that a change in one leaves the others alone.
         outcomes, targets, links, drafters = np.random.default_rng(scenario.seed).spawn(4)
         self.outcomes = Outcomes(scenario, outcomes)
@@ -208,6 +212,14 @@ class Network:
             arrival.callbacks.append(lambda _: self.router.deliver(instruction) if self.router else None)
         else:
             self._post(instruction)
+
+    def _size_with_hidden(self, message: Message) -> int:
+        """Bytes on the wire where requests tell the hidden states of what was committed since the last one."""
+        told = 0
+        if isinstance(message, DraftRequest):
+            told = message.base - (1 if message.opening else self.known[message.tag])
+            self.known[message.tag] = message.base
+        return self.plain_size_of(message, hidden_numbers=told * self.profile.hidden)
 
     def _next_request(self, tag: int) -> None:
         """Let the stream's user send the next request, if any is left: when it is time, and this instant is over."""

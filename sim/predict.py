@@ -46,15 +46,17 @@ def star_inputs(scenario: Scenario, target: int = 0) -> StarInputs:
     profile, depth, workload = profile_of(scenario), scenario.drafters.depth, scenario.workload
     context = mean_tokens(workload.prompt_tokens) + mean_tokens(workload.new_tokens) / 2
     link = link_time(scenario, target)
-    up = payload_bytes(DraftRequest(0, 0, 0, 0), workload.temperature, profile.vocabulary)
-    down = payload_bytes(Draft(0, 0, 0, 0, depth), workload.temperature, profile.vocabulary)
-    verify_s = verify_time(scenario, target).mean_s(depth + 1, context)
+    shape, accepted = scenario.drafters.shape, expected_accepted(length_model_of(scenario), depth)
+    told = profile.hidden * (accepted + 1) if scenario.drafters.kind == "eagle" else 0
+    up = payload_bytes(DraftRequest(0, 0, 0, 0), workload.temperature, profile.vocabulary, hidden_numbers=told)
+    down = payload_bytes(Draft(0, 0, 0, 0, depth), workload.temperature, profile.vocabulary, shape)
+    verify_s = verify_time(scenario, target).mean_s(shape.nodes(depth) + 1, context)
     decode_s = decode_time(scenario).mean_s(1, context)
     return StarInputs(
         service_s=_busy_slowdown(profile) * profile.draft.mean_s(depth, context) + profile.turnaround_s,
         return_s=link.mean_s(up) + link.mean_s(down) + verify_s,
         verify_s=verify_s,
-        accepted_per_round=expected_accepted(length_model_of(scenario), depth),
+        accepted_per_round=accepted,
         standalone_tokens_per_s=1 / decode_s if decode_s > 0 else float("inf"),
     )
 

@@ -220,48 +220,46 @@ def calibrate(
     prompt_tokens: Annotated[int, typer.Option(min=2)] = 128,
     new_tokens: Annotated[int, typer.Option(min=1)] = 96,
     quick: Annotated[bool, typer.Option("--quick", help="A smaller grid and fewer repetitions.")] = False,
-    batch: Annotated[
+    scenario: Annotated[
         Path | None,
-        typer.Option(metavar="SCENARIO", help="Measure this [batch] scenario instead, on the calibration prompts."),
+        typer.Option(
+            metavar="SCENARIO",
+            help="Measure what it describes; of the options above, only --prompts and --quick apply then.",
+        ),
     ] = None,
+    changes: Changes = [],  # noqa: B006  (typer makes a list for each call)
     as_json: AsJson = False,
 ) -> None:
     """Measure a model pair on this host and write its hardware profile, with fits and residuals."""
+    from calibrate.batches import STAGES as BATCH_STAGES
+    from calibrate.batches import calibrate_batch
     from calibrate.run import QUICK, STAGES, Effort
     from calibrate.run import calibrate as measure_profile
-    from specfleet.scenario import make_scenario
+    from specfleet.scenario import make_scenario, read_scenario
 
-    if batch is not None:
-        _calibrate_batch(batch, out, as_json)
-        return
-
-    scenario = make_scenario(
-        {
-            "name": "calibration",
-            "precision": precision,
-            "drafters": {"model": draft, "depth": depth},
-            "verifiers": {"model": target},
-            "workload": {"prompts": prompts, "prompt_tokens": prompt_tokens, "new_tokens": new_tokens},
-        },
-        "specfleet calibrate",
-    )
-    with progress("calibration", len(STAGES)) as advance:
-        profile = measure_profile(scenario, out.parent, QUICK if quick else Effort(), advance)
+    if scenario is not None:
+        measured = read_scenario(scenario, [*changes, f"workload.prompts={prompts}"])
+    else:
+        if changes:
+            raise InputError("--set changes keys of a scenario; give one with --scenario")
+        measured = make_scenario(
+            {
+                "name": "calibration",
+                "precision": precision,
+                "drafters": {"model": draft, "depth": depth},
+                "verifiers": {"model": target},
+                "workload": {"prompts": prompts, "prompt_tokens": prompt_tokens, "new_tokens": new_tokens},
+            },
+            "specfleet calibrate",
+        )
+    if measured.batch is not None:
+        with progress("calibration", len(BATCH_STAGES)) as advance:
+            profile = calibrate_batch(measured, out.parent, advance)
+        screen.print(f"signals of drafted tokens, where the drafts are chains: {out.parent / 'signals.parquet'}")
+    else:
+        with progress("calibration", len(STAGES)) as advance:
+            profile = measure_profile(measured, out.parent, QUICK if quick else Effort(), advance)
     _show_profile(profile, out, as_json)
-
-
-def _calibrate_batch(path: Path, out: Path, as_json: bool) -> None:
-    """Measure a batch as its scenario describes it, but for the prompts."""
-    from calibrate.batches import STAGES, calibrate_batch
-    from specfleet.scenario import read_scenario
-
-    scenario = read_scenario(path, ["workload.prompts=demo/calibration"])
-    if scenario.batch is None:
-        raise InputError(f"{path}: has no [batch]; calibrate fleets by --draft and --target")
-    with progress("calibration", len(STAGES)) as advance:
-        profile = calibrate_batch(scenario, out.parent, advance)
-    _show_profile(profile, out, as_json)
-    screen.print(f"signals of drafted tokens, where the drafts are chains: {out.parent / 'signals.parquet'}")
 
 
 def _show_profile(profile: "HardwareProfile", out: Path, as_json: bool) -> None:

@@ -1,7 +1,8 @@
 """How large messages are on the wire: the engine sends exactly these layouts, the simulator counts them.
 
 A message is an envelope (the struct, encoded by msgspec as MessagePack) and, beside it, the content: token ids of
-four bytes, and for sampling one draft distribution of two-byte probabilities for every draft token.
+four bytes, for sampling one draft distribution of two-byte probabilities for every draft token, and for EAGLE heads the
+target's hidden states, two bytes a number.
 """
 
 import msgspec
@@ -10,7 +11,7 @@ from specfleet.messages import Draft, DraftRequest, Message
 from specfleet.shapes import CHAIN, Shape
 
 TOKEN_BYTES = 4
-PROBABILITY_BYTES = 2
+PROBABILITY_BYTES = HIDDEN_BYTES = 2
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Message)
@@ -36,13 +37,15 @@ ENVELOPE_BYTES = {
 }
 
 
-def payload_bytes(message: Message, temperature: float, vocabulary: int, shape: Shape = CHAIN) -> int:
+def payload_bytes(
+    message: Message, temperature: float, vocabulary: int, shape: Shape = CHAIN, hidden_numbers: float = 0
+) -> int:
     """Bytes on the wire, envelope and content, of a typical message of this kind.
 
     A tree's nodes travel with their parents; distributions, when sampling, are those of the nodes that have children.
 
     A request that opens carries the whole prefix, a later one the target's own token: the accepted ones are known to
-    the drafter, which proposed them.
+    the drafter, which proposed them. `hidden_numbers`: of all hidden states that a request tells.
     """
     if type(message) is Draft:
         nodes, is_chain = shape.nodes(message.tokens), shape.kind == "chain"
@@ -51,5 +54,5 @@ def payload_bytes(message: Message, temperature: float, vocabulary: int, shape: 
         return ENVELOPE_BYTES[Draft] + nodes * TOKEN_BYTES * (1 if is_chain else 2) + weights
     if type(message) is DraftRequest:
         tokens = message.base if message.opening else 1
-        return ENVELOPE_BYTES[DraftRequest] + tokens * TOKEN_BYTES
+        return ENVELOPE_BYTES[DraftRequest] + tokens * TOKEN_BYTES + round(hidden_numbers * HIDDEN_BYTES)
     return len(encode(message))

@@ -225,8 +225,9 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     of a shared device while k stations are active on it. `turns[k-1]`: k targets and their drafter take turns on it,
     each in its own process (the last entry beyond the list); `one_process`: all of them in one. `control_s`: the time
     of the engine's control computation at the pace that all step times refer to; 0 if unknown.
-    `vocabulary` sizes the draft distributions on the wire. `sources` names where each number comes from. `measured`
-    keeps raw quantiles, residuals and what else a reader needs to judge the fits.
+    `vocabulary` sizes the draft distributions on the wire; `hidden`, the numbers of one hidden state of the target,
+    what EAGLE heads are told. `sources` names where each number comes from. `measured` keeps raw quantiles, residuals
+    and what else a reader needs to judge the fits.
     """
 
     name: str
@@ -248,6 +249,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     contention: tuple[float, ...] = (1.0,)
     acceptance: AcceptanceModel | None = None
     vocabulary: int = 0
+    hidden: int = 0
     control_s: Seconds = 0.0
     power: Power | None = None
     provenance: dict[str, str] = {}

@@ -128,6 +128,9 @@ class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     padded: bool = True
 
 
+Sharing = Literal["turns", "contended", "one-process"]
+
+
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A device that hosts several stations.
 
@@ -135,7 +138,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     "one-process": they take turns in one process, and messages between them are function calls without a link.
     """
 
-    sharing: Literal["turns", "contended", "one-process"] = "turns"
+    sharing: Sharing = "turns"
 
 
 class Between(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -60,7 +60,7 @@ def test_a_batch_is_calibrated_run_recorded_and_predicted_from_the_command_line(
     )
     scenario, profile = str(tmp_path / "small.toml"), tmp_path / "profile.json"
     for command in (
-        ["calibrate", "--batch", scenario, "-o", str(profile)],
+        ["calibrate", "--scenario", scenario, "-o", str(profile)],
         ["run", scenario, "-o", str(tmp_path / "engine.parquet"), "--signals", str(tmp_path / "here.parquet")],
         ["simulate", scenario, "--set", f"profile={profile}", "-o", str(tmp_path / "sim.parquet")],
         ["simulate", scenario, "--set", f"profile={profile}", "--set", "batch.allocate.policy=dsde",

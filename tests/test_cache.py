@@ -83,6 +83,7 @@ def test_rows_that_come_go_grow_and_fall_back_read_as_if_they_were_alone(
     model: CausalLM, actions: list[tuple[str, list[int], list[int]]]
 ) -> None:
     cache = model.new_cache(2, 8)
+    fed_last: dict[int, int] = {}  # tokens that a row speculated, which are committed only when it goes on
     for action, tags, counts in actions:
         known = [tag for tag in tags if tag in cache.rows]
         if action == "open":
@@ -91,16 +92,30 @@ def test_rows_that_come_go_grow_and_fall_back_read_as_if_they_were_alone(
         elif action == "close":
             for tag in known:
                 cache.close(tag)
+                fed_last.pop(tag, None)
         elif known:
             fed = counts[: len(known)]
+            cache.keep(known, [list(range(fed_last.pop(tag, 0))) for tag in known])
             begins = [cache.lengths[tag] for tag in known]
             line = np.concatenate([TEXT[t, b : b + n] for t, b, n in zip(known, begins, fed, strict=True)])
             logits = model.logits(model.feed(cache, known, torch.tensor(line), fed))
             wanted = [alone(model, TEXT[t, : b + n].tolist())[b:] for t, b, n in zip(known, begins, fed, strict=True)]
             assert close(logits, torch.cat(wanted))
             if action == "feed":
-                cache.keep(known, [list(range(n)) for n in fed])
+                fed_last.update(zip(known, fed, strict=True))
         check(cache)
+
+
+def test_a_row_that_moves_while_its_draft_is_out_takes_the_draft_along(model: CausalLM) -> None:
+    cache = model.new_cache(2, 32)
+    for tag in (0, 1):
+        cache.open(tag)
+        model.prefill(cache, tag, TEXT[tag, :9].tolist())
+    model.feed(cache, [1], torch.tensor(TEXT[1, 9:13]), [4])
+    cache.close(0)
+    cache.keep([1], [[0, 1, 2]])
+    logits = model.logits(model.feed(cache, [1], torch.tensor(TEXT[1, 12:13]), [1]))
+    assert close(logits, alone(model, TEXT[1, :13].tolist())[-1:])
 
 
 def check(cache: SlotCache) -> None:

@@ -13,8 +13,9 @@ from engine.draft import Drafter  # noqa: E402
 from engine.eagle import EagleHead, save_head  # noqa: E402
 from engine.models import CausalLM, check_shared_tokenizer, load_model  # noqa: E402
 from engine.prompts import prompts_of  # noqa: E402
-from engine.serve import Served, check_can_run, crowding, serve  # noqa: E402
+from engine.serve import Served, crowding, serve  # noqa: E402
 from engine.verify import Target  # noqa: E402
+from sim.run import simulate  # noqa: E402
 from specfleet.errors import InputError  # noqa: E402
 from specfleet.fleet import DRAFTER  # noqa: E402
 from specfleet.records import log_of, make_run  # noqa: E402
@@ -130,21 +131,29 @@ def test_a_refused_target_decodes_alone_and_loses_nothing(tiny: Path) -> None:
     assert refusals.note.str.contains("N_max = 1").all()
 
 
-def test_replayed_targets_accept_what_real_ones_do(tiny: Path) -> None:
+@pytest.mark.parametrize("kind", ["chain", "tree", "EAGLE", "EAGLE tree"])
+def test_replayed_targets_accept_and_tell_what_real_ones_do(tiny: Path, kind: str) -> None:
     quick = {"base_s": 0.001}
+    drafters = {} if kind == "chain" else drafters_of(tiny, kind)
     replayed = fleet(
         tiny,
         profile={"name": "stated", "draft": quick, "verify": quick},
+        drafters=drafters,
         verifiers={"kind": "replayed", "verify": quick, "prefill": quick},
     )
     served = serve(replayed, tiny)
     assert replay(served.run) == []
     keys = ["request", "epoch"]
-    accepted = [
-        run.frame().query("kind == 'verify' and event == 'done'").sort_values(keys)[[*keys, "base", "accepted"]]
-        for run in (served.run, serve(fleet(tiny)).run)
-    ]
-    assert accepted[0].reset_index(drop=True).equals(accepted[1].reset_index(drop=True))
+    runs = served.run.frame(), serve(fleet(tiny, drafters=drafters)).run.frame()
+    accepted, told = (
+        [rows.query(query).sort_values(keys)[[*keys, "base", column]].reset_index(drop=True) for rows in runs]
+        for query, column in (
+            ("kind == 'verify' and event == 'done'", "accepted"),
+            (f"station == '{DRAFTER}' and event == 'draft-request'", "payload_bytes"),
+        )
+    )
+    assert accepted[0].equals(accepted[1])
+    assert told[0].equals(told[1])
     origins = served.run.frame().groupby("station").origin.first()
     assert origins[DRAFTER] == "real"
     assert set(origins.drop(DRAFTER)) == {"replayed"}
@@ -217,12 +226,29 @@ DRAFTERS = {
 }
 
 
-@pytest.mark.parametrize("drafters", DRAFTERS.values(), ids=DRAFTERS)
+def drafters_of(tiny: Path, kind: str) -> dict[str, object]:
+    """The keys of `[drafters]` for a kind of draft; an EAGLE head is the one beside the tiny pair."""
+    drafters = DRAFTERS[kind]
+    return drafters | {"model": str(tiny / "head")} if "model" in drafters else drafters
+
+
+def test_simulated_requests_are_as_large_as_those_that_tell_hidden_states(tiny: Path) -> None:
+    quick, text = {"base_s": 0.001}, {"model": "geometric", "beta": 0.5}
+    profile = {"name": "stated", "draft": quick, "verify": quick, "hidden": 32}
+    scenario = fleet(tiny, profile=profile, acceptance=text, drafters=drafters_of(tiny, "EAGLE"))
+    for run in (serve(scenario).run, simulate(scenario)):
+        requests = run.frame().query(f"station == '{DRAFTER}' and event == 'draft-request'")
+        before = requests.groupby("request").base.shift(fill_value=0)
+        told = requests.base - before.replace(0, 1)
+        tokens = np.where(before == 0, requests.base, 1)
+        envelopes = requests.payload_bytes - 2 * 32 * told - 4 * tokens
+        assert envelopes.between(20, 40).all()
+
+
+@pytest.mark.parametrize("kind", DRAFTERS)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_every_kind_of_draft_crosses_the_wire(tiny: Path, drafters: dict[str, object], temperature: float) -> None:
-    if drafters.get("model"):
-        drafters = drafters | {"model": str(tiny / "head")}
-    scenario = fleet(tiny, drafters=drafters, workload={"temperature": temperature, "requests": 4})
+def test_every_kind_of_draft_crosses_the_wire(tiny: Path, kind: str, temperature: float) -> None:
+    scenario = fleet(tiny, drafters=drafters_of(tiny, kind), workload={"temperature": temperature, "requests": 4})
     if temperature == 0:
         check_lossless(scenario)
         return
@@ -248,11 +274,6 @@ def test_a_drafter_that_drafts_for_several_targets_in_one_step_is_lossless(tiny:
 
 def test_a_drafter_that_adapts_its_depth_is_lossless(tiny: Path) -> None:
     check_lossless(fleet(tiny, drafters={"allocate": {"policy": "adaptive", "most": 6}}))
-
-
-def test_an_eagle_head_is_refused_where_no_target_has_hidden_states() -> None:
-    with pytest.raises(InputError, match="'eagle' reads hidden states"):
-        check_can_run(make_scenario({"drafters": {"kind": "eagle"}, "verifiers": {"kind": "replayed"}}))
 
 
 def test_a_session_without_room_in_the_cache_is_refused_with_its_reason_and_decodes_alone(tiny: Path) -> None:
