@@ -22,7 +22,7 @@ TIMEOUT_MS = 10_000
 
 def measure_round_trips(scenario: Scenario, payloads_bytes: Sequence[int], repeats: int) -> list[list[float]]:
     """Return round-trip times in seconds for each payload, each the same size both ways."""
-    drafter, port = start_drafter(scenario)
+    drafter, port, _ = start_drafter(scenario)
     client = Node("ping client", _ping_body, port, list(payloads_bytes), repeats)
     try:
         drafter.tell(now_s())

@@ -17,7 +17,7 @@ from specfleet.batch_station import BatchStation
 from specfleet.fleet import batch_station
 from specfleet.messages import Finished, Instruction
 from specfleet.records import Log, RecordedStation, Run, make_run
-from specfleet.scenario import Scenario
+from specfleet.scenario import Scenario, longest_row
 from specfleet.token import Token
 from specfleet.workload import Request, join_of, streams_of
 
@@ -88,17 +88,6 @@ def executor_of(
         station.grants.stops if allocation.watches else None,
         signals or allocation.needs == "signals",
     )
-
-
-def longest_row(scenario: Scenario) -> int:
-    """Tokens that a row of the scenario's batch holds at most, its last draft included."""
-    assert scenario.batch is not None
-    workload, shape = scenario.workload, scenario.drafters.shape
-    asked = [
-        length if isinstance(length, int) else length.high for length in (workload.prompt_tokens, workload.new_tokens)
-    ]
-    depth = scenario.drafters.depth if scenario.batch.allocate is None else scenario.batch.allocate.longest
-    return sum(asked) + shape.room(depth)
 
 
 def _due(opening: list[tuple[float, int, Request]], time_s: float) -> Iterator[tuple[int, Request]]:

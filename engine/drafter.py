@@ -9,6 +9,7 @@ from engine.content import Content
 from engine.executors import DraftExecutor
 from engine.fleet import new_drafter, sampling_of
 from engine.lease import Lease, no_lease
+from engine.memory import settled
 from engine.transport import PublicPort
 from engine.worker import Receiver, Stop, Worker
 from specfleet.fleet import drafter_station
@@ -20,12 +21,13 @@ ROOM_TOKENS = 512  # of each stream at first: a drafter is not told how long tex
 
 
 class DrafterNode:
-    """Model, station and sockets of the drafter. `port` is its public port."""
+    """Model, station and sockets of the drafter. `port` is its public port; `scenario` says what it settled."""
 
     def __init__(
         self, scenario: Scenario, lease: Lease = no_lease, address: str = "tcp://127.0.0.1", port: int = 0
     ) -> None:
         drafter = new_drafter(scenario, room=(scenario.verifiers.count, ROOM_TOKENS))
+        self.scenario = scenario = settled(scenario, drafter.device)
         executor = DraftExecutor(drafter, scenario.seed, sampling_of(scenario))
         executor.drafter.warm_up(8)  # the first steps of a process are slow; they are nobody's
         self.context = zmq.Context()

@@ -7,6 +7,7 @@ from engine.clock import now_s
 from engine.content import NOTHING, Content
 from engine.executors import DraftExecutor, VerifyExecutor
 from engine.fleet import load_target, new_drafter, new_target, sampling_of
+from engine.memory import settled
 from engine.worker import Worker
 from specfleet.fleet import drafter_station, verifier_station
 from specfleet.messages import Draft, DraftRequest, Finished, Instruction, Leave, Refusal, StationEvent
@@ -55,6 +56,7 @@ def serve_in_process(  # noqa: C901  (three small closures around one loop)
     workers = list(verifiers)
     if scenario.drafters.count:
         hands = DraftExecutor(new_drafter(scenario, model), seed, sampling)
+        scenario = settled(scenario, model.device)
         station = RecordedStation(drafter_station(scenario), "real", log)
         drafter = Worker(station, hands, model.device, post, zero_s=zero_s)
         workers.append(drafter)

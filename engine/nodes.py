@@ -29,7 +29,7 @@ def serve_drafter(scenario: Scenario, host: str, port: int, out: Path | None) ->
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: node.stop())
     _say(f"drafter: model {scenario.drafters.model}, depth {scenario.drafters.depth}, public port {node.port}")
-    _finish(scenario, node.serve(now_s()), out)
+    _finish(node.scenario, node.serve(now_s()), out)
 
 
 def serve_verifier(scenario: Scenario, connect: str, target: int, out: Path | None) -> None:

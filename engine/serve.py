@@ -14,6 +14,7 @@ from engine.clock import now_s
 from engine.drafter import DrafterNode
 from engine.inprocess import serve_in_process
 from engine.lease import Lease, file_lease, no_lease
+from engine.memory import check_room
 from engine.models import check_shared_tokenizer
 from engine.node import Node
 from engine.prompts import prompts_of
@@ -45,7 +46,7 @@ class Served(msgspec.Struct, frozen=True):
 def _drafter_body(pipe: Connection, scenario: Scenario, lease_file: Path | None) -> Log:
     node = DrafterNode(scenario, _lease(lease_file))
     node.open()
-    pipe.send(("port", node.port))
+    pipe.send(("port", (node.port, node.scenario)))
     zero_s = pipe.recv()
     threading.Thread(target=_stop_when_told, args=(pipe, node), daemon=True).start()
     return node.serve(zero_s)
@@ -123,10 +124,13 @@ def crowding(scenario: Scenario) -> str | None:
     )
 
 
-def start_drafter(scenario: Scenario, lease_file: Path | None = None) -> tuple[Node, int]:
-    """Start the drafter's process; return it and its public port, at which it answers handshakes from now on."""
+def start_drafter(scenario: Scenario, lease_file: Path | None = None) -> tuple[Node, int, Scenario]:
+    """Start the drafter's process; return it, its public port, and the scenario with what the drafter settled.
+
+    It answers handshakes from now on.
+    """
     drafter = Node("drafter", _drafter_body, scenario, lease_file)
-    return drafter, drafter.receive()
+    return drafter, *drafter.receive()
 
 
 def serve(scenario: Scenario, stories_folder: Path = STORIES, signals: bool = False) -> Served:
@@ -137,6 +141,7 @@ def serve(scenario: Scenario, stories_folder: Path = STORIES, signals: bool = Fa
     check_can_run(scenario)
     if scenario.drafters.count and scenario.drafters.kind == "model":
         check_shared_tokenizer(scenario.drafters.model, scenario.verifiers.model)
+    check_room(scenario, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     if scenario.batch is not None:
         node = Node("batch", _batch_body, scenario, prompts_of(scenario), signals)
         try:
@@ -167,7 +172,7 @@ def _serve(scenario: Scenario, stories_folder: Path, leases: dict[str, Path], no
     prompts = [] if stories else prompts_of(scenario)
     drafter, port = None, 0
     if scenario.drafters.count:
-        drafter, port = start_drafter(scenario, leases.get(scenario.drafters.device))
+        drafter, port, scenario = start_drafter(scenario, leases.get(scenario.drafters.device))
         nodes.append(drafter)
     if stories:
         if scenario.verifiers.device:

@@ -1,4 +1,4 @@
-"""Every way to decode in one process, predicted and measured: `python -m experiments.modes -o runs/modes`.
+"""Every way to decode, predicted and measured: `python -m experiments.modes -o runs/modes`.
 
 Each mode is a scenario. It is calibrated on calibration prompts, which writes its profile; then it is run on evaluation
 prompts and simulated from the profile, blind and at the run's pace. Leaves `comparison.json`, a figure, and of every
@@ -15,6 +15,7 @@ import msgspec
 import pandas as pd
 
 from calibrate.batches import calibrate_batch
+from calibrate.run import QUICK, calibrate
 from engine.serve import serve
 from engine.telemetry import host_facts
 from experiments.compare import Row, compare_metrics, summarise
@@ -51,6 +52,9 @@ LENGTHS: dict[str, dict[str, Any]] = {
     "heuristic": {"policy": "heuristic", "most": 10},
     "constant 3": {"policy": "fixed", "depth": 3},
 }
+FLEETS = {"fleet": {}, "fleet, tree": DRAFTERS["tree"], "fleet, EAGLE chain": DRAFTERS["EAGLE chain"]}
+TARGETS = (1, 4)  # of a fleet: they stand for accelerators that verify a draft in VERIFY_S
+VERIFY_S = 0.01
 DEPTH, LENGTHS_SIZE, REQUESTS, SEEDS = 5, 8, 192, 6
 
 
@@ -83,27 +87,48 @@ def mode_of(name: str, batch: Mapping[str, Any], drafters: Mapping[str, Any], si
     return Mode(name, of_size(max(sizes)), {f"{size}": of_size(size) for size in sizes})
 
 
+def fleet_of(name: str, drafters: Mapping[str, Any]) -> Mode:
+    """A mode of several processes: one drafter for targets that replay."""
+    stated = {"base_s": VERIFY_S}
+
+    def of_count(count: int) -> Scenario:
+        return make_scenario(
+            {
+                "name": f"{name}, {count}",
+                "drafters": {"depth": DEPTH, **drafters},
+                "verifiers": {"kind": "replayed", "count": count, "verify": stated, "prefill": stated},
+                "workload": {"requests": REQUESTS // 2, "prompt_tokens": 128, "new_tokens": 96},
+            }
+        )
+
+    return Mode(name, of_count(1), {f"{count}": of_count(count) for count in TARGETS})
+
+
 def modes() -> Iterator[Mode]:
-    """All modes: batch rules, then kinds and shapes of drafts one at a time, then length rules."""
+    """All modes: batch rules, then kinds and shapes of drafts one at a time, then length rules, then fleets."""
     for name, rule in RULES.items():
         yield mode_of(name, {"rule": rule}, {}, SIZES)
     for name, drafters in DRAFTERS.items():
         yield mode_of(name, {"rule": RULES["slots"]}, drafters, (1,))
     for name, allocate in LENGTHS.items():
         yield mode_of(name, {"rule": RULES["slots"], "allocate": allocate}, {}, (LENGTHS_SIZE,))
+    for name, drafters in FLEETS.items():
+        yield fleet_of(name, drafters)
 
 
 def compare_mode(mode: Mode, folder: Path) -> tuple[HardwareProfile, list[Row], list[Row]]:
     """Calibrate a mode, then run and simulate its cases; return profile, blind rows and rows at the runs' pace."""
     folder.mkdir(parents=True, exist_ok=True)
     workload = msgspec.structs.replace(mode.scenario.workload, prompts="demo/calibration")
-    profile = calibrate_batch(msgspec.structs.replace(mode.scenario, workload=workload), folder)
+    measured_on = msgspec.structs.replace(mode.scenario, workload=workload)
+    is_fleet = mode.scenario.batch is None
+    profile = calibrate(measured_on, folder, QUICK) if is_fleet else calibrate_batch(measured_on, folder)
     write_profile(profile, folder / "profile.json")
     blind, paced = [], []
     for name, scenario in mode.cases.items():
-        run = serve(scenario).run
-        write_run(run, folder / f"engine-{name}.parquet")
         predicted = msgspec.structs.replace(scenario, profile=profile)
+        run = serve(predicted, folder).run
+        write_run(run, folder / f"engine-{name}.parquet")
         if scenario.batch is not None and scenario.batch.allocate is not None:
             signals = make_scenario({"acceptance": {"model": "signals", "file": str(folder / "signals.parquet")}})
             predicted = msgspec.structs.replace(predicted, acceptance=signals.acceptance)

@@ -9,10 +9,9 @@ from specfleet.acceptance import Geometric, Sampler
 from specfleet.batch_station import BatchStation
 from specfleet.errors import InputError
 from specfleet.messages import Outcome
-from specfleet.policies.depth import AdaptiveDepth
 from specfleet.policies.overlap import Ahead
 from specfleet.policies.ragged import BatchRule
-from specfleet.scenario import Scenario, acceptance_of, needs_of
+from specfleet.scenario import Scenario, acceptance_of, longest_draft, needs_of
 from specfleet.station import Member, Station, Step
 from specfleet.tokens import Coin, TokenModel, TokenSampler
 
@@ -43,7 +42,7 @@ class Outcomes:
                 f"{model.__struct_config__.tag!r} knows lengths of rounds; allowed: geometric, or a model of tokens"
             )
         else:
-            self.lengths = Sampler(model, _longest(scenario), rng)
+            self.lengths = Sampler(model, longest_draft(scenario), rng)
 
     def at(self, station: Station, rule: BatchRule | None = None) -> Callable[[Step], tuple[Outcome, ...]]:
         """Return the function that draws the outcomes of a verifying station's steps.
@@ -121,12 +120,3 @@ class Outcomes:
         if went_on and self.tokens.accepts(tag, member.base + drafted):
             return msgspec.structs.replace(outcome, matches=True)
         return outcome
-
-
-def _longest(scenario: Scenario) -> int:
-    """The longest draft that the scenario's rules allow."""
-    batch = scenario.batch
-    rule = batch.allocate if batch is not None else scenario.verifiers.allocate
-    own = scenario.drafters.allocate
-    deepest = own.most if isinstance(own, AdaptiveDepth) else own.depth if own is not None else scenario.drafters.depth
-    return deepest if rule is None else rule.longest

@@ -113,6 +113,7 @@ def run(
     ] = None,
 ) -> None:
     """Run the same scenario on the real engine, on this host."""
+    from engine.memory import accounts_of, tell
     from engine.serve import check_can_run, crowding, serve
     from specfleet.scenario import read_scenario
     from specfleet.signals import write_signals
@@ -124,6 +125,8 @@ def run(
         screen.print(f"note: {note}")
     if signals is not None and (read.batch is None or read.drafters.shape.kind != "chain"):
         raise InputError(f"--signals {signals}: only chains of a [batch] tell signals, and {scenario} has none")
+    for account in accounts_of(read):
+        screen.print(f"cache of {tell(account)}")
     with screen.status("the engine is running"):
         served = serve(read, signals=signals is not None)
     if signals is not None:

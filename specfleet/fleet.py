@@ -4,10 +4,12 @@ import numpy as np
 
 from specfleet.batch_station import BatchStation
 from specfleet.drafter_station import DrafterStation
+from specfleet.errors import InputError
+from specfleet.policies.admit import Admission, WithinMemory
 from specfleet.policies.allocate import Fixed
 from specfleet.policies.route import Affinity
 from specfleet.router_station import RouterStation
-from specfleet.scenario import Scenario
+from specfleet.scenario import Scenario, longest_row
 from specfleet.station import Station
 from specfleet.verifier_station import VerifierStation
 
@@ -30,11 +32,28 @@ def drafter_station(scenario: Scenario, drafter: int = 0) -> DrafterStation:
     """Build a drafter."""
     drafters = scenario.drafters
     return DrafterStation(
-        drafter_name(scenario, drafter), drafters.allocate or Fixed(drafters.depth), drafters.order, drafters.admit,
+        drafter_name(scenario, drafter), drafters.allocate or Fixed(drafters.depth), drafters.order,
+        admission_of(scenario),
         drafters.warm_up,
         drafters.group, drafters.overlap, drafters.move, drafter if is_routed(scenario) else -1, drafters.limits_per_s,
         drafters.cache_tokens, scenario.verifiers.count,
     )  # fmt: skip
+
+
+def admission_of(scenario: Scenario) -> Admission:
+    """Return the drafter's rule of admission; InputError if it counts bytes that nobody told."""
+    admit, memory = scenario.drafters.admit, scenario.memory
+    if not isinstance(admit, WithinMemory) or admit.is_settled:
+        return admit
+    if memory is None:
+        raise InputError(
+            f"scenario {scenario.name!r}: drafters.admit = 'within-memory' needs cache_bytes and row_bytes, or a table "
+            "[memory]; the engine knows them from its model and its device"
+        )
+    drafter = memory.drafter
+    return admit.settled(
+        memory.device_bytes - drafter.weights_bytes, drafter.kv_bytes_per_token * longest_row(scenario)
+    )
 
 
 def is_routed(scenario: Scenario) -> bool:

@@ -9,6 +9,7 @@ from sim.analytic import throughput
 from sim.packing import colocated, shared
 from sim.predict import predict
 from sim.run import simulate
+from specfleet.errors import InputError
 from specfleet.memory import (
     DeviceMemory,
     ModelMemory,
@@ -17,9 +18,11 @@ from specfleet.memory import (
     targets_without_drafters,
 )
 from specfleet.metrics import measure
+from specfleet.policies.admit import WithinMemory
 from specfleet.policies.depth import AdaptiveDepth, Observed
 from specfleet.replay import replay
 from specfleet.scenario import Scenario, make_scenario
+from specfleet.shapes import CHAIN
 from specfleet.tables import cache_bytes
 
 
@@ -132,6 +135,17 @@ def test_what_fits_on_a_device() -> None:
     assert targets_beside_drafters(66 * GB, TARGET, DRAFTER, context) == 3
     assert sessions_of_drafter(4 * GB, DRAFTER, context) == 15
     assert sessions_of_drafter(2 * GB, DRAFTER, context) == 0
+
+
+def test_admission_by_memory_takes_its_numbers_from_the_table_of_memory() -> None:
+    """The cache has 40000 bytes, a row of 617 tokens takes 18510 of them: two of three sessions have room."""
+    within = msgspec.structs.replace(star(3), drafters=msgspec.structs.replace(star(3).drafters, admit=WithinMemory()))
+    memory = DeviceMemory(2, 41_000, ModelMemory(1, 1), ModelMemory(1000, 30))
+    refusals = simulate(msgspec.structs.replace(within, memory=memory)).frame().query("event == 'refusal'")
+    tokens = 10 + 600 + CHAIN.room(4)
+    assert set(refusals.note) == {f"the drafter's cache of 40000 bytes holds 2 rows of {30 * tokens} bytes"}
+    with pytest.raises(InputError, match=r"needs cache_bytes and row_bytes, or a table \[memory\]"):
+        simulate(within)
 
 
 def test_a_shared_drafter_lets_more_targets_fit_and_work() -> None:

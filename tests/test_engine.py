@@ -11,6 +11,7 @@ pytest.importorskip("transformers")
 from engine.decode import decode_plain, decode_speculatively  # noqa: E402  (after the check that torch is there)
 from engine.draft import Drafter  # noqa: E402
 from engine.eagle import EagleHead, save_head  # noqa: E402
+from engine.memory import accounts_of  # noqa: E402
 from engine.models import CausalLM, check_shared_tokenizer, load_model  # noqa: E402
 from engine.prompts import prompts_of  # noqa: E402
 from engine.serve import Served, crowding, serve  # noqa: E402
@@ -20,9 +21,10 @@ from specfleet.errors import InputError  # noqa: E402
 from specfleet.fleet import DRAFTER  # noqa: E402
 from specfleet.messages import DraftRequest  # noqa: E402
 from specfleet.payload import ENVELOPE_BYTES  # noqa: E402
+from specfleet.policies.admit import WithinMemory  # noqa: E402
 from specfleet.records import log_of, make_run  # noqa: E402
 from specfleet.replay import replay  # noqa: E402
-from specfleet.scenario import Scenario, make_scenario  # noqa: E402
+from specfleet.scenario import Scenario, longest_row, make_scenario  # noqa: E402
 
 VOCABULARY = 40
 
@@ -280,8 +282,9 @@ def test_a_drafter_that_adapts_its_depth_is_lossless(tiny: Path) -> None:
 
 def test_a_session_without_room_in_the_cache_is_refused_with_its_reason_and_decodes_alone(tiny: Path) -> None:
     """Two rows fit: the third target gets its text without a drafter, the others as ever."""
-    row_bytes = load_model(str(tiny / "drafter"), "drafter", "float64").row_bytes(64)
-    admit = {"policy": "within-memory", "cache_bytes": 2 * row_bytes + 100, "row_bytes": row_bytes}
+    token_bytes = load_model(str(tiny / "drafter"), "drafter", "float64").new_cache().bytes_per_token
+    row_bytes = token_bytes * longest_row(fleet(tiny))
+    admit = {"policy": "within-memory", "cache_bytes": 2 * row_bytes + 100}
     served = check_lossless(fleet(tiny, drafters={"admit": admit}, verifiers={"count": 3}))
     rows = served.run.frame()
     refused = rows[rows.event == "refusal"]
@@ -289,6 +292,34 @@ def test_a_session_without_room_in_the_cache_is_refused_with_its_reason_and_deco
     assert set(refused.note) == {
         f"the drafter's cache of {2 * row_bytes + 100} bytes holds 2 rows of {row_bytes} bytes"
     }
+
+
+def test_memory_is_accounted_by_token_row_and_station(tiny: Path) -> None:
+    for kind, layers in (("chain", 1), ("EAGLE", 1), ("prompt lookup", 0)):
+        drafters = {} if kind == "chain" else drafters_of(tiny, kind)
+        accounts = {a.station: a for a in accounts_of(fleet(tiny, drafters=drafters, verifiers={"count": 3}))}
+        numbers = {"drafter": layers, "targets": 3}  # layers; one head of 16 numbers, keys and values, 8 bytes each
+        assert {name: a.token_bytes for name, a in accounts.items()} == {
+            name: layers * 2 * 16 * 8 for name, layers in numbers.items() if layers
+        }
+        assert all(a.bytes == 3 * a.row_bytes == 3 * a.token_bytes * (16 + 20 + 4 + 4 + 2) for a in accounts.values())
+
+
+def test_without_numbers_the_drafter_counts_on_what_its_device_has_free(tiny: Path) -> None:
+    served = check_lossless(fleet(tiny, drafters={"admit": "within-memory"}))
+    admit = served.run.header.scenario.drafters.admit
+    assert isinstance(admit, WithinMemory)
+    assert admit.row_bytes == 2 * 16 * 8 * longest_row(fleet(tiny))
+    assert admit.rows > 100
+
+
+def test_a_batch_that_cannot_fit_is_refused_before_anything_is_loaded(tiny: Path) -> None:
+    batch = {"rule": {"policy": "slots", "size": 10**9}}
+    scenario = fleet(tiny, verifiers={"count": 1}, workload={"requests": 1}, batch=batch)
+    with pytest.raises(
+        InputError, match=r"1000000000 rows of 46 tokens need \d+ bytes of cache .* lower batch.rule.size"
+    ):
+        serve(scenario)
 
 
 def test_float32_mismatches_are_near_ties_of_the_targets_best_two_logits(tiny: Path) -> None:

@@ -28,15 +28,27 @@ class AtMost(msgspec.Struct, frozen=True, tag="at-most", tag_field="policy", for
 
 
 class WithinMemory(msgspec.Struct, frozen=True, tag="within-memory", tag_field="policy", forbid_unknown_fields=True):
-    """Refuse the sessions whose caches have no room: `cache_bytes` in all, `row_bytes` for each."""
+    """Refuse the sessions whose caches have no room: `cache_bytes` in all, `row_bytes` for each.
 
-    cache_bytes: Annotated[int, Meta(ge=1)]
-    row_bytes: Annotated[int, Meta(ge=1)]
+    What is 0 is settled before a run: by the drafter's model and what its device has free, or by `[memory]`.
+    """
+
+    cache_bytes: Annotated[int, Meta(ge=0)] = 0
+    row_bytes: Annotated[int, Meta(ge=0)] = 0
 
     @property
     def rows(self) -> int:
         """How many sessions have room."""
         return self.cache_bytes // self.row_bytes
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether both numbers are known."""
+        return self.cache_bytes > 0 and self.row_bytes > 0
+
+    def settled(self, cache_bytes: int, row_bytes: int) -> "WithinMemory":
+        """The same with these numbers where it has none."""
+        return WithinMemory(self.cache_bytes or max(cache_bytes, 1), self.row_bytes or row_bytes)
 
     def refusal(self, active_sessions: int) -> str | None:
         """Why a session beyond `active_sessions` is refused, or None."""

@@ -71,6 +71,11 @@ class AdaptiveDepth(msgspec.Struct, frozen=True, tag="adaptive", tag_field="poli
     most: Depth = 16
     memory: Annotated[float, Meta(gt=0, le=1)] = 0.05
 
+    @property
+    def longest(self) -> int:
+        """The longest draft that can come out: after the two that are timed, `most`."""
+        return max(self.most, self.first + 1)
+
     def start(self) -> Accepted:
         """Return the state of a new session: as if seven of ten tokens had passed."""
         return Accepted(7.0, 10.0)
