@@ -12,26 +12,13 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from calibrate.inservice import Fleets
-from calibrate.turns import fitted_steps, sharing_fleet
-from engine.serve import serve
+from calibrate.turns import fitted_steps
 from specfleet.profile import Turns
 from specfleet.records import Run
 
 Floats = NDArray[np.float64]
 
 FEWEST = 20  # steps that must have seen k active, for a factor of its own
-
-
-def measure_contention(fleets: Fleets, turns: Sequence[Turns], requests: int) -> tuple[float, ...]:
-    """Return factor(k) for k = 1, 2, ... steps at once, from fleets of 1, 2, ... and one target more than `turns` had.
-
-    A stream is drafted for or verified, so k targets have at most k steps active.
-    """
-    runs = [
-        serve(sharing_fleet(fleets.scenario, targets, requests, "contended"), fleets.folder).run
-        for targets in range(1, len(turns) + 2)
-    ]
-    return factors_in(runs, fleets, [*turns, turns[-1]])
 
 
 def factors_in(runs: Sequence[Run], fleets: Fleets, turns: Sequence[Turns]) -> tuple[float, ...]:

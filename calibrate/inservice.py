@@ -69,14 +69,14 @@ class Fleets(msgspec.Struct, frozen=True):
     folder: Path
 
 
-def run_rounds(fleets: Fleets, targets: int, verify: StepTime, rounds: int, warm_tokens: int = 0) -> Rounds:
-    """Run a fleet of replayed targets for about `rounds` drafts and take its rounds apart."""
+def run_rounds(fleets: Fleets, targets: int, verify: StepTime, rounds: int, warm_tokens: int = 0) -> Run:
+    """Run a fleet of replayed targets for about `rounds` drafts."""
     scenario = fleets.scenario
     workload = scenario.workload
     a_request = max(1, int(mean_tokens(workload.new_tokens)) // (scenario.drafters.depth + 1))  # rounds, at least
     requests = max(targets, -(-rounds // a_request))
     warm_up = AfterIdle(0.0, warm_tokens) if warm_tokens else NoWarmUp()
-    run = serve(
+    return serve(
         msgspec.structs.replace(
             scenario,
             drafters=msgspec.structs.replace(scenario.drafters, warm_up=warm_up),
@@ -87,7 +87,6 @@ def run_rounds(fleets: Fleets, targets: int, verify: StepTime, rounds: int, warm
         ),
         fleets.folder,
     ).run
-    return take_apart(run, fleets.times["draft"], fleets.control_s)
 
 
 def take_apart(run: Run, draft: StepTime, control_s: float) -> Rounds:
@@ -127,7 +126,7 @@ def take_apart(run: Run, draft: StepTime, control_s: float) -> Rounds:
     )
 
 
-def saturated(fleets: Fleets, rounds: int) -> Rounds:
+def saturated(fleets: Fleets, rounds: int) -> Run:
     """Keep the drafter busy without a pause: many targets that verify for one to three of its drafts.
 
     Targets that answered at once would make its drafts 2 or 3 % faster: their process has less to wake up for.
@@ -135,7 +134,7 @@ def saturated(fleets: Fleets, rounds: int) -> Rounds:
     return run_rounds(fleets, SATURATED_TARGETS, for_drafts(fleets, 2), rounds)
 
 
-def half_loaded(fleets: Fleets, targets: int, rounds: int) -> Rounds:
+def half_loaded(fleets: Fleets, targets: int, rounds: int) -> Run:
     """Load the drafter in part, irregularly: a few targets that verify for two to six of its drafts."""
     return run_rounds(fleets, targets, for_drafts(fleets, 4), rounds)
 
@@ -148,7 +147,7 @@ def for_drafts(fleets: Fleets, drafts: float) -> StepTime:
     return StepTime(base_s=drafts * draft_s, spread=Quantiles((0.0, 1.0), (0.5, 1.5)))
 
 
-def over_gaps(fleets: Fleets, shortest_s: float, longest_s: float, rounds: int) -> Rounds:
+def over_gaps(fleets: Fleets, shortest_s: float, longest_s: float, rounds: int) -> Run:
     """Let the drafter idle before each draft, for gaps spread evenly over the logarithm between two lengths.
 
     All lengths alternate in one run, so that a slow spell of the machine does not pass for the effect of one gap.
@@ -160,7 +159,7 @@ def over_gaps(fleets: Fleets, shortest_s: float, longest_s: float, rounds: int) 
     return run_rounds(fleets, 1, verify, rounds)
 
 
-def after_gap(fleets: Fleets, gap_s: float, rounds: int, warm_tokens: int) -> Rounds:
+def after_gap(fleets: Fleets, gap_s: float, rounds: int, warm_tokens: int) -> Run:
     """Let the drafter idle for about `gap_s` before each draft, and run warm-up tokens first."""
     return run_rounds(fleets, 1, StepTime(base_s=gap_s), rounds, warm_tokens)
 

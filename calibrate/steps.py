@@ -17,7 +17,6 @@ from engine.verify import Target
 from specfleet.shapes import CHAIN, Shape, parents
 
 TAG = 0
-PASSES = 2  # over the whole grid, so that a slow spell of the machine does not hit one place only
 
 Series = Callable[[int, int], list[float]]  # (tokens, context) -> seconds of repeated steps
 
@@ -131,17 +130,9 @@ def verify_prefill_series(target: Target, prompt: list[int], repeats: int, stopw
     return lambda tokens, context: stopwatch.times_s(lambda: once(tokens), repeats)  # noqa: ARG005  (as above)
 
 
-def measure(
-    series: Series, tokens: Sequence[int], contexts: Sequence[int], tick: Callable[[], None] = lambda: None
-) -> list[Point]:
-    """Measure a series at every place of the grid; `tick` is called after each place."""
-    times_s: dict[tuple[int, int], list[float]] = {}
-    for _ in range(PASSES):
-        for count in tokens:
-            for context in contexts:
-                times_s.setdefault((count, context), []).extend(series(count, context))
-                tick()
-    return [Point(*place, tuple(times)) for place, times in times_s.items()]
+def measure(series: Series, tokens: Sequence[int], contexts: Sequence[int]) -> list[Point]:
+    """Measure a series at every place of the grid."""
+    return [Point(count, context, tuple(series(count, context))) for count in tokens for context in contexts]
 
 
 def stretched(tokens: list[int], length: int) -> list[int]:

@@ -19,10 +19,9 @@ from specfleet.scenario import Device, Scenario, Sharing
 SHARED = "shared"  # name of their device
 
 
-def measure_turns(fleets: Fleets, targets: int, requests: int, sharing: Sharing) -> Turns:
+def share(fleets: Fleets, targets: int, requests: int, sharing: Sharing) -> Run:
     """Let `targets` real targets and their drafter decode `requests` each, on one device shared as `sharing` says."""
-    run = serve(sharing_fleet(fleets.scenario, targets, requests, sharing), fleets.folder).run
-    return turns_in(run, fleets)
+    return serve(sharing_fleet(fleets.scenario, targets, requests, sharing), fleets.folder).run
 
 
 def sharing_fleet(scenario: Scenario, targets: int, requests: int, sharing: Sharing) -> Scenario:

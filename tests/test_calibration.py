@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from calibrate.assemble import link_under_way
 from calibrate.contention import factors_in
 from calibrate.fits import Point, fit_step
 from calibrate.inservice import Fleets, take_apart
 from calibrate.load import fit_recent_load, recent_loads
 from calibrate.reference import at_pace
-from calibrate.run import link_under_way
 from calibrate.turns import sharing_fleet, turns_in
 from sim.run import simulate
 from specfleet.profile import HardwareProfile, LinkTime, RecentLoad, StepTime, Turns

@@ -10,7 +10,6 @@ pytest.importorskip("transformers")
 
 from engine.decode import decode_plain, decode_speculatively  # noqa: E402  (after the check that torch is there)
 from engine.draft import Drafter  # noqa: E402
-from engine.eagle import EagleHead, save_head  # noqa: E402
 from engine.memory import accounts_of  # noqa: E402
 from engine.models import CausalLM, check_shared_tokenizer, load_model  # noqa: E402
 from engine.prompts import prompts_of  # noqa: E402
@@ -25,8 +24,7 @@ from specfleet.policies.admit import WithinMemory  # noqa: E402
 from specfleet.records import log_of, make_run  # noqa: E402
 from specfleet.replay import replay  # noqa: E402
 from specfleet.scenario import Scenario, longest_row, make_scenario  # noqa: E402
-
-VOCABULARY = 40
+from tests.pairs import DRAFTERS, VOCABULARY, drafters_of, fleet, write_pair  # noqa: E402
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -36,38 +34,7 @@ def one_thread() -> None:
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An untrained pair with a small vocabulary, and prompts, in a folder."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    folder = tmp_path_factory.mktemp("tiny")
-    for role, layers in (("target", 3), ("drafter", 1)):
-        torch.manual_seed(layers)
-        config = LlamaConfig(
-            vocab_size=VOCABULARY, hidden_size=32, intermediate_size=64, num_hidden_layers=layers,
-            num_attention_heads=2, num_key_value_heads=1, bos_token_id=None, eos_token_id=None,
-        )  # fmt: skip
-        model = LlamaForCausalLM(config)
-        model.save_pretrained(folder / role)
-        if role == "target":
-            save_head(EagleHead(config, model.get_input_embeddings()), folder / "head")
-    rng = np.random.default_rng(0)
-    lines = (f'{{"prompt_ids": {rng.integers(VOCABULARY, size=20).tolist()}}}' for _ in range(16))
-    (folder / "prompts.jsonl").write_text("\n".join(lines))
-    return folder
-
-
-def fleet(tiny: Path, **tables: dict[str, object]) -> Scenario:
-    """A scenario of the tiny pair in float64."""
-    content: dict[str, dict[str, object]] = {
-        "drafters": {"model": str(tiny / "drafter"), "depth": 4},
-        "verifiers": {"model": str(tiny / "target"), "count": 2},
-        "workload": {
-            "prompts": str(tiny / "prompts.jsonl"), "prompt_tokens": 16, "new_tokens": 20, "requests": 6,
-        },
-    }  # fmt: skip
-    for name, table in tables.items():
-        content[name] = content.get(name, {}) | table
-    return make_scenario({"name": "tiny", "precision": "float64", **content})
+    return write_pair(tmp_path_factory.mktemp("tiny"))
 
 
 def plain_outputs(scenario: Scenario) -> dict[int, list[int]]:
@@ -219,21 +186,6 @@ def test_the_demo_pair_over_processes_equals_plain_decoding_on_fifty_held_out_pr
     )
     served = check_lossless(scenario)
     assert len(served.outputs) == 50
-
-
-DRAFTERS = {
-    "tree": {"shape": {"kind": "tree", "branching": [3, 1]}},
-    "dynamic tree": {"shape": {"kind": "dynamic", "width": 3, "most": 7}},
-    "EAGLE": {"kind": "eagle", "model": "head"},
-    "EAGLE tree": {"kind": "eagle", "model": "head", "shape": {"kind": "tree", "branching": [2, 2, 1]}},
-    "prompt lookup": {"kind": "lookup"},
-}
-
-
-def drafters_of(tiny: Path, kind: str) -> dict[str, object]:
-    """The keys of `[drafters]` for a kind of draft; an EAGLE head is the one beside the tiny pair."""
-    drafters = DRAFTERS[kind]
-    return drafters | {"model": str(tiny / "head")} if "model" in drafters else drafters
 
 
 def test_simulated_requests_are_as_large_as_those_that_tell_hidden_states(tiny: Path) -> None:

@@ -1,0 +1,134 @@
+"""From measurements to a profile: step fits, what fleets showed, and what a reader needs to judge both."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrate.acceptance import describe_acceptance
+from calibrate.contention import factors_in
+from calibrate.fits import Point, Residual, fit_link, fit_step, spread_of
+from calibrate.inservice import Fleets, Rounds, spread_numbers, take_apart
+from calibrate.load import fit_recent_load, spread_in_service
+from calibrate.reference import at_pace
+from calibrate.turns import turns_in
+from specfleet.acceptance import Recorded
+from specfleet.profile import HardwareProfile, LinkTime
+from specfleet.records import Run
+
+Floats = NDArray[np.float64]
+Points = dict[str, list[Point]]
+"""Measured points of each kind of step, by the names of a profile."""
+
+GAP_BINS = 8
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """What a calibration measured.
+
+    `loaded`: fleets by how many targets loaded the drafter, None for a saturated one; `idling`: one with all lengths of
+    gaps; `warmed`: by warm-up tokens. `turns[k-1]`, `contended[k-1]`: k real targets and their drafter on one device.
+    `round_trips_s`: by payload in bytes. `accepted`: accepted lengths of the rounds of each prompt.
+    """
+
+    points: Points
+    loaded: list[tuple[int | None, Run]]
+    idling: Run
+    warmed: list[tuple[int, Run]]
+    turns: list[Run]
+    one_process: Run
+    contended: list[Run]
+    round_trips_s: list[tuple[int, list[float]]]
+    accepted: list[list[int]]
+
+
+def profile_from(measured: Measured, fleets: Fleets) -> HardwareProfile:
+    """Return the profile that the measurements give, referred to their typical pace; `fleets` holds the final fits."""
+
+    def rounds_of(run: Run) -> Rounds:
+        return take_apart(run, fleets.times["draft"], fleets.control_s)
+
+    busy = [rounds_of(run) for targets, run in measured.loaded if targets is None]
+    idling = rounds_of(measured.idling)
+    pausing = [idling, *(rounds_of(run) for targets, run in measured.loaded if targets is not None)]
+    effect = fit_recent_load([*busy, *pausing])
+    turnarounds_s = np.concatenate([rounds.turnaround_s for rounds in busy])
+    wake_ups_s = np.concatenate([rounds.wake_up_s for rounds in pausing])
+    under_way_s = np.concatenate([rounds.return_s for rounds in pausing])
+    slowness = float(np.median(np.concatenate([rounds.slowness for rounds in [*busy, *pausing]])))
+    turns = [turns_in(run, fleets) for run in measured.turns]
+    payloads_bytes, round_trips_s = zip(*measured.round_trips_s, strict=True)
+    depth = fleets.scenario.drafters.depth
+    profile = HardwareProfile(
+        name="calibrated",
+        draft=msgspec.structs.replace(fleets.times["draft"], spread=spread_in_service(effect, [*busy, *pausing])),
+        verify=fleets.times["verify"],
+        decode=fleets.times["decode"],
+        draft_prefill=fleets.times["draft_prefill"],
+        verify_prefill=fleets.times["verify_prefill"],
+        turnaround_s=float(turnarounds_s.mean()),
+        wake_up_s=float(wake_ups_s.mean()),
+        link=link_under_way(fit_link(payloads_bytes, round_trips_s), under_way_s),
+        recent_load=effect,
+        turns=tuple(turns),
+        one_process=turns_in(measured.one_process, fleets),
+        contention=factors_in(measured.contended, fleets, [*turns, turns[-1]]),
+        acceptance=Recorded(depth, tuple(map(tuple, measured.accepted))),
+        control_s=fleets.control_s,
+        measured=tables_of(measured.points)
+        | {
+            "round_trips": [{"payload_bytes": size} | spread_numbers(times) for size, times in measured.round_trips_s],
+            "idle": [
+                {"gap_s": float(gap_s.mean())} | spread_numbers(draft_s) for gap_s, draft_s in by_gap(busy, idling)
+            ],
+            "warm_up": [
+                {"warm_tokens": tokens} | spread_numbers(rounds_of(run).paced_s) for tokens, run in measured.warmed
+            ],
+            "turnaround": spread_numbers(turnarounds_s),
+            "wake_up": spread_numbers(wake_ups_s),
+            "acceptance": describe_acceptance(measured.accepted, depth),
+        },
+    )
+    return at_pace(profile, slowness)
+
+
+def merged(known: Sequence[Point], measured: Sequence[Point]) -> list[Point]:
+    """Return the points of two passes over one grid as points of both."""
+    if not known:
+        return list(measured)
+    return [Point(a.tokens, a.context, a.times_s + b.times_s) for a, b in zip(known, measured, strict=True)]
+
+
+def by_gap(busy: Sequence[Rounds], idling: Rounds) -> list[tuple[Floats, Floats]]:
+    """Group drafts by the gap before them, at the reference pace: the saturated runs, then bins of the idling one."""
+    order = np.array_split(np.argsort(idling.gap_s), GAP_BINS)
+    saturated_gaps_s = np.concatenate([rounds.gap_s for rounds in busy])
+    saturated_s = np.concatenate([rounds.paced_s for rounds in busy])
+    return [(saturated_gaps_s, saturated_s), *((idling.gap_s[part], idling.paced_s[part]) for part in order)]
+
+
+def link_under_way(pinged: LinkTime, under_way_s: Floats) -> LinkTime:
+    """The link as rounds see it: half of what a return takes beyond the verification; bandwidth as the pings saw it."""
+    mean_s = float(under_way_s.mean())
+    return LinkTime(mean_s / 2, pinged.bandwidth_bytes_per_s, spread_of(under_way_s / mean_s))
+
+
+def tables_of(points: Mapping[str, Sequence[Point]]) -> dict[str, Any]:
+    """Raw quantiles and residual of every grid point of each kind of step."""
+    return {name: _table(of_name, fit_step(of_name)[1]) for name, of_name in points.items()}
+
+
+def _table(points: Sequence[Point], residuals: Sequence[Residual]) -> list[dict[str, Any]]:
+    """Raw quantiles and residual of every grid point."""
+    return [
+        {
+            "tokens": point.tokens,
+            "context": point.context,
+            "quantiles_s": np.quantile(point.times_s, (0.1, 0.5, 0.9)).tolist(),
+            "fitted_s": residual.fitted_s,
+            "held_out": residual.held_out,
+        }
+        for point, residual in zip(points, residuals, strict=True)
+    ]
