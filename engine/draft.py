@@ -102,7 +102,7 @@ class Drafter:
         else:
             drawn = self.rule in NEEDS_Q and any(row.temperature for row in rows)
             counts = [self.shape.nodes(depth) for depth in depths]
-            chance = uniforms([stream.rng for stream in streams], counts, _probability(logits)) if drawn else None
+            chance = uniforms([stream.rng for stream in streams], counts, self.device) if drawn else None
             drafts = grow_static(
                 self.shape, depths, logits, lambda *level: self._extend(tags, *level), self.rule, rows, chance, stops
             )
@@ -165,8 +165,3 @@ def last_of(hidden: torch.Tensor, counts: Sequence[int]) -> torch.Tensor:
     if max(counts) == 1:
         return hidden
     return hidden[torch.tensor(counts, device=hidden.device).cumsum(0) - 1]
-
-
-def _probability(logits: torch.Tensor) -> torch.Tensor:
-    """An example of the dtype and place that distributions of these logits have."""
-    return logits.new_empty(0, dtype=torch.float64 if logits.device.type == "cpu" else torch.float32)

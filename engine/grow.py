@@ -73,7 +73,7 @@ def grow_static(
         if sampled:
             assert chance is not None
             q.append(distributions(level, rows).half())
-            chosen = drawn(q[-1].to(chance.dtype), count, chance, replace=rule == "rejection")
+            chosen = drawn(q[-1].double(), count, chance, replace=rule == "rejection")
         else:
             chosen = level.topk(count, -1).indices if count > 1 else level.argmax(-1, keepdim=True)
         tokens.append(chosen.flatten(1))  # (B, w)

@@ -26,9 +26,9 @@ GREEDY = Sampling()
 def distributions(logits: torch.Tensor, rows: Sequence[Sampling]) -> torch.Tensor:
     """Return what tokens are drawn from: logits (B, n, vocabulary) of B rows -> probabilities of the same shape.
 
-    In float64 on the host, where it costs nothing, in float32 on an accelerator.
+    In float64 on every device, so that a rule decides alike wherever it runs.
     """
-    logits = logits.to(torch.float64 if logits.device.type == "cpu" else torch.float32)
+    logits = logits.double()
     if all(row.temperature == 0 for row in rows):
         return one_hot(logits)
     p = torch.softmax(logits / heat_of(rows, logits), -1)
@@ -68,12 +68,7 @@ def _truncated(p: torch.Tensor, rows: Sequence[Sampling]) -> torch.Tensor:
 
 
 class Chance(Protocol):
-    """Where decisions come from: a source of random numbers, or a test that follows every branch.
-
-    `dtype`: of the probabilities that it takes.
-    """
-
-    dtype: torch.dtype
+    """Where decisions come from: a source of random numbers, or a test that follows every branch."""
 
     def accepts(self, probability: torch.Tensor) -> torch.Tensor:
         """Return for each row (B,) whether something of that `probability` (B,) happens."""
@@ -83,7 +78,7 @@ class Chance(Protocol):
 
 
 class Uniforms:
-    """Chance from uniform numbers (B, K), a column a decision.
+    """Chance from uniform numbers (B, K) in float64, a column a decision.
 
     Every row brings its own numbers, so what a row decides does not depend on who shares its batch.
     """
@@ -91,7 +86,6 @@ class Uniforms:
     def __init__(self, numbers: torch.Tensor) -> None:
         self.numbers = numbers
         self.used = 0
-        self.dtype = numbers.dtype
         self.below_one = 1 - 4 * torch.finfo(numbers.dtype).eps
 
     def accepts(self, probability: torch.Tensor) -> torch.Tensor:
@@ -103,7 +97,9 @@ class Uniforms:
         cumulative = weights.cumsum(-1)
         # A hair below the sum, so that rounding never points behind the last token that has weight.
         place = self._next()[:, None] * (cumulative[:, -1:] * self.below_one)
-        return torch.searchsorted(cumulative, place, right=True)[:, 0].clamp_(max=weights.shape[-1] - 1)
+        token = torch.searchsorted(cumulative, place, right=True).clamp_(max=weights.shape[-1] - 1)  # (B, 1)
+        # An accelerator sums in pieces, so that a sum may rise by rounding where nothing has weight, or fall.
+        return torch.where(weights.gather(1, token) > 0, token, weights.argmax(-1, keepdim=True))[:, 0]
 
     def _next(self) -> torch.Tensor:
         column = self.numbers[:, self.used]
@@ -111,8 +107,8 @@ class Uniforms:
         return column
 
 
-def uniforms(generators: Sequence[np.random.Generator], counts: Sequence[int], like: torch.Tensor) -> Uniforms:
-    """Take `counts` uniform numbers from the generators of B rows, as chance on the device and in the dtype of `like`.
+def uniforms(generators: Sequence[np.random.Generator], counts: Sequence[int], device: torch.device) -> Uniforms:
+    """Take `counts` uniform numbers from the generators of B rows, as chance on `device`.
 
     A row with fewer decisions than others takes no more numbers than alone. Its last one stands in its own last column
     and in the last of all: there the walks of all rows end together.
@@ -122,4 +118,4 @@ def uniforms(generators: Sequence[np.random.Generator], counts: Sequence[int], l
         numbers[row, :count] = generator.random(count)
         if count:
             numbers[row, -1] = numbers[row, count - 1]
-    return Uniforms(torch.as_tensor(numbers).to(like.device, like.dtype))
+    return Uniforms(torch.as_tensor(numbers).to(device))

@@ -159,8 +159,8 @@ class Target:
             return walks
         p = distributions(logits, rows)
         taken = [decisions(self.rule, tree, levels) for levels in drafts.depths]
-        chance = uniforms([stream.rng for stream in streams], taken, p)
-        q = drafts.q if drafts.q is None else normalised(drafts.q.to(p.dtype))
+        chance = uniforms([stream.rng for stream in streams], taken, p.device)
+        q = drafts.q if drafts.q is None else normalised(drafts.q.double())
         walk = walk_down(self.rule, tree, drafts.tokens, q, p, chance)
         accepted = drafts.tokens.gather(1, (walk.path - 1).clamp(min=0)) if n else walk.path
         copied = torch.cat([walk.path, accepted, walk.token[:, None]], 1).tolist()

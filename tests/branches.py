@@ -11,8 +11,6 @@ T = TypeVar("T")
 class Branches:
     """Chance for one row that follows a script of choices, and notes the scripts that it passes by."""
 
-    dtype = torch.float64
-
     def __init__(self, script: tuple[int, ...]) -> None:
         self.script = script
         self.made: tuple[int, ...] = ()
