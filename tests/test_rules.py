@@ -15,6 +15,7 @@ from engine.greedy import longest_path, path_in_text  # noqa: E402
 from engine.grow import Drafts, grow_dynamic, grow_static  # noqa: E402
 from engine.rules import Rule, decisions, normalised, verify  # noqa: E402
 from engine.sampling import Chance, Sampling, Uniforms, distributions, uniforms  # noqa: E402
+from engine.signals import signals_of  # noqa: E402
 from engine.trees import static_tree  # noqa: E402
 from specfleet.shapes import CHAIN, Shape, dynamic, tree  # noqa: E402
 from tests.branches import Branches, explore  # noqa: E402  (after the check that torch is there)
@@ -262,3 +263,14 @@ def test_distributions_are_in_double_precision_whatever_the_models_own_is() -> N
     for sampling in (Sampling(), WARM, Sampling(0.7, top_k=2, top_p=0.9)):
         assert distributions(logits, [sampling, WARM]).dtype == torch.float64
     assert uniforms([np.random.default_rng(0)], [2], HOST).numbers.dtype == torch.float64
+
+
+def test_signals_are_numbers_also_of_tokens_that_the_drafter_would_never_say() -> None:
+    """Of its best token, of another one, and of one that neither model would say, at temperature 0 and with top-k."""
+    logits = torch.tensor([[[3.0, 0.0, -900.0], [0.0, 3.0, -900.0], [0.0, 0.0, 3.0]]] * 2)
+    drafts = Drafts(
+        static_tree((1, 1), HOST), torch.tensor([[0, 2], [1, 2]]), [2, 2], [2, 2], logits=logits[:, :2].clone()
+    )
+    for row, signals in enumerate(signals_of(drafts, logits, [Sampling(0.0), Sampling(0.5, top_k=1)])):
+        assert [token.ratio for token in signals] == ([1.0, 0.0] if row == 0 else [0.0, 0.0])
+        assert all(np.isfinite([token.ratio, token.kld, token.entropy]).all() for token in signals)
