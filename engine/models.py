@@ -41,6 +41,10 @@ class CausalLM:
         self.device = next(model.parameters()).device
         self.dtype = next(model.parameters()).dtype
         self.vocabulary = int(model.config.vocab_size)
+        if self.device.type == "cuda":
+            # Since torch 2.11 cuDNN is the first choice for attention in half precision on sm90, and builds a plan for
+            # every new shape; here the width changes with every token.
+            torch.backends.cuda.enable_cudnn_sdp(False)
         self.head = model.get_output_embeddings()
         self.shape = shape_of(self.config)
         self.lean = lean and is_lean(self.config)
