@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ from engine.cache import RowCache
 from engine.feed import Nodes
 from engine.grow import Drafts, Stops, grow_dynamic, grow_static
 from engine.models import CausalLM
+from engine.placing import placed
 from engine.rules import NEEDS_Q, Rule
 from engine.sampling import GREEDY, Sampling, uniforms
 from specfleet.shapes import CHAIN, Shape
@@ -122,7 +124,7 @@ class Drafter:
         """Feed what the caches lack: the target's own token, and an accepted node that was never fed; logits (B, V)."""
         missing = self._missing(tags)
         counts = [len(tokens) for tokens in missing]
-        tokens = torch.tensor([token for row in missing for token in row], device=self.model.device)
+        tokens = placed([token for row in missing for token in row], self.device)
         hidden = self.model.feed(self.cache, tags, tokens, counts)
         for tag, count in zip(tags, counts, strict=True):
             self.cache.lengths[tag] += count
@@ -164,4 +166,4 @@ def last_of(hidden: torch.Tensor, counts: Sequence[int]) -> torch.Tensor:
         return hidden[-1:]
     if max(counts) == 1:
         return hidden
-    return hidden[torch.tensor(counts, device=hidden.device).cumsum(0) - 1]
+    return hidden.index_select(0, placed([end - 1 for end in accumulate(counts)], hidden.device))

@@ -16,6 +16,7 @@ from engine.eagle import EagleHead
 from engine.feed import Feed, Nodes
 from engine.llama import Rotary, layer_of, rotary_table, run_layers
 from engine.models import CHUNK, POSITIONS, CausalLM
+from engine.placing import placed
 from engine.rules import Rule
 from engine.slots import SlotCache
 from specfleet.shapes import CHAIN, Shape
@@ -55,7 +56,7 @@ class EagleDrafter(Drafter):
             stream.committed = list(committed)
         if hidden is None:
             raise ValueError(f"tag {tag}: an EAGLE head cannot read a prompt without the target's hidden states")
-        tokens = torch.tensor(stream.committed[1:-1], device=self.model.device)
+        tokens = placed(stream.committed[1:-1], self.device, torch.long)
         for start in range(0, len(tokens), CHUNK):
             part = tokens[start : start + CHUNK]
             self._feed([tag], part, hidden[start : start + len(part)], [len(part)])
@@ -82,7 +83,7 @@ class EagleDrafter(Drafter):
         """Feed the pairs that became known; return the logits after the newest token (B, V)."""
         missing = self._missing(tags)
         counts = [len(tokens) for tokens in missing]
-        tokens = torch.tensor([token for row in missing for token in row], device=self.model.device)
+        tokens = placed([token for row in missing for token in row], self.device)
         states = torch.cat([self.features[tag][-count:] for tag, count in zip(tags, counts, strict=True)])
         hidden = self._feed(tags, tokens, states, counts)
         for tag, count in zip(tags, counts, strict=True):

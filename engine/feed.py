@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from engine.placing import placed
+
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
@@ -76,18 +78,19 @@ def feed_of(
         positions = numbers[starts[0] : width]
         mask = None if most == 1 else (numbers[:width] <= positions[:, None])[None]
         return Feed(rows, numbers[begin : begin + most], positions, width, mask)
-    places = torch.tensor(starts, device=numbers.device)[:, None] + numbers[:most]  # (B, T)
-    slots = places + capacity * numbers[rows][:, None]
+    firsts = [row * capacity + start for row, start in enumerate(starts, rows.start)]
+    begins = placed([starts, firsts, padding], numbers.device)  # as one tensor: every small copy costs a launch
+    places, slots = begins[:2, :, None] + numbers[:most]  # (B, T) each
     if nodes is None or nodes.seen is None or nodes.depths is None:
         mask, positions = numbers[:width] <= places[:, :, None], places
     else:
-        begins = places[:, 0] - offset
-        mask = tree_mask(begins, nodes.seen, numbers[:width])
-        positions = begins[:, None] + nodes.depths
+        ends = begins[0] - offset  # of the committed tokens
+        mask = tree_mask(ends, nodes.seen, numbers[:width])
+        positions = ends[:, None] + nodes.depths
     if any(padding):
-        empty = torch.tensor(padding, device=numbers.device)
-        mask = mask & (numbers[:width] >= empty[:, None])[:, None]
-        positions = positions - empty[:, None]
+        empty = begins[2, :, None]
+        mask = mask & (numbers[:width] >= empty)[:, None]
+        positions = positions - empty
     feed = Feed(rows, slots.flatten(), positions.flatten(), width, mask)
     return feed if min(counts) == most else ragged(feed, counts, most)
 
@@ -106,8 +109,10 @@ def tree_mask(lengths: torch.Tensor, seen: torch.Tensor, places: torch.Tensor) -
 
 def ragged(feed: Feed, counts: Sequence[int], most: int) -> Feed:
     """Return the feed of the first `counts` tokens of each row of a rectangular feed with `most` tokens a row."""
-    device = feed.slots.device
-    scatter = torch.tensor([row * most + i for row, count in enumerate(counts) for i in range(count)], device=device)
-    gather = torch.zeros(len(counts) * most, dtype=torch.long, device=device)
-    gather[scatter] = torch.arange(len(scatter), device=device)
+    queries = [row * most + i for row, count in enumerate(counts) for i in range(count)]
+    gather = [0] * (len(counts) * most)
+    for number, place in enumerate(queries):
+        gather[place] = number
+    both = placed([*queries, *gather], feed.slots.device)
+    scatter, gather = both[: len(queries)], both[len(queries) :]
     return replace(feed, slots=feed.slots[scatter], positions=feed.positions[scatter], gather=gather, scatter=scatter)

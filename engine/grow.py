@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from engine.feed import Nodes
+from engine.placing import placed
 from engine.rules import NEEDS_Q, Rule, normalised
 from engine.sampling import Chance, Sampling, distributions
 from engine.trees import Tree, static_tree, tree_of
@@ -94,7 +95,7 @@ def grow_static(
     drafted = torch.cat(tokens, 1)
     numbers = torch.arange(tree.nodes, device=device)
     if min(counts) < tree.nodes:
-        drafted = torch.where(numbers < torch.tensor(counts, device=device)[:, None], drafted, -1)
+        drafted = torch.where(numbers < placed(counts, device)[:, None], drafted, -1)
     levels = counts if tree.is_chain else depths
     return Drafts(
         tree, drafted, counts, levels, torch.cat(q, 1) if sampled else None, torch.cat(drafted_from, 1), first - 1

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from engine.grow import Drafts, Stops
+from engine.placing import placed
 from engine.rules import Rule
 from engine.sampling import GREEDY, Sampling
 from engine.trees import static_tree
@@ -60,8 +61,8 @@ class LookupDrafter:
         lines = [continuation(self.texts[tag], depth, self.longest) for tag, depth in zip(tags, depths, strict=True)]
         counts = [len(line) for line in lines]
         n = max(counts)
-        tokens = torch.tensor([[*line, *[-1] * (n - len(line))] for line in lines], dtype=torch.long)
-        return Drafts(static_tree((1,) * n, self.device), tokens.to(self.device).view(len(tags), n), counts, counts)
+        tokens = placed([[*line, *[-1] * (n - len(line))] for line in lines], self.device, torch.long)
+        return Drafts(static_tree((1,) * n, self.device), tokens.view(len(tags), n), counts, counts)
 
 
 def continuation(text: Sequence[int], most: int, longest: int = LONGEST) -> list[int]:

@@ -14,6 +14,7 @@ from engine.cache import CacheShape, RowCache, shape_of
 from engine.feed import Feed, Nodes
 from engine.graphs import Graphs
 from engine.llama import Rotary, is_lean, layer_of, rotary_table, run_layers
+from engine.placing import placed
 from engine.slots import ROWS, TOKENS, SlotCache
 from specfleet.errors import InputError
 
@@ -92,7 +93,7 @@ class CausalLM:
         """Feed and commit `tokens` of one row; return their last hidden states (tokens, hidden)."""
         hidden = []
         for start in range(0, len(tokens), CHUNK):
-            chunk = torch.tensor(tokens[start : start + CHUNK], dtype=torch.long, device=self.device)
+            chunk = placed(tokens[start : start + CHUNK], self.device, torch.long)
             hidden.append(self.feed(cache, [tag], chunk, [len(chunk)]))
             cache.lengths[tag] += len(chunk)
         return torch.cat(hidden)

@@ -10,6 +10,8 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from engine.placing import placed
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
@@ -36,16 +38,16 @@ def distributions(logits: torch.Tensor, rows: Sequence[Sampling]) -> torch.Tenso
         p = _truncated(p, rows)
     greedy = [row.temperature == 0 for row in rows]
     if any(greedy):
-        p = torch.where(torch.tensor(greedy, device=p.device)[:, None, None], one_hot(logits), p)
+        p = torch.where(placed(greedy, p.device)[:, None, None], one_hot(logits), p)
     return p
 
 
 def heat_of(rows: Sequence[Sampling], like: torch.Tensor) -> torch.Tensor | float:
-    """Return what logits (B, n, vocabulary) are divided by: each row's temperature, 1 for greedy ones."""
+    """Return what logits (B, n, vocabulary) in float64 are divided by: each row's temperature, 1 for greedy ones."""
     temperatures = [row.temperature or 1.0 for row in rows]
     if len(set(temperatures)) == 1:
         return temperatures[0]
-    return torch.tensor(temperatures, device=like.device, dtype=like.dtype)[:, None, None]
+    return placed(temperatures, like.device, torch.float64)[:, None, None]
 
 
 def one_hot(logits: torch.Tensor) -> torch.Tensor:
@@ -57,10 +59,10 @@ def _truncated(p: torch.Tensor, rows: Sequence[Sampling]) -> torch.Tensor:
     """Keep the top k tokens, and of those the fewest that together have top-p of their probability; renormalise."""
     ordered, order = p.sort(dim=-1, descending=True, stable=True)
     vocabulary = p.shape[-1]
-    most = torch.tensor([row.top_k or vocabulary for row in rows], device=p.device)[:, None, None]
+    limits = placed([[row.top_k or vocabulary, row.top_p] for row in rows], p.device, p.dtype)[:, None, :, None]
+    most, enough = limits.unbind(2)  # (B, 1, 1) each
     ordered = ordered * (torch.arange(vocabulary, device=p.device) < most)
     ordered = ordered / ordered.sum(-1, keepdim=True)
-    enough = torch.tensor([row.top_p for row in rows], device=p.device, dtype=p.dtype)[:, None, None]
     before = ordered.cumsum(-1) - ordered
     ordered = ordered * ((before < enough) | (enough >= 1))
     kept = torch.zeros_like(p).scatter_(-1, order, ordered)
@@ -118,4 +120,4 @@ def uniforms(generators: Sequence[np.random.Generator], counts: Sequence[int], d
         numbers[row, :count] = generator.random(count)
         if count:
             numbers[row, -1] = numbers[row, count - 1]
-    return Uniforms(torch.as_tensor(numbers).to(device))
+    return Uniforms(placed(numbers, device))

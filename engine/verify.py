@@ -11,6 +11,7 @@ from engine.feed import Nodes
 from engine.greedy import longest_path
 from engine.grow import Drafts
 from engine.models import CausalLM
+from engine.placing import placed
 from engine.rules import Rule, decisions, normalised
 from engine.rules import verify as walk_down
 from engine.sampling import GREEDY, Sampling, distributions, uniforms
@@ -111,13 +112,13 @@ class Target:
         """
         streams = [self.streams[tag] for tag in tags]
         tree, fed = drafts.tree, [count + 1 for count in drafts.counts]
-        roots = torch.tensor([[stream.committed[-1]] for stream in streams], device=self.model.device)
+        roots = placed([[stream.committed[-1]] for stream in streams], self.model.device)
         tokens = torch.cat([roots, drafts.tokens], 1)  # (B, n + 1)
         nodes = None if tree.is_chain else Nodes(0, tree.ancestors, tree.depths)
         inside = None
         if min(fed) < tokens.shape[1]:
             numbers = torch.arange(tokens.shape[1], device=tokens.device)
-            inside = (numbers < torch.tensor(fed, device=tokens.device)[:, None]).flatten()
+            inside = (numbers < placed(fed, tokens.device)[:, None]).flatten()
         line = tokens.flatten() if inside is None else tokens.flatten()[inside]
         hidden = self.model.feed(self.cache, tags, line.clamp(min=0), fed, nodes)  # (N, hidden)
         logits = self.model.logits(hidden)
