@@ -17,6 +17,7 @@ from engine.sampling import GREEDY, Sampling, uniforms
 from specfleet.shapes import CHAIN, Shape
 
 WARM_UP = -1  # tag of the row that nobody's tokens are in
+EVEN = 4  # tokens that rows may be fed again so that all of them are fed alike, and a graph knows the shape
 
 
 @dataclass(slots=True)
@@ -133,7 +134,7 @@ class Drafter:
     def _missing(self, tags: Sequence[int]) -> list[list[int]]:
         """Return what each cache lacks, at least the last committed token: what is drafted anew is fed anew.
 
-        Where rows must be fed alike, all of them feed again as many as one of them lacks.
+        Where rows must be fed alike, or had better be, all of them feed again as many as one of them lacks.
         """
         return self._lacking(tags, [len(self.streams[tag].committed) for tag in tags])
 
@@ -142,7 +143,8 @@ class Drafter:
         for tag, length in zip(tags, known, strict=True):
             self.cache.roll_back(tag, length - 1)
         lacking = [length - self.cache.lengths[tag] for tag, length in zip(tags, known, strict=True)]
-        if self.cache.uniform:
+        few = self.model.graphs is not None and max(lacking) <= min(EVEN, *known)
+        if self.cache.uniform or few:
             for tag, length in zip(tags, known, strict=True):
                 self.cache.roll_back(tag, length - max(lacking))
             lacking = [max(lacking)] * len(tags)

@@ -107,9 +107,14 @@ def tree_mask(lengths: torch.Tensor, seen: torch.Tensor, places: torch.Tensor) -
     return (beyond < 0)[:, None] | (visible & inside)
 
 
+def in_rectangle(counts: Sequence[int], most: int) -> list[int]:
+    """Where the first `counts` tokens of each row lie in a rectangle with `most` a row, in one line."""
+    return [row * most + i for row, count in enumerate(counts) for i in range(count)]
+
+
 def ragged(feed: Feed, counts: Sequence[int], most: int) -> Feed:
     """Return the feed of the first `counts` tokens of each row of a rectangular feed with `most` tokens a row."""
-    queries = [row * most + i for row, count in enumerate(counts) for i in range(count)]
+    queries = in_rectangle(counts, most)
     gather = [0] * (len(counts) * most)
     for number, place in enumerate(queries):
         gather[place] = number
