@@ -137,7 +137,8 @@ class BatchExecutor:
         verdicts = self.target.verify(everyone, self.drafts, self.rule.kept, self.signals)
         outcomes = {}
         for tag, verdict in zip(everyone, verdicts, strict=True):
-            self.drafter.advance(tag, verdict.path, verdict.tokens, verdict.told)
+            hidden = verdict.told if self.drafter.reads_hidden else None
+            self.drafter.advance(tag, verdict.path, verdict.tokens, hidden)
             outcome = Outcome(len(verdict.path))
             if tag in self.joins and verdict.signals:
                 outcome = told(outcome, verdict.signals)

@@ -126,8 +126,10 @@ class VerifyExecutor:
         if not isinstance(message, DraftRequest):
             return NOTHING
         verdict = self.verdicts[message.tag]
-        told = verdict.hidden if message.opening else verdict.told
-        hidden = told.half().flatten().cpu().numpy() if self.tells_hidden else None
+        hidden = None
+        if self.tells_hidden:
+            told = verdict.hidden if message.opening else verdict.told
+            hidden = told.half().flatten().cpu().numpy()
         if message.opening:
             return Content(self.target.committed(message.tag), hidden=hidden)
         is_chain = verdict.path == list(range(1, len(verdict.path) + 1))
