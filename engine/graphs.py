@@ -1,17 +1,19 @@
 """CUDA graphs: a forward pass that the host launches as one piece, because its shape was seen before.
 
 A small model's step is mostly launches: some hundred kernels, each sent by Python. A captured graph sends them all at
-once, over the same addresses: tokens, slots, positions and mask are copied into buffers that stay, and the width is
-padded to a bucket, beyond which the mask hides everything. What is rare stays eager, and rounds like it in exact
-arithmetic; in half precision another width or mask may choose another attention kernel, so ties may fall differently.
+once, over the same addresses: tokens, slots, positions and a tree's mask are copied into buffers that stay, and the
+width is padded to a bucket, beyond which the mask hides everything. A chain's mask follows from its positions and is
+made inside. What is rare stays eager, and rounds like it in exact arithmetic; in half precision another width or mask
+may choose another attention kernel, so ties may fall differently.
 
 Bounds: a shape is captured when it is seen for the second time on a storage, if the pass has at most `MOST_TOKENS`
-tokens; a storage has at most `MOST_GRAPHS`, of which one that rested for `RESTED` passes makes room for a new one.
+tokens and is no prefill; a storage has at most `MOST_GRAPHS`, of which one that rested for `RESTED` passes makes room
+for a new one.
 """
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 from weakref import WeakSet
 
@@ -23,7 +25,8 @@ from engine.feed import Feed
 from engine.slots import SlotCache
 
 MOST_TOKENS = 256  # a pass: with more, the host is no longer what one waits for
-MOST_GRAPHS = 128
+LONGEST_CHAIN = 32  # of one row alone: a longer one is part of a prompt, whose length hardly comes again
+MOST_GRAPHS = 512  # all share one pool of memory, as large as the largest needs; each has its own launches and buffers
 RESTED = 256
 SIGHTS = 2
 NARROWEST = 64
@@ -36,28 +39,35 @@ Capture = Callable[[Work], Work]
 
 
 class Form(NamedTuple):
-    """What two passes must share to share a graph: first row, rows, tokens a row, places that are read."""
+    """What two passes must share to share a graph: first row, rows, tokens a row, places that are read, and a mask."""
 
     first: int
     rows: int
     tokens: int
     width: int
+    is_chain: bool
 
 
 @dataclass(slots=True)
 class _Graph:
-    """A captured pass. `line` (3, N): tokens, slots and positions; `mask` (B, T, bucket)."""
+    """A captured pass. `line` (3, N): tokens, slots and positions; `mask` (B, T, bucket) of a tree, None of a chain."""
 
     line: torch.Tensor
-    mask: torch.Tensor
+    mask: torch.Tensor | None
     replay: Work | None = None
     used: int = 0  # at which pass over its storage, last
 
     def fill(self, tokens: torch.Tensor, feed: Feed) -> None:
         """Copy what the next replay works on."""
         torch.stack((tokens, feed.slots, feed.positions), out=self.line)
-        self.mask[..., : feed.width] = True if feed.mask is None else feed.mask
-        self.mask[..., feed.width :] = False
+        if self.mask is not None and feed.mask is not None:
+            self.mask[..., : feed.width].copy_(feed.mask)
+            self.mask[..., feed.width :].fill_(False)
+
+    def feed(self, rows: slice, places: torch.Tensor) -> Feed:
+        """Return the feed of what lies in the buffers, over `places` up to the end of the bucket."""
+        feed = Feed(rows, self.line[1], self.line[2], places, self.mask)
+        return replace(feed, mask=feed.up_to_itself()) if self.mask is None else feed
 
 
 @dataclass(slots=True)
@@ -117,21 +127,23 @@ class Graphs:
         graph.used = known.passes
         graph.fill(tokens, feed)
         if graph.replay is None:  # only now: capturing runs it, and the buffers say where it writes
-            fixed = Feed(feed.rows, graph.line[1], graph.line[2], form.width, graph.mask)
-            graph.replay = self.capture(lambda: work(cache, graph.line[0], fixed))
+            places = torch.arange(form.width, device=tokens.device)  # out here: a graph holds work on tensors only
+            graph.replay = self.capture(lambda: work(cache, graph.line[0], graph.feed(feed.rows, places)))
         return graph.replay().clone()  # all graphs share their memory: the next one may write where this lies
 
 
 def form_of(cache: RowCache, feed: Feed) -> Form | None:
     """Return the form of a pass, None for one that is never captured.
 
-    Ragged rows never look the same twice, and aligned ones move to new storage all the time.
+    Ragged rows never look the same twice, aligned ones move to new storage all the time, and prompts have any length.
     """
-    tokens = len(feed.slots)
+    tokens, is_chain = len(feed.slots), feed.mask is None
     if feed.gather is not None or tokens > MOST_TOKENS or not isinstance(cache, SlotCache):
         return None
+    if is_chain and feed.batch == 1 and tokens > LONGEST_CHAIN:
+        return None
     width = min(bucket(feed.width), cache.tokens_allocated)
-    return Form(feed.rows.start, feed.batch, tokens // feed.batch, width)
+    return Form(feed.rows.start, feed.batch, tokens // feed.batch, width, is_chain)
 
 
 def bucket(width: int) -> int:
@@ -140,9 +152,11 @@ def bucket(width: int) -> int:
     return -(-width // step) * step
 
 
-def buffers(form: Form, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return room for what a pass of that form is given: its line (3, N) and its mask (B, T, width)."""
+def buffers(form: Form, device: torch.device) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return room for what a pass of that form is given: its line (3, N), and a tree's mask (B, T, width)."""
     line = torch.zeros(3, form.rows * form.tokens, dtype=torch.long, device=device)
+    if form.is_chain:
+        return line, None
     return line, torch.zeros(form.rows, form.tokens, form.width, dtype=torch.bool, device=device)
 
 
@@ -155,17 +169,23 @@ class CudaCapture:
         self.alive: WeakSet[torch.cuda.CUDAGraph] = WeakSet()
 
     def __call__(self, work: Work) -> Work:
-        """Run `work` once on a side stream, so that libraries are set up; then capture it."""
-        self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):
-            work()
-        torch.cuda.current_stream().wait_stream(self.stream)
+        """Run `work` once on a side stream, so that libraries are set up; then capture it there.
+
+        Not by the context `torch.cuda.graph`: that waits for the device and gives the allocator's memory back, every
+        time, in the middle of a service.
+        """
         if not self.alive:  # torch refuses a pool whose graphs are all gone
             self.pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
-        # Other threads of the process may go on allocating.
-        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
-            output = work()
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            work()
+            graph.capture_begin(self.pool, "thread_local")  # other threads of the process may go on allocating
+            try:
+                output = work()
+            finally:
+                graph.capture_end()
+        torch.cuda.current_stream().wait_stream(self.stream)
         self.alive.add(graph)
 
         def replay() -> torch.Tensor:

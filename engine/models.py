@@ -1,6 +1,7 @@
 """Load a causal language model from a local folder and run it over slot-addressed rows."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -105,7 +106,7 @@ class CausalLM:
 
     def _forward(self, cache: RowCache, tokens: torch.Tensor, feed: Feed) -> torch.Tensor:
         if not self.lean:
-            cache.feed = feed
+            cache.feed = feed = replace(feed, mask=feed.visible)  # once for all layers
             output = self.model.get_decoder()(
                 input_ids=tokens[None],
                 past_key_values=cache,

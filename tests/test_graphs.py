@@ -138,7 +138,7 @@ def test_captured_passes_compute_what_eager_ones_do(model: CausalLM, trace: bool
     recorder = Recorder(trace)
 
     @given(ACTIONS)
-    @settings(max_examples=8 if trace else 60, deadline=None)
+    @settings(max_examples=20 if trace else 60, deadline=None)
     def law(actions: list[tuple[str, list[int], list[int], int]]) -> None:
         twins = Twins(model, recorder)
         for action in (BEGIN, *actions):
@@ -239,7 +239,25 @@ def test_what_is_rare_or_moves_is_never_captured(model: CausalLM) -> None:
     for _ in range(3):
         twins.feed([0, 1], [1, 2, 3], [1, 2])  # ragged
         twins.feed([0], TEXT[0, :300].tolist(), [300])  # long
+        twins.feed([0], TEXT[0, :33].tolist(), [33])  # part of a prompt
     assert recorder.captured == 0
+
+
+def test_a_row_alone_is_captured_with_a_tree_of_any_size_and_with_a_chain_as_long_as_drafts_are(
+    model: CausalLM,
+) -> None:
+    recorder = Recorder()
+    twins = Twins(model, recorder, 1, 200)
+    twins.both(lambda cache: cache.open(0))
+    twins.feed([0], TEXT[0, :10].tolist(), [10])
+    twins.both(lambda cache: cache.keep([0], [list(range(10))]))
+    grown = tree_of(torch.zeros(1, 40, dtype=torch.long), 1, 40)
+    for token in range(3):
+        twins.feed([0], TEXT[0, token : token + 32].tolist(), [32])
+        twins.feed([0], TEXT[0, token : token + 41].tolist(), [41], Nodes(0, grown.ancestors, grown.depths))
+    assert (recorder.captured, recorder.replayed) == (2, 4)
+    (known,) = twins.graphs.storages.values()
+    assert {form.is_chain: graph.mask is None for form, graph in known.graphs.items()} == {True: True, False: False}
 
 
 @pytest.mark.parametrize(("shape", "depth"), [(CHAIN, 4), (tree(2, 1), 3), (dynamic(3, 8), 3)], ids=str)
