@@ -13,6 +13,5 @@ def placed(values: Values, device: torch.device, dtype: torch.dtype | None = Non
 
     On cuda it lies in pinned memory first, so that the host does not wait for the copy, nor for what is queued before.
     """
-    if device.type != "cuda":
-        return torch.as_tensor(values, dtype=dtype, device=device)
-    return torch.as_tensor(values, dtype=dtype).pin_memory().to(device, non_blocking=True)
+    host = torch.as_tensor(values, dtype=dtype)
+    return (host.pin_memory() if device.type == "cuda" else host).to(device, non_blocking=True)
