@@ -27,7 +27,8 @@ class BatchExecutor:
     """Runs a batch station's steps on both models; keeps outputs and signals by request.
 
     `watch`: the length rule's look at every drafted token, None for rules that do not. With `signals`, acceptance
-    probability, divergence and entropy of every drafted token are recorded, and reported in outcomes.
+    probability, divergence and entropy of every drafted token are recorded, and reported in outcomes. `overshoot`:
+    places that a row needs beyond its text.
     """
 
     def __init__(
@@ -40,7 +41,9 @@ class BatchExecutor:
         sampling: Sampling = GREEDY,
         watch: Watch | None = None,
         signals: bool = False,
+        overshoot: int = 0,
     ) -> None:
+        self.overshoot = overshoot
         self.drafter, self.target, self.rule = drafter, target, rule
         self.prompts, self.seed, self.sampling = prompts, seed, sampling
         self.watch, self.signals = watch, signals
@@ -98,7 +101,7 @@ class BatchExecutor:
     def _open(self, tag: int) -> None:
         join = self.joins[tag]
         prompt = list(self.prompts[join.request])[: join.prompt_tokens]
-        room = join.prompt_tokens + join.new_tokens
+        room = join.prompt_tokens + join.new_tokens + self.overshoot
         self.target.open(tag, prompt, self.sampling, stream_seed(self.seed, join.request, 1), room)
         self.drafter.open(tag, prompt, self.sampling, stream_seed(self.seed, join.request, 0), room)
 

@@ -10,7 +10,7 @@ import torch
 from engine.batch import BatchExecutor
 from engine.clock import now_s
 from engine.content import NOTHING, Content
-from engine.fleet import load_target, new_drafter, new_target, sampling_of
+from engine.fleet import load_target, longest_row, new_drafter, new_target, overshoot, sampling_of
 from engine.models import CausalLM
 from engine.worker import Worker
 from specfleet.batch_station import BatchStation
@@ -87,18 +87,8 @@ def executor_of(
         sampling_of(scenario),
         station.grants.stops if allocation.watches else None,
         signals or allocation.needs == "signals",
+        overshoot(scenario),
     )
-
-
-def longest_row(scenario: Scenario) -> int:
-    """Tokens that a row of the scenario's batch holds at most, its last draft included."""
-    assert scenario.batch is not None
-    workload, shape = scenario.workload, scenario.drafters.shape
-    asked = [
-        length if isinstance(length, int) else length.high for length in (workload.prompt_tokens, workload.new_tokens)
-    ]
-    depth = scenario.drafters.depth if scenario.batch.allocate is None else scenario.batch.allocate.longest
-    return sum(asked) + shape.room(depth)
 
 
 def _due(opening: list[tuple[float, int, Request]], time_s: float) -> Iterator[tuple[int, Request]]:

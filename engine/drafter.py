@@ -7,7 +7,7 @@ import zmq
 from engine.clock import now_s
 from engine.content import Content
 from engine.executors import DraftExecutor
-from engine.fleet import new_drafter, sampling_of
+from engine.fleet import longest_row, new_drafter, sampling_of
 from engine.lease import Lease, no_lease
 from engine.transport import PublicPort
 from engine.worker import Receiver, Stop, Worker
@@ -16,8 +16,6 @@ from specfleet.messages import Draft, Ignored, Instruction, Refusal
 from specfleet.records import Log, RecordedStation
 from specfleet.scenario import Scenario
 
-ROOM_TOKENS = 512  # of each stream at first: a drafter is not told how long texts will get
-
 
 class DrafterNode:
     """Model, station and sockets of the drafter. `port` is its public port."""
@@ -25,7 +23,7 @@ class DrafterNode:
     def __init__(
         self, scenario: Scenario, lease: Lease = no_lease, address: str = "tcp://127.0.0.1", port: int = 0
     ) -> None:
-        drafter = new_drafter(scenario, room=(scenario.verifiers.count, ROOM_TOKENS))
+        drafter = new_drafter(scenario, room=(scenario.verifiers.count, longest_row(scenario)))
         executor = DraftExecutor(drafter, scenario.seed, sampling_of(scenario))
         executor.drafter.warm_up(8)  # the first steps of a process are slow; they are nobody's
         self.context = zmq.Context()

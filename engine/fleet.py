@@ -9,10 +9,29 @@ from engine.lookup import LookupDrafter
 from engine.models import DEMO_PAIR, CausalLM, load_model
 from engine.sampling import Sampling
 from engine.verify import Target
+from specfleet.policies.depth import AdaptiveDepth
 from specfleet.policies.ragged import BatchRule
 from specfleet.scenario import Scenario
 
 AnyDrafter = Drafter | LookupDrafter
+
+
+def overshoot(scenario: Scenario) -> int:
+    """Places that a row needs beyond its text, whatever the length rule: its last round and its last draft."""
+    drafters, batch = scenario.drafters, scenario.batch
+    rule = drafters.allocate if batch is None else batch.allocate
+    if rule is None:
+        return drafters.shape.room(drafters.depth)
+    return drafters.shape.room(rule.most if isinstance(rule, AdaptiveDepth) else rule.longest)
+
+
+def longest_row(scenario: Scenario) -> int:
+    """Places that a row needs at most, as far as the workload tells."""
+    workload = scenario.workload
+    asked = [
+        length if isinstance(length, int) else length.high for length in (workload.prompt_tokens, workload.new_tokens)
+    ]
+    return sum(asked) + overshoot(scenario)
 
 
 def sampling_of(scenario: Scenario) -> Sampling:

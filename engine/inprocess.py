@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from engine.clock import now_s
 from engine.content import NOTHING, Content
 from engine.executors import DraftExecutor, VerifyExecutor
-from engine.fleet import load_target, new_drafter, new_target, sampling_of
+from engine.fleet import load_target, longest_row, new_drafter, new_target, overshoot, sampling_of
 from engine.worker import Worker
 from specfleet.fleet import drafter_station, verifier_station
 from specfleet.messages import Draft, DraftRequest, Finished, Instruction, Leave, Refusal, StationEvent
@@ -21,8 +21,9 @@ def serve_in_process(  # noqa: C901  (three small closures around one loop)
     """Run the scenario in this process; return its records and the new tokens of each request."""
     seed, sampling = scenario.seed, sampling_of(scenario)
     model = load_target(scenario)
-    target = new_target(scenario, model)
-    executor = VerifyExecutor(target, prompts, seed, sampling, scenario.drafters.kind == "eagle")
+    room = scenario.verifiers.count, longest_row(scenario)
+    target = new_target(scenario, model, room=room)
+    executor = VerifyExecutor(target, prompts, seed, sampling, scenario.drafters.kind == "eagle", overshoot(scenario))
     log: Log = []
     mail: deque[tuple[Worker, StationEvent, Content]] = deque()
     zero_s = now_s()
@@ -54,7 +55,7 @@ def serve_in_process(  # noqa: C901  (three small closures around one loop)
     ]
     workers = list(verifiers)
     if scenario.drafters.count:
-        hands = DraftExecutor(new_drafter(scenario, model), seed, sampling)
+        hands = DraftExecutor(new_drafter(scenario, model, room=room), seed, sampling)
         station = RecordedStation(drafter_station(scenario), "real", log)
         drafter = Worker(station, hands, model.device, post, zero_s=zero_s)
         workers.append(drafter)

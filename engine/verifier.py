@@ -8,7 +8,7 @@ import zmq
 from engine.clock import now_s
 from engine.content import NOTHING, Content
 from engine.executors import VerifyExecutor
-from engine.fleet import load_target, new_target, sampling_of
+from engine.fleet import load_target, longest_row, new_target, overshoot, sampling_of
 from engine.lease import Lease, no_lease
 from engine.transport import connect
 from engine.worker import Arrival, Receiver, Stop, Worker
@@ -35,11 +35,12 @@ class VerifierNode:
         self.target = target
         model = load_target(scenario)
         self.executor = VerifyExecutor(
-            new_target(scenario, model),
+            new_target(scenario, model, room=(1, longest_row(scenario))),
             prompts,
             scenario.seed,
             sampling_of(scenario),
             scenario.drafters.kind == "eagle",
+            overshoot(scenario),
         )
         self.worker = Worker(
             RecordedStation(verifier_station(scenario, target), "real"), self.executor, model.device, self._post, lease
