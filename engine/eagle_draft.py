@@ -41,6 +41,7 @@ class EagleDrafter(Drafter):
         self.head = head
         self.layers = [layer_of(layer) for layer in head.layers]
         self.rotary = Rotary(*torch.empty(2, 0))
+        self.graphs = None if target.graphs is None else target.graphs.beside()
         self.features: dict[int, torch.Tensor] = {}  # newest hidden states of each row, up to the last but one token
         self.outputs = torch.empty(0)  # of the head, for the last level of the draft that grows: (B, w, hidden)
 
@@ -115,11 +116,17 @@ class EagleDrafter(Drafter):
         def forward(begin: int, end: int, feed: Feed) -> torch.Tensor:
             if len(self.rotary.cosines) < feed.width:
                 self.rotary = rotary_table(self.head.rotary_emb, max(2 * feed.width, POSITIONS), states[:1])
-            joined = torch.cat([self.head.embed_tokens(tokens[begin:end]), states[begin:end]], -1)
-            x = functional.linear(joined, self.head.fc.weight, self.head.fc.bias)
-            return run_layers(self.layers, x, feed, self.cache, self.rotary, self.head.config)
+                if self.graphs is not None:
+                    self.graphs.forget()  # they read the old table
+            given = self.cache, tokens[begin:end], feed, states[begin:end]
+            return self._pass(*given) if self.graphs is None else self.graphs.run(self._pass, *given)
 
         return self.cache.fed(tags, counts, nodes, forward)
+
+    def _pass(self, cache: RowCache, tokens: torch.Tensor, feed: Feed, states: torch.Tensor) -> torch.Tensor:
+        joined = torch.cat([self.head.embed_tokens(tokens), states], -1)
+        x = functional.linear(joined, self.head.fc.weight, self.head.fc.bias)
+        return run_layers(self.layers, x, feed, cache, self.rotary, self.head.config)
 
 
 def head_shape(head: EagleHead) -> CacheShape:

@@ -12,7 +12,7 @@ for a new one.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 from weakref import WeakSet
@@ -31,8 +31,8 @@ RESTED = 256
 SIGHTS = 2
 NARROWEST = 64
 
-Pass = Callable[[RowCache, torch.Tensor, Feed], torch.Tensor]
-"""The forward pass of N tokens (N,) to their last hidden states (N, hidden)."""
+Pass = Callable[..., torch.Tensor]
+"""The forward pass over a cache of N tokens (N,), their feed, and states (N, hidden) if there are any: (N, hidden)."""
 Work = Callable[[], torch.Tensor]
 Capture = Callable[[Work], Work]
 """Make of some work on fixed tensors what repeats it; the result lies where it lay the first time."""
@@ -50,15 +50,20 @@ class Form(NamedTuple):
 
 @dataclass(slots=True)
 class _Graph:
-    """A captured pass. `line` (3, N): tokens, slots and positions; `mask` (B, T, bucket) of a tree, None of a chain."""
+    """A captured pass. `line` (3, N): tokens, slots and positions; `mask` (B, T, bucket) of a tree, None of a chain;
+    `states`: what lies beside tokens, (N, hidden) where there is something.
+    """
 
     line: torch.Tensor
     mask: torch.Tensor | None
+    states: list[torch.Tensor]
     replay: Work | None = None
     used: int = 0  # at which pass over its storage, last
 
-    def fill(self, tokens: torch.Tensor, feed: Feed) -> None:
+    def fill(self, tokens: torch.Tensor, feed: Feed, states: Sequence[torch.Tensor]) -> None:
         """Copy what the next replay works on."""
+        for buffer, given in zip(self.states, states, strict=True):
+            buffer.copy_(given)
         torch.stack((tokens, feed.slots, feed.positions), out=self.line)
         if self.mask is not None and feed.mask is not None:
             self.mask[..., : feed.width].copy_(feed.mask)
@@ -103,32 +108,46 @@ class Graphs:
         self.capture = CudaCapture() if capture is None else capture
         self.storages = WeakTensorKeyDictionary()
         self.paused = False
+        self.leader: Graphs | None = None
 
     def __len__(self) -> int:
         """How many graphs there are."""
         return sum(len(known.graphs) for known in self.storages.values())
 
+    @property
+    def resting(self) -> bool:
+        """Whether these graphs are paused, or those that they stand beside."""
+        return self.paused or (self.leader is not None and self.leader.resting)
+
+    def beside(self) -> "Graphs":
+        """Return graphs of another pass in the same thread: they share the memory of these, and rest when these do."""
+        others = Graphs(self.capture)
+        others.leader = self
+        return others
+
     def forget(self) -> None:
         """Drop all graphs: something else that they read moved."""
         self.storages.clear()
 
-    def run(self, work: Pass, cache: RowCache, tokens: torch.Tensor, feed: Feed) -> torch.Tensor:
+    def run(self, work: Pass, cache: RowCache, tokens: torch.Tensor, feed: Feed, *states: torch.Tensor) -> torch.Tensor:
         """Run the pass `work`, by a graph if there is one or if it is time for one: (N, hidden)."""
-        form = None if self.paused else form_of(cache, feed)
+        form = None if self.resting else form_of(cache, feed)
         if form is None:
-            return work(cache, tokens, feed)
+            return work(cache, tokens, feed, *states)
         known = self.storages.setdefault(cache.storage, _Storage())
         known.passes += 1
         graph = known.graphs.get(form)
         if graph is None:
             if not known.takes(form):
-                return work(cache, tokens, feed)
-            graph = known.graphs[form] = _Graph(*buffers(form, tokens.device))
+                return work(cache, tokens, feed, *states)
+            graph = known.graphs[form] = _Graph(*buffers(form, tokens.device), [torch.empty_like(x) for x in states])
         graph.used = known.passes
-        graph.fill(tokens, feed)
+        graph.fill(tokens, feed, states)
         if graph.replay is None:  # only now: capturing runs it, and the buffers say where it writes
             places = torch.arange(form.width, device=tokens.device)  # out here: a graph holds work on tensors only
-            graph.replay = self.capture(lambda: work(cache, graph.line[0], graph.feed(feed.rows, places)))
+            graph.replay = self.capture(
+                lambda: work(cache, graph.line[0], graph.feed(feed.rows, places), *graph.states)
+            )
         return graph.replay().clone()  # all graphs share their memory: the next one may write where this lies
 
 

@@ -20,6 +20,8 @@ from engine import graphs, models  # noqa: E402
 from engine.cache import RowCache  # noqa: E402
 from engine.decode import decode_plain, decode_speculatively  # noqa: E402
 from engine.draft import Drafter  # noqa: E402
+from engine.eagle import EagleHead  # noqa: E402
+from engine.eagle_draft import EagleDrafter  # noqa: E402
 from engine.feed import Nodes  # noqa: E402
 from engine.graphs import Graphs, Work, bucket  # noqa: E402
 from engine.models import CausalLM  # noqa: E402
@@ -276,6 +278,49 @@ def test_speculation_with_graphs_decodes_the_same_tokens(model: CausalLM, shape:
     finally:
         model.graphs = None
     assert recorder.replayed > 20
+
+
+@pytest.mark.parametrize(("shape", "depth"), [(CHAIN, 4), (tree(2, 1), 3), (dynamic(3, 8), 3)], ids=str)
+def test_a_head_drafts_the_same_with_graphs_from_the_states_that_it_is_given(
+    model: CausalLM, shape: Shape, depth: int
+) -> None:
+    """Round after round beside a head that runs eagerly; what both are told differs from round to round."""
+    from transformers import LlamaConfig
+
+    torch.manual_seed(7)
+    config = LlamaConfig(
+        vocab_size=VOCABULARY, hidden_size=48, intermediate_size=64, num_hidden_layers=1, num_attention_heads=6,
+        num_key_value_heads=2,
+    )  # fmt: skip
+    head, recorder = EagleHead(config, model.model.get_input_embeddings()).double().eval(), Recorder()
+    eager, captured = (EagleDrafter(head, model, shape) for _ in range(2))
+    captured.graphs = Graphs(recorder)
+    rng = np.random.default_rng(9)
+    for tag in (0, 1):
+        prompt = TEXT[tag, : 20 + tag].tolist()
+        for drafter in (eager, captured):
+            drafter.open(tag, list(prompt), room=200)
+            drafter.prefill(tag, hidden=torch.tensor(np.random.default_rng(tag).normal(size=(len(prompt) - 1, 48))))
+    for _ in range(12):
+        wanted, found = (drafter.draft([0, 1], [depth, depth]) for drafter in (eager, captured))
+        assert found.tokens.tolist() == wanted.tokens.tolist()
+        assert torch.allclose(captured.outputs, eager.outputs, rtol=0, atol=1e-12)
+        for tag in (0, 1):
+            path = [1] if rng.random() < 0.5 else []
+            tokens = rng.integers(VOCABULARY, size=len(path) + 1).tolist()
+            states = torch.tensor(rng.normal(size=(len(tokens), 48)))
+            for drafter in (eager, captured):
+                drafter.advance(tag, path, tokens, states)
+    assert recorder.replayed > 2 * recorder.captured > 0
+
+
+def test_a_heads_graphs_rest_when_its_targets_do() -> None:
+    of_target = Graphs(Recorder(trace=False))
+    of_head = of_target.beside()
+    assert of_head.capture is of_target.capture
+    assert not of_head.resting
+    of_target.paused = True
+    assert of_head.resting
 
 
 def test_buckets_are_as_wide_as_what_they_hold_and_at_most_a_quarter_wider() -> None:
