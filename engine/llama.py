@@ -103,7 +103,7 @@ def run_layers(
     heads, kv_heads = config.num_attention_heads, cache.shape.heads
     size, epsilon, hidden = cache.shape.size, config.rms_norm_eps, x.shape[-1:]
     cosines, sines = rotary.cosines[feed.positions], rotary.sines[feed.positions]
-    mask = grouped(feed.visible, heads // kv_heads)
+    mask = grouped(feed.visible, heads // kv_heads, x.dtype)
     for number, layer in enumerate(layers):
         normed = x if layer.first_norm is None else functional.rms_norm(x, hidden, layer.first_norm, epsilon)
         qkv = functional.linear(normed, layer.qkv, layer.qkv_bias).view(-1, heads + 2 * kv_heads, size)

@@ -1,0 +1,23 @@
+"""Attention over rows: what a token sees, said in other ways, is the same."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from torch.nn.functional import scaled_dot_product_attention  # noqa: E402  (after the check that torch is there)
+
+from engine.attention import ALIGNED, additive, grouped  # noqa: E402
+
+
+@pytest.mark.parametrize("width", [1, 7, 16, 33])
+def test_an_added_mask_hides_what_the_mask_hides_and_lies_aligned(width: int) -> None:
+    generator = torch.Generator().manual_seed(width)
+    queries, keys = (torch.randn(2, 3, n, 8, generator=generator, dtype=torch.float64) for n in (10, width))
+    mask = torch.rand(2, 5, width, generator=generator) < 0.5
+    mask[..., 0] = True
+    added = grouped(mask, 2, queries.dtype)
+    assert all(stride % ALIGNED == 0 for stride in added.stride()[:-1])
+    wanted = scaled_dot_product_attention(queries, keys, keys, attn_mask=mask.repeat_interleave(2, 1)[:, None])
+    assert torch.equal(scaled_dot_product_attention(queries, keys, keys, attn_mask=added), wanted)
+    assert torch.equal(additive(mask, torch.float16) == 0, mask)
