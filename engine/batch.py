@@ -130,7 +130,8 @@ class BatchExecutor:
         everyone, watch = self._together(tags), self.watch
         asked = dict(zip(tags, depths, strict=True))
         stops = None if watch is None else lambda row, nats: everyone[row] not in asked or watch(everyone[row], nats)
-        self.drafts = self.drafter.draft(everyone, [asked.get(tag, max(depths)) for tag in everyone], stops)
+        lengths = [asked.get(tag, max(depths)) for tag in everyone]
+        self.drafts = self.drafter.draft(everyone, lengths, stops, self.signals)
         drafted = dict(zip(everyone, self.drafts.depths, strict=True))
         return tuple([Outcome(drafted=drafted[tag]) for tag in tags])
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 
 import numpy as np
@@ -87,28 +88,29 @@ class Drafter:
         """
         stream = self.streams[tag]
         if stream.drafts is not None and path:
-            self._keep(tag, stream.drafts.places(stream.row, path))
+            self._keep(tag, stream.drafts, stream.row, path)
         stream.committed += tokens
         stream.drafts = None
 
-    def _keep(self, tag: int, places: Sequence[int]) -> None:
+    def _keep(self, tag: int, drafts: Drafts, row: int, path: Sequence[int]) -> None:
         """Commit what the cache holds of an accepted path."""
-        self.cache.keep([tag], [places])
+        self.cache.keep([tag], [drafts.places(row, path)])
 
-    def draft(self, tags: Sequence[int], depths: Sequence[int], stops: Stops | None = None) -> Drafts:
-        """Draft `depths` levels for each of the streams `tags`, at once."""
+    def draft(
+        self, tags: Sequence[int], depths: Sequence[int], stops: Stops | None = None, signals: bool = False
+    ) -> Drafts:
+        """Draft `depths` levels for each of the streams `tags`, at once; see `grow_static`."""
         streams = [self.streams[tag] for tag in tags]
         logits = self._catch_up(tags)  # (B, V)
         rows = [stream.sampling for stream in streams]
         if self.shape.kind == "dynamic":
-            drafts = grow_dynamic(self.shape, max(depths), logits, lambda *level: self._extend(tags, *level))
+            drafts = grow_dynamic(self.shape, max(depths), logits, partial(self._extend, tags))
         else:
             drawn = self.rule in NEEDS_Q and any(row.temperature for row in rows)
             counts = [self.shape.nodes(depth) for depth in depths]
             chance = uniforms([stream.rng for stream in streams], counts, self.device) if drawn else None
-            drafts = grow_static(
-                self.shape, depths, logits, lambda *level: self._extend(tags, *level), self.rule, rows, chance, stops
-            )
+            extend = partial(self._extend, tags)
+            drafts = grow_static(self.shape, depths, logits, extend, self.rule, rows, chance, stops, signals)
         for row, stream in enumerate(streams):
             stream.drafts, stream.row = drafts, row
         return drafts

@@ -14,6 +14,7 @@ from engine.cache import CacheShape, RowCache
 from engine.draft import Drafter, last_of
 from engine.eagle import EagleHead
 from engine.feed import Feed, Nodes
+from engine.grow import Drafts
 from engine.llama import Rotary, layer_of, rotary_table, run_layers
 from engine.models import CHUNK, POSITIONS, CausalLM
 from engine.placing import placed
@@ -73,7 +74,7 @@ class EagleDrafter(Drafter):
     def warm_up(self, tokens: int) -> None:
         """Do nothing: a head without a target's states has nothing to run on."""
 
-    def _keep(self, tag: int, places: Sequence[int]) -> None:
+    def _keep(self, tag: int, drafts: Drafts, row: int, path: Sequence[int]) -> None:
         """Keep nothing of a draft: its pairs held guesses."""
 
     def _missing(self, tags: Sequence[int]) -> list[list[int]]:

@@ -56,7 +56,13 @@ class LookupDrafter:
     def warm_up(self, tokens: int) -> None:
         """Do nothing: there is no model."""
 
-    def draft(self, tags: Sequence[int], depths: Sequence[int], stops: Stops | None = None) -> Drafts:  # noqa: ARG002  (the interface of drafters)
+    def draft(
+        self,
+        tags: Sequence[int],
+        depths: Sequence[int],
+        stops: Stops | None = None,  # noqa: ARG002  (the interface of drafters)
+        signals: bool = False,  # noqa: ARG002  (as before)
+    ) -> Drafts:
         """Draft up to `depths` tokens for each of the streams; none where nothing repeats."""
         lines = [continuation(self.texts[tag], depth, self.longest) for tag, depth in zip(tags, depths, strict=True)]
         counts = [len(line) for line in lines]

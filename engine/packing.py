@@ -14,11 +14,12 @@ from specfleet.shapes import depths_of
 
 def contents_of(drafts: Drafts) -> list[Content]:
     """Return each row of `drafts` as the content of its message."""
-    parents = None if drafts.tree.is_chain else drafts.tree.parents.expand(len(drafts.counts), -1).tolist()
+    tree, n = drafts.tree, drafts.tree.nodes
+    copied = drafts.tokens if tree.is_chain else torch.cat([drafts.tokens, tree.parents.expand_as(drafts.tokens)], 1)
     weights = None if drafts.q is None else drafts.q.cpu().numpy()
     contents = []
-    for row, (line, count) in enumerate(zip(drafts.tokens.tolist(), drafts.counts, strict=True)):
-        nodes = None if parents is None else parents[row][:count]
+    for row, (line, count) in enumerate(zip(copied.tolist(), drafts.counts, strict=True)):
+        nodes = None if tree.is_chain else line[n : n + count]
         inner = count if nodes is None else max(nodes, default=-1) + 1
         contents.append(Content(line[:count], nodes, None if weights is None else weights[row, :inner]))
     return contents

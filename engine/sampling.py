@@ -78,6 +78,12 @@ class Chance(Protocol):
     def draws(self, weights: torch.Tensor) -> torch.Tensor:
         """Draw a token id for each row from non-negative weights (B, vocabulary): (B,)."""
 
+    def spread(self, nodes: int, count: int) -> Sequence["Chance"]:
+        """Return chances of B x `nodes` rows, for the first of `count` decisions of every node, for the second, ...
+
+        A row's random numbers go to its nodes one after the other.
+        """
+
 
 class Uniforms:
     """Chance from uniform numbers (B, K) in float64, a column a decision.
@@ -102,6 +108,12 @@ class Uniforms:
         token = torch.searchsorted(cumulative, place, right=True).clamp_(max=weights.shape[-1] - 1)  # (B, 1)
         # An accelerator sums in pieces, so that a sum may rise by rounding where nothing has weight, or fall.
         return torch.where(weights.gather(1, token) > 0, token, weights.argmax(-1, keepdim=True))[:, 0]
+
+    def spread(self, nodes: int, count: int) -> Sequence["Uniforms"]:
+        """Deal the next `nodes` x `count` numbers of every row."""
+        begin, self.used = self.used, self.used + nodes * count
+        dealt = self.numbers[:, begin : self.used].reshape(-1, count)  # (B * nodes, count)
+        return [Uniforms(dealt[:, number : number + 1]) for number in range(count)]
 
     def _next(self) -> torch.Tensor:
         column = self.numbers[:, self.used]

@@ -22,10 +22,15 @@ class Branches:
         return torch.tensor([self._choose([(True, chance), (False, 1.0 - chance)])])
 
     def draws(self, weights: torch.Tensor) -> torch.Tensor:
+        return torch.tensor([self._drawn(row) for row in weights])
+
+    def spread(self, nodes: int, count: int) -> list["Branches"]:  # noqa: ARG002  (rows of weights tell how many)
+        return [self] * count
+
+    def _drawn(self, weights: torch.Tensor) -> int:
         if not weights.any():
-            return torch.tensor([0])  # a case that is not looked at
-        shares = weights[0] / weights.sum()
-        return torch.tensor([self._choose(list(enumerate(shares.tolist())))])
+            return 0  # a case that is not looked at
+        return self._choose(list(enumerate((weights / weights.sum()).tolist())))
 
     def _choose(self, options: list[tuple[T, float]]) -> T:
         possible = [(value, share) for value, share in options if share > 0]

@@ -24,5 +24,5 @@ def test_drafting_copies_nothing_to_the_host_and_verification_its_outcome_only()
     for case, copies in found.items():
         assert copies["draft"] == [0, 0], case
         assert copies["verify"] == [1, 1], case
-        dynamic = "dynamic" in case  # who is where in such a draft is known on the device only
-        assert all(number <= 3 * dynamic for number in copies["advance"]), case
+        reordered = case.startswith("model, dynamic")  # where such a draft's nodes lie is known on the device only
+        assert max(copies["advance"]) <= reordered, case

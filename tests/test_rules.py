@@ -12,7 +12,7 @@ pytest.importorskip("transformers")
 
 from engine.feed import Nodes  # noqa: E402
 from engine.greedy import longest_path, path_in_text  # noqa: E402
-from engine.grow import Drafts, grow_dynamic, grow_static  # noqa: E402
+from engine.grow import Drafts, drawn, grow_dynamic, grow_static  # noqa: E402
 from engine.rules import Rule, decisions, normalised, verify  # noqa: E402
 from engine.sampling import Chance, Sampling, Uniforms, distributions, uniforms  # noqa: E402
 from engine.signals import signals_of  # noqa: E402
@@ -204,6 +204,21 @@ def test_a_row_decides_alike_alone_and_in_a_batch_of_longer_drafts() -> None:
             single = verify(rule, alone_tree, tokens[:1, :2], q[:1, :2], p[:1, :3], alone)
             assert walk.path[0, :2].tolist() == single.path[0].tolist()
             assert walk.token[0] == single.token[0]
+
+
+@pytest.mark.parametrize("replace", [True, False])
+def test_all_nodes_of_a_level_draw_at_once_what_they_draw_one_after_the_other(replace: bool) -> None:
+    rng = np.random.default_rng(17)
+    q = torch.tensor(rng.dirichlet(np.full(5, 0.5), size=(3, 4)))  # 3 rows with 4 nodes
+    numbers = torch.tensor(rng.random((3, 2 + 4 * 3)))
+    together, each = Uniforms(numbers), Uniforms(numbers)
+    for chance in (together, each):
+        chance.accepts(q[:, 0, 0])  # two numbers are taken already
+        chance.accepts(q[:, 0, 0])
+    found = drawn(q, 3, together, replace)
+    for node in range(4):
+        assert found[:, node].tolist() == drawn(q[:, node : node + 1], 3, each, replace)[:, 0].tolist()
+    assert together.used == each.used == 14
 
 
 def test_greedy_verification_accepts_the_common_prefix_and_adds_the_targets_own_token() -> None:
