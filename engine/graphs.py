@@ -50,11 +50,14 @@ class Form(NamedTuple):
 
 @dataclass(slots=True)
 class _Graph:
-    """A captured pass. `line` (3, N): tokens, slots and positions; `mask` (B, T, bucket) of a tree, None of a chain;
-    `states`: what lies beside tokens, (N, hidden) where there is something.
+    """A captured pass, and what it reads: a graph knows addresses, so all of this stays as long as it does.
+
+    `line` (3, N): tokens, slots and positions; `places` (bucket,): 0, 1, ...; `mask` (B, T, bucket) of a tree, None of
+    a chain; `states`: what lies beside tokens, (N, hidden) where there is something.
     """
 
     line: torch.Tensor
+    places: torch.Tensor
     mask: torch.Tensor | None
     states: list[torch.Tensor]
     replay: Work | None = None
@@ -69,9 +72,9 @@ class _Graph:
             self.mask[..., : feed.width].copy_(feed.mask)
             self.mask[..., feed.width :].fill_(False)
 
-    def feed(self, rows: slice, places: torch.Tensor) -> Feed:
-        """Return the feed of what lies in the buffers, over `places` up to the end of the bucket."""
-        feed = Feed(rows, self.line[1], self.line[2], places, self.mask)
+    def feed(self, rows: slice) -> Feed:
+        """Return the feed of what lies in the buffers, up to the end of the bucket."""
+        feed = Feed(rows, self.line[1], self.line[2], self.places, self.mask)
         return replace(feed, mask=feed.up_to_itself()) if self.mask is None else feed
 
 
@@ -140,14 +143,11 @@ class Graphs:
         if graph is None:
             if not known.takes(form):
                 return work(cache, tokens, feed, *states)
-            graph = known.graphs[form] = _Graph(*buffers(form, tokens.device), [torch.empty_like(x) for x in states])
+            graph = known.graphs[form] = graph_of(form, tokens.device, states)
         graph.used = known.passes
         graph.fill(tokens, feed, states)
         if graph.replay is None:  # only now: capturing runs it, and the buffers say where it writes
-            places = torch.arange(form.width, device=tokens.device)  # out here: a graph holds work on tensors only
-            graph.replay = self.capture(
-                lambda: work(cache, graph.line[0], graph.feed(feed.rows, places), *graph.states)
-            )
+            graph.replay = self.capture(lambda: work(cache, graph.line[0], graph.feed(feed.rows), *graph.states))
         return graph.replay().clone()  # all graphs share their memory: the next one may write where this lies
 
 
@@ -171,12 +171,13 @@ def bucket(width: int) -> int:
     return -(-width // step) * step
 
 
-def buffers(form: Form, device: torch.device) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return room for what a pass of that form is given: its line (3, N), and a tree's mask (B, T, width)."""
+def graph_of(form: Form, device: torch.device, states: Sequence[torch.Tensor]) -> _Graph:
+    """Return room for what a pass of that form is given; it is not captured yet."""
     line = torch.zeros(3, form.rows * form.tokens, dtype=torch.long, device=device)
-    if form.is_chain:
-        return line, None
-    return line, torch.zeros(form.rows, form.tokens, form.width, dtype=torch.bool, device=device)
+    mask = None
+    if not form.is_chain:
+        mask = torch.zeros(form.rows, form.tokens, form.width, dtype=torch.bool, device=device)
+    return _Graph(line, torch.arange(form.width, device=device), mask, [torch.empty_like(buffer) for buffer in states])
 
 
 class CudaCapture:

@@ -4,6 +4,7 @@ A CPU cannot capture, so a recorder stands in: it traces a pass into its tensor 
 it saw. As a CUDA graph would, it goes on reading and writing these when the cache has moved on.
 """
 
+import gc
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -15,6 +16,9 @@ pytest.importorskip("transformers")
 from hypothesis import given, settings  # noqa: E402  (after the check that torch is there)
 from hypothesis import strategies as st  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch.utils._pytree import tree_flatten  # noqa: E402
 
 from engine import graphs, models  # noqa: E402
 from engine.cache import RowCache  # noqa: E402
@@ -71,6 +75,30 @@ class Recorder:
             return repeat()
 
         return replay
+
+
+class Reads(TorchDispatchMode):
+    """Notes the storages that some work reads or writes and did not make; knows afterwards whether they still live."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: set[int] = set()
+        self.found: dict[int, StorageWeakRef] = {}
+
+    def __torch_dispatch__(
+        self, func: Callable[..., object], types: object, args: tuple[object, ...] = (), kwargs: object = None
+    ) -> object:
+        for tensor in tensors_in((args, kwargs)):
+            storage = tensor.untyped_storage()
+            if storage._cdata not in self.made:
+                self.found[storage._cdata] = StorageWeakRef(storage)
+        result = func(*args, **(kwargs or {}))
+        self.made |= {tensor.untyped_storage()._cdata for tensor in tensors_in(result)} - self.found.keys()
+        return result
+
+
+def tensors_in(tree: object) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, torch.Tensor)]
 
 
 class Twins:
@@ -180,6 +208,34 @@ def test_a_shape_is_captured_when_it_is_seen_again_and_then_repeated(model: Caus
         twins.feed(tags, TEXT[:rows, token].tolist(), [1] * rows)
         twins.both(lambda cache: cache.keep(tags, [[0]] * rows))
     assert (recorder.captured, recorder.replayed) == (2, 62)
+
+
+@pytest.mark.parametrize("is_tree", [False, True], ids=["chain", "tree"])
+def test_what_a_graph_reads_lives_as_long_as_the_graph(model: CausalLM, is_tree: bool) -> None:
+    """A captured graph knows addresses and holds nothing; the work that it was captured from is forgotten."""
+    reads = []
+
+    def capture(work: Work) -> Work:
+        with Reads() as mode:
+            output = work()
+        reads.append(mode)
+        return lambda: output
+
+    grown = tree_of(torch.tensor([[0, 0]]), 1, 2)
+    nodes = Nodes(0, grown.ancestors, grown.depths) if is_tree else None
+    cache = model.new_cache(2, 64)
+    model.graphs = Graphs(capture)
+    try:
+        for tag in (0, 1):
+            cache.open(tag)
+        for _ in range(3):
+            model.feed(cache, [0, 1], torch.tensor([1, 2, 3, 4, 5, 6]), [3, 3], nodes)
+        gc.collect()
+        (mode,) = reads
+        assert len(mode.found) > 10  # weights at least
+        assert not any(storage.expired() for storage in mode.found.values())
+    finally:
+        model.graphs = None
 
 
 def test_storage_that_grew_has_no_graphs_yet(model: CausalLM) -> None:
