@@ -7,6 +7,8 @@ from transformers import AttentionInterface
 from engine.feed import Feed
 
 NAME = "slot-addressed"  # of the attention implementation, as transformers knows it
+FLASH = (torch.float16, torch.bfloat16)  # in which an accelerator's kernel for causal attention knows shared heads
+ALIGNED = 16  # numbers that rows of an additive mask start at multiples of, for the kernels' wide loads
 
 
 def attend(
@@ -40,11 +42,39 @@ def attend(
     return output if feed.scatter is None else output[feed.scatter]
 
 
-def grouped(mask: torch.Tensor | None, group: int) -> torch.Tensor | None:
-    """Return a feed's mask (B, T, W) for `group` query heads a key-value head: (B, 1, T x group, W); T = 1 stays 1."""
-    if mask is None or group == 1 or mask.shape[1] == 1:
-        return None if mask is None else mask[:, None]
-    return mask.repeat_interleave(group, dim=1)[:, None]
+def attend_causally(
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float | None = None
+) -> torch.Tensor:
+    """Attend with all T tokens of one row, each up to itself: query (T, heads, size), keys and values (1, kv heads, T,
+    size); return (T, heads, size). Nobody makes a mask, and half of the work is left out.
+    """
+    shared = query.shape[1] != keys.shape[1]
+    output = functional.scaled_dot_product_attention(
+        query.transpose(0, 1)[None], keys, values, is_causal=True, scale=scale, enable_gqa=shared
+    )
+    return output[0].transpose(0, 1)
+
+
+def grouped(mask: torch.Tensor | None, group: int, dtype: torch.dtype) -> torch.Tensor | None:
+    """Return what is added to scores for a feed's mask (B, T, W), in the precision of queries.
+
+    For `group` query heads a key-value head: (B, 1, T x group, W); T = 1 stays 1.
+    """
+    if mask is None:
+        return None
+    if group > 1 and mask.shape[1] > 1:
+        mask = mask.repeat_interleave(group, dim=1)
+    return additive(mask, dtype)[:, None]
+
+
+def additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return 0 where a mask (..., W) lets see and minus infinity elsewhere, the same shape.
+
+    Attention would make that of it in every layer anew, and copy it to where rows are aligned, as they are here.
+    """
+    width = mask.shape[-1]
+    aligned = mask.new_zeros(*mask.shape[:-1], -(-width // ALIGNED) * ALIGNED, dtype=dtype)
+    return aligned[..., :width].masked_fill_(~mask, -torch.inf)
 
 
 def attention_function(
@@ -60,7 +90,7 @@ def attention_function(
     """Attend as transformers asks for it: query (1, heads, N, size), key and value (B, kv heads, W, size)."""
     if feed is None:
         raise TypeError(f"{type(module).__name__} does not hand its keyword arguments on to attention")
-    mask = grouped(feed.mask, query.shape[1] // key.shape[1])
+    mask = grouped(feed.mask, query.shape[1] // key.shape[1], query.dtype)
     output = attend(query[0].transpose(0, 1), key, value, feed, mask, scaling)
     return output[None], None
 

@@ -27,7 +27,8 @@ class BatchExecutor:
     """Runs a batch station's steps on both models; keeps outputs and signals by request.
 
     `watch`: the length rule's look at every drafted token, None for rules that do not. With `signals`, acceptance
-    probability, divergence and entropy of every drafted token are recorded, and reported in outcomes.
+    probability, divergence and entropy of every drafted token are recorded, and reported in outcomes. `overshoot`:
+    places that a row needs beyond its text.
     """
 
     def __init__(
@@ -40,7 +41,9 @@ class BatchExecutor:
         sampling: Sampling = GREEDY,
         watch: Watch | None = None,
         signals: bool = False,
+        overshoot: int = 0,
     ) -> None:
+        self.overshoot = overshoot
         self.drafter, self.target, self.rule = drafter, target, rule
         self.prompts, self.seed, self.sampling = prompts, seed, sampling
         self.watch, self.signals = watch, signals
@@ -98,7 +101,7 @@ class BatchExecutor:
     def _open(self, tag: int) -> None:
         join = self.joins[tag]
         prompt = list(self.prompts[join.request])[: join.prompt_tokens]
-        room = join.prompt_tokens + join.new_tokens
+        room = join.prompt_tokens + join.new_tokens + self.overshoot
         self.target.open(tag, prompt, self.sampling, stream_seed(self.seed, join.request, 1), room)
         self.drafter.open(tag, prompt, self.sampling, stream_seed(self.seed, join.request, 0), room)
 
@@ -127,7 +130,8 @@ class BatchExecutor:
         everyone, watch = self._together(tags), self.watch
         asked = dict(zip(tags, depths, strict=True))
         stops = None if watch is None else lambda row, nats: everyone[row] not in asked or watch(everyone[row], nats)
-        self.drafts = self.drafter.draft(everyone, [asked.get(tag, max(depths)) for tag in everyone], stops)
+        lengths = [asked.get(tag, max(depths)) for tag in everyone]
+        self.drafts = self.drafter.draft(everyone, lengths, stops, self.signals)
         drafted = dict(zip(everyone, self.drafts.depths, strict=True))
         return tuple([Outcome(drafted=drafted[tag]) for tag in tags])
 
@@ -137,7 +141,8 @@ class BatchExecutor:
         verdicts = self.target.verify(everyone, self.drafts, self.rule.kept, self.signals)
         outcomes = {}
         for tag, verdict in zip(everyone, verdicts, strict=True):
-            self.drafter.advance(tag, verdict.path, verdict.tokens, verdict.told)
+            hidden = verdict.told if self.drafter.reads_hidden else None
+            self.drafter.advance(tag, verdict.path, verdict.tokens, hidden)
             outcome = Outcome(len(verdict.path))
             if tag in self.joins and verdict.signals:
                 outcome = told(outcome, verdict.signals)

@@ -17,7 +17,7 @@ from specfleet.batch_station import BatchStation
 from specfleet.fleet import batch_station
 from specfleet.messages import Finished, Instruction
 from specfleet.records import Log, RecordedStation, Run, make_run
-from specfleet.scenario import Scenario, longest_row
+from specfleet.scenario import Scenario, longest_row, overshoot
 from specfleet.token import Token
 from specfleet.workload import Request, join_of, streams_of
 
@@ -87,6 +87,7 @@ def executor_of(
         sampling_of(scenario),
         station.grants.stops if allocation.watches else None,
         signals or allocation.needs == "signals",
+        overshoot(scenario),
     )
 
 

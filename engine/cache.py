@@ -13,6 +13,7 @@ from transformers import PretrainedConfig
 from transformers.cache_utils import Cache
 
 from engine.feed import Feed, Nodes
+from engine.placing import placed
 from specfleet.errors import InputError
 
 
@@ -157,8 +158,8 @@ class RowCache(Cache):
             self.lengths[tag] += len(path)
         if sources:
             flat = self.storage.view(*self.storage.shape[:2], -1, *self.storage.shape[4:])
-            taken = flat[:, :, torch.tensor(sources, device=self.device)]
-            flat[:, :, torch.tensor(places, device=self.device)] = taken
+            origins, goals = placed([sources, places], self.device)
+            flat.index_copy_(2, goals, flat.index_select(2, origins))
 
     def roll_back(self, tag: int, length: int) -> None:
         """Forget everything after the first `length` tokens of a row."""

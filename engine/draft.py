@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -10,11 +12,13 @@ from engine.cache import RowCache
 from engine.feed import Nodes
 from engine.grow import Drafts, Stops, grow_dynamic, grow_static
 from engine.models import CausalLM
+from engine.placing import placed
 from engine.rules import NEEDS_Q, Rule
 from engine.sampling import GREEDY, Sampling, uniforms
 from specfleet.shapes import CHAIN, Shape
 
 WARM_UP = -1  # tag of the row that nobody's tokens are in
+EVEN = 4  # tokens that rows may be fed again so that all of them are fed alike, and a graph knows the shape
 
 
 @dataclass(slots=True)
@@ -84,28 +88,29 @@ class Drafter:
         """
         stream = self.streams[tag]
         if stream.drafts is not None and path:
-            self._keep(tag, stream.drafts.places(stream.row, path))
+            self._keep(tag, stream.drafts, stream.row, path)
         stream.committed += tokens
         stream.drafts = None
 
-    def _keep(self, tag: int, places: Sequence[int]) -> None:
+    def _keep(self, tag: int, drafts: Drafts, row: int, path: Sequence[int]) -> None:
         """Commit what the cache holds of an accepted path."""
-        self.cache.keep([tag], [places])
+        self.cache.keep([tag], [drafts.places(row, path)])
 
-    def draft(self, tags: Sequence[int], depths: Sequence[int], stops: Stops | None = None) -> Drafts:
-        """Draft `depths` levels for each of the streams `tags`, at once."""
+    def draft(
+        self, tags: Sequence[int], depths: Sequence[int], stops: Stops | None = None, signals: bool = False
+    ) -> Drafts:
+        """Draft `depths` levels for each of the streams `tags`, at once; see `grow_static`."""
         streams = [self.streams[tag] for tag in tags]
         logits = self._catch_up(tags)  # (B, V)
         rows = [stream.sampling for stream in streams]
         if self.shape.kind == "dynamic":
-            drafts = grow_dynamic(self.shape, max(depths), logits, lambda *level: self._extend(tags, *level))
+            drafts = grow_dynamic(self.shape, max(depths), logits, partial(self._extend, tags))
         else:
             drawn = self.rule in NEEDS_Q and any(row.temperature for row in rows)
             counts = [self.shape.nodes(depth) for depth in depths]
-            chance = uniforms([stream.rng for stream in streams], counts, _probability(logits)) if drawn else None
-            drafts = grow_static(
-                self.shape, depths, logits, lambda *level: self._extend(tags, *level), self.rule, rows, chance, stops
-            )
+            chance = uniforms([stream.rng for stream in streams], counts, self.device) if drawn else None
+            extend = partial(self._extend, tags)
+            drafts = grow_static(self.shape, depths, logits, extend, self.rule, rows, chance, stops, signals)
         for row, stream in enumerate(streams):
             stream.drafts, stream.row = drafts, row
         return drafts
@@ -122,7 +127,7 @@ class Drafter:
         """Feed what the caches lack: the target's own token, and an accepted node that was never fed; logits (B, V)."""
         missing = self._missing(tags)
         counts = [len(tokens) for tokens in missing]
-        tokens = torch.tensor([token for row in missing for token in row], device=self.model.device)
+        tokens = placed([token for row in missing for token in row], self.device)
         hidden = self.model.feed(self.cache, tags, tokens, counts)
         for tag, count in zip(tags, counts, strict=True):
             self.cache.lengths[tag] += count
@@ -131,7 +136,7 @@ class Drafter:
     def _missing(self, tags: Sequence[int]) -> list[list[int]]:
         """Return what each cache lacks, at least the last committed token: what is drafted anew is fed anew.
 
-        Where rows must be fed alike, all of them feed again as many as one of them lacks.
+        Where rows must be fed alike, or had better be, all of them feed again as many as one of them lacks.
         """
         return self._lacking(tags, [len(self.streams[tag].committed) for tag in tags])
 
@@ -140,7 +145,8 @@ class Drafter:
         for tag, length in zip(tags, known, strict=True):
             self.cache.roll_back(tag, length - 1)
         lacking = [length - self.cache.lengths[tag] for tag, length in zip(tags, known, strict=True)]
-        if self.cache.uniform:
+        few = self.model.graphs is not None and max(lacking) <= min(EVEN, *known)
+        if self.cache.uniform or few:
             for tag, length in zip(tags, known, strict=True):
                 self.cache.roll_back(tag, length - max(lacking))
             lacking = [max(lacking)] * len(tags)
@@ -164,9 +170,4 @@ def last_of(hidden: torch.Tensor, counts: Sequence[int]) -> torch.Tensor:
         return hidden[-1:]
     if max(counts) == 1:
         return hidden
-    return hidden[torch.tensor(counts, device=hidden.device).cumsum(0) - 1]
-
-
-def _probability(logits: torch.Tensor) -> torch.Tensor:
-    """An example of the dtype and place that distributions of these logits have."""
-    return logits.new_empty(0, dtype=torch.float64 if logits.device.type == "cpu" else torch.float32)
+    return hidden.index_select(0, placed([end - 1 for end in accumulate(counts)], hidden.device))

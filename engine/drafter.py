@@ -15,9 +15,7 @@ from engine.worker import Receiver, Stop, Worker
 from specfleet.fleet import drafter_station
 from specfleet.messages import Draft, Ignored, Instruction, Refusal
 from specfleet.records import Log, RecordedStation
-from specfleet.scenario import Scenario
-
-ROOM_TOKENS = 512  # of each stream at first: a drafter is not told how long texts will get
+from specfleet.scenario import Scenario, longest_row
 
 
 class DrafterNode:
@@ -26,7 +24,7 @@ class DrafterNode:
     def __init__(
         self, scenario: Scenario, lease: Lease = no_lease, address: str = "tcp://127.0.0.1", port: int = 0
     ) -> None:
-        drafter = new_drafter(scenario, room=(scenario.verifiers.count, ROOM_TOKENS))
+        drafter = new_drafter(scenario, room=(scenario.verifiers.count, longest_row(scenario)))
         self.scenario = scenario = settled(scenario, drafter.device)
         executor = DraftExecutor(drafter, scenario.seed, sampling_of(scenario))
         executor.drafter.warm_up(8)  # the first steps of a process are slow; they are nobody's

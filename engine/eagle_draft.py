@@ -14,8 +14,10 @@ from engine.cache import CacheShape, RowCache
 from engine.draft import Drafter, last_of
 from engine.eagle import EagleHead
 from engine.feed import Feed, Nodes
+from engine.grow import Drafts
 from engine.llama import Rotary, layer_of, rotary_table, run_layers
 from engine.models import CHUNK, POSITIONS, CausalLM
+from engine.placing import placed
 from engine.rules import Rule
 from engine.slots import SlotCache
 from specfleet.shapes import CHAIN, Shape
@@ -40,6 +42,7 @@ class EagleDrafter(Drafter):
         self.head = head
         self.layers = [layer_of(layer) for layer in head.layers]
         self.rotary = Rotary(*torch.empty(2, 0))
+        self.graphs = None if target.graphs is None else target.graphs.beside()
         self.features: dict[int, torch.Tensor] = {}  # newest hidden states of each row, up to the last but one token
         self.outputs = torch.empty(0)  # of the head, for the last level of the draft that grows: (B, w, hidden)
 
@@ -55,7 +58,7 @@ class EagleDrafter(Drafter):
             stream.committed = list(committed)
         if hidden is None:
             raise ValueError(f"tag {tag}: an EAGLE head cannot read a prompt without the target's hidden states")
-        tokens = torch.tensor(stream.committed[1:-1], device=self.model.device)
+        tokens = placed(stream.committed[1:-1], self.device, torch.long)
         for start in range(0, len(tokens), CHUNK):
             part = tokens[start : start + CHUNK]
             self._feed([tag], part, hidden[start : start + len(part)], [len(part)])
@@ -71,7 +74,7 @@ class EagleDrafter(Drafter):
     def warm_up(self, tokens: int) -> None:
         """Do nothing: a head without a target's states has nothing to run on."""
 
-    def _keep(self, tag: int, places: Sequence[int]) -> None:
+    def _keep(self, tag: int, drafts: Drafts, row: int, path: Sequence[int]) -> None:
         """Keep nothing of a draft: its pairs held guesses."""
 
     def _missing(self, tags: Sequence[int]) -> list[list[int]]:
@@ -82,7 +85,7 @@ class EagleDrafter(Drafter):
         """Feed the pairs that became known; return the logits after the newest token (B, V)."""
         missing = self._missing(tags)
         counts = [len(tokens) for tokens in missing]
-        tokens = torch.tensor([token for row in missing for token in row], device=self.model.device)
+        tokens = placed([token for row in missing for token in row], self.device)
         states = torch.cat([self.features[tag][-count:] for tag, count in zip(tags, counts, strict=True)])
         hidden = self._feed(tags, tokens, states, counts)
         for tag, count in zip(tags, counts, strict=True):
@@ -114,11 +117,17 @@ class EagleDrafter(Drafter):
         def forward(begin: int, end: int, feed: Feed) -> torch.Tensor:
             if len(self.rotary.cosines) < feed.width:
                 self.rotary = rotary_table(self.head.rotary_emb, max(2 * feed.width, POSITIONS), states[:1])
-            joined = torch.cat([self.head.embed_tokens(tokens[begin:end]), states[begin:end]], -1)
-            x = functional.linear(joined, self.head.fc.weight, self.head.fc.bias)
-            return run_layers(self.layers, x, feed, self.cache, self.rotary, self.head.config)
+                if self.graphs is not None:
+                    self.graphs.forget()  # they read the old table
+            given = self.cache, tokens[begin:end], feed, states[begin:end]
+            return self._pass(*given) if self.graphs is None else self.graphs.run(self._pass, *given)
 
         return self.cache.fed(tags, counts, nodes, forward)
+
+    def _pass(self, cache: RowCache, tokens: torch.Tensor, feed: Feed, states: torch.Tensor) -> torch.Tensor:
+        joined = torch.cat([self.head.embed_tokens(tokens), states], -1)
+        x = functional.linear(joined, self.head.fc.weight, self.head.fc.bias)
+        return run_layers(self.layers, x, feed, cache, self.rotary, self.head.config)
 
 
 def head_shape(head: EagleHead) -> CacheShape:

@@ -81,7 +81,10 @@ class DraftExecutor:
 
 
 class VerifyExecutor:
-    """Runs a verifier station's steps on a target model; keeps the finished outputs by request."""
+    """Runs a verifier station's steps on a target model; keeps the finished outputs by request.
+
+    `overshoot`: places that a row needs beyond its text.
+    """
 
     def __init__(
         self,
@@ -90,7 +93,9 @@ class VerifyExecutor:
         seed: int,
         sampling: Sampling = GREEDY,
         tells_hidden: bool = False,
+        overshoot: int = 0,
     ) -> None:
+        self.overshoot = overshoot
         self.target = target
         self.prompts = prompts
         self.seed = seed
@@ -105,7 +110,8 @@ class VerifyExecutor:
         """Open a stream with its prompt, or take draft tokens."""
         if isinstance(event, Join):
             prompt = list(self.prompts[event.request])
-            self.target.open(event.tag, prompt, self.sampling, stream_seed(self.seed, event.request, 1))
+            room = len(prompt) + event.new_tokens + self.overshoot
+            self.target.open(event.tag, prompt, self.sampling, stream_seed(self.seed, event.request, 1), room)
             self.open_requests[event.tag] = event
         elif isinstance(event, Draft):
             self.drafts[event.tag] = content
@@ -126,8 +132,10 @@ class VerifyExecutor:
         if not isinstance(message, DraftRequest):
             return NOTHING
         verdict = self.verdicts[message.tag]
-        told = verdict.hidden if message.opening else verdict.told
-        hidden = told.half().flatten().cpu().numpy() if self.tells_hidden else None
+        hidden = None
+        if self.tells_hidden:
+            told = verdict.hidden if message.opening else verdict.told
+            hidden = told.half().flatten().cpu().numpy()
         if message.opening:
             return Content(self.target.committed(message.tag), hidden=hidden)
         return Content([verdict.token], path_sent(verdict.path), hidden=hidden)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from engine.placing import placed
+
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
@@ -32,18 +34,18 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """N new tokens of B rows, at most T each, over the first `width` places W of their rows.
+    """N new tokens of B rows, at most T each, over the first places 0 .. W - 1 of their rows: `places` (W,).
 
-    `slots` (N,): where their keys and values go; `positions` (N,); `mask` (B, T, W): what each token sees, None for
-    everything. Where numbers of tokens differ between rows: `gather` (B x T,) finds each query of the rectangle among
-    the tokens, `scatter` (N,) each token in the rectangle.
+    `slots` (N,): where their keys and values go; `positions` (N,); `mask` (B, T, W): what each token sees, None for a
+    chain, whose tokens see all places up to their position. Where numbers of tokens differ between rows: `gather`
+    (B x T,) finds each query of the rectangle among the tokens, `scatter` (N,) each token in the rectangle.
     """
 
     rows: slice
     slots: torch.Tensor
     positions: torch.Tensor
-    width: int
-    mask: torch.Tensor | None
+    places: torch.Tensor
+    mask: torch.Tensor | None = None
     gather: torch.Tensor | None = None
     scatter: torch.Tensor | None = None
 
@@ -51,6 +53,27 @@ class Feed:
     def batch(self) -> int:
         """B, how many rows."""
         return int(self.rows.stop - self.rows.start)
+
+    @property
+    def width(self) -> int:
+        """W, how many places of each row are read."""
+        return len(self.places)
+
+    @property
+    def visible(self) -> torch.Tensor | None:
+        """What each token sees (B, T, W); None for everything."""
+        if self.mask is None and len(self.slots) == 1:
+            return None
+        return self.mask if self.mask is not None else self.up_to_itself()
+
+    @property
+    def is_beginning(self) -> bool:
+        """Whether these are the first tokens of one row, a chain after nothing."""
+        return self.mask is None and self.batch == 1 and len(self.slots) == self.width > 1
+
+    def up_to_itself(self) -> torch.Tensor:
+        """What each token of a chain sees: (B, T, W)."""
+        return self.places <= self.positions.view(self.batch, -1, 1)
 
 
 def feed_of(
@@ -74,21 +97,20 @@ def feed_of(
     if len(lengths) == 1 and is_chain and not padding[0]:  # the frequent case, by views alone
         begin = rows.start * capacity + starts[0]
         positions = numbers[starts[0] : width]
-        mask = None if most == 1 else (numbers[:width] <= positions[:, None])[None]
-        return Feed(rows, numbers[begin : begin + most], positions, width, mask)
-    places = torch.tensor(starts, device=numbers.device)[:, None] + numbers[:most]  # (B, T)
-    slots = places + capacity * numbers[rows][:, None]
-    if nodes is None or nodes.seen is None or nodes.depths is None:
-        mask, positions = numbers[:width] <= places[:, :, None], places
-    else:
-        begins = places[:, 0] - offset
-        mask = tree_mask(begins, nodes.seen, numbers[:width])
-        positions = begins[:, None] + nodes.depths
+        return Feed(rows, numbers[begin : begin + most], positions, numbers[:width])
+    firsts = [row * capacity + start for row, start in enumerate(starts, rows.start)]
+    begins = placed([starts, firsts, padding], numbers.device)  # as one tensor: every small copy costs a launch
+    positions, slots = begins[:2, :, None] + numbers[:most]  # (B, T) each
+    mask = None
+    if nodes is not None and nodes.seen is not None and nodes.depths is not None:
+        ends = begins[0] - offset  # of the committed tokens
+        mask = tree_mask(ends, nodes.seen, numbers[:width])
+        positions = ends[:, None] + nodes.depths
+    feed = Feed(rows, slots.flatten(), positions.flatten(), numbers[:width], mask)
     if any(padding):
-        empty = torch.tensor(padding, device=numbers.device)
-        mask = mask & (numbers[:width] >= empty[:, None])[:, None]
-        positions = positions - empty[:, None]
-    feed = Feed(rows, slots.flatten(), positions.flatten(), width, mask)
+        empty = begins[2, :, None]
+        seen = (feed.up_to_itself() if mask is None else mask) & (feed.places >= empty)[:, None]
+        feed = replace(feed, mask=seen, positions=(positions - empty).flatten())
     return feed if min(counts) == most else ragged(feed, counts, most)
 
 
@@ -104,10 +126,18 @@ def tree_mask(lengths: torch.Tensor, seen: torch.Tensor, places: torch.Tensor) -
     return (beyond < 0)[:, None] | (visible & inside)
 
 
+def in_rectangle(counts: Sequence[int], most: int) -> list[int]:
+    """Where the first `counts` tokens of each row lie in a rectangle with `most` a row, in one line."""
+    return [row * most + i for row, count in enumerate(counts) for i in range(count)]
+
+
 def ragged(feed: Feed, counts: Sequence[int], most: int) -> Feed:
     """Return the feed of the first `counts` tokens of each row of a rectangular feed with `most` tokens a row."""
-    device = feed.slots.device
-    scatter = torch.tensor([row * most + i for row, count in enumerate(counts) for i in range(count)], device=device)
-    gather = torch.zeros(len(counts) * most, dtype=torch.long, device=device)
-    gather[scatter] = torch.arange(len(scatter), device=device)
-    return replace(feed, slots=feed.slots[scatter], positions=feed.positions[scatter], gather=gather, scatter=scatter)
+    queries = in_rectangle(counts, most)
+    gather = [0] * (len(counts) * most)
+    for number, place in enumerate(queries):
+        gather[place] = number
+    both = placed([*queries, *gather], feed.slots.device)
+    scatter, gather = both[: len(queries)], both[len(queries) :]
+    slots, positions = feed.slots[scatter], feed.positions[scatter]
+    return replace(feed, slots=slots, positions=positions, mask=feed.visible, gather=gather, scatter=scatter)

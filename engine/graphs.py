@@ -1,17 +1,19 @@
 """CUDA graphs: a forward pass that the host launches as one piece, because its shape was seen before.
 
 A small model's step is mostly launches: some hundred kernels, each sent by Python. A captured graph sends them all at
-once, over the same addresses: tokens, slots, positions and mask are copied into buffers that stay, and the width is
-padded to a bucket, beyond which the mask hides everything. What is rare stays eager, and rounds like it in exact
-arithmetic; in half precision another width or mask may choose another attention kernel, so ties may fall differently.
+once, over the same addresses: tokens, slots, positions and a tree's mask are copied into buffers that stay, and the
+width is padded to a bucket, beyond which the mask hides everything. A chain's mask follows from its positions and is
+made inside. What is rare stays eager, and rounds like it in exact arithmetic; in half precision another width or mask
+may choose another attention kernel, so ties may fall differently.
 
 Bounds: a shape is captured when it is seen for the second time on a storage, if the pass has at most `MOST_TOKENS`
-tokens; a storage has at most `MOST_GRAPHS`, of which one that rested for `RESTED` passes makes room for a new one.
+tokens and is no prefill; a storage has at most `MOST_GRAPHS`, of which one that rested for `RESTED` passes makes room
+for a new one.
 """
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 from weakref import WeakSet
 
@@ -23,41 +25,57 @@ from engine.feed import Feed
 from engine.slots import SlotCache
 
 MOST_TOKENS = 256  # a pass: with more, the host is no longer what one waits for
-MOST_GRAPHS = 128
+LONGEST_CHAIN = 32  # of one row alone: a longer one is part of a prompt, whose length hardly comes again
+MOST_GRAPHS = 512  # all share one pool of memory, as large as the largest needs; each has its own launches and buffers
 RESTED = 256
 SIGHTS = 2
 NARROWEST = 64
 
-Pass = Callable[[RowCache, torch.Tensor, Feed], torch.Tensor]
-"""The forward pass of N tokens (N,) to their last hidden states (N, hidden)."""
+Pass = Callable[..., torch.Tensor]
+"""The forward pass over a cache of N tokens (N,), their feed, and states (N, hidden) if there are any: (N, hidden)."""
 Work = Callable[[], torch.Tensor]
 Capture = Callable[[Work], Work]
 """Make of some work on fixed tensors what repeats it; the result lies where it lay the first time."""
 
 
 class Form(NamedTuple):
-    """What two passes must share to share a graph: first row, rows, tokens a row, places that are read."""
+    """What two passes must share to share a graph: first row, rows, tokens a row, places that are read, and a mask."""
 
     first: int
     rows: int
     tokens: int
     width: int
+    is_chain: bool
 
 
 @dataclass(slots=True)
 class _Graph:
-    """A captured pass. `line` (3, N): tokens, slots and positions; `mask` (B, T, bucket)."""
+    """A captured pass, and what it reads: a graph knows addresses, so all of this stays as long as it does.
+
+    `line` (3, N): tokens, slots and positions; `places` (bucket,): 0, 1, ...; `mask` (B, T, bucket) of a tree, None of
+    a chain; `states`: what lies beside tokens, (N, hidden) where there is something.
+    """
 
     line: torch.Tensor
-    mask: torch.Tensor
+    places: torch.Tensor
+    mask: torch.Tensor | None
+    states: list[torch.Tensor]
     replay: Work | None = None
     used: int = 0  # at which pass over its storage, last
 
-    def fill(self, tokens: torch.Tensor, feed: Feed) -> None:
+    def fill(self, tokens: torch.Tensor, feed: Feed, states: Sequence[torch.Tensor]) -> None:
         """Copy what the next replay works on."""
+        for buffer, given in zip(self.states, states, strict=True):
+            buffer.copy_(given)
         torch.stack((tokens, feed.slots, feed.positions), out=self.line)
-        self.mask[..., : feed.width] = True if feed.mask is None else feed.mask
-        self.mask[..., feed.width :] = False
+        if self.mask is not None and feed.mask is not None:
+            self.mask[..., : feed.width].copy_(feed.mask)
+            self.mask[..., feed.width :].fill_(False)
+
+    def feed(self, rows: slice) -> Feed:
+        """Return the feed of what lies in the buffers, up to the end of the bucket."""
+        feed = Feed(rows, self.line[1], self.line[2], self.places, self.mask)
+        return replace(feed, mask=feed.up_to_itself()) if self.mask is None else feed
 
 
 @dataclass(slots=True)
@@ -93,45 +111,58 @@ class Graphs:
         self.capture = CudaCapture() if capture is None else capture
         self.storages = WeakTensorKeyDictionary()
         self.paused = False
+        self.leader: Graphs | None = None
 
     def __len__(self) -> int:
         """How many graphs there are."""
         return sum(len(known.graphs) for known in self.storages.values())
 
+    @property
+    def resting(self) -> bool:
+        """Whether these graphs are paused, or those that they stand beside."""
+        return self.paused or (self.leader is not None and self.leader.resting)
+
+    def beside(self) -> "Graphs":
+        """Return graphs of another pass in the same thread: they share the memory of these, and rest when these do."""
+        others = Graphs(self.capture)
+        others.leader = self
+        return others
+
     def forget(self) -> None:
         """Drop all graphs: something else that they read moved."""
         self.storages.clear()
 
-    def run(self, work: Pass, cache: RowCache, tokens: torch.Tensor, feed: Feed) -> torch.Tensor:
+    def run(self, work: Pass, cache: RowCache, tokens: torch.Tensor, feed: Feed, *states: torch.Tensor) -> torch.Tensor:
         """Run the pass `work`, by a graph if there is one or if it is time for one: (N, hidden)."""
-        form = None if self.paused else form_of(cache, feed)
+        form = None if self.resting else form_of(cache, feed)
         if form is None:
-            return work(cache, tokens, feed)
+            return work(cache, tokens, feed, *states)
         known = self.storages.setdefault(cache.storage, _Storage())
         known.passes += 1
         graph = known.graphs.get(form)
         if graph is None:
             if not known.takes(form):
-                return work(cache, tokens, feed)
-            graph = known.graphs[form] = _Graph(*buffers(form, tokens.device))
+                return work(cache, tokens, feed, *states)
+            graph = known.graphs[form] = graph_of(form, tokens.device, states)
         graph.used = known.passes
-        graph.fill(tokens, feed)
+        graph.fill(tokens, feed, states)
         if graph.replay is None:  # only now: capturing runs it, and the buffers say where it writes
-            fixed = Feed(feed.rows, graph.line[1], graph.line[2], form.width, graph.mask)
-            graph.replay = self.capture(lambda: work(cache, graph.line[0], fixed))
+            graph.replay = self.capture(lambda: work(cache, graph.line[0], graph.feed(feed.rows), *graph.states))
         return graph.replay().clone()  # all graphs share their memory: the next one may write where this lies
 
 
 def form_of(cache: RowCache, feed: Feed) -> Form | None:
     """Return the form of a pass, None for one that is never captured.
 
-    Ragged rows never look the same twice, and aligned ones move to new storage all the time.
+    Ragged rows never look the same twice, aligned ones move to new storage all the time, and prompts have any length.
     """
-    tokens = len(feed.slots)
+    tokens, is_chain = len(feed.slots), feed.mask is None
     if feed.gather is not None or tokens > MOST_TOKENS or not isinstance(cache, SlotCache):
         return None
+    if is_chain and feed.batch == 1 and tokens > LONGEST_CHAIN:
+        return None
     width = min(bucket(feed.width), cache.tokens_allocated)
-    return Form(feed.rows.start, feed.batch, tokens // feed.batch, width)
+    return Form(feed.rows.start, feed.batch, tokens // feed.batch, width, is_chain)
 
 
 def bucket(width: int) -> int:
@@ -140,10 +171,13 @@ def bucket(width: int) -> int:
     return -(-width // step) * step
 
 
-def buffers(form: Form, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return room for what a pass of that form is given: its line (3, N) and its mask (B, T, width)."""
+def graph_of(form: Form, device: torch.device, states: Sequence[torch.Tensor]) -> _Graph:
+    """Return room for what a pass of that form is given; it is not captured yet."""
     line = torch.zeros(3, form.rows * form.tokens, dtype=torch.long, device=device)
-    return line, torch.zeros(form.rows, form.tokens, form.width, dtype=torch.bool, device=device)
+    mask = None
+    if not form.is_chain:
+        mask = torch.zeros(form.rows, form.tokens, form.width, dtype=torch.bool, device=device)
+    return _Graph(line, torch.arange(form.width, device=device), mask, [torch.empty_like(buffer) for buffer in states])
 
 
 class CudaCapture:
@@ -155,17 +189,23 @@ class CudaCapture:
         self.alive: WeakSet[torch.cuda.CUDAGraph] = WeakSet()
 
     def __call__(self, work: Work) -> Work:
-        """Run `work` once on a side stream, so that libraries are set up; then capture it."""
-        self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):
-            work()
-        torch.cuda.current_stream().wait_stream(self.stream)
+        """Run `work` once on a side stream, so that libraries are set up; then capture it there.
+
+        Not by the context `torch.cuda.graph`: that waits for the device and gives the allocator's memory back, every
+        time, in the middle of a service.
+        """
         if not self.alive:  # torch refuses a pool whose graphs are all gone
             self.pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
-        # Other threads of the process may go on allocating.
-        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
-            output = work()
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            work()
+            graph.capture_begin(self.pool, "thread_local")  # other threads of the process may go on allocating
+            try:
+                output = work()
+            finally:
+                graph.capture_end()
+        torch.cuda.current_stream().wait_stream(self.stream)
         self.alive.add(graph)
 
         def replay() -> torch.Tensor:

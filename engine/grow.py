@@ -4,11 +4,12 @@ How a draft model reads what was drafted is the business of `extend`; here it is
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
 from engine.feed import Nodes
+from engine.placing import placed
 from engine.rules import NEEDS_Q, Rule, normalised
 from engine.sampling import Chance, Sampling, distributions
 from engine.trees import Tree, static_tree, tree_of
@@ -27,7 +28,8 @@ class Drafts:
     `q` (B, inner nodes, V): what the children of nodes 0, 1, ... were drawn from, where the rule must know it, as the
     float16 weights that go over the wire; both ends use what these are, normalised, so rounding never biases.
     `logits` (B, inner nodes, V): the drafter's, where they were asked for. `fed`: how many nodes the drafter fed, where
-    these are the first ones in order; else (B, n) how far beyond the committed tokens it holds a node, -1 for never.
+    these are the first ones in order; else (B, n) how far beyond the committed tokens it holds a node, -1 for never;
+    `held`: the same on the host, once somebody asked.
     """
 
     tree: Tree
@@ -37,12 +39,15 @@ class Drafts:
     q: torch.Tensor | None = None
     logits: torch.Tensor | None = None
     fed: int | torch.Tensor = 0
+    held: list[list[int]] = field(default_factory=list)
 
     def places(self, row: int, path: Sequence[int]) -> list[int]:
         """How far beyond the committed tokens the drafter holds the nodes of a path, of those that it fed."""
         if isinstance(self.fed, int):
             return [node - 1 for node in path if node <= self.fed]
-        places = self.fed[row].tolist()
+        if not self.held:
+            self.held.extend(self.fed.tolist())  # all rows at once: every copy waits for the device
+        places = self.held[row]
         return [places[node - 1] for node in path if places[node - 1] >= 0]
 
 
@@ -55,11 +60,12 @@ def grow_static(
     rows: Sequence[Sampling],
     chance: Chance | None,
     stops: Stops | None = None,
+    signals: bool = False,
 ) -> Drafts:
     """Draft a chain or a static tree of `depths` levels, one number a row, from the logits (B, V) after the root.
 
     `chance` is needed where children are drawn; else each node's children are the drafter's best tokens. `stops` may
-    end chains sooner.
+    end chains sooner. `signals`: whether the logits are kept, for signals of the drafted tokens.
     """
     device, children = logits.device, shape.children(max(depths))
     counts = [shape.nodes(depth) for depth in depths]
@@ -69,11 +75,12 @@ def grow_static(
     tokens, q, drafted_from = [], [], []
     first = 1  # number of the next level's first node
     for number, count in enumerate(children):
-        drafted_from.append(level)
+        if signals:
+            drafted_from.append(level)
         if sampled:
             assert chance is not None
             q.append(distributions(level, rows).half())
-            chosen = drawn(q[-1].to(chance.dtype), count, chance, replace=rule == "rejection")
+            chosen = drawn(q[-1].double(), count, chance, replace=rule == "rejection")
         else:
             chosen = level.topk(count, -1).indices if count > 1 else level.argmax(-1, keepdim=True)
         tokens.append(chosen.flatten(1))  # (B, w)
@@ -94,11 +101,14 @@ def grow_static(
     drafted = torch.cat(tokens, 1)
     numbers = torch.arange(tree.nodes, device=device)
     if min(counts) < tree.nodes:
-        drafted = torch.where(numbers < torch.tensor(counts, device=device)[:, None], drafted, -1)
+        drafted = torch.where(numbers < placed(counts, device)[:, None], drafted, -1)
     levels = counts if tree.is_chain else depths
     return Drafts(
-        tree, drafted, counts, levels, torch.cat(q, 1) if sampled else None, torch.cat(drafted_from, 1), first - 1
-    )
+        tree, drafted, counts, levels,
+        q=torch.cat(q, 1) if sampled else None,
+        logits=torch.cat(drafted_from, 1) if signals else None,
+        fed=first - 1,
+    )  # fmt: skip
 
 
 def stopped(counts: Sequence[int], drafted: int, entropy: torch.Tensor, stops: Stops) -> list[int]:
@@ -164,15 +174,14 @@ def drawn(q: torch.Tensor, count: int, chance: Chance, replace: bool) -> torch.T
 
     Without replacement, -1 where q has no token left.
     """
-    columns = []
-    for node in range(q.shape[1]):
-        left = q[:, node]
-        for _ in range(count):
-            token = chance.draws(left)
-            columns.append(token if replace else torch.where(left.sum(-1) > 0, token, -1))
-            if not replace and count > 1:
-                left = normalised(left.scatter(1, token[:, None], 0.0))
-    return torch.stack(columns, 1).view(len(q), q.shape[1], count)
+    B, w, _ = q.shape
+    left, columns = q.flatten(0, 1), []
+    for chances in chance.spread(w, count):
+        token = chances.draws(left)  # (B * w,)
+        columns.append(token if replace else torch.where(left.sum(-1) > 0, token, -1))
+        if not replace and count > 1:
+            left = normalised(left.scatter(1, token[:, None], 0.0))
+    return torch.stack(columns, 1).view(B, w, count)
 
 
 def entropies(logits: torch.Tensor) -> torch.Tensor:

@@ -12,7 +12,7 @@ from engine.worker import Worker
 from specfleet.fleet import drafter_station, verifier_station
 from specfleet.messages import Draft, DraftRequest, Finished, Instruction, Leave, Refusal, StationEvent
 from specfleet.records import Log, RecordedStation, Run, make_run
-from specfleet.scenario import Scenario
+from specfleet.scenario import Scenario, longest_row, overshoot
 from specfleet.workload import join_of, requests_of
 
 
@@ -22,8 +22,9 @@ def serve_in_process(  # noqa: C901  (three small closures around one loop)
     """Run the scenario in this process; return its records and the new tokens of each request."""
     seed, sampling = scenario.seed, sampling_of(scenario)
     model = load_target(scenario)
-    target = new_target(scenario, model)
-    executor = VerifyExecutor(target, prompts, seed, sampling, scenario.drafters.kind == "eagle")
+    room = scenario.verifiers.count, longest_row(scenario)
+    target = new_target(scenario, model, room=room)
+    executor = VerifyExecutor(target, prompts, seed, sampling, scenario.drafters.kind == "eagle", overshoot(scenario))
     log: Log = []
     mail: deque[tuple[Worker, StationEvent, Content]] = deque()
     zero_s = now_s()
@@ -55,7 +56,7 @@ def serve_in_process(  # noqa: C901  (three small closures around one loop)
     ]
     workers = list(verifiers)
     if scenario.drafters.count:
-        hands = DraftExecutor(new_drafter(scenario, model), seed, sampling)
+        hands = DraftExecutor(new_drafter(scenario, model, room=room), seed, sampling)
         scenario = settled(scenario, model.device)
         station = RecordedStation(drafter_station(scenario), "real", log)
         drafter = Worker(station, hands, model.device, post, zero_s=zero_s)

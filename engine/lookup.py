@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from engine.grow import Drafts, Stops
+from engine.placing import placed
 from engine.rules import Rule
 from engine.sampling import GREEDY, Sampling
 from engine.trees import static_tree
@@ -55,13 +56,19 @@ class LookupDrafter:
     def warm_up(self, tokens: int) -> None:
         """Do nothing: there is no model."""
 
-    def draft(self, tags: Sequence[int], depths: Sequence[int], stops: Stops | None = None) -> Drafts:  # noqa: ARG002  (the interface of drafters)
+    def draft(
+        self,
+        tags: Sequence[int],
+        depths: Sequence[int],
+        stops: Stops | None = None,  # noqa: ARG002  (the interface of drafters)
+        signals: bool = False,  # noqa: ARG002  (as before)
+    ) -> Drafts:
         """Draft up to `depths` tokens for each of the streams; none where nothing repeats."""
         lines = [continuation(self.texts[tag], depth, self.longest) for tag, depth in zip(tags, depths, strict=True)]
         counts = [len(line) for line in lines]
         n = max(counts)
-        tokens = torch.tensor([[*line, *[-1] * (n - len(line))] for line in lines], dtype=torch.long)
-        return Drafts(static_tree((1,) * n, self.device), tokens.to(self.device).view(len(tags), n), counts, counts)
+        tokens = placed([[*line, *[-1] * (n - len(line))] for line in lines], self.device, torch.long)
+        return Drafts(static_tree((1,) * n, self.device), tokens.view(len(tags), n), counts, counts)
 
 
 def continuation(text: Sequence[int], most: int, longest: int = LONGEST) -> list[int]:

@@ -1,6 +1,7 @@
 """Load a causal language model from a local folder and run it over slot-addressed rows."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -14,6 +15,7 @@ from engine.cache import CacheShape, RowCache, shape_of
 from engine.feed import Feed, Nodes
 from engine.graphs import Graphs
 from engine.llama import Rotary, is_lean, layer_of, rotary_table, run_layers
+from engine.placing import placed
 from engine.slots import ROWS, TOKENS, SlotCache
 from specfleet.errors import InputError
 
@@ -41,6 +43,10 @@ class CausalLM:
         self.device = next(model.parameters()).device
         self.dtype = next(model.parameters()).dtype
         self.vocabulary = int(model.config.vocab_size)
+        if self.device.type == "cuda":
+            # Since torch 2.11 cuDNN is the first choice for attention in half precision on sm90, and builds a plan for
+            # every new shape; here the width changes with every token.
+            torch.backends.cuda.enable_cudnn_sdp(False)
         self.head = model.get_output_embeddings()
         self.shape = shape_of(self.config)
         self.lean = lean and is_lean(self.config)
@@ -88,7 +94,7 @@ class CausalLM:
         """Feed and commit `tokens` of one row; return their last hidden states (tokens, hidden)."""
         hidden = []
         for start in range(0, len(tokens), CHUNK):
-            chunk = torch.tensor(tokens[start : start + CHUNK], dtype=torch.long, device=self.device)
+            chunk = placed(tokens[start : start + CHUNK], self.device, torch.long)
             hidden.append(self.feed(cache, [tag], chunk, [len(chunk)]))
             cache.lengths[tag] += len(chunk)
         return torch.cat(hidden)
@@ -100,7 +106,7 @@ class CausalLM:
 
     def _forward(self, cache: RowCache, tokens: torch.Tensor, feed: Feed) -> torch.Tensor:
         if not self.lean:
-            cache.feed = feed
+            cache.feed = feed = replace(feed, mask=feed.visible)  # once for all layers
             output = self.model.get_decoder()(
                 input_ids=tokens[None],
                 past_key_values=cache,

@@ -1,6 +1,7 @@
 """Processes of a fleet: started from a warm server, told to begin, asked for their result, never left behind."""
 
 import multiprocessing
+import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -24,6 +25,9 @@ class Node:
     """A process of the fleet as its launcher sees it: it says `ready`, is told to begin, and returns its result."""
 
     def __init__(self, name: str, body: Callable[..., Any], *arguments: Any) -> None:
+        # What is preloaded may ask torch for a cuda device: told so, torch asks the driver's library instead of
+        # initialising cuda, which no process could use any more that is forked from there.
+        os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(PRELOADED)
         self.name = name

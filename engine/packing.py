@@ -7,17 +7,19 @@ import torch
 
 from engine.content import Content
 from engine.grow import Drafts
+from engine.placing import placed
 from engine.trees import static_tree, tree_of
 from specfleet.shapes import depths_of
 
 
 def contents_of(drafts: Drafts) -> list[Content]:
     """Return each row of `drafts` as the content of its message."""
-    parents = None if drafts.tree.is_chain else drafts.tree.parents.expand(len(drafts.counts), -1).tolist()
+    tree, n = drafts.tree, drafts.tree.nodes
+    copied = drafts.tokens if tree.is_chain else torch.cat([drafts.tokens, tree.parents.expand_as(drafts.tokens)], 1)
     weights = None if drafts.q is None else drafts.q.cpu().numpy()
     contents = []
-    for row, (line, count) in enumerate(zip(drafts.tokens.tolist(), drafts.counts, strict=True)):
-        nodes = None if parents is None else parents[row][:count]
+    for row, (line, count) in enumerate(zip(copied.tolist(), drafts.counts, strict=True)):
+        nodes = None if tree.is_chain else line[n : n + count]
         inner = count if nodes is None else max(nodes, default=-1) + 1
         contents.append(Content(line[:count], nodes, None if weights is None else weights[row, :inner]))
     return contents
@@ -27,7 +29,7 @@ def drafts_of(contents: Sequence[Content], device: torch.device) -> Drafts:
     """Put the contents of messages together as one batch, for verification."""
     counts = [len(content.tokens) for content in contents]
     n = max(counts)
-    tokens = torch.tensor([[*c.tokens, *[-1] * (n - len(c.tokens))] for c in contents], dtype=torch.long, device=device)
+    tokens = placed([[*c.tokens, *[-1] * (n - len(c.tokens))] for c in contents], device, torch.long)
     if all(content.nodes is None for content in contents):
         tree, depths = static_tree((1,) * n, device), counts
     else:
@@ -36,7 +38,7 @@ def drafts_of(contents: Sequence[Content], device: torch.device) -> Drafts:
         # Shorter rows are filled up with children of the root, whose tokens, -1, are never accepted.
         parents = np.array([[*row, *[0] * (n - len(row))] for row in rows])
         most = max(np.bincount(row).max() for row in parents)
-        tree = tree_of(torch.from_numpy(parents).to(device), max(depths), int(most))
+        tree = tree_of(placed(parents, device), max(depths), int(most))
     return Drafts(tree, tokens, counts, depths, _stacked([content.distributions for content in contents], device))
 
 
@@ -46,4 +48,4 @@ def _stacked(weights: Sequence[np.ndarray | None], device: torch.device) -> torc
     if len(known) < len(weights):
         return None
     inner = max(len(rows) for rows in known)
-    return torch.from_numpy(np.stack([np.pad(rows, ((0, inner - len(rows)), (0, 0))) for rows in known])).to(device)
+    return placed(np.stack([np.pad(rows, ((0, inner - len(rows)), (0, 0))) for rows in known]), device)

@@ -17,14 +17,14 @@ def signals_of(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -
     """
     assert drafts.logits is not None
     n = drafts.tree.nodes
-    wide = torch.float64 if logits.device.type == "cpu" else torch.float32
     log_p, log_q = (
-        torch.log_softmax(given[:, :n].to(wide) / heat_of(rows, given), -1) for given in (logits, drafts.logits)
+        torch.log_softmax(given[:, :n].double() / heat_of(rows, given), -1) for given in (logits, drafts.logits)
     )
     kld = (log_p.exp() * (log_p - log_q)).sum(-1)  # (B, n)
     entropy = -(log_q.exp() * log_q).sum(-1)
     drafted = drafts.tokens.clamp(min=0)[:, :, None]
     p, q = distributions(logits[:, :n], rows), distributions(drafts.logits[:, :n], rows)
-    ratio = (p.gather(-1, drafted) / q.gather(-1, drafted)).clamp(max=1.0)[:, :, 0]
+    likely = q.gather(-1, drafted).clamp(min=torch.finfo(q.dtype).tiny)  # q is 0 where a row's draft has ended
+    ratio = (p.gather(-1, drafted) / likely).clamp(max=1.0)[:, :, 0]
     numbers = torch.stack([ratio, kld.clamp(min=0), entropy.clamp(min=0)], -1).tolist()
     return [[Token(*token) for token in line[:count]] for line, count in zip(numbers, drafts.counts, strict=True)]

@@ -17,8 +17,8 @@ ROWS, TOKENS = 1, 512  # room at the start, where nobody says how much will be n
 class SlotCache(RowCache):
     """Open rows lie side by side from row 0 on, so that a batch of all of them is a view.
 
-    Room for `rows` x `tokens` is allocated at once. It grows only when a row opens or gets longer than that, never
-    beyond `limit_bytes` (0: no limit).
+    Room for `rows` x `tokens` is allocated at once. It grows only when a row opens or gets longer than that; old and
+    new storage together never hold more than `limit_bytes` (0: no limit).
     """
 
     def __init__(
@@ -95,11 +95,14 @@ class SlotCache(RowCache):
     def _allocate(self, rows: int, tokens: int) -> None:
         """Make room for `rows` of `tokens`, and take over what is there."""
         asked = self.bytes_per_token * rows * tokens
-        if 0 < self.limit_bytes < asked:
+        copied = self.allocated_bytes if self.tags else 0  # lives beside the new storage until it is taken over
+        if 0 < self.limit_bytes < asked + copied:
             raise InputError(
-                f"the cache cannot grow to {rows} rows of {tokens} tokens: {asked} bytes, its limit is "
-                f"{self.limit_bytes}"
+                f"the cache cannot grow to {rows} rows of {tokens} tokens: {asked} bytes beside the {copied} that it "
+                f"holds, its limit is {self.limit_bytes}"
             )
+        if not self.tags:
+            self.adopt(self.new_storage(0, 0))
         storage = self.new_storage(rows, tokens).zero_()
         if self.tags:
             storage[:, :, : self.rows_allocated, : self.tokens_allocated] = self.storage

@@ -9,6 +9,7 @@ from functools import lru_cache
 
 import torch
 
+from engine.placing import placed
 from specfleet.shapes import parents as parents_of
 
 
@@ -40,7 +41,7 @@ class Tree:
 @lru_cache(maxsize=256)
 def static_tree(children: tuple[int, ...], device: torch.device) -> Tree:
     """Return the tree with so many children of each node by level, shared by all rows."""
-    parents = torch.tensor([parents_of(children)], dtype=torch.long, device=device)
+    parents = placed([parents_of(children)], device, torch.long)
     return tree_of(parents, len(children), max(children, default=0))
 
 

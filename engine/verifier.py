@@ -15,7 +15,7 @@ from engine.worker import Arrival, Receiver, Stop, Worker
 from specfleet.fleet import verifier_station
 from specfleet.messages import DraftRequest, Finished, Ignored, Instruction, Leave
 from specfleet.records import Log, RecordedStation
-from specfleet.scenario import Scenario
+from specfleet.scenario import Scenario, longest_row, overshoot
 from specfleet.workload import join_of, requests_of
 
 
@@ -35,11 +35,12 @@ class VerifierNode:
         self.target = target
         model = load_target(scenario)
         self.executor = VerifyExecutor(
-            new_target(scenario, model),
+            new_target(scenario, model, room=(1, longest_row(scenario))),
             prompts,
             scenario.seed,
             sampling_of(scenario),
             scenario.drafters.kind == "eagle",
+            overshoot(scenario),
         )
         self.worker = Worker(
             RecordedStation(verifier_station(scenario, target), "real"), self.executor, model.device, self._post, lease

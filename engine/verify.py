@@ -7,10 +7,11 @@ import numpy as np
 import torch
 
 from engine.cache import RowCache
-from engine.feed import Nodes
+from engine.feed import Nodes, in_rectangle
 from engine.greedy import longest_path
 from engine.grow import Drafts
 from engine.models import CausalLM
+from engine.placing import placed
 from engine.rules import Rule, decisions, normalised
 from engine.rules import verify as walk_down
 from engine.sampling import GREEDY, Sampling, distributions, uniforms
@@ -49,19 +50,27 @@ class Verdict:
     @property
     def told(self) -> torch.Tensor:
         """The hidden states of what is committed: (accepted + 1, hidden)."""
-        return self.hidden[[0, *self.path]]
+        accepted = len(self.path)
+        if self.path == list(range(1, accepted + 1)):
+            return self.hidden[: accepted + 1]
+        return self.hidden.index_select(0, placed([0, *self.path], self.hidden.device))
 
 
 Kept = Callable[[Sequence[int]], Sequence[int]]
 
 
 class Target:
-    """A target model with its rule of verification."""
+    """A target model with its rule of verification.
+
+    `rectangular`: whether rows with shorter drafts than others are fed as many tokens as these. A cpu computes only
+    what there is, because there tokens cost time; a GPU prefers a shape that it knows, and reads the weights anyway.
+    """
 
     def __init__(self, model: CausalLM, rule: Rule = "rejection", cache: RowCache | None = None) -> None:
         self.model = model
         self.rule = rule
         self.cache = model.new_cache() if cache is None else cache
+        self.rectangular = model.device.type != "cpu"
         self.streams: dict[int, _Stream] = {}
 
     def open(self, tag: int, prompt: list[int], sampling: Sampling = GREEDY, seed: int = 0, room: int = 0) -> None:
@@ -110,19 +119,20 @@ class Target:
         verdicts on chains come with them.
         """
         streams = [self.streams[tag] for tag in tags]
-        tree, fed = drafts.tree, [count + 1 for count in drafts.counts]
-        roots = torch.tensor([[stream.committed[-1]] for stream in streams], device=self.model.device)
+        tree, own = drafts.tree, [count + 1 for count in drafts.counts]
+        roots = placed([[stream.committed[-1]] for stream in streams], self.model.device)
         tokens = torch.cat([roots, drafts.tokens], 1)  # (B, n + 1)
         nodes = None if tree.is_chain else Nodes(0, tree.ancestors, tree.depths)
-        inside = None
+        # Surplus tokens lie beyond all others of their row, which the widest row makes room for, and are never kept.
+        fed = [tokens.shape[1]] * len(tags) if self.rectangular else own
+        line, inside = tokens.flatten().clamp(min=0), None
         if min(fed) < tokens.shape[1]:
-            numbers = torch.arange(tokens.shape[1], device=tokens.device)
-            inside = (numbers < torch.tensor(fed, device=tokens.device)[:, None]).flatten()
-        line = tokens.flatten() if inside is None else tokens.flatten()[inside]
-        hidden = self.model.feed(self.cache, tags, line.clamp(min=0), fed, nodes)  # (N, hidden)
+            inside = placed(in_rectangle(fed, tokens.shape[1]), line.device)
+            line = line[inside]
+        hidden = self.model.feed(self.cache, tags, line, fed, nodes)  # (N, hidden)
         logits = self.model.logits(hidden)
         if inside is not None:  # a rectangle for the rules; what lies beyond a row's draft is never looked at
-            logits = logits.new_zeros(len(inside), logits.shape[1]).index_put_((inside,), logits)
+            logits = logits.new_zeros(tokens.numel(), logits.shape[1]).index_copy_(0, inside, logits)
         logits = logits.view(*tokens.shape, -1)
         paths = self._walk(streams, drafts, tokens, logits)
         if kept is not None:
@@ -132,8 +142,8 @@ class Target:
         begins = np.cumsum([0, *fed]).tolist()
         verdicts = []
         for row, (stream, (path, accepted, token)) in enumerate(zip(streams, paths, strict=True)):
-            own = hidden[begins[row] : begins[row + 1]]
-            verdicts.append(Verdict(path, [*accepted, token], own, told[row] if told else ()))
+            states = hidden[begins[row] : begins[row] + own[row]]
+            verdicts.append(Verdict(path, [*accepted, token], states, told[row] if told else ()))
             stream.committed += verdicts[-1].tokens
         self.cache.keep(tags, [[0, *path] for path, _, _ in paths])
         return verdicts
@@ -159,8 +169,8 @@ class Target:
             return walks
         p = distributions(logits, rows)
         taken = [decisions(self.rule, tree, levels) for levels in drafts.depths]
-        chance = uniforms([stream.rng for stream in streams], taken, p)
-        q = drafts.q if drafts.q is None else normalised(drafts.q.to(p.dtype))
+        chance = uniforms([stream.rng for stream in streams], taken, p.device)
+        q = drafts.q if drafts.q is None else normalised(drafts.q.double())
         walk = walk_down(self.rule, tree, drafts.tokens, q, p, chance)
         accepted = drafts.tokens.gather(1, (walk.path - 1).clamp(min=0)) if n else walk.path
         copied = torch.cat([walk.path, accepted, walk.token[:, None]], 1).tolist()

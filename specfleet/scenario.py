@@ -323,13 +323,18 @@ def longest_draft(scenario: Scenario) -> int:
     return scenario.drafters.depth if decides is None else decides.longest
 
 
+def overshoot(scenario: Scenario) -> int:
+    """Places that a row of a cache needs beyond its text: for its last round and its last draft."""
+    return scenario.drafters.shape.room(longest_draft(scenario))
+
+
 def longest_row(scenario: Scenario) -> int:
-    """Tokens that a cache holds of one stream at most, its last draft included."""
+    """Places that a row of a cache needs at most."""
     workload = scenario.workload
     asked = [
         length if isinstance(length, int) else length.high for length in (workload.prompt_tokens, workload.new_tokens)
     ]
-    return sum(asked) + scenario.drafters.shape.room(longest_draft(scenario))
+    return sum(asked) + overshoot(scenario)
 
 
 def verify_time(scenario: Scenario, target: int) -> StepTime:

@@ -11,8 +11,6 @@ T = TypeVar("T")
 class Branches:
     """Chance for one row that follows a script of choices, and notes the scripts that it passes by."""
 
-    dtype = torch.float64
-
     def __init__(self, script: tuple[int, ...]) -> None:
         self.script = script
         self.made: tuple[int, ...] = ()
@@ -24,10 +22,15 @@ class Branches:
         return torch.tensor([self._choose([(True, chance), (False, 1.0 - chance)])])
 
     def draws(self, weights: torch.Tensor) -> torch.Tensor:
+        return torch.tensor([self._drawn(row) for row in weights])
+
+    def spread(self, nodes: int, count: int) -> list["Branches"]:  # noqa: ARG002  (rows of weights tell how many)
+        return [self] * count
+
+    def _drawn(self, weights: torch.Tensor) -> int:
         if not weights.any():
-            return torch.tensor([0])  # a case that is not looked at
-        shares = weights[0] / weights.sum()
-        return torch.tensor([self._choose(list(enumerate(shares.tolist())))])
+            return 0  # a case that is not looked at
+        return self._choose(list(enumerate((weights / weights.sum()).tolist())))
 
     def _choose(self, options: list[tuple[T, float]]) -> T:
         possible = [(value, share) for value, share in options if share > 0]

@@ -6,10 +6,13 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from engine.batches import Batched, serve_batch  # noqa: E402  (after the check that torch is there)
+from engine import batches  # noqa: E402  (after the check that torch is there)
+from engine.batch import BatchExecutor  # noqa: E402
+from engine.batches import Batched, executor_of, serve_batch  # noqa: E402
 from engine.decode import decode_plain, decode_speculatively  # noqa: E402
 from engine.demo_pair.corpus import read_prompts  # noqa: E402
 from engine.draft import Drafter  # noqa: E402
+from engine.graphs import Graphs  # noqa: E402
 from engine.models import CausalLM, load_model  # noqa: E402
 from engine.prompts import prompts_of  # noqa: E402
 from engine.sampling import Sampling  # noqa: E402
@@ -17,6 +20,7 @@ from engine.verify import Target  # noqa: E402
 from specfleet.matching import match  # noqa: E402
 from specfleet.replay import replay  # noqa: E402
 from specfleet.scenario import Scenario, make_scenario  # noqa: E402
+from specfleet.shapes import CHAIN, Shape, tree  # noqa: E402
 from specfleet.workload import streams_of  # noqa: E402
 
 RULES = {
@@ -110,6 +114,27 @@ def test_a_row_has_as_much_accepted_in_a_batch_as_alone(rule: str) -> None:
             assert verified[verified.request == request.number].accepted.tolist() == accepted
 
 
+def feed_alike(target: Target, drafter: Drafter) -> None:
+    """Let them feed rows as they do on a GPU: equally many tokens each, through graphs, which here run again."""
+    target.rectangular = True
+    for model in (target.model, drafter.model):
+        model.graphs = Graphs(lambda work: work)
+
+
+@pytest.mark.parametrize("rule", ["slots", "EqSpec"])
+def test_rows_that_are_fed_alike_say_the_same(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    executors = []
+
+    def on_a_gpu(*arguments: object) -> BatchExecutor:
+        executors.append(executor_of(*arguments))
+        feed_alike(executors[0].target, executors[0].drafter)
+        return executors[0]
+
+    monkeypatch.setattr(batches, "executor_of", on_a_gpu)
+    check_lossless(batch(rule, 4, batch={"allocate": {"policy": "adaedl"}}))
+    assert executors
+
+
 def gap_of_best_two(model: CausalLM, text: list[int]) -> float:
     cache = model.new_cache(1, len(text))
     cache.open(0)
@@ -133,12 +158,16 @@ def test_lower_precision_differs_at_near_ties_of_the_targets_best_two_only(
         assert gap_of_best_two(model, [*prompt, *plain[request][:place]]) < tie
 
 
-def test_rows_with_samplings_of_their_own_draw_what_they_draw_alone() -> None:
+@pytest.mark.parametrize("alike", [False, True], ids=["ragged", "fed alike"])
+@pytest.mark.parametrize("shape", [CHAIN, tree(2, 1)], ids=str)
+def test_rows_with_samplings_of_their_own_draw_what_they_draw_alone(shape: Shape, alike: bool) -> None:
     """In one batch: greedy, warm, top-k and top-p rows. Every row brings its own random numbers."""
     large, small = (load_model("demo", role, "float64") for role in ("target", "drafter"))
     prompts = [prompt[: 20 + 5 * number] for number, prompt in enumerate(read_prompts("evaluation")[:4])]
     samplings = [Sampling(), Sampling(1.0), Sampling(0.8, top_k=20), Sampling(1.2, top_p=0.9)]
-    target, drafter = Target(large), Drafter(small)
+    target, drafter = Target(large), Drafter(small, shape)
+    if alike:
+        feed_alike(target, drafter)
     for tag, (prompt, sampling) in enumerate(zip(prompts, samplings, strict=True)):
         target.open(tag, prompt, sampling, seed=tag)
         first = target.prefill(tag)
@@ -152,7 +181,7 @@ def test_rows_with_samplings_of_their_own_draw_what_they_draw_alone() -> None:
     for tag, depth in zip(tags, [4, 2, 5, 3], strict=True):
         said = target.committed(tag)[len(prompts[tag]) :]
         alone, _ = decode_speculatively(
-            Target(large), Drafter(small), prompts[tag], len(said), depth, samplings[tag], seed=tag
+            Target(large), Drafter(small, shape), prompts[tag], len(said), depth, samplings[tag], seed=tag
         )
         assert said == alone
 

@@ -159,12 +159,12 @@ def test_a_tree_node_reads_its_ancestors_and_its_accepted_path_stays(
 
 
 def test_a_cache_beyond_its_limit_refuses_the_newest_row_and_leaves_the_others(model: CausalLM) -> None:
-    room = model.new_cache().bytes_per_token * 2 * 64
+    room = model.new_cache().bytes_per_token * 3 * 64  # the second row is opened while the first one is copied
     cache = model.new_cache(1, 64, limit_bytes=room)
     for tag in (0, 1):
         cache.open(tag, 64)
         model.prefill(cache, tag, TEXT[tag, :30].tolist())
-    with pytest.raises(InputError, match=r"cannot grow to 3 rows of 64 tokens: \d+ bytes, its limit is"):
+    with pytest.raises(InputError, match=r"cannot grow to 3 rows of 64 tokens: \d+ bytes beside the \d+ that"):
         cache.open(2, 64)
     check(cache)
     assert cache.tags == [0, 1]
@@ -181,3 +181,15 @@ def test_a_model_whose_state_cannot_be_rolled_back_is_refused() -> None:
     assert shape_of(MistralConfig(sliding_window=None)).layers == 32
     with pytest.raises(InputError, match="sliding_attention"):
         shape_of(Qwen3Config(use_sliding_window=True, sliding_window=128, max_window_layers=2))
+
+
+def test_the_limit_holds_while_rows_are_copied_to_larger_storage(model: CausalLM) -> None:
+    room = model.new_cache().bytes_per_token * 3 * 64
+    cache = model.new_cache(1, 64, limit_bytes=room)
+    cache.open(0, 3 * 64)  # nothing to copy yet
+    cache.close(0)
+    cache = model.new_cache(1, 64, limit_bytes=room)
+    cache.open(0, 64)
+    with pytest.raises(InputError, match=r"beside the \d+ that it holds"):
+        cache.place([0], [129])
+    check(cache)

@@ -4,6 +4,7 @@ A CPU cannot capture, so a recorder stands in: it traces a pass into its tensor 
 it saw. As a CUDA graph would, it goes on reading and writing these when the cache has moved on.
 """
 
+import gc
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -15,11 +16,16 @@ pytest.importorskip("transformers")
 from hypothesis import given, settings  # noqa: E402  (after the check that torch is there)
 from hypothesis import strategies as st  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch.utils._pytree import tree_flatten  # noqa: E402
 
 from engine import graphs, models  # noqa: E402
 from engine.cache import RowCache  # noqa: E402
 from engine.decode import decode_plain, decode_speculatively  # noqa: E402
 from engine.draft import Drafter  # noqa: E402
+from engine.eagle import EagleHead  # noqa: E402
+from engine.eagle_draft import EagleDrafter  # noqa: E402
 from engine.feed import Nodes  # noqa: E402
 from engine.graphs import Graphs, Work, bucket  # noqa: E402
 from engine.models import CausalLM  # noqa: E402
@@ -69,6 +75,30 @@ class Recorder:
             return repeat()
 
         return replay
+
+
+class Reads(TorchDispatchMode):
+    """Notes the storages that some work reads or writes and did not make; knows afterwards whether they still live."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: set[int] = set()
+        self.found: dict[int, StorageWeakRef] = {}
+
+    def __torch_dispatch__(
+        self, func: Callable[..., object], types: object, args: tuple[object, ...] = (), kwargs: object = None
+    ) -> object:
+        for tensor in tensors_in((args, kwargs)):
+            storage = tensor.untyped_storage()
+            if storage._cdata not in self.made:
+                self.found[storage._cdata] = StorageWeakRef(storage)
+        result = func(*args, **(kwargs or {}))
+        self.made |= {tensor.untyped_storage()._cdata for tensor in tensors_in(result)} - self.found.keys()
+        return result
+
+
+def tensors_in(tree: object) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, torch.Tensor)]
 
 
 class Twins:
@@ -138,7 +168,7 @@ def test_captured_passes_compute_what_eager_ones_do(model: CausalLM, trace: bool
     recorder = Recorder(trace)
 
     @given(ACTIONS)
-    @settings(max_examples=8 if trace else 60, deadline=None)
+    @settings(max_examples=20 if trace else 60, deadline=None)
     def law(actions: list[tuple[str, list[int], list[int], int]]) -> None:
         twins = Twins(model, recorder)
         for action in (BEGIN, *actions):
@@ -178,6 +208,34 @@ def test_a_shape_is_captured_when_it_is_seen_again_and_then_repeated(model: Caus
         twins.feed(tags, TEXT[:rows, token].tolist(), [1] * rows)
         twins.both(lambda cache: cache.keep(tags, [[0]] * rows))
     assert (recorder.captured, recorder.replayed) == (2, 62)
+
+
+@pytest.mark.parametrize("is_tree", [False, True], ids=["chain", "tree"])
+def test_what_a_graph_reads_lives_as_long_as_the_graph(model: CausalLM, is_tree: bool) -> None:
+    """A captured graph knows addresses and holds nothing; the work that it was captured from is forgotten."""
+    reads = []
+
+    def capture(work: Work) -> Work:
+        with Reads() as mode:
+            output = work()
+        reads.append(mode)
+        return lambda: output
+
+    grown = tree_of(torch.tensor([[0, 0]]), 1, 2)
+    nodes = Nodes(0, grown.ancestors, grown.depths) if is_tree else None
+    cache = model.new_cache(2, 64)
+    model.graphs = Graphs(capture)
+    try:
+        for tag in (0, 1):
+            cache.open(tag)
+        for _ in range(3):
+            model.feed(cache, [0, 1], torch.tensor([1, 2, 3, 4, 5, 6]), [3, 3], nodes)
+        gc.collect()
+        (mode,) = reads
+        assert len(mode.found) > 10  # weights at least
+        assert not any(storage.expired() for storage in mode.found.values())
+    finally:
+        model.graphs = None
 
 
 def test_storage_that_grew_has_no_graphs_yet(model: CausalLM) -> None:
@@ -239,7 +297,25 @@ def test_what_is_rare_or_moves_is_never_captured(model: CausalLM) -> None:
     for _ in range(3):
         twins.feed([0, 1], [1, 2, 3], [1, 2])  # ragged
         twins.feed([0], TEXT[0, :300].tolist(), [300])  # long
+        twins.feed([0], TEXT[0, :33].tolist(), [33])  # part of a prompt
     assert recorder.captured == 0
+
+
+def test_a_row_alone_is_captured_with_a_tree_of_any_size_and_with_a_chain_as_long_as_drafts_are(
+    model: CausalLM,
+) -> None:
+    recorder = Recorder()
+    twins = Twins(model, recorder, 1, 200)
+    twins.both(lambda cache: cache.open(0))
+    twins.feed([0], TEXT[0, :10].tolist(), [10])
+    twins.both(lambda cache: cache.keep([0], [list(range(10))]))
+    grown = tree_of(torch.zeros(1, 40, dtype=torch.long), 1, 40)
+    for token in range(3):
+        twins.feed([0], TEXT[0, token : token + 32].tolist(), [32])
+        twins.feed([0], TEXT[0, token : token + 41].tolist(), [41], Nodes(0, grown.ancestors, grown.depths))
+    assert (recorder.captured, recorder.replayed) == (2, 4)
+    (known,) = twins.graphs.storages.values()
+    assert {form.is_chain: graph.mask is None for form, graph in known.graphs.items()} == {True: True, False: False}
 
 
 @pytest.mark.parametrize(("shape", "depth"), [(CHAIN, 4), (tree(2, 1), 3), (dynamic(3, 8), 3)], ids=str)
@@ -258,6 +334,49 @@ def test_speculation_with_graphs_decodes_the_same_tokens(model: CausalLM, shape:
     finally:
         model.graphs = None
     assert recorder.replayed > 20
+
+
+@pytest.mark.parametrize(("shape", "depth"), [(CHAIN, 4), (tree(2, 1), 3), (dynamic(3, 8), 3)], ids=str)
+def test_a_head_drafts_the_same_with_graphs_from_the_states_that_it_is_given(
+    model: CausalLM, shape: Shape, depth: int
+) -> None:
+    """Round after round beside a head that runs eagerly; what both are told differs from round to round."""
+    from transformers import LlamaConfig
+
+    torch.manual_seed(7)
+    config = LlamaConfig(
+        vocab_size=VOCABULARY, hidden_size=48, intermediate_size=64, num_hidden_layers=1, num_attention_heads=6,
+        num_key_value_heads=2,
+    )  # fmt: skip
+    head, recorder = EagleHead(config, model.model.get_input_embeddings()).double().eval(), Recorder()
+    eager, captured = (EagleDrafter(head, model, shape) for _ in range(2))
+    captured.graphs = Graphs(recorder)
+    rng = np.random.default_rng(9)
+    for tag in (0, 1):
+        prompt = TEXT[tag, : 20 + tag].tolist()
+        for drafter in (eager, captured):
+            drafter.open(tag, list(prompt), room=200)
+            drafter.prefill(tag, hidden=torch.tensor(np.random.default_rng(tag).normal(size=(len(prompt) - 1, 48))))
+    for _ in range(12):
+        wanted, found = (drafter.draft([0, 1], [depth, depth]) for drafter in (eager, captured))
+        assert found.tokens.tolist() == wanted.tokens.tolist()
+        assert torch.allclose(captured.outputs, eager.outputs, rtol=0, atol=1e-12)
+        for tag in (0, 1):
+            path = [1] if rng.random() < 0.5 else []
+            tokens = rng.integers(VOCABULARY, size=len(path) + 1).tolist()
+            states = torch.tensor(rng.normal(size=(len(tokens), 48)))
+            for drafter in (eager, captured):
+                drafter.advance(tag, path, tokens, states)
+    assert recorder.replayed > 2 * recorder.captured > 0
+
+
+def test_a_heads_graphs_rest_when_its_targets_do() -> None:
+    of_target = Graphs(Recorder(trace=False))
+    of_head = of_target.beside()
+    assert of_head.capture is of_target.capture
+    assert not of_head.resting
+    of_target.paused = True
+    assert of_head.resting
 
 
 def test_buckets_are_as_wide_as_what_they_hold_and_at_most_a_quarter_wider() -> None:

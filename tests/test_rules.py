@@ -12,15 +12,17 @@ pytest.importorskip("transformers")
 
 from engine.feed import Nodes  # noqa: E402
 from engine.greedy import longest_path, path_in_text  # noqa: E402
-from engine.grow import Drafts, grow_dynamic, grow_static  # noqa: E402
+from engine.grow import Drafts, drawn, grow_dynamic, grow_static  # noqa: E402
 from engine.rules import Rule, decisions, normalised, verify  # noqa: E402
 from engine.sampling import Chance, Sampling, Uniforms, distributions, uniforms  # noqa: E402
+from engine.signals import signals_of  # noqa: E402
 from engine.trees import static_tree  # noqa: E402
 from specfleet.shapes import CHAIN, Shape, dynamic, tree  # noqa: E402
 from tests.branches import Branches, explore  # noqa: E402  (after the check that torch is there)
 
 VOCABULARY = 3
 WARM = Sampling(1.0)
+HOST = torch.device("cpu")
 Language = dict[tuple[int, ...], np.ndarray]  # logits of the next token after every prefix
 
 
@@ -177,9 +179,8 @@ def test_drawn_outcomes_have_the_explored_frequencies(rule: Rule) -> None:
     draws = 4000
     counts = dict.fromkeys(expected, 0)
     generator = np.random.default_rng(8)
-    like = torch.zeros(0, dtype=torch.float64)
     for _ in range(draws):
-        counts[one_round(target, drafter, tree(2, 1), 2, rule, WARM)(uniforms([generator], [16], like))] += 1
+        counts[one_round(target, drafter, tree(2, 1), 2, rule, WARM)(uniforms([generator], [16], HOST))] += 1
     observed = np.array([counts[text] for text in expected])
     wanted = np.array(list(expected.values()))
     assert chisquare(observed, wanted / wanted.sum() * draws).pvalue > 0.001
@@ -189,20 +190,35 @@ def test_a_row_decides_alike_alone_and_in_a_batch_of_longer_drafts() -> None:
     """Rows bring their own numbers: who shares a batch changes nothing."""
     rng = np.random.default_rng(5)
     for rule in ("rejection", "match"):
-        tree, alone_tree = static_tree((1,) * 4, torch.device("cpu")), static_tree((1,) * 2, torch.device("cpu"))
+        tree, alone_tree = static_tree((1,) * 4, HOST), static_tree((1,) * 2, HOST)
         p, q = (torch.tensor(rng.dirichlet(np.ones(VOCABULARY), size=(2, count))) for count in (5, 4))
         tokens = torch.tensor([[0, 1, -1, -1], [1, 2, 0, 1]])
         for seed in range(50):
             both = uniforms(
                 [np.random.default_rng(seed), np.random.default_rng(99)],
                 [decisions(rule, tree, 2), decisions(rule, tree, 4)],
-                p,
+                HOST,
             )
-            alone = uniforms([np.random.default_rng(seed)], [decisions(rule, alone_tree, 2)], p)
+            alone = uniforms([np.random.default_rng(seed)], [decisions(rule, alone_tree, 2)], HOST)
             walk = verify(rule, tree, tokens, q, p, both)
             single = verify(rule, alone_tree, tokens[:1, :2], q[:1, :2], p[:1, :3], alone)
             assert walk.path[0, :2].tolist() == single.path[0].tolist()
             assert walk.token[0] == single.token[0]
+
+
+@pytest.mark.parametrize("replace", [True, False])
+def test_all_nodes_of_a_level_draw_at_once_what_they_draw_one_after_the_other(replace: bool) -> None:
+    rng = np.random.default_rng(17)
+    q = torch.tensor(rng.dirichlet(np.full(5, 0.5), size=(3, 4)))  # 3 rows with 4 nodes
+    numbers = torch.tensor(rng.random((3, 2 + 4 * 3)))
+    together, each = Uniforms(numbers), Uniforms(numbers)
+    for chance in (together, each):
+        chance.accepts(q[:, 0, 0])  # two numbers are taken already
+        chance.accepts(q[:, 0, 0])
+    found = drawn(q, 3, together, replace)
+    for node in range(4):
+        assert found[:, node].tolist() == drawn(q[:, node : node + 1], 3, each, replace)[:, 0].tolist()
+    assert together.used == each.used == 14
 
 
 def test_greedy_verification_accepts_the_common_prefix_and_adds_the_targets_own_token() -> None:
@@ -241,3 +257,35 @@ def test_a_token_of_probability_zero_is_never_drawn() -> None:
     weights = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]], dtype=torch.float64)
     for number, token in ((0.0, 1), (np.nextafter(1.0, 0.0), 3)):
         assert Uniforms(torch.tensor([[number]], dtype=torch.float64)).draws(weights).tolist() == [token]
+
+
+def test_nor_where_a_sum_in_pieces_rises_by_rounding_or_falls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accelerators add up in an order of their own: here their sums are off by far more than rounding."""
+    rng = np.random.default_rng(13)
+    exact = torch.Tensor.cumsum
+    for _ in range(200):
+        weights = torch.tensor(rng.dirichlet(np.ones(12), size=4) * (rng.random((4, 12)) < 0.4))
+        weights[:, 5] += 0.01
+        noise = torch.tensor(rng.normal(scale=0.05, size=(4, 12)))
+        monkeypatch.setattr(torch.Tensor, "cumsum", lambda of, dim, noise=noise: exact(of, dim) + noise)
+        chance = Uniforms(torch.tensor(rng.random((4, 3))))
+        for _ in range(3):
+            assert (weights.gather(1, chance.draws(weights)[:, None]) > 0).all()
+
+
+def test_distributions_are_in_double_precision_whatever_the_models_own_is() -> None:
+    logits = torch.zeros(2, 1, VOCABULARY, dtype=torch.bfloat16)
+    for sampling in (Sampling(), WARM, Sampling(0.7, top_k=2, top_p=0.9)):
+        assert distributions(logits, [sampling, WARM]).dtype == torch.float64
+    assert uniforms([np.random.default_rng(0)], [2], HOST).numbers.dtype == torch.float64
+
+
+def test_signals_are_numbers_also_of_tokens_that_the_drafter_would_never_say() -> None:
+    """Of its best token, of another one, and of one that neither model would say, at temperature 0 and with top-k."""
+    logits = torch.tensor([[[3.0, 0.0, -900.0], [0.0, 3.0, -900.0], [0.0, 0.0, 3.0]]] * 2)
+    drafts = Drafts(
+        static_tree((1, 1), HOST), torch.tensor([[0, 2], [1, 2]]), [2, 2], [2, 2], logits=logits[:, :2].clone()
+    )
+    for row, signals in enumerate(signals_of(drafts, logits, [Sampling(0.0), Sampling(0.5, top_k=1)])):
+        assert [token.ratio for token in signals] == ([1.0, 0.0] if row == 0 else [0.0, 0.0])
+        assert all(np.isfinite([token.ratio, token.kld, token.entropy]).all() for token in signals)

@@ -36,7 +36,7 @@ class Pair:
 
     @property
     def models(self) -> list[CausalLM]:
-        """The models that have graphs; a head runs eagerly."""
+        """The models that have graphs; a head's go with its target's."""
         return [self.target] if self.small is None else [self.target, self.small]
 
     def drafters(self) -> dict[str, Callable[[], Drafter | LookupDrafter]]:
