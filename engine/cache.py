@@ -136,7 +136,8 @@ class RowCache(Cache):
         key_slots, value_slots, key_rows, value_rows = self.views[layer]
         key_slots.index_copy_(0, feed.slots, keys)
         value_slots.index_copy_(0, feed.slots, values)
-        return key_rows[feed.rows, :, : feed.width], value_rows[feed.rows, :, : feed.width]
+        rows, width = feed.rows, feed.width
+        return key_rows[rows, :, :width], value_rows[rows, :, :width]
 
     def adopt(self, storage: torch.Tensor) -> None:
         """Use `storage` from now on; its views are made once, because a step of a small model would notice."""
