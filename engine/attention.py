@@ -5,9 +5,11 @@ from torch.nn import functional
 from transformers import AttentionInterface
 
 from engine.feed import Feed
+from specfleet.errors import InputError
 
 NAME = "slot-addressed"  # of the attention implementation, as transformers knows it
 FLASH = (torch.float16, torch.bfloat16)  # in which an accelerator's kernel for causal attention knows shared heads
+UNKNOWN = ("softcap", "s_aux", "sinks", "position_bias")  # what some models do to scores beside scaling them
 ALIGNED = 16  # numbers that rows of an additive mask start at multiples of, for the kernels' wide loads
 
 
@@ -85,12 +87,22 @@ def attention_function(
     attention_mask: torch.Tensor | None,  # noqa: ARG001  (the feed holds it)
     feed: Feed | None = None,
     scaling: float | None = None,
-    **_: object,
+    sliding_window: int | None = None,
+    **more: object,
 ) -> tuple[torch.Tensor, None]:
-    """Attend as transformers asks for it: query (1, heads, N, size), key and value (B, kv heads, W, size)."""
+    """Attend as transformers asks for it: query (1, heads, N, size), key and value (B, kv heads, W, size).
+
+    InputError where a model does more to its scores than scaling them: that would be left out.
+    """
     if feed is None:
         raise TypeError(f"{type(module).__name__} does not hand its keyword arguments on to attention")
-    mask = grouped(feed.mask, query.shape[1] // key.shape[1], query.dtype)
+    for name in UNKNOWN:
+        if more.get(name) is not None:
+            raise InputError(f"{type(module).__name__} attends with {name}, which the engine does not know")
+    seen = feed.mask
+    if sliding_window is not None and feed.width > sliding_window:
+        seen = feed.within(sliding_window) if seen is None else seen & feed.within(sliding_window)
+    mask = grouped(seen, query.shape[1] // key.shape[1], query.dtype)
     output = attend(query[0].transpose(0, 1), key, value, feed, mask, scaling)
     return output[None], None
 

@@ -31,13 +31,23 @@ class CacheShape:
         return 2 * self.layers * self.heads * self.size
 
 
+WINDOWED = {"mistral", "qwen2", "qwen3", "phi3", "gemma3_text"}  # types whose layers tell attention their window
+
+
+def slides(config: PretrainedConfig) -> bool:
+    """Whether some layers see the last tokens only. Their rows are kept whole: what falls out may be needed again."""
+    kinds = getattr(config, "layer_types", None)
+    return "sliding_attention" in kinds if kinds else bool(getattr(config, "sliding_window", None))
+
+
 def shape_of(config: PretrainedConfig) -> CacheShape:
     """Read the cache's shape from a model's config; InputError if its state is no plain attention cache."""
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    if kinds != {"full_attention"} or getattr(config, "kv_lora_rank", None):
+    allowed = {"full_attention"} | ({"sliding_attention"} if config.model_type in WINDOWED else set())
+    if kinds - allowed or getattr(config, "kv_lora_rank", None):
         raise InputError(
-            f"model type {config.model_type!r}: layers of kind {', '.join(sorted(kinds))}; speculative decoding needs "
-            "full attention in all of them, whose cache can be rolled back"
+            f"model type {config.model_type!r}: layers of kind {', '.join(sorted(kinds))}; the engine knows full "
+            f"attention, whose cache can be rolled back, and sliding windows of {', '.join(sorted(WINDOWED))}"
         )
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads

@@ -38,7 +38,8 @@ class Feed:
 
     `slots` (N,): where their keys and values go; `positions` (N,); `mask` (B, T, W): what each token sees, None for a
     chain, whose tokens see all places up to their position. Where numbers of tokens differ between rows: `gather`
-    (B x T,) finds each query of the rectangle among the tokens, `scatter` (N,) each token in the rectangle.
+    (B x T,) finds each query of the rectangle among the tokens, `scatter` (N,) each token in the rectangle. `empty`
+    (B, 1): how many places at the begin of each row hold nothing, None for none.
     """
 
     rows: slice
@@ -48,6 +49,7 @@ class Feed:
     mask: torch.Tensor | None = None
     gather: torch.Tensor | None = None
     scatter: torch.Tensor | None = None
+    empty: torch.Tensor | None = None
 
     @property
     def batch(self) -> int:
@@ -74,6 +76,16 @@ class Feed:
     def up_to_itself(self) -> torch.Tensor:
         """What each token of a chain sees: (B, T, W)."""
         return self.places <= self.positions.view(self.batch, -1, 1)
+
+    def within(self, window: int) -> torch.Tensor:
+        """What lies among the last `window` tokens of each query, itself included: (B, T, W).
+
+        Nodes of a tree count by their place, which is no lower than their position: right for all windows that are
+        wider than a draft is deep.
+        """
+        positions = self.positions if self.gather is None else self.positions[self.gather]
+        known = self.places if self.empty is None else (self.places - self.empty)[:, None]
+        return known > positions.view(self.batch, -1, 1) - window
 
 
 def feed_of(
@@ -110,7 +122,7 @@ def feed_of(
     if any(padding):
         empty = begins[2, :, None]
         seen = (feed.up_to_itself() if mask is None else mask) & (feed.places >= empty)[:, None]
-        feed = replace(feed, mask=seen, positions=(positions - empty).flatten())
+        feed = replace(feed, mask=seen, positions=(positions - empty).flatten(), empty=empty)
     return feed if min(counts) == most else ragged(feed, counts, most)
 
 

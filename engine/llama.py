@@ -13,7 +13,7 @@ from torch.nn import functional
 from transformers import PretrainedConfig
 
 from engine.attention import FLASH, attend, attend_causally, grouped
-from engine.cache import RowCache
+from engine.cache import RowCache, slides
 from engine.feed import Feed
 
 MODEL_TYPES = {"llama", "mistral", "qwen2"}
@@ -50,6 +50,7 @@ def is_lean(config: PretrainedConfig) -> bool:
         and rope in STATIC_ROPE
         and getattr(config, "hidden_act", "silu") == "silu"
         and not getattr(config, "mlp_bias", False)
+        and not slides(config)
     )
 
 
