@@ -8,6 +8,7 @@ import math
 from fractions import Fraction
 from itertools import product
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -26,7 +27,8 @@ from sim.analytic import (
     wait_s,
 )
 from sim.mva import mean_value_analysis
-from sim.predict import predict
+from sim.predict import predict, star_inputs
+from sim.run import simulate
 from specfleet.equations import idle_s, iteration_s, rounds_per_s_per_target, service_s
 from specfleet.errors import InputError
 from specfleet.policies.admit import N_max
@@ -307,3 +309,23 @@ def test_a_network_without_customers_or_time_is_refused(N, demands_s, think_s):
 def test_drafts_that_take_no_time_are_refused_by_name() -> None:
     with pytest.raises(InputError, match=r"scenario 'unnamed': its profile's drafts take no time"):
         predict(star(profile={"draft": {"base_s": 0.0}}))
+
+
+@pytest.mark.parametrize("drafters", [{"shape": {"kind": "tree", "branching": [3, 1]}}, {"kind": "eagle"}])
+def test_equations_and_simulation_agree_on_trees_and_on_hidden_states_over_a_slow_link(drafters):
+    """Nothing is accepted, so every round is alike: all nodes are verified, one token's hidden state is told."""
+    profile = {
+        "draft": {"per_token_s": 1.0}, "verify": {"per_token_s": 0.5}, "hidden": 1000,
+        "link": {"latency_s": 0.1, "bandwidth_bytes_per_s": 1000.0},
+    }  # fmt: skip
+    scenario = star(
+        profile=profile, drafters={"depth": 3} | drafters, verifiers={"count": 1},
+        acceptance={"model": "geometric", "beta": 0.0}, workload={"requests": 1, "new_tokens": 40},
+    )  # fmt: skip
+    starts = simulate(scenario).frame().query("station == 'drafter' and event == 'start' and kind == 'draft'").time_s
+    rounds_s = np.diff(starts)[1:]  # the first one has a prefill before it
+    assert rounds_s == pytest.approx(rounds_s[0])
+    inputs = star_inputs(scenario)
+    assert inputs.service_s + inputs.return_s == pytest.approx(rounds_s[0])
+    nodes = 9 if "shape" in drafters else 3
+    assert inputs.verify_s == pytest.approx(0.5 * (nodes + 1))
