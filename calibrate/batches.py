@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from calibrate.acceptance import describe_acceptance
 from calibrate.fits import fit_batch_step
@@ -25,6 +26,7 @@ from engine.telemetry import host_facts
 from specfleet.acceptance import Recorded
 from specfleet.durations import extent, nodes_of
 from specfleet.fleet import batch_station
+from specfleet.pace import INTERRUPTED, typical_control_s
 from specfleet.policies.ragged import Slots
 from specfleet.profile import HardwareProfile, StepTime
 from specfleet.records import make_run
@@ -38,6 +40,7 @@ SIZES, DEPTHS = (1, 2, 4, 8, 16), (1, 3, 5, 8)
 PASSES = 2  # minutes apart on a large model: a shared host has slow spells that outlast one
 STAGES = (*(f"batches, pass {number + 1}" for number in range(PASSES)), "acceptance")
 PROFILE_NAMES = {"prefill": "verify_prefill"}  # what a profile calls a batch's steps, where it differs
+AROUND = 51  # steps: fewer say more of luck than of the host, more last longer than its spells
 RECORDED = 192  # requests whose acceptance is recorded: means over fewer differ by a tenth from luck with prompts
 
 
@@ -70,7 +73,7 @@ def calibrate_batch(scenario: Scenario, folder: Path, report: Report = lambda _s
     report("acceptance")
     accepted = record_acceptance(scenario, large, folder)
     controls = np.concatenate([kind.controls_s for kind in served.values()])
-    reference_s = float(np.median(controls)) if controls.any() else 0.0
+    reference_s = typical_control_s(controls) if controls.any() else 0.0
     fits = {name: fit(kind, reference_s) for name, kind in served.items()}
     facts, unread = host_facts()
     times: dict[str, Any] = {PROFILE_NAMES.get(name, name): time for name, (time, _) in fits.items()}
@@ -146,15 +149,18 @@ def serve_part(
 
 
 def fit(kind: Served, reference_s: float) -> tuple[StepTime, float]:
-    """Fit one kind of steps, their times referred to the reference pace by the typical control around them."""
+    """Fit one kind of steps, their times referred to the reference pace by the controls around them."""
     times_s = np.array(kind.times_s)
     if reference_s:
-        controls = np.array(kind.controls_s)
-        window = 15
-        padded = np.pad(controls, window // 2, mode="edge")
-        around = np.median(np.lib.stride_tricks.sliding_window_view(padded, window), axis=1)
-        times_s = times_s * reference_s / around
+        times_s = times_s * reference_s / controls_around(np.array(kind.controls_s))
     return fit_batch_step(kind.extents, times_s)
+
+
+def controls_around(controls_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Mean control of the `AROUND` steps around each, interrupted ones left out as wherever a pace is made."""
+    counted = controls_s < INTERRUPTED * np.median(controls_s)
+    ends = np.full(AROUND, 1.0)
+    return np.convolve(np.where(counted, controls_s, 0.0), ends, "same") / np.convolve(counted, ends, "same")
 
 
 def record_acceptance(scenario: Scenario, large: CausalLM, folder: Path) -> list[list[int]]:

@@ -1,20 +1,19 @@
 """The reference pace: how fast the host was when a profile's times were taken."""
 
-import statistics
-
 import msgspec
 
 from calibrate.steps import TAG, some_hidden
 from engine.control import Control
 from engine.draft import Drafter
 from engine.verify import Target
+from specfleet.pace import typical_control_s
 from specfleet.profile import STEPS, HardwareProfile
 
 REFERENCE_STEPS = 100  # of each kind, with a control computation after each
 
 
 def control_beside_steps_s(drafter: Drafter, target: Target, prompt: list[int]) -> float:
-    """Return the median time of the control computation as a station takes it: right after a step. The reference pace.
+    """Return the typical time of the control computation as a station takes it: right after a step. The reference pace.
 
     In a loop of its own the control would be faster, with all of the caches for itself.
     """
@@ -31,7 +30,7 @@ def control_beside_steps_s(drafter: Drafter, target: Target, prompt: list[int]) 
         controls_s.append(control.seconds())
     drafter.release(TAG)
     target.release(TAG)
-    return statistics.median(controls_s)
+    return typical_control_s(controls_s)
 
 
 def at_pace(profile: HardwareProfile, slowness: float) -> HardwareProfile:

@@ -1,7 +1,7 @@
 """Calibrate: microbenchmarks of a model pair on this host, fitted into a hardware profile."""
 
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -14,6 +14,7 @@ from calibrate.inservice import Fleets, after_gap, half_loaded, over_gaps, satur
 from calibrate.links import measure_round_trips
 from calibrate.reference import control_beside_steps_s
 from calibrate.steps import (
+    Series,
     Stopwatch,
     draft_prefill_series,
     draft_series,
@@ -150,15 +151,17 @@ def bench_steps(
     shape = drafters.shape
     depths = [depth for depth in effort.depths if shape.kind == "chain" or depth <= drafters.depth]
     fed = sorted({shape.nodes(depth) + 1 for depth in depths})
-    how = prompt, effort.repeats, Stopwatch(target.model.device, control_s)
+    stopwatch = Stopwatch(target.model.device, control_s)
+    how = prompt, effort.repeats, stopwatch
     verifications = verify_series(target, *how, shape)
-    return {
-        "draft": measure(draft_series(drafter, *how), depths, effort.contexts),
-        "verify": measure(verifications, fed, effort.contexts),
-        "decode": measure(verifications, [1], effort.contexts),
-        "draft_prefill": measure(draft_prefill_series(drafter, *how), effort.contexts, (0,)),
-        "verify_prefill": measure(verify_prefill_series(target, *how), effort.contexts, (0,)),
+    grids: dict[str, tuple[Series, Sequence[int], Sequence[int]]] = {
+        "draft": (draft_series(drafter, *how), depths, effort.contexts),
+        "verify": (verifications, fed, effort.contexts),
+        "decode": (verifications, [1], effort.contexts),
+        "draft_prefill": (draft_prefill_series(drafter, *how), effort.contexts, (0,)),
+        "verify_prefill": (verify_prefill_series(target, *how), effort.contexts, (0,)),
     }
+    return {name: measure(*grid, stopwatch) for name, grid in grids.items()}
 
 
 def pair_of(scenario: Scenario, prompts: int) -> Scenario:

@@ -1,6 +1,5 @@
 """Microbenchmarks of single steps: draft, verify, decode and the two prefills, over tokens and context."""
 
-import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from engine.models import CausalLM
 from engine.packing import drafts_of
 from engine.telemetry import timed
 from engine.verify import Target
+from specfleet.pace import typical_control_s
 from specfleet.shapes import CHAIN, Shape, parents
 
 TAG = 0
@@ -22,25 +22,30 @@ Series = Callable[[int, int], list[float]]  # (tokens, context) -> seconds of re
 
 
 class Stopwatch:
-    """Times repeated steps as if the host kept its reference pace: divided by how slow the control ran beside them.
+    """Times repeated steps, and the control computation beside them.
 
-    With `reference_s` = 0, as on an accelerator, times are what they are.
+    `reference_s`: of the control, at the reference pace; 0 on an accelerator, where times are what they are.
     """
 
     def __init__(self, device: torch.device, reference_s: float = 0.0) -> None:
         self.device = device
         self.reference_s = reference_s
         self.control = Control()
+        self.controls_s: list[float] = []
 
     def times_s(self, work: Callable[[], object], repeats: int) -> list[float]:
         """Return the seconds of `repeats` steps; one more before them, which is cold, does not count."""
-        times_s, controls_s = [], []
+        times_s = []
         for _ in range(repeats + 1):
             times_s.append(timed(work, self.device)[1])
             if self.reference_s:
-                controls_s.append(self.control.seconds())
-        slowness = statistics.median(controls_s[1:]) / self.reference_s if self.reference_s else 1.0
-        return [time_s / slowness for time_s in times_s[1:]]
+                self.controls_s.append(self.control.seconds())
+        return times_s[1:]
+
+    def slowness(self) -> float:
+        """How slow the host was since it was last asked, relative to the reference pace."""
+        controls_s, self.controls_s = self.controls_s, []
+        return typical_control_s(controls_s) / self.reference_s if self.reference_s else 1.0
 
 
 def draft_series(drafter: Drafter, prompt: list[int], repeats: int, stopwatch: Stopwatch) -> Series:
@@ -130,9 +135,14 @@ def verify_prefill_series(target: Target, prompt: list[int], repeats: int, stopw
     return lambda tokens, context: stopwatch.times_s(lambda: once(tokens), repeats)  # noqa: ARG005  (as above)
 
 
-def measure(series: Series, tokens: Sequence[int], contexts: Sequence[int]) -> list[Point]:
-    """Measure a series at every place of the grid."""
-    return [Point(count, context, tuple(series(count, context))) for count in tokens for context in contexts]
+def measure(series: Series, tokens: Sequence[int], contexts: Sequence[int], stopwatch: Stopwatch) -> list[Point]:
+    """Measure a series at every place of the grid, as if the host had kept its reference pace.
+
+    The pace is that of the whole grid: the few controls beside one place would say more of luck than of the host.
+    """
+    times_s = {(count, context): series(count, context) for count in tokens for context in contexts}
+    slowness = stopwatch.slowness()
+    return [Point(*place, tuple(time_s / slowness for time_s in times)) for place, times in times_s.items()]
 
 
 def stretched(tokens: list[int], length: int) -> list[int]:

@@ -67,8 +67,13 @@ def _node(pipe: Connection, body: Callable[..., Any], *arguments: Any) -> None:
         pipe.send(("result", body(pipe, *arguments)))
     except InputError as error:
         pipe.send(("input error", str(error)))
-    except BaseException:  # noqa: BLE001  (the launcher must learn of it, whatever it is)
-        pipe.send(("error", traceback.format_exc()))
+    except BaseException as error:  # noqa: BLE001  (the launcher must learn of it, whatever it is)
+        if type(error).__name__ == "OutOfMemoryError":  # torch's, which not every node imports
+            name = multiprocessing.current_process().name
+            advice = "use smaller models, another precision, or fewer or shorter rows"
+            pipe.send(("input error", f"{name}: its device is out of memory; {advice}"))
+        else:
+            pipe.send(("error", traceback.format_exc()))
 
 
 def _limit_threads() -> None:

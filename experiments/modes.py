@@ -148,7 +148,7 @@ def main() -> None:
     """Compare all modes, or those that are named."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--out", type=Path, default=Path("runs/modes"))
-    parser.add_argument("--only", nargs="*", help="names of modes; else all")
+    parser.add_argument("--only", nargs="*", choices=[mode.name for mode in modes()], help="these; else all")
     parser.add_argument("--tolerance", type=float, default=0.1, help="of throughput, at the run's pace; exit 1 beyond")
     options = parser.parse_args()
     chosen = [mode for mode in modes() if not options.only or mode.name in options.only]
@@ -166,8 +166,9 @@ def main() -> None:
     processor = host_facts()[0]["processor"]
     caption = (
         f"Demo pair on {processor}, one thread, float32, greedy, speculation length {DEPTH}: tokens a second, measured "
-        f"over {REQUESTS} evaluation prompts, and simulated ({SEEDS} replications) from a profile of calibration "
-        "prompts, at the pace that the host had during the run. The band is 10 %."
+        f"over {REQUESTS} evaluation prompts (fleets: {REQUESTS // 2}), and simulated ({SEEDS} replications) from a "
+        "profile of calibration prompts, at the pace that the host had during the run. Targets of fleets stand for "
+        f"accelerators that verify in {1000 * VERIFY_S:.0f} ms. The band is 10 %."
     )
     paced_rows = table[(table.how == "paced") & (table.quantity == "throughput")]
     save(modes_figure.draw(paced_rows), options.out / "modes.png", caption)

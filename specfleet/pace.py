@@ -28,6 +28,16 @@ class Pace(msgspec.Struct, frozen=True):
         return self.slowness[min(int(time_s / self.window_s), len(self.slowness) - 1)]
 
 
+def typical_control_s(controls_s: Sequence[float] | NDArray[np.float64]) -> float:
+    """Return the mean of control computations, but for interrupted ones: what every pace is made of.
+
+    A mean, wherever controls are summed up: beside a neighbour they have two levels, and the mean of a run against the
+    median of a calibration would pass for a slower host.
+    """
+    controls = np.asarray(controls_s, dtype=float)
+    return float(controls[controls < INTERRUPTED * np.median(controls)].mean())
+
+
 def pace_of(times_s: Sequence[float], controls_s: Sequence[float], reference_s: float) -> Pace:
     """Return the pace from controls taken at `times_s`, relative to a control of `reference_s`.
 

@@ -5,7 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from calibrate.batches import Served, fit
 from calibrate.fits import fit_batch_step
+from specfleet.pace import typical_control_s
 from specfleet.profile import StepTime
 
 TRUTH = StepTime(0.002, 0.0002, 1e-6, 2e-9, 0.0001, 0.00012, 4e-7)
@@ -41,6 +46,17 @@ def test_steps_that_were_interrupted_count_in_the_mean_and_not_in_the_shape() ->
     factors = times_s(fitted, extents) / times_s(TRUTH, extents)
     assert factors.std() < 0.02
     assert factors.mean() == pytest.approx(1 + 4 / 50, rel=0.02)
+
+
+def test_steps_are_referred_to_the_pace_that_simulated_runs_play_back() -> None:
+    """Controls with two levels, three for two: steps that took what the truth says are fitted as they are."""
+    extents = steps(np.random.default_rng(2), 600)
+    controls_s = np.tile([1e-4, 1e-4, 2e-4], 200)
+    served = Served(
+        [tuple(extent) for extent in extents.tolist()], times_s(TRUTH, extents).tolist(), controls_s.tolist()
+    )
+    fitted, _ = fit(served, typical_control_s(controls_s))
+    assert times_s(fitted, extents) == pytest.approx(times_s(TRUTH, extents), rel=0.01)
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from engine.decode import decode_plain, decode_speculatively  # noqa: E402  (aft
 from engine.draft import Drafter  # noqa: E402
 from engine.memory import accounts_of  # noqa: E402
 from engine.models import CausalLM, check_shared_tokenizer, load_model  # noqa: E402
+from engine.node import Node  # noqa: E402
 from engine.prompts import prompts_of  # noqa: E402
 from engine.serve import Served, crowding, serve  # noqa: E402
 from engine.verify import Target  # noqa: E402
@@ -263,6 +264,17 @@ def test_without_numbers_the_drafter_counts_on_what_its_device_has_free(tiny: Pa
     assert isinstance(admit, WithinMemory)
     assert admit.row_bytes == 2 * 16 * 8 * longest_row(fleet(tiny))
     assert admit.rows > 100
+
+
+def out_of_memory(_pipe: object) -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+def test_a_node_whose_device_is_full_says_so_in_one_line() -> None:
+    node = Node("target 1", out_of_memory)
+    with pytest.raises(InputError, match=r"^target 1: its device is out of memory; use smaller models"):
+        node.receive()
+    node.end()
 
 
 def test_a_batch_that_cannot_fit_is_refused_before_anything_is_loaded(tiny: Path) -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from sim.run import simulate
 from specfleet.fleet import DRAFTER
-from specfleet.pace import Pace, pace_of, paces_of, slowness_at
+from specfleet.pace import Pace, pace_of, paces_of, slowness_at, typical_control_s
 from specfleet.records import Row, Run, log_of, make_run
 from specfleet.scenario import Scenario
 from tests.stars import star
@@ -29,6 +29,13 @@ def test_slowness_is_the_mean_of_a_windows_controls_over_the_reference() -> None
 
 def test_an_interrupted_control_says_nothing_of_pace() -> None:
     assert pace_of([0.1, 0.2, 0.3], [1e-4, 1e-4, 5e-3], REFERENCE_S).slowness == pytest.approx((1.0,))
+
+
+def test_a_host_that_does_not_change_has_pace_one_also_if_its_controls_have_two_levels() -> None:
+    """As beside a neighbour: two of three controls are quick, the third takes twice as long, at all times."""
+    controls_s = [1e-4, 1e-4, 2e-4] * 100
+    pace = pace_of(np.linspace(0, 2.99, 300).tolist(), controls_s, typical_control_s(controls_s))
+    assert pace.slowness == pytest.approx((1.0, 1.0, 1.0), rel=0.02)
 
 
 def test_a_window_without_controls_keeps_the_slowness_before_it_and_the_first_ones_take_the_next() -> None:
