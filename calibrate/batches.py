@@ -159,8 +159,8 @@ def fit(kind: Served, reference_s: float) -> tuple[StepTime, float]:
 def controls_around(controls_s: NDArray[np.float64]) -> NDArray[np.float64]:
     """Mean control of the `AROUND` steps around each, interrupted ones left out as wherever a pace is made."""
     counted = controls_s < INTERRUPTED * np.median(controls_s)
-    ends = np.full(AROUND, 1.0)
-    return np.convolve(np.where(counted, controls_s, 0.0), ends, "same") / np.convolve(counted, ends, "same")
+    around = np.ones(min(AROUND, len(controls_s)))
+    return np.convolve(np.where(counted, controls_s, 0.0), around, "same") / np.convolve(counted, around, "same")
 
 
 def record_acceptance(scenario: Scenario, large: CausalLM, folder: Path) -> list[list[int]]:

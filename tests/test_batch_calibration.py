@@ -48,15 +48,16 @@ def test_steps_that_were_interrupted_count_in_the_mean_and_not_in_the_shape() ->
     assert factors.mean() == pytest.approx(1 + 4 / 50, rel=0.02)
 
 
-def test_steps_are_referred_to_the_pace_that_simulated_runs_play_back() -> None:
+@pytest.mark.parametrize("count", [10, 200])
+def test_steps_are_referred_to_the_pace_that_simulated_runs_play_back(count: int) -> None:
     """Controls with two levels, three for two: steps that took what the truth says are fitted as they are."""
-    extents = steps(np.random.default_rng(2), 600)
-    controls_s = np.tile([1e-4, 1e-4, 2e-4], 200)
+    extents = steps(np.random.default_rng(2), 3 * count)
+    controls_s = np.tile([1e-4, 1e-4, 2e-4], count)
     served = Served(
         [tuple(extent) for extent in extents.tolist()], times_s(TRUTH, extents).tolist(), controls_s.tolist()
     )
     fitted, _ = fit(served, typical_control_s(controls_s))
-    assert times_s(fitted, extents) == pytest.approx(times_s(TRUTH, extents), rel=0.01)
+    assert times_s(fitted, extents) == pytest.approx(times_s(TRUTH, extents), rel=0.02)
 
 
 @pytest.mark.slow
