@@ -149,7 +149,9 @@ def bench_steps(
 ) -> Points:
     """Measure all kinds of steps, each over its grid, by the names of a profile."""
     shape = drafters.shape
-    depths = [depth for depth in effort.depths if shape.kind == "chain" or depth <= drafters.depth]
+    depths = effort.depths
+    if shape.kind != "chain":  # a deeper tree may be monstrous
+        depths = (*(depth for depth in depths if depth < drafters.depth), drafters.depth)
     fed = sorted({shape.nodes(depth) + 1 for depth in depths})
     stopwatch = Stopwatch(target.model.device, control_s)
     how = prompt, effort.repeats, stopwatch
