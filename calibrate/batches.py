@@ -160,7 +160,9 @@ def controls_around(controls_s: NDArray[np.float64]) -> NDArray[np.float64]:
     """Mean control of the `AROUND` steps around each, interrupted ones left out as wherever a pace is made."""
     counted = controls_s < INTERRUPTED * np.median(controls_s)
     around = np.ones(min(AROUND, len(controls_s)))
-    return np.convolve(np.where(counted, controls_s, 0.0), around, "same") / np.convolve(counted, around, "same")
+    sums, counts = np.convolve(np.where(counted, controls_s, 0.0), around, "same"), np.convolve(counted, around, "same")
+    means: NDArray[np.float64] = sums / counts
+    return means
 
 
 def record_acceptance(scenario: Scenario, large: CausalLM, folder: Path) -> list[list[int]]:
