@@ -31,7 +31,7 @@ def test_a_fleet_is_calibrated_on_its_own_drafts(tmp_path: Path, kind: str) -> N
     told: list[str] = []
     profile = calibrate(scenario, tmp_path, TINY, told.append)
     assert tuple(told) == STAGES
-    nodes = scenario.drafters.shape.nodes(3)
+    nodes = scenario.drafters.shape.nodes(scenario.drafters.depth)
     assert max(row["tokens"] for row in profile.measured["verify"]) == nodes + 1
     assert profile.hidden == (32 if kind == "EAGLE tree" else 0)
     assert isinstance(profile.acceptance, Recorded)
