@@ -26,7 +26,7 @@ from engine.telemetry import host_facts
 from specfleet.acceptance import Recorded
 from specfleet.durations import extent, nodes_of
 from specfleet.fleet import batch_station
-from specfleet.pace import INTERRUPTED, typical_control_s
+from specfleet.pace import typical_control_s, uninterrupted
 from specfleet.policies.ragged import Slots
 from specfleet.profile import HardwareProfile, StepTime
 from specfleet.records import make_run
@@ -158,7 +158,7 @@ def fit(kind: Served, reference_s: float) -> tuple[StepTime, float]:
 
 def controls_around(controls_s: NDArray[np.float64]) -> NDArray[np.float64]:
     """Mean control of the `AROUND` steps around each, interrupted ones left out as wherever a pace is made."""
-    counted = controls_s < INTERRUPTED * np.median(controls_s)
+    counted = uninterrupted(controls_s)
     around = np.ones(min(AROUND, len(controls_s)))
     sums, counts = np.convolve(np.where(counted, controls_s, 0.0), around, "same"), np.convolve(counted, around, "same")
     means: NDArray[np.float64] = sums / counts

@@ -17,7 +17,8 @@ from specfleet.batch_station import BatchStation
 from specfleet.fleet import batch_station
 from specfleet.messages import Finished, Instruction
 from specfleet.records import Log, RecordedStation, Run, make_run
-from specfleet.scenario import Scenario, longest_row, overshoot
+from specfleet.room import longest_row, overshoot
+from specfleet.scenario import Scenario
 from specfleet.token import Token
 from specfleet.workload import Request, join_of, streams_of
 

@@ -15,7 +15,8 @@ from engine.worker import Receiver, Stop, Worker
 from specfleet.fleet import drafter_station
 from specfleet.messages import Draft, Ignored, Instruction, Refusal
 from specfleet.records import Log, RecordedStation
-from specfleet.scenario import Scenario, longest_row
+from specfleet.room import longest_row
+from specfleet.scenario import Scenario
 
 
 class DrafterNode:

@@ -12,7 +12,8 @@ from engine.worker import Worker
 from specfleet.fleet import drafter_station, verifier_station
 from specfleet.messages import Draft, DraftRequest, Finished, Instruction, Leave, Refusal, StationEvent
 from specfleet.records import Log, RecordedStation, Run, make_run
-from specfleet.scenario import Scenario, longest_row, overshoot
+from specfleet.room import longest_row, overshoot
+from specfleet.scenario import Scenario
 from specfleet.workload import join_of, requests_of
 
 

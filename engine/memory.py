@@ -11,7 +11,8 @@ from engine.cache import CacheShape, shape_of
 from engine.models import DEMO_PAIR, PRECISIONS, folder_of
 from specfleet.errors import InputError
 from specfleet.policies.admit import WithinMemory
-from specfleet.scenario import Scenario, longest_row
+from specfleet.room import longest_row
+from specfleet.scenario import Scenario
 
 
 class Account(msgspec.Struct, frozen=True):

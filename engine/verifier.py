@@ -15,7 +15,8 @@ from engine.worker import Arrival, Receiver, Stop, Worker
 from specfleet.fleet import verifier_station
 from specfleet.messages import DraftRequest, Finished, Ignored, Instruction, Leave
 from specfleet.records import Log, RecordedStation
-from specfleet.scenario import Scenario, longest_row, overshoot
+from specfleet.room import longest_row, overshoot
+from specfleet.scenario import Scenario
 from specfleet.workload import join_of, requests_of
 
 

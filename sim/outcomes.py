@@ -11,7 +11,8 @@ from specfleet.errors import InputError
 from specfleet.messages import Outcome
 from specfleet.policies.overlap import Ahead
 from specfleet.policies.ragged import BatchRule
-from specfleet.scenario import Scenario, acceptance_of, longest_draft, needs_of
+from specfleet.room import longest_draft
+from specfleet.scenario import Scenario, acceptance_of, needs_of
 from specfleet.station import Member, Station, Step
 from specfleet.tokens import Coin, TokenModel, TokenSampler
 

@@ -8,8 +8,9 @@ from specfleet.errors import InputError
 from specfleet.policies.admit import Admission, WithinMemory
 from specfleet.policies.allocate import Fixed
 from specfleet.policies.route import Affinity
+from specfleet.room import longest_row
 from specfleet.router_station import RouterStation
-from specfleet.scenario import Scenario, longest_row
+from specfleet.scenario import Scenario
 from specfleet.station import Station
 from specfleet.verifier_station import VerifierStation
 

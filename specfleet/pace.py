@@ -35,7 +35,12 @@ def typical_control_s(controls_s: Sequence[float] | NDArray[np.float64]) -> floa
     median of a calibration would pass for a slower host.
     """
     controls = np.asarray(controls_s, dtype=float)
-    return float(controls[controls < INTERRUPTED * np.median(controls)].mean())
+    return float(controls[uninterrupted(controls)].mean())
+
+
+def uninterrupted(controls_s: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which control computations say something of pace; same shape."""
+    return np.asarray(controls_s < INTERRUPTED * np.median(controls_s))
 
 
 def pace_of(times_s: Sequence[float], controls_s: Sequence[float], reference_s: float) -> Pace:
@@ -44,7 +49,7 @@ def pace_of(times_s: Sequence[float], controls_s: Sequence[float], reference_s: 
     A window without a control keeps the slowness of the one before it.
     """
     times, controls = np.asarray(times_s, dtype=float), np.asarray(controls_s, dtype=float)
-    counted = controls < INTERRUPTED * np.median(controls)
+    counted = uninterrupted(controls)
     window = (times[counted] / WINDOW_S).astype(int)
     sums, counts = np.bincount(window, controls[counted] / reference_s), np.bincount(window)
     last = np.maximum.accumulate(np.where(counts > 0, np.arange(len(counts)), -1))

@@ -316,27 +316,6 @@ def mean_tokens(length: int | Between) -> float:
     return length if isinstance(length, int) else (length.low + length.high) / 2
 
 
-def longest_draft(scenario: Scenario) -> int:
-    """The longest draft that the scenario's rules allow."""
-    rule = scenario.batch.allocate if scenario.batch is not None else scenario.verifiers.allocate
-    decides = rule or scenario.drafters.allocate
-    return scenario.drafters.depth if decides is None else decides.longest
-
-
-def overshoot(scenario: Scenario) -> int:
-    """Places that a row of a cache needs beyond its text: for its last round and its last draft."""
-    return scenario.drafters.shape.room(longest_draft(scenario))
-
-
-def longest_row(scenario: Scenario) -> int:
-    """Places that a row of a cache needs at most."""
-    workload = scenario.workload
-    asked = [
-        length if isinstance(length, int) else length.high for length in (workload.prompt_tokens, workload.new_tokens)
-    ]
-    return sum(asked) + overshoot(scenario)
-
-
 def verify_time(scenario: Scenario, target: int) -> StepTime:
     """Return the verification time of target number `target` (from 0): its tier's, the scenario's or the profile's."""
     chosen = scenario.verifiers.verify or profile_of(scenario).verify

@@ -24,7 +24,8 @@ from specfleet.payload import ENVELOPE_BYTES  # noqa: E402
 from specfleet.policies.admit import WithinMemory  # noqa: E402
 from specfleet.records import log_of, make_run  # noqa: E402
 from specfleet.replay import replay  # noqa: E402
-from specfleet.scenario import Scenario, longest_row, make_scenario  # noqa: E402
+from specfleet.room import longest_row  # noqa: E402
+from specfleet.scenario import Scenario, make_scenario  # noqa: E402
 from tests.pairs import DRAFTERS, VOCABULARY, drafters_of, fleet, write_pair  # noqa: E402
 
 
