@@ -6,7 +6,7 @@ accepted unequally must be unpadded and padded anew (`realign`), which copies ev
 end alike, padding included, form a batch by one copy; the batch of the last round is taken as it is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,20 +15,34 @@ from engine.cache import RowCache
 from engine.feed import Feed, Nodes, feed_of
 from engine.telemetry import timed
 
-HEADROOM = 64  # tokens that a new batch can take before it is copied again
+HEADROOM = 64  # tokens that a new batch can take before it is copied again, at least
+WASTE = 4  # a block may take memory so many times as large as it needs
+SPARES = 2  # blocks kept for the next copies: one for each of two batches that take turns
+
+
+@dataclass(slots=True, eq=False)
+class _Block:
+    """Places for some rows, (layers, 2, rows, tokens, heads, size), at the begin of their `memory` (numbers,)."""
+
+    places: torch.Tensor
+    memory: torch.Tensor
 
 
 @dataclass(slots=True)
 class _Row:
-    """Where a row lies: number `index` of a `block` (layers, 2, rows, tokens, heads, size), after `padding` places."""
+    """Where a row lies: number `index` of a block, after `padding` places."""
 
-    block: torch.Tensor
+    block: _Block
     index: int
     padding: int = 0
 
 
 class AlignedCache(RowCache):
-    """Rows in blocks: the batch that is fed, and blocks of earlier batches that rows of the pool still lie in."""
+    """Rows in blocks: the batch that is fed, and blocks of earlier batches that rows of the pool still lie in.
+
+    The largest blocks that no row lies in any more are kept for the next copies: fresh memory of this size costs a
+    processor as much as the copy itself, page by page.
+    """
 
     uniform = True
 
@@ -36,24 +50,27 @@ class AlignedCache(RowCache):
         super().__init__(*args)  # type: ignore[arg-type]  # the same arguments
         self.rows: dict[int, _Row] = {}
         self.batch: list[int] = []  # tags of the rows of `storage`
+        self.spare: list[torch.Tensor] = []  # memory that no row lies in, each (numbers,), smallest first
         self.numbers = torch.arange(0, device=self.device)
         self.assembling_s = 0.0  # spent on bringing rows together, whatever the reason
 
     @property
     def allocated_bytes(self) -> int:
-        """Bytes of all blocks that rows lie in."""
-        blocks = {id(row.block): row.block for row in self.rows.values()}
-        return sum(block.numel() * block.element_size() for block in blocks.values())
+        """Bytes of all blocks, spare ones included."""
+        memory = [*(block.memory for block in self._held()), *self.spare]
+        return sum(numbers.numel() * numbers.element_size() for numbers in memory)
 
     def open(self, tag: int, tokens: int = 0) -> None:
         """Begin an empty row in a block of its own; `tokens`: how many its prompt has."""
-        self.rows[tag] = _Row(self.new_storage(1, tokens + HEADROOM).zero_(), 0)
+        self.rows[tag] = _Row(self._block(1, tokens), 0)
         self.lengths[tag] = 0
 
     def close(self, tag: int) -> None:
         """End a row; its block goes with the last of its rows."""
-        del self.rows[tag], self.lengths[tag]
+        block = self.rows.pop(tag).block
+        del self.lengths[tag]
         self.batch = []
+        self._spare([block])
 
     def runs(self, tags: Sequence[int]) -> list[tuple[int, int]]:
         """One run: rows are brought together when they are fed."""
@@ -83,7 +100,7 @@ class AlignedCache(RowCache):
     def begin(self, tag: int) -> int:
         """Where the first token beyond the committed ones of a row of the batch lies in it."""
         row = self.rows[tag]
-        return row.index * row.block.shape[3] + row.padding + self.lengths[tag]
+        return row.index * row.block.places.shape[3] + row.padding + self.lengths[tag]
 
     def _assemble(self, tags: Sequence[int], paddings: Sequence[int], width: int) -> None:
         """Copy rows into a new block, each after its new padding."""
@@ -91,13 +108,38 @@ class AlignedCache(RowCache):
 
     @torch.inference_mode()
     def _copy(self, tags: Sequence[int], paddings: Sequence[int], width: int) -> None:
-        block = self.new_storage(len(tags), width + HEADROOM)
+        block = self._block(len(tags), width)
+        left = [self.rows[tag].block for tag in tags]
         for index, (tag, padding) in enumerate(zip(tags, paddings, strict=True)):
             old, length = self.rows[tag], self.lengths[tag]
-            kept = old.block[:, :, old.index, old.padding : old.padding + length]
-            block[:, :, index, :padding] = 0  # masked out, and still to be finite
-            block[:, :, index, padding : padding + length] = kept
-            block[:, :, index, padding + length :] = 0
+            kept = old.block.places[:, :, old.index, old.padding : old.padding + length]
+            block.places[:, :, index, padding : padding + length] = kept
             self.rows[tag] = _Row(block, index, padding)
-        self.adopt(block)
+        self.adopt(block.places)
         self.batch = list(tags)
+        self._spare(left)
+
+    def _block(self, rows: int, tokens: int) -> _Block:
+        """Return a block for `rows` of `tokens` and more, from spare memory if some is large enough.
+
+        It may hold what earlier rows left: that is masked out, and finite, as fresh memory is made.
+        """
+        places = (tokens // HEADROOM + 2) * HEADROOM  # in steps, so that a batch that grows fits what it left before
+        shape = self.shape
+        numbers = rows * places * shape.numbers
+        fits = [numbers <= memory.numel() <= WASTE * numbers for memory in self.spare]
+        fitting = fits.index(True) if any(fits) else None
+        if fitting is None:
+            memory = torch.zeros(numbers, dtype=self.dtype, device=self.device)
+        else:
+            memory = self.spare.pop(fitting)
+        return _Block(memory[:numbers].view(shape.layers, 2, rows, places, shape.heads, shape.size), memory)
+
+    def _held(self) -> set[_Block]:
+        """Blocks that rows lie in."""
+        return {row.block for row in self.rows.values()}
+
+    def _spare(self, blocks: Iterable[_Block]) -> None:
+        """Keep the memory of blocks that no row lies in any more, the largest few."""
+        freed = [block.memory for block in set(blocks) - self._held()]
+        self.spare = sorted([*self.spare, *freed], key=torch.Tensor.numel)[-SPARES:]
