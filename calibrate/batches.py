@@ -4,52 +4,36 @@ Steps are not measured in loops: a batch whose rows come and go finds other cach
 that is repeated. Small runs of the scenario's own rule on calibration prompts tell all of that.
 """
 
-import datetime
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from calibrate.acceptance import describe_acceptance
-from calibrate.fits import fit_batch_step
+from calibrate.batch_profile import BatchMeasured, Gap, Served, profile_of_batch
 from engine.batches import drive, executor_of
 from engine.fleet import load_target
 from engine.models import CausalLM
 from engine.node import THREADS
 from engine.prompts import prompts_of
-from engine.telemetry import host_facts
-from specfleet.acceptance import Recorded
 from specfleet.durations import extent, nodes_of
 from specfleet.fleet import batch_station
-from specfleet.pace import typical_control_s, uninterrupted
+from specfleet.pace import typical_control_s
 from specfleet.policies.ragged import Slots
-from specfleet.profile import HardwareProfile, StepTime
+from specfleet.profile import HardwareProfile
 from specfleet.records import make_run
-from specfleet.scenario import Batch, GrantRule, Scenario
+from specfleet.scenario import Batch, Scenario
 from specfleet.signals import write_signals
 from specfleet.station import Step
 
 Report = Callable[[str], None]
 
 SIZES, DEPTHS = (1, 2, 4, 8, 16), (1, 3, 5, 8)
-PASSES = 2  # minutes apart on a large model: a shared host has slow spells that outlast one
-STAGES = (*(f"batches, pass {number + 1}" for number in range(PASSES)), "acceptance")
-PROFILE_NAMES = {"prefill": "verify_prefill"}  # what a profile calls a batch's steps, where it differs
-AROUND = 51  # steps: fewer say more of luck than of the host, more last longer than its spells
-RECORDED = 192  # requests whose acceptance is recorded: means over fewer differ by a tenth from luck with prompts
-
-
-class Served(msgspec.Struct):
-    """Steps of one kind as they were served: what their times depend on, those times, and the control beside them."""
-
-    extents: list[tuple[int, int, int, int]] = []
-    times_s: list[float] = []
-    controls_s: list[float] = []
+PASSES = 3  # a shared host has slow spells, which a control computation does not always see
+STAGES = (*(f"batches, pass {number + 1} of {PASSES}" for number in range(PASSES)), "acceptance")
+FEWEST = 12  # requests of a small run
+RECORDED = 384  # requests whose acceptance is recorded: of 192, means differ by a twentieth from luck with prompts
 
 
 def calibrate_batch(scenario: Scenario, folder: Path, report: Report = lambda _stage: None) -> HardwareProfile:
@@ -57,49 +41,37 @@ def calibrate_batch(scenario: Scenario, folder: Path, report: Report = lambda _s
 
     `folder` gets `signals.parquet`, the signals of every drafted token, where drafts are chains of a model's tokens.
     """
-    assert scenario.batch is not None
-    torch.set_num_threads(THREADS)
-    large = load_target(scenario)
-    largest = scenario.batch.rule.size
-    sizes = [size for size in SIZES if size < largest] + [largest]
-    served: dict[str, Served] = {}
-    gaps_s: list[float] = []
+    large, measured = load_target(scenario), BatchMeasured()
     for number in range(PASSES):
         report(STAGES[number])
-        for size in sizes:
-            for depth in DEPTHS if scenario.drafters.shape.kind == "chain" else [scenario.drafters.depth]:
-                part = of_size(scenario, size, depth, number)
-                gaps_s.append(serve_part(part, large, served, scenario.batch.allocate))
-    report("acceptance")
-    accepted = record_acceptance(scenario, large, folder)
-    controls = np.concatenate([kind.controls_s for kind in served.values()])
-    reference_s = typical_control_s(controls) if controls.any() else 0.0
-    fits = {name: fit(kind, reference_s) for name, kind in served.items()}
-    facts, unread = host_facts()
-    times: dict[str, Any] = {PROFILE_NAMES.get(name, name): time for name, (time, _) in fits.items()}
-    return HardwareProfile(
-        name=f"calibrated-batch-{facts['machine']}",
-        **times,
-        turnaround_s=float(np.median(gaps_s)),
-        acceptance=Recorded(scenario.drafters.depth, tuple(map(tuple, accepted))),
-        vocabulary=large.vocabulary,
-        control_s=reference_s,
-        provenance=facts
-        | {
-            "written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "drafter": f"{scenario.drafters.kind} {scenario.drafters.model}",
-            "target": scenario.verifiers.model,
-            "rule": str(scenario.batch.rule.__struct_config__.tag),
-            "sizes": ", ".join(map(str, sizes)),
-            "precision": scenario.precision,
-            "prompts": scenario.workload.prompts,
-            "unread": "; ".join(unread) or "nothing",
-        },
-        measured={
-            "steps": {name: describe(served[name], error) for name, (_, error) in fits.items()},
-            "acceptance": describe_acceptance(accepted, scenario.drafters.depth),
-        },
-    )
+        go_over(scenario, large, number, measured)
+    report(STAGES[-1])
+    return finish(scenario, large, measured, folder)
+
+
+def go_over(scenario: Scenario, large: CausalLM, number: int, measured: BatchMeasured) -> None:
+    """Measure one pass over all sizes and depths: a small run of each."""
+    torch.set_num_threads(THREADS)
+    for size in sizes_up_to(largest_of(scenario)):
+        for depth in DEPTHS if scenario.drafters.shape.kind == "chain" else [scenario.drafters.depth]:
+            serve_part(scenario, of_size(scenario, size, depth, number), large, measured)
+
+
+def finish(scenario: Scenario, large: CausalLM, measured: BatchMeasured, folder: Path) -> HardwareProfile:
+    """Record acceptance, and return the profile of what was measured."""
+    torch.set_num_threads(THREADS)
+    return profile_of_batch(scenario, large.vocabulary, measured, record_acceptance(scenario, large, folder))
+
+
+def largest_of(scenario: Scenario) -> int:
+    """Rows of the scenario's batch."""
+    assert scenario.batch is not None
+    return scenario.batch.rule.size
+
+
+def sizes_up_to(largest: int) -> list[int]:
+    """Batch sizes that are measured."""
+    return [*(size for size in SIZES if size < largest), largest]
 
 
 def of_size(scenario: Scenario, size: int, depth: int, seed: int) -> Scenario:
@@ -108,7 +80,11 @@ def of_size(scenario: Scenario, size: int, depth: int, seed: int) -> Scenario:
     rule = scenario.batch.rule
     changes = {"size": size} | ({"window": 3 * size} if hasattr(rule, "window") else {})
     workload = msgspec.structs.replace(
-        scenario.workload, requests=max(2 * size, 4), streams=0, arrivals=None, new_tokens=scenario.workload.new_tokens
+        scenario.workload,
+        requests=max(2 * size, FEWEST),
+        streams=0,
+        arrivals=None,
+        new_tokens=scenario.workload.new_tokens,
     )
     return msgspec.structs.replace(
         scenario,
@@ -119,50 +95,36 @@ def of_size(scenario: Scenario, size: int, depth: int, seed: int) -> Scenario:
     )
 
 
-def serve_part(
-    scenario: Scenario, large: CausalLM, served: dict[str, Served], allocate: GrantRule | None = None
-) -> float:
-    """Serve a small run; add its steps to those of their kinds. Return the mean time between two steps.
+def serve_part(scenario: Scenario, part: Scenario, large: CausalLM, measured: BatchMeasured) -> None:
+    """Serve a small run, `part`; add its steps, and the time between them.
 
-    `allocate`: the length rule whose looks at drafted tokens take their time here too, though lengths are constant.
+    The looks of the scenario's length rule at drafted tokens take their time here too, though lengths are constant.
     """
-    station = batch_station(scenario)
-    executor = executor_of(scenario, station, large, prompts_of(scenario))
+    assert scenario.batch is not None
+    allocate, shape = scenario.batch.allocate, scenario.drafters.shape
+    station = batch_station(part)
+    executor = executor_of(part, station, large, prompts_of(part))
     if allocate is not None:
         executor.signals = allocate.needs == "signals"
         executor.watch = (lambda _tag, _nats: False) if allocate.watches else None
     steps: list[Step] = []
     executor.watcher = steps.append
     started_s = time.perf_counter()
-    log = drive(scenario, station, executor, large.device)
+    log = drive(part, station, executor, large.device)
     wall_s = time.perf_counter() - started_s
-    rows = make_run(scenario, "engine", log).frame()
+    rows = make_run(part, "engine", log).frame()
     done = rows[rows.event == "done"].drop_duplicates("step").set_index("step")
-    assert scenario.batch is not None
-    for step in steps[1:]:  # the first one is cold
-        nodes = nodes_of(step, scenario.drafters.shape) if step.kind == "verify" else None
-        kind = served.setdefault(step.kind, Served())
-        kind.extents.append(extent(step, scenario.batch.padded, nodes))
+    extents = [
+        extent(step, scenario.batch.padded, nodes_of(step, shape) if step.kind == "verify" else None) for step in steps
+    ]
+    for step, size in zip(steps[1:], extents[1:], strict=True):  # the first one is cold
+        kind = measured.served.setdefault(step.kind, Served())
+        kind.extents.append(size)
         kind.times_s.append(float(done.duration_s[step.number]))
         kind.controls_s.append(float(done.control_s[step.number]))
-    return float(wall_s - done.duration_s.sum()) / len(steps)
-
-
-def fit(kind: Served, reference_s: float) -> tuple[StepTime, float]:
-    """Fit one kind of steps, their times referred to the reference pace by the controls around them."""
-    times_s = np.array(kind.times_s)
-    if reference_s:
-        times_s = times_s * reference_s / controls_around(np.array(kind.controls_s))
-    return fit_batch_step(kind.extents, times_s)
-
-
-def controls_around(controls_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mean control of the `AROUND` steps around each, interrupted ones left out as wherever a pace is made."""
-    counted = uninterrupted(controls_s)
-    around = np.ones(min(AROUND, len(controls_s)))
-    sums, counts = np.convolve(np.where(counted, controls_s, 0.0), around, "same"), np.convolve(counted, around, "same")
-    means: NDArray[np.float64] = sums / counts
-    return means
+    control_s = typical_control_s(done.control_s) if large.device.type == "cpu" else 0.0
+    between_s = float(wall_s - done.duration_s.sum()) / len(steps)
+    measured.gaps.append(Gap(sum(rows for _, _, rows, _ in extents) / len(steps), between_s, control_s))
 
 
 def record_acceptance(scenario: Scenario, large: CausalLM, folder: Path) -> list[list[int]]:
@@ -183,9 +145,3 @@ def record_acceptance(scenario: Scenario, large: CausalLM, folder: Path) -> list
         write_signals(list(executor.recorded.values()), folder / "signals.parquet")
     verified = rows[(rows.event == "done") & (rows.kind == "verify")]
     return [part.accepted.tolist() for _, part in verified.groupby("request")]
-
-
-def describe(kind: Served, error: float) -> dict[str, Any]:
-    """What a reader needs to judge a fit."""
-    quantiles = np.quantile(kind.times_s, (0.1, 0.5, 0.9)).tolist()
-    return {"steps": len(kind.times_s), "quantiles_s": quantiles, "mean_absolute_error": error}

@@ -87,8 +87,9 @@ def fit_batch_step(extents: ArrayLike, times_s: ArrayLike) -> tuple[StepTime, fl
     """
     tokens, context, rows, row_tokens = np.asarray(extents, dtype=float).T
     times = np.asarray(times_s, dtype=float)
-    ones, others = np.ones_like(tokens), rows - 1
-    design = np.stack([ones, tokens, context, tokens * context, others, row_tokens, others * context], axis=1)
+    ones, others, several = np.ones_like(tokens), rows - 1, (rows > 1).astype(float)
+    alone = [ones, tokens, context, tokens * context]
+    design = np.stack([*alone, others, row_tokens, others * context, several, several * tokens], axis=1)
     scale = np.abs(design).max(axis=0)
     scale[scale == 0] = 1.0
     kept = np.ones(len(times), dtype=bool)
@@ -99,8 +100,8 @@ def fit_batch_step(extents: ArrayLike, times_s: ArrayLike) -> tuple[StepTime, fl
         kept = (ratios > 0.5) & (ratios < 2.0)
     mean_ratio = np.trapezoid(np.quantile(ratios, LEVELS), LEVELS)
     error = float(np.abs(1 / ratios[kept] - 1).mean())
-    a, b, c, e, row, row_token, row_context = (coefficients * mean_ratio).tolist()
-    return StepTime(a, b, c, e, row, row_token, row_context, spread_of(ratios)), error
+    a, b, c, e, row, row_token, row_context, several, several_token = (coefficients * mean_ratio).tolist()
+    return StepTime(a, b, c, e, row, row_token, row_context, several, several_token, spread_of(ratios)), error
 
 
 def fit_link(payloads_bytes: Sequence[int], round_trips_s: Sequence[Sequence[float]]) -> LinkTime:

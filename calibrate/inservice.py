@@ -30,10 +30,12 @@ class Rounds(msgspec.Struct, frozen=True):
     """One fleet's drafting rounds at steady state, each an array (rounds,), in seconds.
 
     `draft_s`: draft steps, and `begin_s`: when they began. `fitted_s`: what the fit says of them. `slowness`: the
-    host's pace then, a factor without unit. `gap_s`: idleness before them. `return_s`: end of a draft to the arrival of
-    the next request of the same session, without the verification. `wake_up_s`: arrival of a request at the idle
-    drafter to the start of its draft. `turnaround_s`: end of a draft to the start of the next where one was waiting.
-    `busy_s`: (steps, 2) begin and end of all steps of the drafter, in order.
+    host's pace then, a factor without unit. `gap_s`: idleness before them. `busy_s`: (steps, 2) begin and end of all
+    steps of the drafter, in order.
+
+    As if the host had kept its reference pace, `return_s`: end of a draft to the arrival of the next request of the
+    same session, without the verification; `wake_up_s`: arrival of a request at the idle drafter to the start of its
+    draft; `turnaround_s`: end of a draft to the start of the next where one was waiting.
     """
 
     draft_s: Floats
@@ -113,14 +115,15 @@ def take_apart(run: Run, draft: StepTime, control_s: float) -> Rounds:
     asked_s = requests.reindex(pd.MultiIndex.from_frame(following_steps[["tag", "request", "epoch"]])).to_numpy()
     queued = asked_s <= drafts.time_s.to_numpy()
     alone = asked_s > drafts.time_s.to_numpy()
+    slowness = slowness_at(pace, drafts.time_s.to_numpy())
     return Rounds(
         draft_s=drafts.duration_s.to_numpy(),
         fitted_s=fitted_s,
-        slowness=slowness_at(pace, drafts.time_s.to_numpy()),
+        slowness=slowness,
         gap_s=starts.idle_gap_s.reindex(drafts.index).to_numpy(),
-        return_s=return_s[~np.isnan(return_s)],
-        wake_up_s=(begun_s - asked_s)[alone],
-        turnaround_s=(begun_s - drafts.time_s.to_numpy())[queued],
+        return_s=(return_s / slowness)[~np.isnan(return_s)],
+        wake_up_s=((begun_s - asked_s) / slowness)[alone],
+        turnaround_s=((begun_s - drafts.time_s.to_numpy()) / slowness)[queued],
         begin_s=starts.time_s.reindex(drafts.index).to_numpy(),
         busy_s=np.stack([starts.time_s.reindex(dones.index), dones.time_s], axis=1),
     )

@@ -38,8 +38,16 @@ def at_pace(profile: HardwareProfile, slowness: float) -> HardwareProfile:
 
     The first control computations set the reference, and may have met a slow spell; the pace of all fleets is typical.
     """
-    steps = {name: getattr(profile, name).slowed(slowness) for name in STEPS}
-    load = profile.recent_load
-    if load is not None:
-        load = msgspec.structs.replace(load, paces=tuple(pace / slowness for pace in load.paces))
-    return msgspec.structs.replace(profile, control_s=profile.control_s * slowness, recent_load=load, **steps)
+    replace = msgspec.structs.replace
+    load, link = profile.recent_load, profile.link
+    return replace(
+        profile,
+        **{name: getattr(profile, name).slowed(slowness) for name in STEPS},
+        turnaround_s=slowness * profile.turnaround_s,
+        wake_up_s=slowness * profile.wake_up_s,
+        link=replace(link, latency_s=slowness * link.latency_s),
+        turns=tuple(replace(turns, handover_s=slowness * turns.handover_s) for turns in profile.turns),
+        one_process=replace(profile.one_process, handover_s=slowness * profile.one_process.handover_s),
+        recent_load=load and replace(load, paces=tuple(pace / slowness for pace in load.paces)),
+        control_s=slowness * profile.control_s,
+    )

@@ -49,7 +49,7 @@ def turns_in(run: Run, fleets: Fleets) -> Turns:
     ratios = steps.duration_s / steps.fitted_s / slowness
     one_process = run.header.scenario.devices[SHARED].sharing == "one-process"
     slowdowns = {str(name): float(mean) for name, mean in ratios.groupby(steps.name).mean().items()}
-    return Turns(slowdowns, mean_handover_s(run.frame(), everyone_waits=one_process))
+    return Turns(slowdowns, mean_handover_s(run.frame(), everyone_waits=one_process) / float(slowness.mean()))
 
 
 def fitted_steps(run: Run, fleets: Fleets) -> pd.DataFrame:

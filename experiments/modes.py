@@ -1,21 +1,26 @@
 """Every way to decode, predicted and measured: `python -m experiments.modes -o runs/modes`.
 
-Each mode is a scenario. It is calibrated on calibration prompts, which writes its profile; then it is run on evaluation
-prompts and simulated from the profile, blind and at the run's pace. Leaves `comparison.json`, a figure, and of every
-mode its profile, signals and runs.
+Each mode is a scenario. It is calibrated on calibration prompts, run on evaluation prompts, and simulated from the
+profile, blind and at the runs' pace. Calibration and runs go over all modes in passes, so that a slow spell of the host
+falls on all of them alike. Leaves `comparison.json`, a figure, and of every mode its profile, signals and runs.
 """
 
 import argparse
+import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pandas as pd
 
-from calibrate.batches import calibrate_batch
+from calibrate.batch_profile import BatchMeasured
+from calibrate.batches import PASSES, finish, go_over
 from calibrate.run import QUICK, calibrate
+from engine.demo_pair.corpus import read_prompts
+from engine.fleet import load_target
+from engine.models import CausalLM
 from engine.serve import serve
 from engine.telemetry import host_facts
 from experiments.compare import Row, compare_metrics, summarise
@@ -55,7 +60,8 @@ LENGTHS: dict[str, dict[str, Any]] = {
 FLEETS = {"fleet": {}, "fleet, tree": DRAFTERS["tree"], "fleet, EAGLE chain": DRAFTERS["EAGLE chain"]}
 TARGETS = (1, 4)  # of a fleet: they stand for accelerators that verify a draft in VERIFY_S
 VERIFY_S = 0.01
-DEPTH, LENGTHS_SIZE, REQUESTS, SEEDS = 5, 8, 192, 6
+DEPTH, LENGTHS_SIZE = 5, 8
+REQUESTS, FLEET_REQUESTS, SEEDS = 128, 48, 2  # of one run, and replications for it; each case is run once a pass
 
 
 class Mode(msgspec.Struct, frozen=True):
@@ -64,6 +70,11 @@ class Mode(msgspec.Struct, frozen=True):
     name: str
     scenario: Scenario
     cases: dict[str, Scenario]
+
+    @property
+    def folder(self) -> str:
+        """Name of the folder of what it leaves."""
+        return self.name.replace(", ", "-").replace(" ", "-")
 
 
 def mode_of(name: str, batch: Mapping[str, Any], drafters: Mapping[str, Any], sizes: tuple[int, ...]) -> Mode:
@@ -97,7 +108,7 @@ def fleet_of(name: str, drafters: Mapping[str, Any]) -> Mode:
                 "name": f"{name}, {count}",
                 "drafters": {"depth": DEPTH, **drafters},
                 "verifiers": {"kind": "replayed", "count": count, "verify": stated, "prefill": stated},
-                "workload": {"requests": REQUESTS // 2, "prompt_tokens": 128, "new_tokens": 96},
+                "workload": {"requests": FLEET_REQUESTS, "prompt_tokens": 128, "new_tokens": 96},
             }
         )
 
@@ -116,32 +127,70 @@ def modes() -> Iterator[Mode]:
         yield fleet_of(name, drafters)
 
 
-def compare_mode(mode: Mode, folder: Path) -> tuple[HardwareProfile, list[Row], list[Row]]:
-    """Calibrate a mode, then run and simulate its cases; return profile, blind rows and rows at the runs' pace."""
+class Progressed(msgspec.Struct):
+    """What the passes gave of one mode so far: measurements of a batch, or a fleet's profile; runs of each case."""
+
+    batch: BatchMeasured
+    profile: HardwareProfile | None
+    runs: dict[str, list[Run]]
+
+
+def go_over_mode(mode: Mode, large: CausalLM, number: int, known: Progressed, out: Path) -> None:
+    """One pass: calibrate, and run each case on its share of the evaluation prompts."""
+    folder = out / mode.folder
     folder.mkdir(parents=True, exist_ok=True)
-    workload = msgspec.structs.replace(mode.scenario.workload, prompts="demo/calibration")
-    measured_on = msgspec.structs.replace(mode.scenario, workload=workload)
-    is_fleet = mode.scenario.batch is None
-    profile = calibrate(measured_on, folder, QUICK) if is_fleet else calibrate_batch(measured_on, folder)
+    measured_on = on_prompts(mode.scenario, "demo/calibration")
+    if mode.scenario.batch is not None:
+        go_over(measured_on, large, number, known.batch)
+    elif known.profile is None:  # a fleet's calibration goes over its own passes
+        known.profile = calibrate(measured_on, folder, QUICK)
+    for name, scenario in mode.cases.items():
+        run = serve(on_prompts(scenario, str(share_of_prompts(out, number))), folder).run
+        write_run(run, folder / f"engine-{name}-{number}.parquet")
+        known.runs.setdefault(name, []).append(run)
+
+
+def on_prompts(scenario: Scenario, prompts: str) -> Scenario:
+    """The scenario on other prompts."""
+    return msgspec.structs.replace(scenario, workload=msgspec.structs.replace(scenario.workload, prompts=prompts))
+
+
+def share_of_prompts(out: Path, number: int) -> Path:
+    """Return the file of those evaluation prompts that pass `number` decodes."""
+    path = out / f"evaluation-{number}.jsonl"
+    if not path.exists():
+        lines = [json.dumps({"prompt_ids": prompt}) for prompt in read_prompts("evaluation")[number::PASSES]]
+        path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def compare_mode(mode: Mode, large: CausalLM, known: Progressed, folder: Path) -> tuple[list[Row], list[Row]]:
+    """Finish the mode's profile and simulate its cases; return blind rows and rows at the runs' pace."""
+    profile = known.profile or finish(on_prompts(mode.scenario, "demo/calibration"), large, known.batch, folder)
     write_profile(profile, folder / "profile.json")
     blind, paced = [], []
     for name, scenario in mode.cases.items():
         predicted = msgspec.structs.replace(scenario, profile=profile)
-        run = serve(predicted, folder).run
-        write_run(run, folder / f"engine-{name}.parquet")
         if scenario.batch is not None and scenario.batch.allocate is not None:
             signals = make_scenario({"acceptance": {"model": "signals", "file": str(folder / "signals.parquet")}})
             predicted = msgspec.structs.replace(predicted, acceptance=signals.acceptance)
-        measured, case = measure(run), {"mode": mode.name, "case": name}
-        blind += compare_metrics(case, simulated(predicted, {}), measured)
-        paced += compare_metrics(case, simulated(predicted, paces_of(run, profile.control_s)), measured)
-    return profile, blind, paced
+        runs = known.runs[name]
+        measured, case = combine([measure(run) for run in runs]), {"mode": mode.name, "case": name}
+        paces = [paces_of(run, profile.control_s) for run in runs]
+        blind += compare_metrics(case, simulated(predicted, [{}] * len(runs)), measured)
+        paced += compare_metrics(case, simulated(predicted, paces), measured)
+    return blind, paced
 
 
-def simulated(scenario: Scenario, paces: Mapping[str, Pace]) -> dict[str, Metric]:
-    """Metrics over replications."""
-    runs: Iterator[Run] = (simulate(with_seed(scenario, seed), paces) for seed in range(SEEDS))
-    return combine([measure(run) for run in runs])
+def simulated(scenario: Scenario, paces: Sequence[Mapping[str, Pace]]) -> dict[str, Metric]:
+    """Metrics over replications, some for each run's pace."""
+    return combine(
+        [
+            measure(simulate(with_seed(scenario, SEEDS * number + seed), pace))
+            for number, pace in enumerate(paces)
+            for seed in range(SEEDS)
+        ]
+    )
 
 
 def main() -> None:
@@ -152,12 +201,20 @@ def main() -> None:
     parser.add_argument("--tolerance", type=float, default=0.1, help="of throughput, at the run's pace; exit 1 beyond")
     options = parser.parse_args()
     chosen = [mode for mode in modes() if not options.only or mode.name in options.only]
+    options.out.mkdir(parents=True, exist_ok=True)
+    large = load_target(chosen[0].scenario)  # all modes have the same
+    known = {mode.name: Progressed(BatchMeasured(), None, {}) for mode in chosen}
+    with progress("modes", PASSES * len(chosen)) as advance:
+        for number in range(PASSES):
+            for mode in chosen:
+                advance(f"{mode.name}, pass {number + 1} of {PASSES}")
+                go_over_mode(mode, large, number, known[mode.name], options.out)
     blind: list[Row] = []
     paced: list[Row] = []
-    with progress("modes", len(chosen)) as advance:
+    with progress("predictions", len(chosen)) as advance:
         for mode in chosen:
             advance(mode.name)
-            _, own_blind, own_paced = compare_mode(mode, options.out / mode.name.replace(", ", "-").replace(" ", "-"))
+            own_blind, own_paced = compare_mode(mode, large, known[mode.name], options.out / mode.folder)
             blind += own_blind
             paced += own_paced
     comparison = {"paced": summarise(paced), "blind": summarise(blind)}
@@ -166,9 +223,10 @@ def main() -> None:
     processor = host_facts()[0]["processor"]
     caption = (
         f"Demo pair on {processor}, one thread, float32, greedy, speculation length {DEPTH}: tokens a second, measured "
-        f"over {REQUESTS} evaluation prompts (fleets: {REQUESTS // 2}), and simulated ({SEEDS} replications) from a "
-        "profile of calibration prompts, at the pace that the host had during the run. Targets of fleets stand for "
-        f"accelerators that verify in {1000 * VERIFY_S:.0f} ms. The band is 10 %."
+        f"in {PASSES} runs of {REQUESTS} evaluation prompts (fleets: {FLEET_REQUESTS}), and simulated ({SEEDS} "
+        "replications of each) from a profile of calibration prompts, at the pace that the host had in the runs. "
+        f"Targets of fleets stand for accelerators that verify in {1000 * VERIFY_S:.0f} ms. Bars: 95 % intervals over "
+        "the runs, the band is 10 %."
     )
     paced_rows = table[(table.how == "paced") & (table.quantity == "throughput")]
     save(modes_figure.draw(paced_rows), options.out / "modes.png", caption)
@@ -180,7 +238,11 @@ def main() -> None:
 
 def row_of(row: Row, how: str) -> dict[str, Any]:
     """A row of the table that is printed and drawn."""
-    return {"how": how, "quantity": row.quantity, **row.case, "sim": row.sim, "engine": row.engine, "error": row.error}
+    low, high = row.engine_interval
+    return {
+        "how": how, "quantity": row.quantity, **row.case, "sim": row.sim, "engine": row.engine, "error": row.error,
+        "engine_low": low, "engine_high": high,
+    }  # fmt: skip
 
 
 def show(table: pd.DataFrame) -> None:

@@ -13,7 +13,7 @@ MARKERS = "osD^vPX"
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Draw a point a case. Table: mode, case, sim and engine in tokens a second."""
+    """Draw a point a case. Table: mode, case; sim, engine, engine_low and engine_high in tokens a second."""
     with rc_context(STYLE):
         figure = new_figure(7.2, 5.0)
         axes = figure.add_subplot()
@@ -28,7 +28,10 @@ def draw(table: pd.DataFrame) -> Figure:
         axes.plot(ends, ends, color="#888888", lw=1)
         for number, (mode, cases) in enumerate(table.groupby("mode", sort=False)):
             colour, marker = COLOURS[number % len(COLOURS)], MARKERS[(number // len(COLOURS)) % len(MARKERS)]
-            axes.plot(cases.engine, cases.sim, marker, color=colour, ms=6, alpha=0.85, label=str(mode))
+            axes.errorbar(
+                cases.engine, cases.sim, xerr=[cases.engine - cases.engine_low, cases.engine_high - cases.engine],
+                fmt=marker, color=colour, ms=5, elinewidth=0.8, alpha=0.85, label=str(mode),
+            )  # fmt: skip
         axes.set(
             xscale="log", yscale="log", xlim=ends, ylim=ends,
             xlabel="measured throughput (tokens/s)", ylabel="predicted throughput (tokens/s)",

@@ -119,7 +119,7 @@ class Network:
         dealt = {(target_of(self.scenario, tag), drafter_of(self.scenario, tag)) for tag in self.requests}
         pairs = list(product(range(N), range(M))) if routed else sorted(dealt)
         for (target, drafter), rng in zip(pairs, links.spawn(len(pairs)), strict=True):
-            way_s = one_way_s(link_time(self.scenario, target, drafter), rng)
+            way_s = self._way_s(target, drafter, rng)
             down = Wire(self.env, verifying[target], way_s)
             self.wires[target, drafter] = down, Wire(self.env, drafting[drafter], way_s) if M else down
         for tag in self.requests:
@@ -136,6 +136,14 @@ class Network:
         for server in verifying:
             server.post = self._post_to_router
         return [*verifying, *drafting, self.router]
+
+    def _way_s(self, target: int, drafter: int, rng: np.random.Generator) -> Callable[[int], float]:
+        """Return the function that draws one-way times; a measured link goes at the pace of the drafter's host."""
+        link, pace = link_time(self.scenario, target, drafter), self.paces.get(drafter_name(self.scenario, drafter))
+        way_s = one_way_s(link, rng)
+        if pace is None or link is not self.profile.link:
+            return way_s
+        return lambda payload_bytes: way_s(payload_bytes) * pace.at(self.env.now)
 
     def _drafter(self, drafter: int, rng: np.random.Generator) -> Server:
         station = RecordedStation(drafter_station(self.scenario, drafter), "simulated", self.log)
@@ -165,8 +173,12 @@ class Network:
         duration_s = batch_durations(self.scenario, rng, self.outcomes.drafting(station))
         recorded = RecordedStation(station, "simulated", self.log)
         outcomes = self.outcomes.at(station, station.rule)
-        turnaround_s, pace = self.profile.turnaround_s, self.paces.get(BATCH)
-        return Server(self.env, recorded, OwnDevice(), duration_s, outcomes, self._post, turnaround_s, pace=pace)
+        return Server(
+            self.env, recorded, OwnDevice(), duration_s, outcomes, self._post,
+            turnaround_s=self.profile.turnaround_s,
+            pace=self.paces.get(BATCH),
+            turnaround_row_s=self.profile.turnaround_row_s,
+        )  # fmt: skip
 
     def _device(self, name: str, effect: RecentLoad | None) -> Device:
         return self.devices[name] if name else OwnDevice(effect)

@@ -24,8 +24,8 @@ class Server:
 
     `duration_s(step, recent_load)`: how long a step takes on an uncontended device. `outcomes(step)`: what its members
     get out of it. `post(instruction)`: carries out what the station asks for. `turnaround_s`: pause after each step
-    before the next can start, while the station already sends and receives. `wake_up_s`: pause before the first step
-    after idleness. `pace`: slowness of its host over time.
+    before the next can start, while the station already sends and receives, and `turnaround_row_s` for each further
+    row of that step. `wake_up_s`: pause before the first step after idleness. `pace`: slowness of its host over time.
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class Server:
         turnaround_s: float = 0.0,
         wake_up_s: float = 0.0,
         pace: Pace | None = None,
+        turnaround_row_s: float = 0.0,
     ) -> None:
         self.env = env
         self.recorded = station
@@ -49,6 +50,7 @@ class Server:
         self.outcomes = outcomes
         self.post = post
         self.turnaround_s = turnaround_s
+        self.turnaround_row_s = turnaround_row_s
         self.wake_up_s = wake_up_s
         self.pace = pace
         self.idle = True
@@ -71,21 +73,25 @@ class Server:
             if plan.until_s is not None and plan.until_s > self.env.now:
                 self.env.timeout(plan.until_s - self.env.now).callbacks.append(lambda _: self.device.offer(self))
             return None
-        duration_s = self.duration_s(plan.step, recent_load)
-        return plan.step, duration_s * self.pace.at(self.env.now) if self.pace else duration_s
+        return plan.step, self.paced(self.duration_s(plan.step, recent_load))
 
     def finish(self, step: Step, duration_s: float) -> None:
         """Report the running step as done."""
         self.idle = False
         if self.turnaround_s:
-            self._pause(self.turnaround_s)
+            rows = len(step.members) + step.ballast
+            self._pause(self.turnaround_s + self.turnaround_row_s * (rows - 1))
         self.deliver(StepDone(step.number, self.outcomes(step), duration_s))
         if self.wake_up_s:
             self.idle = self.station.running is None and not self.station.ready
 
+    def paced(self, time_s: float) -> float:
+        """Return how long something takes at the host's pace of now."""
+        return time_s * self.pace.at(self.env.now) if self.pace else time_s
+
     def _pause(self, pause_s: float) -> None:
         self.pausing = True
-        self.env.timeout(pause_s).callbacks.append(self._go_on)
+        self.env.timeout(self.paced(pause_s)).callbacks.append(self._go_on)
 
     def _go_on(self, pause: Event) -> None:  # noqa: ARG002  (SimPy hands the event to its callbacks)
         self.pausing = False
@@ -160,7 +166,7 @@ class TurnsDevice(Device):
 
     def _end(self, server: Server, step: Step, duration_s: float, end: Event) -> None:  # noqa: ARG002  (SimPy's call)
         if self.handover_s:
-            server.env.timeout(self.handover_s).callbacks.append(self._free)
+            server.env.timeout(server.paced(self.handover_s)).callbacks.append(self._free)
         else:
             self.busy = False
         server.finish(step, duration_s)

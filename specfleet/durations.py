@@ -91,7 +91,7 @@ def timed(draw: Draw, time: StepTime, step: Step, padded: bool = False, tokens: 
             return draw(member.tokens + 1, member.base, 0.0)
         return draw(*grid_place(step.kind, member.tokens, member.base), 0.0)
     longest, context, rows, row_tokens = extent(step, padded, tokens)
-    return draw(longest, context, time.rows_s(context, rows, row_tokens))
+    return draw(longest, context, time.rows_s(longest, context, rows, row_tokens))
 
 
 def extent(step: Step, padded: bool = False, tokens: Sequence[int] | None = None) -> tuple[int, int, int, int]:

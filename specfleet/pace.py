@@ -2,7 +2,9 @@
 
 A shared host is not one machine but many: neighbours and clocks change its speed for seconds at a time. The engine
 times a fixed control computation after each step, on the same core. Its slowness over time is the host's pace; it says
-nothing of how the engine spends its time, so a simulation that plays it back is still a prediction.
+nothing of how the engine spends its time, so a simulation that plays it back is still a prediction. Besides steps, it
+slows all that the host's processor does between them: turnaround, wake-up, handover, and the measured link, of which
+the wire is the smaller part.
 """
 
 from collections.abc import Sequence

@@ -67,7 +67,8 @@ class StepTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     StarSD's S(d) = d t_s (equation 5) is the case a = c = e = 0; the fixed cost `base_s` is real (kernel launches,
     Python) and belongs to it. In a batch, tokens and context are those of the longest row, which sets the time; each
     further row adds `per_row_s` and `per_row_context_s` a context token, and each token of further rows, padding
-    included where there is any, adds `per_row_token_s`.
+    included where there is any, adds `per_row_token_s`. However many they are, that there are further rows at all adds
+    `several_s` and `several_per_token_s` a token: other kernels, and masks.
     """
 
     base_s: Seconds = 0.0
@@ -77,6 +78,8 @@ class StepTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     per_row_s: Seconds = 0.0
     per_row_token_s: Seconds = 0.0
     per_row_context_s: Seconds = 0.0
+    several_s: Seconds = 0.0
+    several_per_token_s: Seconds = 0.0
     spread: Spread = Constant()
 
     def mean_s(self, tokens: float, context: float = 0.0, rows: int = 1, row_tokens: float = 0.0) -> float:
@@ -87,24 +90,21 @@ class StepTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             + self.per_context_token_s * context
             + self.per_token_context_s * tokens * context
         )
-        return single_s + self.rows_s(context, rows, row_tokens)
+        return single_s + self.rows_s(tokens, context, rows, row_tokens)
 
-    def rows_s(self, context: float, rows: int, row_tokens: float) -> float:
+    def rows_s(self, tokens: float, context: float, rows: int, row_tokens: float) -> float:
         """Return what the rows beyond the first add."""
-        return (self.per_row_s + self.per_row_context_s * context) * (rows - 1) + self.per_row_token_s * row_tokens
+        if rows == 1:
+            return 0.0
+        several_s = self.several_s + self.several_per_token_s * tokens
+        rows_s = (self.per_row_s + self.per_row_context_s * context) * (rows - 1)
+        return several_s + rows_s + self.per_row_token_s * row_tokens
 
     def slowed(self, factor: float) -> "StepTime":
         """Return the same step, `factor` times slower."""
-        return StepTime(
-            factor * self.base_s,
-            factor * self.per_token_s,
-            factor * self.per_context_token_s,
-            factor * self.per_token_context_s,
-            factor * self.per_row_s,
-            factor * self.per_row_token_s,
-            factor * self.per_row_context_s,
-            self.spread,
-        )
+        times_s = msgspec.structs.asdict(self)
+        spread = times_s.pop("spread")
+        return StepTime(**{name: factor * time_s for name, time_s in times_s.items()}, spread=spread)
 
 
 class LinkTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -217,7 +217,8 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Step times: `draft` by speculation length and context, `verify` by tokens fed (draft tokens + 1) and context,
     `decode` of the standalone target by context, the two prefills by prompt tokens. `turnaround_s`: what the drafter
-    does between the end of a step and the start of the next one (send, receive, decide). `wake_up_s`: from the arrival
+    does between the end of a step and the start of the next one (send, receive, decide), and in a batch
+    `turnaround_row_s` more for each further row. `wake_up_s`: from the arrival
     of a message at an idle station to the start of the step that it asks for. `catch_up_s`: what a draft takes longer
     after full acceptance, where the drafter feeds its own last token by a step of its own. `realign`: unpadding and
     padding a batch anew, its cache included, by rows and context. `transfer`:
@@ -240,6 +241,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     transfer: StepTime = StepTime()
     catch_up_s: Seconds = 0.0
     turnaround_s: Seconds = 0.0
+    turnaround_row_s: Seconds = 0.0
     wake_up_s: Seconds = 0.0
     link: LinkTime = LinkTime()
     idle: IdleEffect = IdleEffect()
@@ -297,7 +299,7 @@ def describe(profile: HardwareProfile) -> list[tuple[str, str, str]]:
         terms = [
             (time.base_s, ""), (time.per_token_s, " k"), (time.per_context_token_s, " n"),
             (time.per_token_context_s, " k n"), (time.per_row_s, " r"), (time.per_row_token_s, " m"),
-            (time.per_row_context_s, " r n"),
+            (time.per_row_context_s, " r n"), (time.several_s, " [r]"), (time.several_per_token_s, " [r] k"),
         ]  # fmt: skip
         formula = " + ".join(f"{1000 * value:.3g}{term}" for value, term in terms if value) or "0"
         error = _fit_errors(profile.measured.get(name, []))
@@ -305,12 +307,15 @@ def describe(profile: HardwareProfile) -> list[tuple[str, str, str]]:
         if in_service is not None:
             error = f"{in_service['mean_absolute_error']:.1%} of {in_service['steps']} steps in service"
         if name != "realign" or formula != "0":
-            symbols = "k tokens, n context, r further rows of m tokens" if batched else "k tokens, n context"
+            symbols = (
+                "k tokens, n context, r further rows of m tokens, [r] if any" if batched else "k tokens, n context"
+            )
             rows.append((f"{name} ({symbols})", f"{formula} ms", error))
     bandwidth = profile.link.bandwidth_bytes_per_s
+    a_row = f" + {1000 * profile.turnaround_row_s:.3g} r ms" if profile.turnaround_row_s else ""
     rate = f", {bandwidth / 1e6:.3g} MB/s" if bandwidth else ""
     rows += [
-        ("turnaround", f"{1000 * profile.turnaround_s:.3g} ms", ""),
+        ("turnaround", f"{1000 * profile.turnaround_s:.3g} ms{a_row}", ""),
         ("wake-up", f"{1000 * profile.wake_up_s:.3g} ms", ""),
         ("link, one way", f"{1000 * profile.link.latency_s:.3g} ms{rate}", ""),
     ]

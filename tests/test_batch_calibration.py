@@ -8,12 +8,12 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from calibrate.batches import Served, fit
+from calibrate.batch_profile import Gap, Served, fit, fit_gaps
 from calibrate.fits import fit_batch_step
 from specfleet.pace import typical_control_s
 from specfleet.profile import StepTime
 
-TRUTH = StepTime(0.002, 0.0002, 1e-6, 2e-9, 0.0001, 0.00012, 4e-7)
+TRUTH = StepTime(0.002, 0.0002, 1e-6, 2e-9, 0.0001, 0.00012, 4e-7, 0.0005, 0.0001)
 
 
 def steps(rng: np.random.Generator, count: int) -> np.ndarray:
@@ -58,6 +58,16 @@ def test_steps_are_referred_to_the_pace_that_simulated_runs_play_back(count: int
     )
     fitted, _ = fit(served, typical_control_s(controls_s))
     assert times_s(fitted, extents) == pytest.approx(times_s(TRUTH, extents), rel=0.02)
+
+
+def test_the_time_between_steps_grows_with_the_rows_and_is_told_at_the_reference_pace() -> None:
+    gaps = [
+        Gap(rows, slowness * (1e-4 + 1e-5 * (rows - 1)), slowness * 2e-5)
+        for rows in (1, 1.8, 3.5, 14)
+        for slowness in (1.0, 1.5)
+    ]
+    assert fit_gaps(gaps, 2e-5) == pytest.approx((1e-4, 1e-5))
+    assert fit_gaps(gaps[::2], 0.0) == pytest.approx((1e-4, 1e-5))  # on a device there is no pace
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -14,6 +15,8 @@ from calibrate.load import fit_recent_load, recent_loads
 from calibrate.reference import at_pace
 from calibrate.turns import sharing_fleet, turns_in
 from sim.run import simulate
+from specfleet.fleet import DRAFTER
+from specfleet.pace import Pace
 from specfleet.profile import HardwareProfile, LinkTime, RecentLoad, StepTime, Turns
 from specfleet.scenario import Scenario, make_scenario
 from tests.stars import star
@@ -100,14 +103,23 @@ def test_the_effect_of_recent_load_is_read_back() -> None:
         assert np.abs(rounds.ratios / expected - 1).mean() < 0.02
 
 
-def test_a_profile_referred_to_another_pace_predicts_the_same_times() -> None:
+def test_a_profile_referred_to_another_pace_predicts_the_same_runs() -> None:
+    """With a station's measured pace played back, whatever pace the profile's times are told at, and blind."""
+    overheads = {"turnaround_s": 0.0003, "wake_up_s": 0.0002, "link": LinkTime(0.0004), "turns": (Turns({}, 0.0003),)}
     load = RecentLoad(0.03, (0.1, 0.9), (1.2, 1.0), (1.1, 1.05))
-    first = HardwareProfile("first", TIMES["draft"], TIMES["verify"], recent_load=load, control_s=2e-5)
+    first = HardwareProfile("first", **TIMES, **overheads, recent_load=load, control_s=2e-5)
     second = at_pace(first, 1.25)
     assert second.control_s == pytest.approx(2.5e-5)
-    for control_s in (2e-5, 3e-5):  # a station whose host has this control, its pace played back
-        times_s = [profile.draft.mean_s(5, 100) * control_s / profile.control_s for profile in (first, second)]
-        assert times_s[0] == pytest.approx(times_s[1])
+    scenario = star(verifiers={"kind": "real", "count": 2})
+    stations = (DRAFTER, "verifier.1", "verifier.2")
+    paced = [
+        simulate(
+            msgspec.structs.replace(scenario, profile=profile),
+            {station: Pace((3e-5 / profile.control_s,)) for station in stations},
+        ).frame()
+        for profile in (first, second)
+    ]
+    np.testing.assert_allclose(paced[0].time_s, paced[1].time_s)
     assert second.recent_load is not None
     blind_s = second.draft.mean_s(5, 100) * second.recent_load.pace(0.5)
     assert blind_s == pytest.approx(first.draft.mean_s(5, 100) * load.pace(0.5))

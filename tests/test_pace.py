@@ -80,3 +80,35 @@ def test_a_played_back_pace_takes_the_place_of_the_profiles_mean_pace() -> None:
 
     assert draft_s({}) == pytest.approx(1.5 * 3.0)
     assert draft_s({DRAFTER: Pace((2.0,))}) == pytest.approx(1.5 * 2.0)
+
+
+HOST = {
+    "draft": {"base_s": 1.0},
+    "verify": {"base_s": 2.0},
+    "turnaround_s": 0.25,
+    "wake_up_s": 0.5,
+    "link": {"latency_s": 0.125},
+    "turns": [{"handover_s": 0.25}],
+}
+
+
+@pytest.mark.parametrize("device", ["", "host"])
+@pytest.mark.parametrize("count", [1, 4])
+def test_on_a_host_at_half_pace_everything_takes_twice_as_long(device: str, count: int) -> None:
+    """Steps, turnaround, wake-up, handover and the measured link."""
+    own = {} if not device else {"devices": {device: {"sharing": "turns"}}}
+    scenario = star(
+        profile=HOST, drafters={"device": device}, verifiers={"kind": "real", "count": count, "device": device}, **own
+    )
+    names = [DRAFTER, *(f"verifier.{target}" for target in range(1, count + 1))]
+    usual, slow = simulate(scenario).frame(), simulate(scenario, dict.fromkeys(names, Pace((2.0,)))).frame()
+    assert slow.event.tolist() == usual.event.tolist()
+    np.testing.assert_allclose(slow.time_s, 2 * usual.time_s)
+
+
+def test_a_link_that_the_scenario_states_keeps_its_time_at_any_pace() -> None:
+    scenario = star(link={"latency_s": 3.0}, verifiers={"count": 1})
+    sent = [simulate(scenario, paces).frame().query("event == 'draft-request'").time_s.min() for paces in (
+        {}, {DRAFTER: Pace((2.0,))},
+    )]  # fmt: skip
+    assert sent[0] == sent[1]

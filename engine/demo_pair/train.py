@@ -25,7 +25,7 @@ from engine.demo_pair.muon import Muon
 VOCABULARY = 512  # a small one spends the parameters on layers
 LENGTH = 256  # tokens of a training sequence
 BATCH = 16  # sequences of a step
-PROMPTS, PROMPT_TOKENS = 192, 256
+PROMPTS, PROMPT_TOKENS = 384, 256
 TARGET = {"num_hidden_layers": 16, "hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 384}
 DRAFTER = {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 352}
 Batches = Iterator[torch.Tensor]
