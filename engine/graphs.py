@@ -8,7 +8,7 @@ may choose another attention kernel, so ties may fall differently.
 
 Bounds: a shape is captured when it is seen for the second time on a storage, if the pass has at most `MOST_TOKENS`
 tokens and is no prefill; a storage has at most `MOST_GRAPHS`, of which one that rested for `RESTED` passes makes room
-for a new one.
+for a new one. Where a device's memory is too full to capture one more, those that there are stay, and the rest is eager.
 """
 
 from collections import Counter
@@ -85,11 +85,12 @@ class _Storage:
     graphs: dict[Form, _Graph] = field(default_factory=dict)
     seen: Counter[Form] = field(default_factory=Counter)
     passes: int = 0
+    full: bool = False  # the device had no room for a capture
 
     def takes(self, form: Form) -> bool:
         """Whether a form that has no graph gets one now; the graph that rested longest may have to go."""
         self.seen[form] += 1
-        if self.seen[form] < SIGHTS:
+        if self.full or self.seen[form] < SIGHTS:
             return False
         if len(self.graphs) < MOST_GRAPHS:
             return True
@@ -147,7 +148,12 @@ class Graphs:
         graph.used = known.passes
         graph.fill(tokens, feed, states)
         if graph.replay is None:  # only now: capturing runs it, and the buffers say where it writes
-            graph.replay = self.capture(lambda: work(cache, graph.line[0], graph.feed(feed.rows), *graph.states))
+            try:
+                graph.replay = self.capture(lambda: work(cache, graph.line[0], graph.feed(feed.rows), *graph.states))
+            except torch.OutOfMemoryError:  # what is captured has memory of its own, which an eager pass shares
+                known.full = True
+                del known.graphs[form]
+                return work(cache, tokens, feed, *states)
         return graph.replay().clone()  # all graphs share their memory: the next one may write where this lies
 
 

@@ -119,6 +119,29 @@ def test_a_row_that_moves_while_its_draft_is_out_takes_the_draft_along(model: Ca
     assert close(logits, alone(model, TEXT[1, :13].tolist())[-1:])
 
 
+def test_an_aligned_batch_is_copied_into_memory_that_it_left_before_and_reads_none_of_what_lies_there(
+    model: CausalLM,
+) -> None:
+    cache, rounds = model.aligned_cache(), 12
+    lengths = {0: 9, 1: 30, 2: 17}
+    for tag, length in lengths.items():
+        cache.open(tag, 30)
+        model.prefill(cache, tag, TEXT[tag, :length].tolist())
+    memory = set()
+    for number in range(rounds):
+        cache.realign(list(lengths))
+        memory.add(cache.storage.data_ptr())
+        line = np.concatenate([TEXT[tag, length : length + 2] for tag, length in lengths.items()])
+        logits = model.logits(model.feed(cache, list(lengths), torch.tensor(line), [2] * 3))
+        wanted = [alone(model, TEXT[tag, : length + 2].tolist())[-2:] for tag, length in lengths.items()]
+        assert close(logits, torch.cat(wanted))
+        kept = {tag: 1 + (tag + number) % 2 for tag in lengths}  # rows accept unequally
+        cache.keep(list(lengths), [range(kept[tag]) for tag in lengths])
+        lengths = {tag: length + kept[tag] for tag, length in lengths.items()}
+    assert len(memory) == 2
+    assert cache.allocated_bytes <= 4 * cache.bytes_per_token * 3 * 128  # two batches, and what rows began in
+
+
 def check(cache: SlotCache) -> None:
     """Open rows lie side by side, and every tag knows its own."""
     assert [cache.rows[tag] for tag in cache.tags] == list(range(len(cache.tags)))

@@ -191,6 +191,23 @@ def test_cuda_graphs_compute_what_eager_passes_do() -> None:
     assert len(twins.graphs)
 
 
+def test_a_device_that_is_too_full_for_a_capture_goes_on_with_the_graphs_that_it_has(model: CausalLM) -> None:
+    class Full(Recorder):
+        def __call__(self, work: Work) -> Work:
+            if self.captured == 2:
+                work()  # a pass runs before it is captured
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return super().__call__(work)
+
+    recorder = Full()
+    twins = Twins(model, recorder)
+    twins.act(*BEGIN)
+    for number in range(24):
+        twins.act("chain", [0, 1], [1 + number % 4] * 5, number)
+    assert recorder.captured == len(twins.graphs) == 2
+    assert recorder.replayed > 2
+
+
 @pytest.mark.parametrize("rows", [1, 2, 4])
 def test_a_shape_is_captured_when_it_is_seen_again_and_then_repeated(model: CausalLM, rows: int) -> None:
     recorder = Recorder()

@@ -1,0 +1,95 @@
+"""Passes over the modes: calibrate on calibration prompts, run on evaluation prompts; then predict from the profile.
+
+Calibration and runs alternate, so that a slow spell of the host falls on all modes alike.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from calibrate.batch_profile import BatchMeasured
+from calibrate.batches import PASSES, finish, go_over
+from calibrate.run import QUICK, calibrate
+from engine.demo_pair.corpus import read_prompts
+from engine.models import CausalLM
+from engine.serve import serve
+from experiments.compare import Row, compare_metrics
+from experiments.modes.cases import Mode
+from experiments.worlds import with_seed
+from sim.run import simulate
+from specfleet.metrics import combine, measure
+from specfleet.pace import Pace, paces_of
+from specfleet.profile import HardwareProfile, write_profile
+from specfleet.records import Run, write_run
+from specfleet.scenario import Scenario, make_scenario
+from specfleet.window import Metric
+
+SEEDS = 2  # replications for each run
+
+
+class Progressed(msgspec.Struct):
+    """What the passes gave of one mode so far: measurements of a batch, or a fleet's profile; runs of each case."""
+
+    batch: BatchMeasured
+    profile: HardwareProfile | None
+    runs: dict[str, list[Run]]
+
+
+def go_over_mode(mode: Mode, large: CausalLM, number: int, known: Progressed, out: Path) -> None:
+    """One pass: calibrate, and run each case on its share of the evaluation prompts."""
+    folder = out / mode.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    measured_on = on_prompts(mode.scenario, "demo/calibration")
+    if mode.scenario.batch is not None:
+        go_over(measured_on, large, number, known.batch)
+    elif known.profile is None:  # a fleet's calibration goes over its own passes
+        known.profile = calibrate(measured_on, folder, QUICK)
+    for name, scenario in mode.cases.items():
+        run = serve(on_prompts(scenario, str(share_of_prompts(out, number))), folder).run
+        write_run(run, folder / f"engine-{name}-{number}.parquet")
+        known.runs.setdefault(name, []).append(run)
+
+
+def on_prompts(scenario: Scenario, prompts: str) -> Scenario:
+    """The scenario on other prompts."""
+    return msgspec.structs.replace(scenario, workload=msgspec.structs.replace(scenario.workload, prompts=prompts))
+
+
+def share_of_prompts(out: Path, number: int) -> Path:
+    """Return the file of those evaluation prompts that pass `number` decodes."""
+    path = out / f"evaluation-{number}.jsonl"
+    if not path.exists():
+        lines = [json.dumps({"prompt_ids": prompt}) for prompt in read_prompts("evaluation")[number::PASSES]]
+        path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def compare_mode(mode: Mode, large: CausalLM, known: Progressed, folder: Path) -> tuple[list[Row], list[Row]]:
+    """Finish the mode's profile and simulate its cases; return blind rows and rows at the runs' pace."""
+    profile = known.profile or finish(on_prompts(mode.scenario, "demo/calibration"), large, known.batch, folder)
+    write_profile(profile, folder / "profile.json")
+    blind, paced = [], []
+    for name, scenario in mode.cases.items():
+        predicted = msgspec.structs.replace(scenario, profile=profile)
+        if scenario.batch is not None and scenario.batch.allocate is not None:
+            signals = make_scenario({"acceptance": {"model": "signals", "file": str(folder / "signals.parquet")}})
+            predicted = msgspec.structs.replace(predicted, acceptance=signals.acceptance)
+        runs = known.runs[name]
+        measured, case = combine([measure(run) for run in runs]), {"mode": mode.name, "case": name}
+        paces = [paces_of(run, profile.control_s) for run in runs]
+        blind += compare_metrics(case, simulated(predicted, [{}] * len(runs)), measured)
+        paced += compare_metrics(case, simulated(predicted, paces), measured)
+    return blind, paced
+
+
+def simulated(scenario: Scenario, paces: Sequence[Mapping[str, Pace]]) -> dict[str, Metric]:
+    """Metrics over replications, some for each run's pace."""
+    return combine(
+        [
+            measure(simulate(with_seed(scenario, SEEDS * number + seed), pace))
+            for number, pace in enumerate(paces)
+            for seed in range(SEEDS)
+        ]
+    )
