@@ -87,12 +87,12 @@ def fleet_of(name: str, drafters: Mapping[str, Any]) -> Mode:
 
 
 def modes() -> Iterator[Mode]:
-    """All modes: batch rules, then kinds and shapes of drafts one at a time, then length rules, then fleets."""
+    """All modes: fleets, then batch rules, then kinds and shapes of drafts one at a time, then length rules."""
+    for name, drafters in FLEETS.items():
+        yield fleet_of(name, drafters)
     for name, rule in RULES.items():
         yield mode_of(name, {"rule": rule}, {}, SIZES)
     for name, drafters in DRAFTERS.items():
         yield mode_of(name, {"rule": RULES["slots"]}, drafters, (1,))
     for name, allocate in LENGTHS.items():
         yield mode_of(name, {"rule": RULES["slots"], "allocate": allocate}, {}, (LENGTHS_SIZE,))
-    for name, drafters in FLEETS.items():
-        yield fleet_of(name, drafters)

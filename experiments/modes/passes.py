@@ -47,7 +47,9 @@ def go_over_mode(mode: Mode, large: CausalLM, number: int, known: Progressed, ou
     elif known.profile is None:  # a fleet's calibration goes over its own passes
         known.profile = calibrate(measured_on, folder, QUICK)
     for name, scenario in mode.cases.items():
-        run = serve(on_prompts(scenario, str(share_of_prompts(out, number))), folder).run
+        shared = on_prompts(scenario, str(share_of_prompts(out, number)))
+        # Replayed targets draw their times as the simulator does: what the scenario states, the rest from a profile.
+        run = serve(msgspec.structs.replace(shared, profile=known.profile), folder).run
         write_run(run, folder / f"engine-{name}-{number}.parquet")
         known.runs.setdefault(name, []).append(run)
 
