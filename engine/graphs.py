@@ -8,7 +8,7 @@ may choose another attention kernel, so ties may fall differently.
 
 Bounds: a shape is captured when it is seen for the second time on a storage, if the pass has at most `MOST_TOKENS`
 tokens and is no prefill; a storage has at most `MOST_GRAPHS`, of which one that rested for `RESTED` passes makes room
-for a new one. Where a device's memory is too full to capture one more, those that there are stay, and the rest is eager.
+for a new one. Where a device is too full to capture one more, those that there are stay, and the rest is eager.
 """
 
 from collections import Counter
