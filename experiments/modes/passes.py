@@ -49,7 +49,7 @@ def go_over_mode(mode: Mode, large: CausalLM, number: int, known: Progressed, ou
     for name, scenario in mode.cases.items():
         shared = on_prompts(scenario, str(share_of_prompts(out, number)))
         # Replayed targets draw their times as the simulator does: what the scenario states, the rest from a profile.
-        run = serve(msgspec.structs.replace(shared, profile=known.profile), folder).run
+        run = serve(msgspec.structs.replace(shared, profile=known.profile or scenario.profile), folder).run
         write_run(run, folder / f"engine-{name}-{number}.parquet")
         known.runs.setdefault(name, []).append(run)
 
