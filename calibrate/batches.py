@@ -117,11 +117,14 @@ def serve_part(scenario: Scenario, part: Scenario, large: CausalLM, measured: Ba
     extents = [
         extent(step, scenario.batch.padded, nodes_of(step, shape) if step.kind == "verify" else None) for step in steps
     ]
-    for step, size in zip(steps[1:], extents[1:], strict=True):  # the first one is cold
-        kind = measured.served.setdefault(step.kind, Served())
-        kind.extents.append(size)
-        kind.times_s.append(float(done.duration_s[step.number]))
-        kind.controls_s.append(float(done.control_s[step.number]))
+    begun: set[str] = set()
+    for step, size in zip(steps, extents, strict=True):
+        if step.kind in begun:
+            kind = measured.served.setdefault(step.kind, Served())
+            kind.extents.append(size)
+            kind.times_s.append(float(done.duration_s[step.number]))
+            kind.controls_s.append(float(done.control_s[step.number]))
+        begun.add(step.kind)  # the first one of a kind is cold
     control_s = typical_control_s(done.control_s) if large.device.type == "cpu" else 0.0
     between_s = float(wall_s - done.duration_s.sum()) / len(steps)
     measured.gaps.append(Gap(sum(rows for _, _, rows, _ in extents) / len(steps), between_s, control_s))

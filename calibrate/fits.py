@@ -10,6 +10,7 @@ from scipy.optimize import nnls
 from specfleet.profile import LinkTime, Quantiles, StepTime
 
 LEVELS = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 1.0)
+ROUNDS = 6  # of a fit whose weights follow from itself
 HOLD_OUT_EVERY = 4  # each fourth grid point is not fitted but predicted
 
 
@@ -82,8 +83,9 @@ def fit_batch_step(extents: ArrayLike, times_s: ArrayLike) -> tuple[StepTime, fl
     """Fit a step's time over rows to single steps as they were served; return it with its mean absolute error.
 
     `extents` (steps, 4): tokens and context of the longest row, rows, tokens of all other rows (see
-    `durations.extent`). Coefficients are at least 0, by least squares of relative errors, twice: the second time
-    without steps that took twice what the first fit says, or half of it. Then it is scaled to the mean of all.
+    `durations.extent`). Coefficients are at least 0, by least squares of errors relative to the fit of the round
+    before: relative to the measured times, slow steps would count less than quick ones, and the more so the more times
+    spread. Steps that took twice what the fit says, or half of it, do not shape it, but count in the mean.
     """
     tokens, context, rows, row_tokens = np.asarray(extents, dtype=float).T
     times = np.asarray(times_s, dtype=float)
@@ -92,16 +94,17 @@ def fit_batch_step(extents: ArrayLike, times_s: ArrayLike) -> tuple[StepTime, fl
     design = np.stack([*alone, others, row_tokens, others * context, several, several * tokens], axis=1)
     scale = np.abs(design).max(axis=0)
     scale[scale == 0] = 1.0
-    kept = np.ones(len(times), dtype=bool)
-    for _ in range(2):
-        relative = design[kept] / scale / times[kept, None]
-        coefficients = nnls(relative, np.ones(kept.sum()))[0] / scale
-        ratios = times / (design @ coefficients)
-        kept = (ratios > 0.5) & (ratios < 2.0)
-    mean_ratio = np.trapezoid(np.quantile(ratios, LEVELS), LEVELS)
-    error = float(np.abs(1 / ratios[kept] - 1).mean())
-    a, b, c, e, row, row_token, row_context, several, several_token = (coefficients * mean_ratio).tolist()
-    return StepTime(a, b, c, e, row, row_token, row_context, several, several_token, spread_of(ratios)), error
+    fitted, kept = times, np.ones(len(times), dtype=bool)
+    for _ in range(ROUNDS):
+        relative = design[kept] / scale / fitted[kept, None]
+        coefficients = nnls(relative, times[kept] / fitted[kept])[0] / scale
+        fitted = design @ coefficients
+        kept = (times > fitted / 2) & (times < 2 * fitted)
+    error = float(np.abs(fitted / times - 1)[kept].mean())
+    coefficients *= times.sum() / fitted.sum()
+    a, b, c, e, row, row_token, row_context, several, several_token = coefficients.tolist()
+    spread = spread_of(times / fitted)
+    return StepTime(a, b, c, e, row, row_token, row_context, several, several_token, spread), error
 
 
 def fit_link(payloads_bytes: Sequence[int], round_trips_s: Sequence[Sequence[float]]) -> LinkTime:

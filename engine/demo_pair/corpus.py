@@ -71,17 +71,20 @@ def cut_prompts(tokenizer: Tokenizer, count: int, tokens: int) -> dict[str, list
     """Cut `count` pairs of prompts of `tokens` ids from held-out files, in turn, each pair from a line's start.
 
     The first of a pair goes to calibration, the text that follows it to evaluation: different prompts from the same
-    files, so that the two groups do not differ by the luck of who got which file.
+    files, so that the two groups do not differ by the luck of who got which file. No text is cut twice.
     """
     texts = [(relative, text) for relative, text in files("held-out") if len(tokenizer.encode(text).ids) > 3 * tokens]
     rng = np.random.default_rng(0)
     prompts: dict[str, list[dict[str, object]]] = {"calibration": [], "evaluation": []}
+    known: set[tuple[int, ...]] = set()
     while len(prompts["calibration"]) < count:
         relative, text = texts[len(prompts["calibration"]) % len(texts)]
         starts = [0, *(index + 1 for index, letter in enumerate(text) if letter == "\n")]
         offset = int(starts[rng.integers(len(starts))])
         ids = tokenizer.encode(text[offset : offset + 16 * tokens]).ids
-        if len(ids) >= 2 * tokens:
+        pair = {tuple(ids[:tokens]), tuple(ids[tokens : 2 * tokens])}
+        if len(ids) >= 2 * tokens and len(pair - known) == 2:
+            known |= pair
             place = {"file": relative, "offset": offset}
             prompts["calibration"].append(place | {"prompt_ids": ids[:tokens]})
             prompts["evaluation"].append(place | {"after_tokens": tokens, "prompt_ids": ids[tokens : 2 * tokens]})
