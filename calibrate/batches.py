@@ -79,13 +79,7 @@ def of_size(scenario: Scenario, size: int, depth: int, seed: int) -> Scenario:
     assert scenario.batch is not None
     rule = scenario.batch.rule
     changes = {"size": size} | ({"window": 3 * size} if hasattr(rule, "window") else {})
-    workload = msgspec.structs.replace(
-        scenario.workload,
-        requests=max(2 * size, FEWEST),
-        streams=0,
-        arrivals=None,
-        new_tokens=scenario.workload.new_tokens,
-    )
+    workload = msgspec.structs.replace(scenario.workload, requests=max(2 * size, FEWEST), streams=0, arrivals=None)
     return msgspec.structs.replace(
         scenario,
         seed=seed,

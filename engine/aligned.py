@@ -125,15 +125,14 @@ class AlignedCache(RowCache):
         It may hold what earlier rows left: that is masked out, and finite, as fresh memory is made.
         """
         places = (tokens // HEADROOM + 2) * HEADROOM  # in steps, so that a batch that grows fits what it left before
-        shape = self.shape
-        numbers = rows * places * shape.numbers
+        numbers = rows * places * self.shape.numbers
         fits = [numbers <= memory.numel() <= WASTE * numbers for memory in self.spare]
         fitting = fits.index(True) if any(fits) else None
         if fitting is None:
             memory = torch.zeros(numbers, dtype=self.dtype, device=self.device)
         else:
             memory = self.spare.pop(fitting)
-        return _Block(memory[:numbers].view(shape.layers, 2, rows, places, shape.heads, shape.size), memory)
+        return _Block(memory[:numbers].view(self.dimensions(rows, places)), memory)
 
     def _held(self) -> set[_Block]:
         """Blocks that rows lie in."""

@@ -180,7 +180,6 @@ class RowCache(Cache):
         """Committed tokens of the longest row; transformers' interface."""
         return max(self.lengths.values(), default=0)
 
-    def new_storage(self, rows: int, tokens: int) -> torch.Tensor:
-        """Return storage for `rows` of `tokens`, not filled: what is masked out must still be finite."""
-        shape = self.shape
-        return torch.empty(shape.layers, 2, rows, tokens, shape.heads, shape.size, dtype=self.dtype, device=self.device)
+    def dimensions(self, rows: int, tokens: int) -> tuple[int, ...]:
+        """Dimensions of storage for `rows` of `tokens`."""
+        return self.shape.layers, 2, rows, tokens, self.shape.heads, self.shape.size

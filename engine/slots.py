@@ -101,11 +101,15 @@ class SlotCache(RowCache):
                 f"the cache cannot grow to {rows} rows of {tokens} tokens: {asked} bytes beside the {copied} that it "
                 f"holds, its limit is {self.limit_bytes}"
             )
-        if not self.tags:
-            self.adopt(self.new_storage(0, 0))
-        storage = self.new_storage(rows, tokens).zero_()
+        if not self.tags:  # what was there is given back before more is asked for
+            self.adopt(self._zeros(0, 0))
+        storage = self._zeros(rows, tokens)
         if self.tags:
             storage[:, :, : self.rows_allocated, : self.tokens_allocated] = self.storage
         self.adopt(storage)
         self.rows_allocated, self.tokens_allocated = rows, tokens
         self.numbers = torch.arange(rows * tokens, device=self.device)
+
+    def _zeros(self, rows: int, tokens: int) -> torch.Tensor:
+        """Return new storage: what is masked out must still be finite."""
+        return torch.zeros(self.dimensions(rows, tokens), dtype=self.dtype, device=self.device)

@@ -155,6 +155,7 @@ class Network:
             turnaround_s=self.profile.turnaround_s,
             wake_up_s=wake_up_s(self.scenario, self.scenario.drafters.device),
             pace=pace,
+            turnaround_row_s=self.profile.turnaround_row_s,
         )  # fmt: skip
 
     def _verifier(self, target: int, rng: np.random.Generator) -> Server:

@@ -78,7 +78,7 @@ class Server:
     def finish(self, step: Step, duration_s: float) -> None:
         """Report the running step as done."""
         self.idle = False
-        if self.turnaround_s:
+        if self.turnaround_s or self.turnaround_row_s:
             rows = len(step.members) + step.ballast
             self._pause(self.turnaround_s + self.turnaround_row_s * (rows - 1))
         self.deliver(StepDone(step.number, self.outcomes(step), duration_s))

@@ -15,10 +15,6 @@ pytest.importorskip("transformers")
 
 from hypothesis import given, settings  # noqa: E402  (after the check that torch is there)
 from hypothesis import strategies as st  # noqa: E402
-from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
-from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
-from torch.utils._pytree import tree_flatten  # noqa: E402
 
 from engine import graphs, models  # noqa: E402
 from engine.cache import RowCache  # noqa: E402
@@ -32,6 +28,7 @@ from engine.models import CausalLM  # noqa: E402
 from engine.trees import tree_of  # noqa: E402
 from engine.verify import Target  # noqa: E402
 from specfleet.shapes import CHAIN, Shape, dynamic, tree  # noqa: E402
+from tests.recorder import Reads, Recorder  # noqa: E402
 
 VOCABULARY = 40
 TEXT = np.random.default_rng(1).integers(VOCABULARY, size=(6, 700))
@@ -57,48 +54,6 @@ def model() -> CausalLM:
     cache.open(0)
     model.prefill(cache, 0, TEXT[0, :300].tolist())  # its table of positions is long enough from now on
     return model
-
-
-class Recorder:
-    """Repeats work that it traced, or, if that takes too long, runs it again; counts both."""
-
-    def __init__(self, trace: bool = True) -> None:
-        self.trace = trace
-        self.captured = self.replayed = 0
-
-    def __call__(self, work: Work) -> Work:
-        self.captured += 1
-        repeat = make_fx(work)() if self.trace else work
-
-        def replay() -> torch.Tensor:
-            self.replayed += 1
-            return repeat()
-
-        return replay
-
-
-class Reads(TorchDispatchMode):
-    """Notes the storages that some work reads or writes and did not make; knows afterwards whether they still live."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.made: set[int] = set()
-        self.found: dict[int, StorageWeakRef] = {}
-
-    def __torch_dispatch__(
-        self, func: Callable[..., object], types: object, args: tuple[object, ...] = (), kwargs: object = None
-    ) -> object:
-        for tensor in tensors_in((args, kwargs)):
-            storage = tensor.untyped_storage()
-            if storage._cdata not in self.made:
-                self.found[storage._cdata] = StorageWeakRef(storage)
-        result = func(*args, **(kwargs or {}))
-        self.made |= {tensor.untyped_storage()._cdata for tensor in tensors_in(result)} - self.found.keys()
-        return result
-
-
-def tensors_in(tree: object) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, torch.Tensor)]
 
 
 class Twins:

@@ -317,3 +317,19 @@ def test_load_counts_the_drafters_share_of_an_iteration() -> None:
     for N in (1, 4, 7):
         measured = middle(endless(N, 200, profile=profile(1.0, 4.0)))["load"].value
         assert measured == pytest.approx(load(N, 1.0, 4.0), rel=0.01)
+
+
+@pytest.mark.parametrize("turnaround_s", [0.0, 0.5])
+def test_between_two_steps_of_a_batch_passes_its_turnaround_and_more_for_each_further_row(turnaround_s: float) -> None:
+    times = profile(1.0, 4.0, turnaround_s=turnaround_s, turnaround_row_s=0.25)
+    batch = star(
+        batch={"rule": {"policy": "slots", "size": 3}, "padded": False}, profile=times, verifiers={"count": 1},
+        workload={"requests": 7},
+    )  # fmt: skip
+    rows = simulate(batch).frame()
+    done = rows[rows.event == "done"].groupby("step").agg(time_s=("time_s", "first"), rows=("tag", "size"))
+    begun_s = rows[rows.event == "start"].groupby("step").time_s.first()
+    assert set(done.rows) == {1, 2, 3}
+    np.testing.assert_allclose(
+        begun_s.to_numpy()[1:] - done.time_s.to_numpy()[:-1], turnaround_s + 0.25 * (done.rows.to_numpy()[:-1] - 1)
+    )

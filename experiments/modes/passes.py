@@ -46,8 +46,9 @@ def go_over_mode(mode: Mode, large: CausalLM, number: int, known: Progressed, ou
         go_over(measured_on, large, number, known.batch)
     elif known.profile is None:  # a fleet's calibration goes over its own passes
         known.profile = calibrate(measured_on, folder, QUICK)
+    prompts = str(share_of_prompts(out, number))
     for name, scenario in mode.cases.items():
-        shared = on_prompts(scenario, str(share_of_prompts(out, number)))
+        shared = on_prompts(scenario, prompts)
         # Replayed targets draw their times as the simulator does: what the scenario states, the rest from a profile.
         run = serve(msgspec.structs.replace(shared, profile=known.profile or scenario.profile), folder).run
         write_run(run, folder / f"engine-{name}-{number}.parquet")
@@ -60,11 +61,10 @@ def on_prompts(scenario: Scenario, prompts: str) -> Scenario:
 
 
 def share_of_prompts(out: Path, number: int) -> Path:
-    """Return the file of those evaluation prompts that pass `number` decodes."""
+    """Write those evaluation prompts that pass `number` decodes; return their file."""
     path = out / f"evaluation-{number}.jsonl"
-    if not path.exists():
-        lines = [json.dumps({"prompt_ids": prompt}) for prompt in read_prompts("evaluation")[number::PASSES]]
-        path.write_text("\n".join(lines) + "\n")
+    lines = [json.dumps({"prompt_ids": prompt}) for prompt in read_prompts("evaluation")[number::PASSES]]
+    path.write_text("\n".join(lines) + "\n")
     return path
 
 
