@@ -7,17 +7,11 @@ import msgspec
 import numpy as np
 import torch
 
-from engine.draft import Drafter
-from engine.greedy import path_in_text
-from engine.packing import contents_of
-from engine.replayed import Story
-from specfleet.acceptance_fit import (
-    fit_beta_geometric,
-    fit_geometric,
-    likelihood_ratio_test,
-    mean_interval,
-    total_variation,
-)
+from engine.decoding.draft import Drafter
+from engine.decoding.greedy import path_in_text
+from engine.runtime.packing import contents_of
+from engine.runtime.replayed import Story
+from fleet.chance.fits import fit_beta_geometric, fit_geometric, likelihood_ratio_test, mean_interval, total_variation
 
 TAG = 0
 

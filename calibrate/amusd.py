@@ -11,9 +11,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from specfleet.errors import InputError
-from specfleet.profile import HardwareProfile, Power, StepTime
-from specfleet.tokens import Agreement
+from fleet.chance.tokens import Agreement
+from fleet.errors import InputError
+from fleet.times.effects import Power
+from fleet.times.profile import HardwareProfile
+from fleet.times.step_time import StepTime
 
 STRATEGIES = ("greedy", "sd", "amusd")
 GPUS = 2  # that the authors count: the target's and, in amusd runs, the drafter's

@@ -14,9 +14,10 @@ from calibrate.inservice import Fleets, Rounds, spread_numbers, take_apart
 from calibrate.load import fit_recent_load, spread_in_service
 from calibrate.reference import at_pace
 from calibrate.turns import turns_in
-from specfleet.acceptance import Recorded
-from specfleet.profile import HardwareProfile, LinkTime
-from specfleet.records import Run
+from fleet.chance.acceptance import Recorded
+from fleet.records.run import Run
+from fleet.times.profile import HardwareProfile
+from fleet.times.step_time import LinkTime
 
 Floats = NDArray[np.float64]
 Points = dict[str, list[Point]]

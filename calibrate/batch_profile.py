@@ -11,11 +11,12 @@ from scipy.optimize import nnls
 
 from calibrate.acceptance import describe_acceptance
 from calibrate.fits import fit_batch_step
-from engine.telemetry import host_facts
-from specfleet.acceptance import Recorded
-from specfleet.pace import typical_control_s, uninterrupted
-from specfleet.profile import HardwareProfile, StepTime
-from specfleet.scenario import Scenario
+from engine.decoding.telemetry import host_facts
+from fleet.chance.acceptance import Recorded
+from fleet.scenario.scenario import Scenario
+from fleet.times.pace import typical_control_s, uninterrupted
+from fleet.times.profile import HardwareProfile
+from fleet.times.step_time import StepTime
 
 PROFILE_NAMES = {"prefill": "verify_prefill"}  # what a profile calls a batch's steps, where it differs
 AROUND = 51  # steps: fewer say more of luck than of the host, more last longer than its spells

@@ -12,20 +12,20 @@ import msgspec
 import torch
 
 from calibrate.batch_profile import BatchMeasured, Gap, Served, profile_of_batch
-from engine.batches import drive, executor_of
-from engine.fleet import load_target
-from engine.models import CausalLM
-from engine.node import THREADS
-from engine.prompts import prompts_of
-from specfleet.durations import extent, nodes_of
-from specfleet.fleet import batch_station
-from specfleet.pace import typical_control_s
-from specfleet.policies.ragged import Slots
-from specfleet.profile import HardwareProfile
-from specfleet.records import make_run
-from specfleet.scenario import Batch, Scenario
-from specfleet.signals import write_signals
-from specfleet.station import Step
+from engine.decoding.models import CausalLM
+from engine.runtime.batch import drive, executor_of
+from engine.runtime.build import load_target
+from engine.runtime.node import THREADS
+from engine.runtime.prompts import prompts_of
+from fleet.chance.signals import write_signals
+from fleet.policies.ragged import Slots
+from fleet.records.run import make_run
+from fleet.scenario.scenario import Batch, Scenario
+from fleet.stations.build import batch_station
+from fleet.times.durations import extent, nodes_of
+from fleet.times.pace import typical_control_s
+from fleet.times.profile import HardwareProfile
+from fleet.times.step import Step
 
 Report = Callable[[str], None]
 

@@ -13,8 +13,8 @@ from scipy.optimize import nnls
 
 from calibrate.inservice import Fleets
 from calibrate.turns import fitted_steps
-from specfleet.profile import Turns
-from specfleet.records import Run
+from fleet.records.run import Run
+from fleet.times.effects import Turns
 
 Floats = NDArray[np.float64]
 

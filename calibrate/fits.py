@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import nnls
 
-from specfleet.profile import LinkTime, Quantiles, StepTime
+from fleet.times.step_time import LinkTime, Quantiles, StepTime
 
 LEVELS = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 1.0)
 ROUNDS = 6  # of a fit whose weights follow from itself

@@ -11,13 +11,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from engine.serve import serve
-from specfleet.fleet import DRAFTER
-from specfleet.pace import Pace, paces_of, slowness_at
-from specfleet.policies.warm_up import AfterIdle, NoWarmUp
-from specfleet.profile import Quantiles, StepTime
-from specfleet.records import Run
-from specfleet.scenario import Scenario, mean_tokens
+from engine.runtime.serve import serve
+from fleet.policies.warm_up import AfterIdle, NoWarmUp
+from fleet.records.paces import paces_of
+from fleet.records.run import Run
+from fleet.scenario.scenario import Scenario, mean_tokens
+from fleet.stations.build import DRAFTER
+from fleet.times.pace import Pace, slowness_at
+from fleet.times.step_time import Quantiles, StepTime
 
 Floats = NDArray[np.float64]
 

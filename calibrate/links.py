@@ -10,11 +10,11 @@ from multiprocessing.connection import Connection
 import msgspec
 import zmq
 
-from engine.clock import now_s
-from engine.node import Node
-from engine.serve import start_drafter
-from engine.transport import Ping, connect, parse
-from specfleet.scenario import Scenario
+from engine.runtime.clock import now_s
+from engine.runtime.node import Node
+from engine.runtime.serve import start_drafter
+from engine.runtime.transport import Ping, connect, parse
+from fleet.scenario.scenario import Scenario
 
 PAUSE_S = 0.002  # between pings, so that the node's threads have gone to sleep as they do between requests
 TIMEOUT_MS = 10_000

@@ -8,7 +8,8 @@ from scipy.optimize import isotonic_regression
 
 from calibrate.fits import spread_of
 from calibrate.inservice import Rounds
-from specfleet.profile import Quantiles, RecentLoad
+from fleet.times.effects import RecentLoad
+from fleet.times.step_time import Quantiles
 
 Floats = NDArray[np.float64]
 

@@ -3,11 +3,11 @@
 import msgspec
 
 from calibrate.steps import TAG, some_hidden
-from engine.control import Control
-from engine.draft import Drafter
-from engine.verify import Target
-from specfleet.pace import typical_control_s
-from specfleet.profile import STEPS, HardwareProfile
+from engine.decoding.draft import Drafter
+from engine.decoding.verify import Target
+from engine.runtime.control import Control
+from fleet.times.pace import typical_control_s
+from fleet.times.profile import STEPS, HardwareProfile
 
 REFERENCE_STEPS = 100  # of each kind, with a control computation after each
 

@@ -24,18 +24,18 @@ from calibrate.steps import (
     verify_series,
 )
 from calibrate.turns import share
-from engine.draft import Drafter
-from engine.fleet import load_target, new_drafter, new_target
-from engine.models import check_shared_tokenizer
-from engine.node import THREADS
-from engine.prompts import prompts_of
-from engine.stories import stories_of
-from engine.telemetry import host_facts
-from engine.verify import Target
-from specfleet.errors import InputError
-from specfleet.profile import HardwareProfile
-from specfleet.records import Run
-from specfleet.scenario import Drafters, Scenario, Verifiers, Workload, mean_tokens
+from engine.decoding.draft import Drafter
+from engine.decoding.models import check_shared_tokenizer
+from engine.decoding.telemetry import host_facts
+from engine.decoding.verify import Target
+from engine.runtime.build import load_target, new_drafter, new_target
+from engine.runtime.continuations import stories_of
+from engine.runtime.node import THREADS
+from engine.runtime.prompts import prompts_of
+from fleet.errors import InputError
+from fleet.records.run import Run
+from fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload, mean_tokens
+from fleet.times.profile import HardwareProfile
 
 Report = Callable[[str], None]
 

@@ -6,15 +6,15 @@ from typing import Any
 import torch
 
 from calibrate.fits import Point
-from engine.content import Content
-from engine.control import Control
-from engine.draft import Drafter
-from engine.models import CausalLM
-from engine.packing import drafts_of
-from engine.telemetry import timed
-from engine.verify import Target
-from specfleet.pace import typical_control_s
-from specfleet.shapes import CHAIN, Shape, parents
+from engine.decoding.draft import Drafter
+from engine.decoding.models import CausalLM
+from engine.decoding.telemetry import timed
+from engine.decoding.verify import Target
+from engine.runtime.content import Content
+from engine.runtime.control import Control
+from engine.runtime.packing import drafts_of
+from fleet.policies.shapes import CHAIN, Shape, parents
+from fleet.times.pace import typical_control_s
 
 TAG = 0
 

@@ -8,13 +8,14 @@ import numpy as np
 import pandas as pd
 
 from calibrate.inservice import SETTLING_ROUNDS, Fleets
-from engine.serve import serve
-from specfleet.durations import grid_place, step_name
-from specfleet.fleet import DRAFTER
-from specfleet.pace import Pace, paces_of, slowness_at
-from specfleet.profile import Turns
-from specfleet.records import Run
-from specfleet.scenario import Device, Scenario, Sharing
+from engine.runtime.serve import serve
+from fleet.records.paces import paces_of
+from fleet.records.run import Run
+from fleet.scenario.scenario import Device, Scenario, Sharing
+from fleet.stations.build import DRAFTER
+from fleet.times.durations import grid_place, step_name
+from fleet.times.effects import Turns
+from fleet.times.pace import Pace, slowness_at
 
 SHARED = "shared"  # name of their device
 

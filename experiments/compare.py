@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from specfleet.window import Metric
+from fleet.records.window import Metric
 
 COMPARED = (
     "rounds_per_s", "throughput", "load", "wait_s", "idle_gap_s", "service_s", "return_s", "acceptance_length",

@@ -11,9 +11,9 @@ from experiments.reproduce.rows import Reproduction
 from figures import draft_time, residuals, throughput, timeline
 from figures import reproduction as reproduction_figure
 from figures.style import save
-from specfleet.errors import InputError
-from specfleet.profile import HardwareProfile, read_profile
-from specfleet.records import read_run
+from fleet.errors import InputError
+from fleet.records.run import read_run
+from fleet.times.profile import HardwareProfile, read_profile
 
 COUNT = "verifiers.count"
 MARKS = ("N_full", "N_max", "colocated_tokens_per_s", "standalone_tokens_per_s")

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from joblib import Parallel, delayed
 
 from experiments.worlds import with_seed
+from fleet.records.metrics import combine, measure
+from fleet.records.window import Metric
+from fleet.scenario.scenario import Scenario
+from fleet.times.pace import Pace
 from sim.run import simulate
-from specfleet.metrics import combine, measure
-from specfleet.pace import Pace
-from specfleet.scenario import Scenario
-from specfleet.window import Metric
 
 
 def replicate(scenario: Scenario, seeds: int, paces: Mapping[str, Pace]) -> dict[str, Metric]:

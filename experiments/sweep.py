@@ -14,11 +14,12 @@ import pandas as pd
 from joblib import Parallel, delayed
 
 from experiments.worlds import World, run_in, with_seed
+from fleet.errors import InputError
+from fleet.records.metrics import combine, measure
+from fleet.records.window import Metric
+from fleet.scenario.reading import read_scenario
+from fleet.scenario.scenario import Scenario
 from sim.predict import not_of_a_star, predict, star_inputs
-from specfleet.errors import InputError
-from specfleet.metrics import combine, measure
-from specfleet.scenario import Scenario, read_scenario
-from specfleet.window import Metric
 
 Cell = Mapping[str, Any]
 

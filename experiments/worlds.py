@@ -4,8 +4,8 @@ from typing import Literal
 
 import msgspec
 
-from specfleet.records import Run
-from specfleet.scenario import Scenario
+from fleet.records.run import Run
+from fleet.scenario.scenario import Scenario
 
 World = Literal["sim", "engine"]
 
@@ -16,7 +16,7 @@ def run_in(world: World, scenario: Scenario) -> Run:
         from sim.run import simulate  # noqa: PLC0415  (the engine may not be installed, and need not be)
 
         return simulate(scenario)
-    from engine.serve import serve  # noqa: PLC0415
+    from engine.runtime.serve import serve  # noqa: PLC0415
 
     return serve(scenario).run
 

@@ -8,9 +8,9 @@ from typing import Literal
 
 import msgspec
 
+from fleet.equations import idle_s, iteration_s, rounds_per_s_per_target
+from fleet.policies.admit import N_max
 from sim.mva import mean_value_analysis
-from specfleet.equations import idle_s, iteration_s, rounds_per_s_per_target
-from specfleet.policies.admit import N_max
 
 Regime = Literal["under-loaded", "fully-loaded"]
 

@@ -9,22 +9,23 @@ import numpy as np
 from simpy import Environment
 from simpy.events import Event
 
-from sim.outcomes import Outcomes, nothing
-from sim.servers import ContendedDevice, Device, OwnDevice, Server, TurnsDevice
-from specfleet.durations import batch_durations, draft_durations, one_way_s, verifier_durations
-from specfleet.fleet import (
+from fleet.records.recorded import Log, RecordedStation
+from fleet.scenario.scenario import Scenario, link_time, profile_of, turns_of, wake_up_s
+from fleet.scenario.workload import streams_of
+from fleet.stations.build import (
     BATCH,
     batch_station,
     drafter_name,
     drafter_of,
     drafter_station,
     is_routed,
+    join_of,
     router_station,
     target_of,
     verifier_name,
     verifier_station,
 )
-from specfleet.messages import (
+from fleet.stations.messages import (
     TO_DRAFTER,
     TO_VERIFIER,
     DraftRequest,
@@ -37,13 +38,13 @@ from specfleet.messages import (
     Routed,
     View,
 )
-from specfleet.pace import Pace
-from specfleet.payload import payload_bytes
-from specfleet.profile import RecentLoad
-from specfleet.records import Log, RecordedStation
-from specfleet.scenario import Scenario, link_time, profile_of, turns_of, wake_up_s
-from specfleet.station import Step
-from specfleet.workload import join_of, streams_of
+from fleet.stations.payload import payload_bytes
+from fleet.times.durations import batch_durations, draft_durations, one_way_s, verifier_durations
+from fleet.times.effects import RecentLoad
+from fleet.times.pace import Pace
+from fleet.times.step import Step
+from sim.outcomes import Outcomes, nothing
+from sim.servers import ContendedDevice, Device, OwnDevice, Server, TurnsDevice
 
 
 class Wire:

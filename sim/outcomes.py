@@ -5,16 +5,17 @@ from collections.abc import Callable
 import msgspec
 import numpy as np
 
-from specfleet.acceptance import Geometric, Sampler
-from specfleet.batch_station import BatchStation
-from specfleet.errors import InputError
-from specfleet.messages import Outcome
-from specfleet.policies.overlap import Ahead
-from specfleet.policies.ragged import BatchRule
-from specfleet.room import longest_draft
-from specfleet.scenario import Scenario, acceptance_of, needs_of
-from specfleet.station import Member, Station, Step
-from specfleet.tokens import Coin, TokenModel, TokenSampler
+from fleet.chance.acceptance import Geometric, Sampler
+from fleet.chance.tokens import Coin, TokenModel, TokenSampler
+from fleet.errors import InputError
+from fleet.policies.outcome import Outcome
+from fleet.policies.overlap import Ahead
+from fleet.policies.ragged import BatchRule
+from fleet.scenario.room import longest_draft
+from fleet.scenario.scenario import Scenario, acceptance_of, needs_of
+from fleet.stations.batch import BatchStation
+from fleet.stations.station import Station
+from fleet.times.step import Member, Step
 
 DONE = (Outcome(),)
 

@@ -2,14 +2,14 @@
 
 import msgspec
 
-from sim.analytic import throughput
-from specfleet.memory import (
+from fleet.scenario.memory import (
     DeviceMemory,
     Packing,
     sessions_of_drafter,
     targets_beside_drafters,
     targets_without_drafters,
 )
+from sim.analytic import throughput
 
 
 class Packings(msgspec.Struct, frozen=True):

@@ -2,16 +2,12 @@
 
 import msgspec
 
-from sim.analytic import StarPrediction, predict_star
-from sim.packing import Packings, packings
-from specfleet.acceptance import expected_accepted
-from specfleet.errors import InputError
-from specfleet.messages import Draft, DraftRequest
-from specfleet.payload import payload_bytes
-from specfleet.policies.group import One
-from specfleet.policies.overlap import Ahead
-from specfleet.profile import HardwareProfile
-from specfleet.scenario import (
+from fleet.chance.acceptance import expected_accepted
+from fleet.chance.tokens import TokenModel
+from fleet.errors import InputError
+from fleet.policies.group import One
+from fleet.policies.overlap import Ahead
+from fleet.scenario.scenario import (
     Scenario,
     decode_time,
     length_model_of,
@@ -20,7 +16,11 @@ from specfleet.scenario import (
     profile_of,
     verify_time,
 )
-from specfleet.tokens import TokenModel
+from fleet.stations.messages import Draft, DraftRequest
+from fleet.stations.payload import payload_bytes
+from fleet.times.profile import HardwareProfile
+from sim.analytic import StarPrediction, predict_star
+from sim.packing import Packings, packings
 
 
 class StarInputs(msgspec.Struct, frozen=True):

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from simpy import Environment
 
+from fleet.records.run import Run, make_run
+from fleet.scenario.scenario import Scenario
+from fleet.times.pace import Pace
 from sim.network import Network
-from specfleet.pace import Pace
-from specfleet.records import Run, make_run
-from specfleet.scenario import Scenario
 
 
 def simulate(scenario: Scenario, paces: Mapping[str, Pace] | None = None) -> Run:

@@ -12,11 +12,13 @@ from functools import partial
 from simpy import Environment
 from simpy.events import Event
 
-from specfleet.messages import Instruction, Outcome, StationEvent, StepDone
-from specfleet.pace import Pace
-from specfleet.profile import RecentLoad
-from specfleet.records import RecordedStation
-from specfleet.station import Start, Step
+from fleet.policies.outcome import Outcome
+from fleet.records.recorded import RecordedStation
+from fleet.stations.messages import Instruction, StationEvent, StepDone
+from fleet.stations.station import Start
+from fleet.times.effects import RecentLoad
+from fleet.times.pace import Pace
+from fleet.times.step import Step
 
 
 class Server:

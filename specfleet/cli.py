@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 import msgspec
 import typer
 
-from specfleet.errors import InputError
-from specfleet.printing import flat, interval, number, print_comparison, print_json, print_table, progress, screen
+from experiments.printing import flat, interval, number, print_comparison, print_json, print_table, progress, screen
+from fleet.errors import InputError
 
 if TYPE_CHECKING:
-    from specfleet.profile import HardwareProfile
-    from specfleet.records import Run
-    from specfleet.window import Metric
+    from fleet.records.run import Run
+    from fleet.records.window import Metric
+    from fleet.times.profile import HardwareProfile
 
 app = typer.Typer(
     name="specfleet",
@@ -60,8 +60,8 @@ def fail(message: str, status: int = 2) -> NoReturn:
 
 def show_run(run: "Run", as_json: bool, out: Path | None) -> None:
     """Write the records if asked to, and print the metrics of a run."""
-    from specfleet.metrics import measure
-    from specfleet.records import write_run
+    from fleet.records.metrics import measure
+    from fleet.records.run import write_run
 
     if out is not None:
         write_run(run, out)
@@ -92,10 +92,11 @@ def simulate(
     out: RunFile = None,
 ) -> None:
     """Run a scenario in simulated time."""
+    from fleet.records.paces import paces_of
+    from fleet.records.run import read_run
+    from fleet.scenario.reading import read_scenario
+    from fleet.scenario.scenario import profile_of
     from sim.run import simulate as run_simulation
-    from specfleet.pace import paces_of
-    from specfleet.records import read_run
-    from specfleet.scenario import profile_of, read_scenario
 
     read = read_scenario(scenario, changes)
     paces = paces_of(read_run(pace), profile_of(read).control_s) if pace else {}
@@ -113,10 +114,10 @@ def run(
     ] = None,
 ) -> None:
     """Run the same scenario on the real engine, on this host."""
-    from engine.memory import accounts_of, tell
-    from engine.serve import check_can_run, crowding, serve
-    from specfleet.scenario import read_scenario
-    from specfleet.signals import write_signals
+    from engine.runtime.memory import accounts_of, tell
+    from engine.runtime.serve import check_can_run, crowding, serve
+    from fleet.chance.signals import write_signals
+    from fleet.scenario.reading import read_scenario
 
     read = read_scenario(scenario, changes)
     check_can_run(read)
@@ -137,8 +138,8 @@ def run(
 @app.command()
 def analytic(scenario: ScenarioFile, changes: Changes = [], as_json: AsJson = False) -> None:  # noqa: B006
     """Evaluate the analytic model: S, Z, N_full, N_max, regime, throughput, bounds."""
+    from fleet.scenario.reading import read_scenario
     from sim.predict import predict
-    from specfleet.scenario import read_scenario
 
     prediction = predict(read_scenario(scenario, changes))
     content = msgspec.to_builtins(prediction)
@@ -195,8 +196,8 @@ def compare(
 ) -> None:
     """Hold a simulated and a measured run against each other; exit status 1 beyond the tolerance."""
     from experiments.compare import compare_metrics, summarise, worst
-    from specfleet.metrics import measure
-    from specfleet.records import read_run
+    from fleet.records.metrics import measure
+    from fleet.records.run import read_run
 
     runs = [read_run(first), read_run(second)]
     if runs[0].header.world == "engine" and runs[1].header.world == "sim":
@@ -238,7 +239,7 @@ def calibrate(
     from calibrate.batches import calibrate_batch
     from calibrate.run import QUICK, STAGES, Effort
     from calibrate.run import calibrate as measure_profile
-    from specfleet.scenario import make_scenario, read_scenario
+    from fleet.scenario.reading import make_scenario, read_scenario
 
     if scenario is not None:
         measured = read_scenario(scenario, [*changes, f"workload.prompts={prompts}"])
@@ -267,7 +268,8 @@ def calibrate(
 
 def _show_profile(profile: "HardwareProfile", out: Path, as_json: bool) -> None:
     """Write a calibrated profile and print its fits, with how well they fit."""
-    from specfleet.profile import describe, write_profile
+    from fleet.times.describe import describe
+    from fleet.times.profile import write_profile
 
     write_profile(profile, out)
     if as_json:
@@ -292,7 +294,7 @@ def reproduce(
     from experiments.draw import save_reproduction
     from experiments.reproduce import REPRODUCTIONS
     from experiments.reproduce.rows import Inputs
-    from specfleet.profile import read_profile
+    from fleet.times.profile import read_profile
 
     if name not in REPRODUCTIONS:
         if not name:
@@ -330,7 +332,8 @@ def demo(
     short: Annotated[bool, typer.Option("--short", help="A smaller grid, for continuous integration.")] = False,
 ) -> None:
     """Calibrate the demo pair here, sweep N in both worlds, compare, draw: the main job."""
-    from experiments.demo import FULL, SHORT, run_demo
+    from experiments.demo.cells import FULL, SHORT
+    from experiments.demo.run import run_demo
 
     effort = SHORT if short else FULL
     with progress("demo", effort.stages) as advance:
@@ -370,8 +373,8 @@ def drafter(
     out: RunFile = None,
 ) -> None:
     """Start the drafter of a real fleet on this host; ends with Ctrl-C, then writes its records."""
-    from engine.nodes import serve_drafter
-    from specfleet.scenario import read_scenario
+    from engine.runtime.nodes import serve_drafter
+    from fleet.scenario.reading import read_scenario
 
     serve_drafter(read_scenario(scenario, changes), host, port, out)
 
@@ -385,8 +388,8 @@ def verifier(
     out: RunFile = None,
 ) -> None:
     """Start one target of a real fleet on this host; it decodes its share of the requests."""
-    from engine.nodes import serve_verifier
-    from specfleet.scenario import read_scenario
+    from engine.runtime.nodes import serve_verifier
+    from fleet.scenario.reading import read_scenario
 
     serve_verifier(read_scenario(scenario, changes), connect, target - 1, out)
 

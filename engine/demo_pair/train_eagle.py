@@ -19,9 +19,9 @@ from torch.nn import functional
 from transformers import AutoModelForCausalLM, DynamicCache, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.utils import logging
 
+from engine.decoding.eagle import EagleHead, load_head, save_head
 from engine.demo_pair.corpus import FOLDER, token_stream
 from engine.demo_pair.train import BATCH, LENGTH, Loss, mixed, own_text, train
-from engine.eagle import EagleHead, load_head, save_head
 
 STEPS = 2  # draft steps that training unrolls; a third bought nothing in the same minutes
 MEASURED_STEPS = 5

@@ -4,14 +4,14 @@ import argparse
 
 import torch
 
-from engine.eagle import load_head
-from engine.models import DEMO_PAIR, PRECISIONS, load_model
-from engine.prompts import prompts_of
-from engine.sampling import Sampling
-from engine.telemetry import host_facts
+from engine.decoding.eagle import load_head
+from engine.decoding.models import DEMO_PAIR, PRECISIONS, load_model
+from engine.decoding.sampling import Sampling
+from engine.decoding.telemetry import host_facts
+from engine.runtime.prompts import prompts_of
 from experiments.bench import batches, simulator, single
 from experiments.bench.interleaved import interleaved, show
-from specfleet.scenario import make_scenario
+from fleet.scenario.reading import make_scenario
 
 PROMPT_TOKENS, NEW_TOKENS, LONGEST_PROMPT = 128, 96, 192
 

@@ -6,18 +6,19 @@ from functools import partial
 
 import numpy as np
 
-from engine.aligned import AlignedCache
-from engine.batch import BatchExecutor
-from engine.batches import drive, executor_of
-from engine.decode import decode_plain
-from engine.models import CausalLM
-from engine.verify import Target
+from engine.decoding.aligned import AlignedCache
+from engine.decoding.decode import decode_plain
+from engine.decoding.models import CausalLM
+from engine.decoding.verify import Target
+from engine.runtime.batch import drive, executor_of
+from engine.runtime.batch_executor import BatchExecutor
 from experiments.bench.interleaved import Done, Turn, interleaved
-from specfleet.fleet import batch_station
-from specfleet.matching import match
-from specfleet.records import Run, make_run
-from specfleet.scenario import Scenario, make_scenario
-from specfleet.workload import streams_of
+from fleet.records.matching import match
+from fleet.records.run import Run, make_run
+from fleet.scenario.reading import make_scenario
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.workload import streams_of
+from fleet.stations.build import batch_station
 
 SIZES = (1, 2, 4, 8, 16)
 OURS = "slots"

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from specfleet.intervals import student_t_interval
+from fleet.records.intervals import student_t_interval
 
 
 class Done(msgspec.Struct, frozen=True):

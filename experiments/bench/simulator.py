@@ -6,8 +6,9 @@ import numpy as np
 import simpy
 
 from experiments.bench.interleaved import Done, Turn, interleaved
+from fleet.scenario.reading import make_scenario
+from fleet.scenario.scenario import Scenario
 from sim.run import simulate
-from specfleet.scenario import Scenario, make_scenario
 
 OURS = "specfleet, full records"
 

@@ -7,16 +7,16 @@ import numpy as np
 import torch
 from transformers import GenerationConfig
 
-from engine.decode import decode_plain, decode_speculatively
-from engine.draft import Drafter
-from engine.eagle import EagleHead
-from engine.eagle_draft import EagleDrafter
-from engine.lookup import LookupDrafter
-from engine.models import CausalLM
-from engine.sampling import Sampling
-from engine.verify import Target
+from engine.decoding.decode import decode_plain, decode_speculatively
+from engine.decoding.draft import Drafter
+from engine.decoding.eagle import EagleHead
+from engine.decoding.eagle_draft import EagleDrafter
+from engine.decoding.lookup import LookupDrafter
+from engine.decoding.models import CausalLM
+from engine.decoding.sampling import Sampling
+from engine.decoding.verify import Target
 from experiments.bench.interleaved import Done
-from specfleet.shapes import dynamic, tree
+from fleet.policies.shapes import dynamic, tree
 
 OURS = "ours, chain"
 ACCEPTANCE = "mean acceptance length"

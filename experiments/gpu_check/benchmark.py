@@ -8,9 +8,9 @@ from functools import partial
 import torch
 from transformers import GenerationConfig
 
-from engine.decode import decode_batch, decode_plain, decode_speculatively
-from engine.draft import Drafter
-from engine.verify import Target
+from engine.decoding.decode import decode_batch, decode_plain, decode_speculatively
+from engine.decoding.draft import Drafter
+from engine.decoding.verify import Target
 from experiments.gpu_check.pairs import Pair, demo_pair, demo_prompts
 from experiments.gpu_check.place import Place, graphs, say
 

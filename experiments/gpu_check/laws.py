@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from engine.decode import decode_batch, decode_plain, decode_speculatively
-from engine.models import CausalLM
-from engine.verify import Target
+from engine.decoding.decode import decode_batch, decode_plain, decode_speculatively
+from engine.decoding.models import CausalLM
+from engine.decoding.verify import Target
 from experiments.gpu_check.pairs import Pair, demo_pair, demo_prompts
 from experiments.gpu_check.place import Place, graphs, say
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
+from engine.decoding.draft import Drafter
+from engine.decoding.eagle import EagleHead, load_head
+from engine.decoding.eagle_draft import EagleDrafter
+from engine.decoding.lookup import LookupDrafter
+from engine.decoding.models import DEMO_PAIR, PRECISIONS, CausalLM, load_model
 from engine.demo_pair.corpus import read_prompts
-from engine.draft import Drafter
-from engine.eagle import EagleHead, load_head
-from engine.eagle_draft import EagleDrafter
-from engine.lookup import LookupDrafter
-from engine.models import DEMO_PAIR, PRECISIONS, CausalLM, load_model
 from experiments.gpu_check.place import Place
-from specfleet.shapes import dynamic, tree
+from fleet.policies.shapes import dynamic, tree
 
 SMALL_TREE, DYNAMIC = tree(3, 1), dynamic(3, 10)
 SHAPES = {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from engine.telemetry import host_facts
+from engine.decoding.telemetry import host_facts
 from experiments.gpu_check import benchmark, laws, steps, suite
 from experiments.gpu_check.place import Place, say
 

@@ -10,8 +10,8 @@ from typing import TypeVar
 import torch
 import transformers
 
-from engine.graphs import Graphs
-from engine.models import CausalLM
+from engine.decoding.graphs import Graphs
+from engine.decoding.models import CausalLM
 
 T = TypeVar("T")
 FORMAT = 1  # of results: another one makes those that exist count as missing

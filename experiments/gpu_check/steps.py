@@ -10,15 +10,15 @@ from functools import partial
 import numpy as np
 import torch
 
-from engine.cache import RowCache
-from engine.draft import Drafter
-from engine.eagle_draft import EagleDrafter, head_shape
-from engine.grow import Drafts
-from engine.models import CausalLM
-from engine.slots import SlotCache
-from engine.telemetry import timed
-from engine.trees import static_tree
-from engine.verify import Target, no_drafts
+from engine.decoding.cache import RowCache
+from engine.decoding.draft import Drafter
+from engine.decoding.eagle_draft import EagleDrafter, head_shape
+from engine.decoding.grow import Drafts
+from engine.decoding.models import CausalLM
+from engine.decoding.slots import SlotCache
+from engine.decoding.telemetry import timed
+from engine.decoding.trees import static_tree
+from engine.decoding.verify import Target, no_drafts
 from experiments.gpu_check.pairs import Pair, demo_pair, random_head, random_model
 from experiments.gpu_check.place import Place, graphs, say
 

@@ -10,14 +10,14 @@ import pandas as pd
 
 from calibrate.batch_profile import BatchMeasured
 from calibrate.batches import PASSES
-from engine.fleet import load_target
-from engine.telemetry import host_facts
+from engine.decoding.telemetry import host_facts
+from engine.runtime.build import load_target
 from experiments.compare import Row, summarise
 from experiments.modes.cases import DEPTH, FLEET_REQUESTS, REQUESTS, VERIFY_S, modes
 from experiments.modes.passes import SEEDS, Progressed, compare_mode, go_over_mode
+from experiments.printing import print_table, progress
 from figures import modes as figure
 from figures.style import save
-from specfleet.printing import print_table, progress
 
 
 def main() -> None:

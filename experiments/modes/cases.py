@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from specfleet.scenario import Scenario, make_scenario
+from fleet.scenario.reading import make_scenario
+from fleet.scenario.scenario import Scenario
 
 SIZES = (1, 2, 4, 8, 16)
 RULES: dict[str, dict[str, Any]] = {

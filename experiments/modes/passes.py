@@ -12,19 +12,21 @@ import msgspec
 from calibrate.batch_profile import BatchMeasured
 from calibrate.batches import PASSES, finish, go_over
 from calibrate.run import QUICK, calibrate
+from engine.decoding.models import CausalLM
 from engine.demo_pair.corpus import read_prompts
-from engine.models import CausalLM
-from engine.serve import serve
+from engine.runtime.serve import serve
 from experiments.compare import Row, compare_metrics
 from experiments.modes.cases import Mode
 from experiments.worlds import with_seed
+from fleet.records.metrics import combine, measure
+from fleet.records.paces import paces_of
+from fleet.records.run import Run, write_run
+from fleet.records.window import Metric
+from fleet.scenario.reading import make_scenario
+from fleet.scenario.scenario import Scenario
+from fleet.times.pace import Pace
+from fleet.times.profile import HardwareProfile, write_profile
 from sim.run import simulate
-from specfleet.metrics import combine, measure
-from specfleet.pace import Pace, paces_of
-from specfleet.profile import HardwareProfile, write_profile
-from specfleet.records import Run, write_run
-from specfleet.scenario import Scenario, make_scenario
-from specfleet.window import Metric
 
 SEEDS = 2  # replications for each run
 

@@ -24,15 +24,17 @@ from calibrate.amusd import (
     total_by_monitor_s,
 )
 from experiments.reproduce.rows import Inputs, Kind, Reproduction, Row, row
+from fleet.chance.acceptance import Geometric, committed_closed_form
+from fleet.chance.tokens import Agreement
+from fleet.errors import InputError
+from fleet.records.metrics import combine, measure
+from fleet.records.run import Run
+from fleet.records.window import Metric
+from fleet.scenario.reading import make_scenario
+from fleet.scenario.scenario import Acceptance, Scenario
+from fleet.times.profile import HardwareProfile
+from fleet.times.step_time import StepTime
 from sim.run import simulate
-from specfleet.acceptance import Geometric, committed_closed_form
-from specfleet.errors import InputError
-from specfleet.metrics import combine, measure
-from specfleet.profile import HardwareProfile, StepTime
-from specfleet.records import Run
-from specfleet.scenario import Acceptance, Scenario, make_scenario
-from specfleet.tokens import Agreement
-from specfleet.window import Metric
 
 # Table I: mean token time in ms, autoregressive, speculative, AMUSD. Section IV-A: a draft takes about 10 ms a token.
 TABLE_1_MS = {

@@ -11,12 +11,12 @@ import pandas as pd
 from scipy.optimize import brentq
 
 from experiments.reproduce.rows import Inputs, Reproduction, Row, row
+from fleet.chance.acceptance import committed_closed_form
+from fleet.records.metrics import combine, measure
+from fleet.records.run import Run
+from fleet.records.window import Metric
+from fleet.scenario.reading import make_scenario
 from sim.run import simulate
-from specfleet.acceptance import committed_closed_form
-from specfleet.metrics import combine, measure
-from specfleet.records import Run
-from specfleet.scenario import make_scenario
-from specfleet.window import Metric
 
 DEPTH = 5  # section 4.1
 # Table 2: tokens a second, verifications, time of one in ms, shares of verification, drafting and overhead.

@@ -13,12 +13,12 @@ import numpy as np
 from scipy.optimize import brentq
 
 from experiments.reproduce.rows import Inputs, Reproduction, Row, row
+from fleet.chance.acceptance import committed_closed_form
+from fleet.chance.signals import Regional, synthetic
+from fleet.records.metrics import combine, measure
+from fleet.records.window import Metric
+from fleet.scenario.reading import make_scenario
 from sim.run import simulate
-from specfleet.acceptance import committed_closed_form
-from specfleet.metrics import combine, measure
-from specfleet.scenario import make_scenario
-from specfleet.signals import Regional, synthetic
-from specfleet.window import Metric
 
 # Table I: latency in s and block efficiency at SL 2 and 8.
 TABLE_1 = {"code": ((21.56, 2.67), (15.92, 5.87)), "dialogue": ((22.24, 2.54), (19.27, 4.81))}

@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 
 from experiments.reproduce.rows import Inputs, Reproduction, Row, row
+from fleet.policies.goodspeed import GoodSpeed
+from fleet.records.goodput import best_goodput, goodputs_of, smoothed, utility
+from fleet.records.run import Run
+from fleet.records.tables import verifications_of
+from fleet.scenario.reading import make_scenario
 from sim.run import simulate
-from specfleet.goodput import best_goodput, goodputs_of, smoothed, utility
-from specfleet.policies.goodspeed import GoodSpeed
-from specfleet.records import Run
-from specfleet.scenario import make_scenario
-from specfleet.tables import verifications_of
 
 BETA, ETA = 0.5, 0.1  # beta is that of section IV-B3; eta is not printed
 ITERATIONS = 600

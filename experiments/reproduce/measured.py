@@ -12,10 +12,11 @@ from scipy.stats import pearsonr
 from experiments.reproduce.batch import OVERHEAD
 from experiments.reproduce.dsde import TABLE_2
 from experiments.reproduce.rows import Inputs, Reproduction, Row, row
-from specfleet.metrics import measure
-from specfleet.policies.dsde import Dsde
-from specfleet.scenario import Scenario, make_scenario
-from specfleet.token import Token
+from fleet.chance.token import Token
+from fleet.policies.dsde import Dsde
+from fleet.records.metrics import measure
+from fleet.scenario.reading import make_scenario
+from fleet.scenario.scenario import Scenario
 
 WVIR = {0.0: 0.128, 1.0: -0.031}  # table II's third row
 WINDOW = 10  # tokens of the lagging mean of the divergence, as in dsde.py
@@ -55,7 +56,7 @@ def correlations(sessions: list[list[Token]]) -> dict[str, float]:
 
 def dsde_table2(inputs: Inputs) -> Reproduction:  # noqa: ARG001  (needs no file)
     """Table II: correlations of signals with token acceptance, on the demo pair."""
-    from engine.serve import serve  # noqa: PLC0415  (only these two need torch)
+    from engine.runtime.serve import serve  # noqa: PLC0415  (only these two need torch)
 
     rows: list[Row] = []
     for temperature, (of_entropy, of_kld) in TABLE_2.items():
@@ -75,7 +76,7 @@ def dsde_table2(inputs: Inputs) -> Reproduction:  # noqa: ARG001  (needs no file
 
 def batch_fig5b_engine(inputs: Inputs) -> Reproduction:  # noqa: ARG001  (needs no file)
     """Figure 5b: share of its time that EqSpec spends on realigning, by batch size, on the engine."""
-    from engine.serve import serve  # noqa: PLC0415  (as above)
+    from engine.runtime.serve import serve  # noqa: PLC0415  (as above)
 
     rows: list[Row] = []
     for B in SIZES:

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from specfleet.profile import HardwareProfile
+from fleet.times.profile import HardwareProfile
 
 Kind = Literal["input", "fitted", "identity", "predicted", "measured"]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from experiments.reproduce.rows import Inputs, Reproduction, Row, row
 from experiments.reproduce.starsd_scaling import IDLE_GAP_S
-from specfleet.profile import read_profile
+from fleet.times.profile import read_profile
 
 # Table 2: draft inference time a round on an RTX 4090, milliseconds.
 DRAFT_MS = {1: 16.06, 2: 8.86, 3: 9.17}

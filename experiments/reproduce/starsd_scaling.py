@@ -13,10 +13,11 @@ import numpy as np
 from scipy.optimize import brentq
 
 from experiments.reproduce.rows import Inputs, Reproduction, Row, row
+from fleet.records.metrics import measure
+from fleet.scenario.reading import make_scenario
+from fleet.scenario.scenario import Scenario
+from fleet.times.profile import HardwareProfile
 from sim.run import simulate
-from specfleet.metrics import measure
-from specfleet.profile import HardwareProfile
-from specfleet.scenario import Scenario, make_scenario
 
 # Table 1 of the paper, columns N = 1 .. 6; times in milliseconds, rates a second, load in per cent.
 N_COLUMNS = (1, 2, 3, 4, 5, 6)

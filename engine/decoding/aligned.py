@@ -1,0 +1,144 @@
+"""Aligned rows, as batches need them that are one rectangle: padding on the left, and a common end.
+
+This is how EqSpec and ExSpec keep their caches (Batch Speculative Decoding Done Right, section 3), here without the
+padding's content ever being looked at: masks leave it out, positions count from a row's first token. Rows that
+accepted unequally must be unpadded and padded anew (`realign`), which copies everything they hold; rows that happen to
+end alike, padding included, form a batch by one copy; the batch of the last round is taken as it is.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from engine.decoding.cache import RowCache
+from engine.decoding.feed import Feed, Nodes, feed_of
+from engine.decoding.telemetry import timed
+
+HEADROOM = 64  # tokens that a new batch can take before it is copied again, at least
+WASTE = 4  # a block may take memory so many times as large as it needs
+SPARES = 2  # blocks kept for the next copies: one for each of two batches that take turns
+
+
+@dataclass(slots=True, eq=False)
+class _Block:
+    """Places for some rows, (layers, 2, rows, tokens, heads, size), at the begin of their `memory` (numbers,)."""
+
+    places: torch.Tensor
+    memory: torch.Tensor
+
+
+@dataclass(slots=True)
+class _Row:
+    """Where a row lies: number `index` of a block, after `padding` places."""
+
+    block: _Block
+    index: int
+    padding: int = 0
+
+
+class AlignedCache(RowCache):
+    """Rows in blocks: the batch that is fed, and blocks of earlier batches that rows of the pool still lie in.
+
+    The largest blocks that no row lies in any more are kept for the next copies: fresh memory of this size costs a
+    processor as much as the copy itself, page by page.
+    """
+
+    uniform = True
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]  # the same arguments
+        self.rows: dict[int, _Row] = {}
+        self.batch: list[int] = []  # tags of the rows of `storage`
+        self.spare: list[torch.Tensor] = []  # memory that no row lies in, each (numbers,), smallest first
+        self.numbers = torch.arange(0, device=self.device)
+        self.assembling_s = 0.0  # spent on bringing rows together, whatever the reason
+
+    @property
+    def allocated_bytes(self) -> int:
+        """Bytes of all blocks, spare ones included."""
+        memory = [*(block.memory for block in self._held()), *self.spare]
+        return sum(numbers.numel() * numbers.element_size() for numbers in memory)
+
+    def open(self, tag: int, tokens: int = 0) -> None:
+        """Begin an empty row in a block of its own; `tokens`: how many its prompt has."""
+        self.rows[tag] = _Row(self._block(1, tokens), 0)
+        self.lengths[tag] = 0
+
+    def close(self, tag: int) -> None:
+        """End a row; its block goes with the last of its rows."""
+        block = self.rows.pop(tag).block
+        del self.lengths[tag]
+        self.batch = []
+        self._spare([block])
+
+    def runs(self, tags: Sequence[int]) -> list[tuple[int, int]]:
+        """One run: rows are brought together when they are fed."""
+        return [(0, len(tags))]
+
+    def place(self, tags: Sequence[int], counts: Sequence[int], nodes: Nodes | None = None) -> Feed:
+        """Say where `counts` new tokens of each of the rows go, and what they see; bring the rows together before."""
+        ends = {self.rows[tag].padding + self.lengths[tag] for tag in tags}
+        width = max(ends) + max(counts) + (nodes.offset if nodes else 0)
+        if len(ends) > 1:
+            self.realign(tags)
+            return self.place(tags, counts, nodes)
+        if self.batch != list(tags) or width > self.storage.shape[3]:
+            self._assemble(tags, [self.rows[tag].padding for tag in tags], width)
+        capacity = self.storage.shape[3]
+        if len(self.numbers) < len(tags) * capacity:
+            self.numbers = torch.arange(len(tags) * capacity, device=self.device)
+        paddings = [self.rows[tag].padding for tag in tags]
+        starts = [self.lengths[tag] for tag in tags]
+        return feed_of(slice(0, len(tags)), starts, counts, nodes, capacity, self.numbers, paddings)
+
+    def realign(self, tags: Sequence[int]) -> None:
+        """Unpad rows and pad them anew, so that they end together."""
+        longest = max(self.lengths[tag] for tag in tags)
+        self._assemble(tags, [longest - self.lengths[tag] for tag in tags], longest)
+
+    def begin(self, tag: int) -> int:
+        """Where the first token beyond the committed ones of a row of the batch lies in it."""
+        row = self.rows[tag]
+        return row.index * row.block.places.shape[3] + row.padding + self.lengths[tag]
+
+    def _assemble(self, tags: Sequence[int], paddings: Sequence[int], width: int) -> None:
+        """Copy rows into a new block, each after its new padding."""
+        self.assembling_s += timed(lambda: self._copy(tags, paddings, width), self.device)[1]
+
+    @torch.inference_mode()
+    def _copy(self, tags: Sequence[int], paddings: Sequence[int], width: int) -> None:
+        block = self._block(len(tags), width)
+        left = [self.rows[tag].block for tag in tags]
+        for index, (tag, padding) in enumerate(zip(tags, paddings, strict=True)):
+            old, length = self.rows[tag], self.lengths[tag]
+            kept = old.block.places[:, :, old.index, old.padding : old.padding + length]
+            block.places[:, :, index, padding : padding + length] = kept
+            self.rows[tag] = _Row(block, index, padding)
+        self.adopt(block.places)
+        self.batch = list(tags)
+        self._spare(left)
+
+    def _block(self, rows: int, tokens: int) -> _Block:
+        """Return a block for `rows` of `tokens` and more, from spare memory if some is large enough.
+
+        It may hold what earlier rows left: that is masked out, and finite, as fresh memory is made.
+        """
+        places = (tokens // HEADROOM + 2) * HEADROOM  # in steps, so that a batch that grows fits what it left before
+        numbers = rows * places * self.shape.numbers
+        fits = [numbers <= memory.numel() <= WASTE * numbers for memory in self.spare]
+        fitting = fits.index(True) if any(fits) else None
+        if fitting is None:
+            memory = torch.zeros(numbers, dtype=self.dtype, device=self.device)
+        else:
+            memory = self.spare.pop(fitting)
+        return _Block(memory[:numbers].view(self.dimensions(rows, places)), memory)
+
+    def _held(self) -> set[_Block]:
+        """Blocks that rows lie in."""
+        return {row.block for row in self.rows.values()}
+
+    def _spare(self, blocks: Iterable[_Block]) -> None:
+        """Keep the memory of blocks that no row lies in any more, the largest few."""
+        freed = [block.memory for block in set(blocks) - self._held()]
+        self.spare = sorted([*self.spare, *freed], key=torch.Tensor.numel)[-SPARES:]

@@ -1,0 +1,113 @@
+"""Attention of new tokens over the rows of a slot-addressed cache, also as an attention function of transformers."""
+
+import torch
+from torch.nn import functional
+from transformers import AttentionInterface
+
+from engine.decoding.feed import Feed
+from fleet.errors import InputError
+
+NAME = "slot-addressed"  # of the attention implementation, as transformers knows it
+FLASH = (torch.float16, torch.bfloat16)  # in which an accelerator's kernel for causal attention knows shared heads
+UNKNOWN = ("softcap", "s_aux", "sinks", "position_bias")  # what some models do to scores beside scaling them
+ALIGNED = 16  # numbers that rows of an additive mask start at multiples of, for the kernels' wide loads
+
+
+def attend(
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    feed: Feed,
+    mask: torch.Tensor | None,
+    scale: float | None = None,
+) -> torch.Tensor:
+    """Attend with N queries (N, heads, size) over keys and values (B, kv heads, W, size); return (N, heads, size).
+
+    Query heads that share a key-value head count as further queries, so keys are never repeated. `mask`: the feed's,
+    as `grouped` returns it.
+    """
+    heads, size = query.shape[1:]
+    kv_heads = keys.shape[1]
+    if feed.gather is not None:
+        query = query[feed.gather]  # (B * T, heads, size)
+    B, group = feed.batch, heads // kv_heads
+    T = len(query) // B
+    if kv_heads == 1:
+        queries = query.reshape(B, 1, T * group, size)
+    else:
+        queries = query.view(B, T, kv_heads, group, size).transpose(1, 2).reshape(B, kv_heads, T * group, size)
+    output = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=scale)
+    if kv_heads == 1:
+        output = output.reshape(B * T, heads, size)
+    else:
+        output = output.view(B, kv_heads, T, group, size).transpose(1, 2).reshape(B * T, heads, size)
+    return output if feed.scatter is None else output[feed.scatter]
+
+
+def attend_causally(
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float | None = None
+) -> torch.Tensor:
+    """Attend with all T tokens of one row, each up to itself: query (T, heads, size), keys and values (1, kv heads, T,
+    size); return (T, heads, size). Nobody makes a mask, and half of the work is left out.
+    """
+    shared = query.shape[1] != keys.shape[1]
+    output = functional.scaled_dot_product_attention(
+        query.transpose(0, 1)[None], keys, values, is_causal=True, scale=scale, enable_gqa=shared
+    )
+    return output[0].transpose(0, 1)
+
+
+def grouped(mask: torch.Tensor | None, group: int, dtype: torch.dtype) -> torch.Tensor | None:
+    """Return what is added to scores for a feed's mask (B, T, W), in the precision of queries.
+
+    For `group` query heads a key-value head: (B, 1, T x group, W); T = 1 stays 1.
+    """
+    if mask is None:
+        return None
+    if group > 1 and mask.shape[1] > 1:
+        mask = mask.repeat_interleave(group, dim=1)
+    return additive(mask, dtype)[:, None]
+
+
+def additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return 0 where a mask (..., W) lets see and minus infinity elsewhere, the same shape.
+
+    Attention would make that of it in every layer anew, and copy it to where rows are aligned, as they are here.
+    """
+    width = mask.shape[-1]
+    aligned = mask.new_zeros(*mask.shape[:-1], -(-width // ALIGNED) * ALIGNED, dtype=dtype)
+    return aligned[..., :width].masked_fill_(~mask, -torch.inf)
+
+
+def attention_function(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,  # noqa: ARG001  (the feed holds it)
+    feed: Feed | None = None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    **more: object,
+) -> tuple[torch.Tensor, None]:
+    """Attend as transformers asks for it: query (1, heads, N, size), key and value (B, kv heads, W, size).
+
+    InputError where a model does more to its scores than scaling them: that would be left out.
+    """
+    if feed is None:
+        raise TypeError(f"{type(module).__name__} does not hand its keyword arguments on to attention")
+    for name in UNKNOWN:
+        if more.get(name) is not None:
+            raise InputError(f"{type(module).__name__} attends with {name}, which the engine does not know")
+    seen = feed.mask
+    if sliding_window is not None and feed.width > sliding_window:
+        seen = feed.within(sliding_window) if seen is None else seen & feed.within(sliding_window)
+    mask = grouped(seen, query.shape[1] // key.shape[1], query.dtype)
+    output = attend(query[0].transpose(0, 1), key, value, feed, mask, scaling)
+    return output[None], None
+
+
+def use_slots(model: torch.nn.Module) -> None:
+    """Let a transformers model attend over slot-addressed rows from now on."""
+    AttentionInterface.register(NAME, attention_function)
+    model.config._attn_implementation = NAME

@@ -1,0 +1,185 @@
+"""What all key-value caches have in common: rows named by their tags, in a storage over all layers.
+
+Committed tokens stay; what is fed beyond them is speculation until `keep` decides on it. Rejected tokens are forgotten
+by moving a number; the accepted path of a tree is compacted by one gather over all layers. Kinds of caches differ in
+where rows lie: `slots.py` and `aligned.py`. They implement transformers' cache interface (`update`).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from transformers import PretrainedConfig
+from transformers.cache_utils import Cache
+
+from engine.decoding.feed import Feed, Nodes
+from engine.decoding.placing import placed
+from fleet.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    """What one token needs: keys and values of `layers` x `heads` x `size` numbers."""
+
+    layers: int
+    heads: int
+    size: int
+
+    @property
+    def numbers(self) -> int:
+        """Numbers a token."""
+        return 2 * self.layers * self.heads * self.size
+
+
+WINDOWED = {"mistral", "qwen2", "qwen3", "phi3", "gemma3_text"}  # types whose layers tell attention their window
+
+
+def slides(config: PretrainedConfig) -> bool:
+    """Whether some layers see the last tokens only. Their rows are kept whole: what falls out may be needed again."""
+    kinds = getattr(config, "layer_types", None)
+    return "sliding_attention" in kinds if kinds else bool(getattr(config, "sliding_window", None))
+
+
+def shape_of(config: PretrainedConfig) -> CacheShape:
+    """Read the cache's shape from a model's config; InputError if its state is no plain attention cache."""
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    allowed = {"full_attention"} | ({"sliding_attention"} if config.model_type in WINDOWED else set())
+    if kinds - allowed or getattr(config, "kv_lora_rank", None):
+        raise InputError(
+            f"model type {config.model_type!r}: layers of kind {', '.join(sorted(kinds))}; the engine knows full "
+            f"attention, whose cache can be rolled back, and sliding windows of {', '.join(sorted(WINDOWED))}"
+        )
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return CacheShape(config.num_hidden_layers, heads, size)
+
+
+class RowCache(Cache):
+    """Keys and values of many rows: `storage` (layers, 2, rows, tokens, heads, size) holds those that are fed next.
+
+    `lengths`: committed tokens by tag.
+    """
+
+    storage: torch.Tensor
+    views: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]]
+    uniform = False  # whether rows must be fed equally many tokens
+
+    def __init__(self, shape: CacheShape, dtype: torch.dtype, device: torch.device) -> None:
+        super().__init__(layers=[])
+        self.shape, self.dtype, self.device = shape, dtype, device
+        self.lengths: dict[int, int] = {}
+        self.feed: Feed | None = None
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes of one token of one row."""
+        return self.shape.numbers * self.dtype.itemsize
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of committed tokens."""
+        return self.bytes_per_token * sum(self.lengths.values())
+
+    def open(self, tag: int, tokens: int = 0) -> None:
+        """Begin an empty row that may need `tokens` tokens; InputError if there is no room for it."""
+        raise NotImplementedError
+
+    def close(self, tag: int) -> None:
+        """End a row."""
+        raise NotImplementedError
+
+    def in_order(self, tags: Sequence[int]) -> list[int]:
+        """Return `tags` in the order in which they are cheapest to feed together."""
+        return list(tags)
+
+    def runs(self, tags: Sequence[int]) -> list[tuple[int, int]]:
+        """Cut `tags` into runs [first, last) that can be fed as one batch."""
+        raise NotImplementedError
+
+    def place(self, tags: Sequence[int], counts: Sequence[int], nodes: Nodes | None = None) -> Feed:
+        """Say where `counts` new tokens of each of the rows of a run go, and what they see.
+
+        `nodes`: they are speculated ones, beyond others or in a tree; else a chain after the committed tokens.
+        """
+        raise NotImplementedError
+
+    def fed(
+        self,
+        tags: Sequence[int],
+        counts: Sequence[int],
+        nodes: Nodes | None,
+        forward: Callable[[int, int, Feed], torch.Tensor],
+    ) -> torch.Tensor:
+        """Run `forward` over tokens begin .. end of each run of rows; return the results one after the other."""
+        runs = self.runs(tags)
+        if len(runs) == 1:
+            return forward(0, sum(counts), self.place(tags, counts, nodes))
+        pieces = []
+        for first, last in runs:
+            part = nodes.of_rows(first, last) if nodes else None
+            place = self.place(tags[first:last], counts[first:last], part)
+            pieces.append(forward(sum(counts[:first]), sum(counts[:last]), place))
+        return torch.cat(pieces)
+
+    def realign(self, tags: Sequence[int]) -> None:
+        """Bring rows to a common end, where the kind of cache needs that."""
+        raise NotImplementedError
+
+    def begin(self, tag: int) -> int:
+        """Where the first token beyond the committed ones of a row lies among all places of the storage."""
+        raise NotImplementedError
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *_: object, **__: object
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Store new keys and values (1, heads, N, size) at the current feed's slots; return those of its rows.
+
+        transformers' interface; shapes of the result: (B, heads, width, size).
+        """
+        assert self.feed is not None
+        return self.store(key_states[0].transpose(0, 1), value_states[0].transpose(0, 1), layer_idx, self.feed)
+
+    def store(
+        self, keys: torch.Tensor, values: torch.Tensor, layer: int, feed: Feed
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Store new keys and values (N, heads, size); return those of the feed's rows (B, heads, width, size)."""
+        key_slots, value_slots, key_rows, value_rows = self.views[layer]
+        key_slots.index_copy_(0, feed.slots, keys)
+        value_slots.index_copy_(0, feed.slots, values)
+        rows, width = feed.rows, feed.width
+        return key_rows[rows, :, :width], value_rows[rows, :, :width]
+
+    def adopt(self, storage: torch.Tensor) -> None:
+        """Use `storage` from now on; its views are made once, because a step of a small model would notice."""
+        self.storage = storage
+        slots = storage.flatten(2, 3)  # (layers, 2, places, heads, size)
+        rows = storage.transpose(3, 4)  # (layers, 2, rows, heads, tokens, size)
+        self.views = [(slots[i, 0], slots[i, 1], rows[i, 0], rows[i, 1]) for i in range(len(storage))]
+
+    @torch.inference_mode()
+    def keep(self, tags: Sequence[int], paths: Sequence[Sequence[int]]) -> None:
+        """Commit speculation: of each row the tokens at these offsets beyond its length, in order; forget the rest."""
+        sources: list[int] = []
+        places: list[int] = []
+        for tag, path in zip(tags, paths, strict=True):
+            begin = self.begin(tag)
+            moved = [(begin + offset, begin + place) for place, offset in enumerate(path) if offset != place]
+            sources += [source for source, _ in moved]
+            places += [place for _, place in moved]
+            self.lengths[tag] += len(path)
+        if sources:
+            flat = self.storage.view(*self.storage.shape[:2], -1, *self.storage.shape[4:])
+            origins, goals = placed([sources, places], self.device)
+            flat.index_copy_(2, goals, flat.index_select(2, origins))
+
+    def roll_back(self, tag: int, length: int) -> None:
+        """Forget everything after the first `length` tokens of a row."""
+        self.lengths[tag] = min(self.lengths[tag], length)
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:  # noqa: ARG002  (transformers' interface)
+        """Committed tokens of the longest row; transformers' interface."""
+        return max(self.lengths.values(), default=0)
+
+    def dimensions(self, rows: int, tokens: int) -> tuple[int, ...]:
+        """Dimensions of storage for `rows` of `tokens`."""
+        return self.shape.layers, 2, rows, tokens, self.shape.heads, self.shape.size

@@ -1,0 +1,78 @@
+"""Decode one stream in one process: plain, and speculatively with drafter and target on the same device."""
+
+from collections.abc import Sequence
+
+from engine.decoding.draft import Drafter
+from engine.decoding.sampling import GREEDY, Sampling
+from engine.decoding.verify import Target
+
+TAG = 0
+
+
+def decode_plain(
+    target: Target, prompt: list[int], new_tokens: int, sampling: Sampling = GREEDY, seed: int = 0
+) -> list[int]:
+    """Return `new_tokens` token ids by plain autoregressive decoding after `prompt`."""
+    target.open(TAG, prompt, sampling, seed, room=len(prompt) + new_tokens)
+    for _ in range(new_tokens):
+        target.decode([TAG])
+    tokens = target.committed(TAG)[len(prompt) :]
+    target.release(TAG)
+    return tokens
+
+
+def decode_speculatively(
+    target: Target,
+    drafter: Drafter,
+    prompt: list[int],
+    new_tokens: int,
+    depth: int,
+    sampling: Sampling = GREEDY,
+    seed: int = 0,
+) -> tuple[list[int], list[int]]:
+    """Return `new_tokens` token ids after `prompt`, and the accepted length of every round."""
+    room = len(prompt) + new_tokens + drafter.shape.room(depth)
+    target.open(TAG, prompt, sampling, seed, room)
+    first = target.decode([TAG])[0]
+    drafter.open(TAG, [*prompt, first.token], sampling, seed + 1, room)
+    drafter.prefill(TAG, hidden=first.hidden)
+    accepted_lengths = []
+    committed = target.committed(TAG)
+    while len(committed) < len(prompt) + new_tokens:
+        verdict = target.verify([TAG], drafter.draft([TAG], [depth]))[0]
+        drafter.advance(TAG, verdict.path, verdict.tokens, verdict.told if drafter.reads_hidden else None)
+        accepted_lengths.append(len(verdict.path))
+    tokens = committed[len(prompt) : len(prompt) + new_tokens]
+    target.release(TAG)
+    drafter.release(TAG)
+    return tokens, accepted_lengths
+
+
+def decode_batch(
+    target: Target, drafter: Drafter, prompts: Sequence[list[int]], new_tokens: int, depth: int
+) -> tuple[list[list[int]], list[int]]:
+    """Decode greedily after all prompts side by side, a row each; a row that is done leaves, the others go on.
+
+    Return `new_tokens` token ids after each prompt, and the accepted lengths of all rounds of all rows.
+    """
+    for tag, prompt in enumerate(prompts):
+        room = len(prompt) + new_tokens + drafter.shape.room(depth)
+        target.open(tag, prompt, room=room)
+        first = target.prefill(tag)
+        drafter.open(tag, [*prompt, first.token], room=room)
+        drafter.prefill(tag, hidden=first.hidden)
+    texts: list[list[int]] = [[] for _ in prompts]
+    accepted_lengths = []
+    while target.streams:
+        tags = target.cache.in_order(list(target.streams))
+        verdicts = target.verify(tags, drafter.draft(tags, [depth] * len(tags)))
+        for tag, verdict in zip(tags, verdicts, strict=True):
+            drafter.advance(tag, verdict.path, verdict.tokens, verdict.told if drafter.reads_hidden else None)
+            accepted_lengths.append(len(verdict.path))
+        for tag in tags:
+            text = target.committed(tag)[len(prompts[tag]) :]
+            if len(text) >= new_tokens:
+                texts[tag] = text[:new_tokens]
+                target.release(tag)
+                drafter.release(tag)
+    return texts, accepted_lengths

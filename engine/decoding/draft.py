@@ -1,0 +1,173 @@
+"""The drafting side of the engine: a draft model that serves many streams, each by its tag, with a cache of its own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+
+import numpy as np
+import torch
+
+from engine.decoding.cache import RowCache
+from engine.decoding.feed import Nodes
+from engine.decoding.grow import Drafts, Stops, grow_dynamic, grow_static
+from engine.decoding.models import CausalLM
+from engine.decoding.placing import placed
+from engine.decoding.rules import NEEDS_Q, Rule
+from engine.decoding.sampling import GREEDY, Sampling, uniforms
+from fleet.policies.shapes import CHAIN, Shape
+
+WARM_UP = -1  # tag of the row that nobody's tokens are in
+EVEN = 4  # tokens that rows may be fed again so that all of them are fed alike, and a graph knows the shape
+
+
+@dataclass(slots=True)
+class Stream:
+    """Committed tokens of one decoding stream, of which the cache may lack the newest, and its last draft."""
+
+    committed: list[int]
+    sampling: Sampling
+    rng: np.random.Generator
+    drafts: Drafts | None = None
+    row: int = 0  # of the last drafts
+
+
+class Drafter:
+    """A draft model, the shape of its drafts and the rule that they will be verified by.
+
+    `reads_hidden`: whether it must be told the target's hidden states.
+    """
+
+    reads_hidden = False
+
+    def __init__(
+        self, model: CausalLM, shape: Shape = CHAIN, rule: Rule = "rejection", cache: RowCache | None = None
+    ) -> None:
+        self.model = model
+        self.shape = shape
+        self.rule = rule
+        self.cache = model.new_cache() if cache is None else cache
+        self.device = model.device
+        self.streams: dict[int, Stream] = {}
+
+    def open(self, tag: int, prefix: list[int], sampling: Sampling = GREEDY, seed: int = 0, room: int = 0) -> None:
+        """Begin a stream with the committed tokens `prefix`; `room`: tokens that its cache will need at most."""
+        self.cache.open(tag, room)
+        self.streams[tag] = Stream(prefix, sampling, np.random.default_rng(seed))
+
+    def release(self, tag: int) -> None:
+        """Forget a stream and free its cache."""
+        if self.streams.pop(tag, None) is not None:
+            self.cache.close(tag)
+
+    def prefill(self, tag: int, committed: Sequence[int] = (), hidden: torch.Tensor | None = None) -> None:  # noqa: ARG002  (as in `advance`)
+        """Compute the cache of everything but the last committed token, which the draft step will feed.
+
+        `committed`: what is committed now, if that is more than the prefix that the stream was opened with.
+        """
+        stream = self.streams[tag]
+        if committed:
+            stream.committed = list(committed)
+        committed = stream.committed
+        self.model.prefill(self.cache, tag, committed[self.cache.lengths[tag] : -1])
+
+    def committed(self, tag: int) -> list[int]:
+        """Return the stream's committed tokens, as far as the drafter knows."""
+        return self.streams[tag].committed
+
+    def advance(
+        self,
+        tag: int,
+        path: Sequence[int],
+        tokens: Sequence[int],
+        hidden: torch.Tensor | None = None,  # noqa: ARG002  (for drafters that read the target's hidden states)
+    ) -> None:
+        """Follow the verifier: the nodes of `path` in the last draft are committed, and so are `tokens`.
+
+        These are the nodes' tokens, and after them the target's own.
+        """
+        stream = self.streams[tag]
+        if stream.drafts is not None and path:
+            self._keep(tag, stream.drafts, stream.row, path)
+        stream.committed += tokens
+        stream.drafts = None
+
+    def _keep(self, tag: int, drafts: Drafts, row: int, path: Sequence[int]) -> None:
+        """Commit what the cache holds of an accepted path."""
+        self.cache.keep([tag], [drafts.places(row, path)])
+
+    def draft(
+        self, tags: Sequence[int], depths: Sequence[int], stops: Stops | None = None, signals: bool = False
+    ) -> Drafts:
+        """Draft `depths` levels for each of the streams `tags`, at once; see `grow_static`."""
+        streams = [self.streams[tag] for tag in tags]
+        logits = self._catch_up(tags)  # (B, V)
+        rows = [stream.sampling for stream in streams]
+        if self.shape.kind == "dynamic":
+            drafts = grow_dynamic(self.shape, max(depths), logits, partial(self._extend, tags))
+        else:
+            drawn = self.rule in NEEDS_Q and any(row.temperature for row in rows)
+            counts = [self.shape.nodes(depth) for depth in depths]
+            chance = uniforms([stream.rng for stream in streams], counts, self.device) if drawn else None
+            extend = partial(self._extend, tags)
+            drafts = grow_static(self.shape, depths, logits, extend, self.rule, rows, chance, stops, signals)
+        for row, stream in enumerate(streams):
+            stream.drafts, stream.row = drafts, row
+        return drafts
+
+    def warm_up(self, tokens: int) -> None:
+        """Run `tokens` draft steps whose result nobody needs (StarSD, figure 6c)."""
+        self.cache.open(WARM_UP)
+        nothing = torch.zeros(1, dtype=torch.long, device=self.model.device)
+        for _ in range(tokens):
+            self.model.logits(self.model.feed(self.cache, [WARM_UP], nothing, [1]))
+        self.cache.close(WARM_UP)
+
+    def _catch_up(self, tags: Sequence[int]) -> torch.Tensor:
+        """Feed what the caches lack: the target's own token, and an accepted node that was never fed; logits (B, V)."""
+        missing = self._missing(tags)
+        counts = [len(tokens) for tokens in missing]
+        tokens = placed([token for row in missing for token in row], self.device)
+        hidden = self.model.feed(self.cache, tags, tokens, counts)
+        for tag, count in zip(tags, counts, strict=True):
+            self.cache.lengths[tag] += count
+        return self.model.logits(last_of(hidden, counts))
+
+    def _missing(self, tags: Sequence[int]) -> list[list[int]]:
+        """Return what each cache lacks, at least the last committed token: what is drafted anew is fed anew.
+
+        Where rows must be fed alike, or had better be, all of them feed again as many as one of them lacks.
+        """
+        return self._lacking(tags, [len(self.streams[tag].committed) for tag in tags])
+
+    def _lacking(self, tags: Sequence[int], known: Sequence[int]) -> list[list[int]]:
+        """Roll caches back so that each lacks something of what is `known` by now; return the newest tokens of that."""
+        for tag, length in zip(tags, known, strict=True):
+            self.cache.roll_back(tag, length - 1)
+        lacking = [length - self.cache.lengths[tag] for tag, length in zip(tags, known, strict=True)]
+        few = self.model.graphs is not None and max(lacking) <= min(EVEN, *known)
+        if self.cache.uniform or few:
+            for tag, length in zip(tags, known, strict=True):
+                self.cache.roll_back(tag, length - max(lacking))
+            lacking = [max(lacking)] * len(tags)
+        return [self.streams[tag].committed[-count:] for tag, count in zip(tags, lacking, strict=True)]
+
+    def realign(self, tags: Sequence[int]) -> None:
+        """Bring rows to a common end, where the cache needs that."""
+        self._missing(tags)
+        self.cache.realign(tags)
+
+    def _extend(self, tags: Sequence[int], tokens: torch.Tensor, above: torch.Tensor, nodes: Nodes) -> torch.Tensor:  # noqa: ARG002  (who feeds hidden states needs to know who is above)
+        """Feed nodes (B, w) of the draft that grows; return the logits after them (B, w, V)."""
+        B, w = tokens.shape
+        hidden = self.model.feed(self.cache, tags, tokens.clamp(min=0).flatten(), [w] * B, nodes)
+        return self.model.logits(hidden).view(B, w, -1)
+
+
+def last_of(hidden: torch.Tensor, counts: Sequence[int]) -> torch.Tensor:
+    """Return the last of each row's hidden states (N, hidden), `counts` of each row in turn: (B, hidden)."""
+    if len(counts) == 1:
+        return hidden[-1:]
+    if max(counts) == 1:
+        return hidden
+    return hidden.index_select(0, placed([end - 1 for end in accumulate(counts)], hidden.device))

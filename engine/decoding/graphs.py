@@ -1,0 +1,221 @@
+"""CUDA graphs: a forward pass that the host launches as one piece, because its shape was seen before.
+
+A small model's step is mostly launches: some hundred kernels, each sent by Python. A captured graph sends them all at
+once, over the same addresses: tokens, slots, positions and a tree's mask are copied into buffers that stay, and the
+width is padded to a bucket, beyond which the mask hides everything. A chain's mask follows from its positions and is
+made inside. What is rare stays eager, and rounds like it in exact arithmetic; in half precision another width or mask
+may choose another attention kernel, so ties may fall differently.
+
+Bounds: a shape is captured when it is seen for the second time on a storage, if the pass has at most `MOST_TOKENS`
+tokens and is no prefill; a storage has at most `MOST_GRAPHS`, of which one that rested for `RESTED` passes makes room
+for a new one. Where a device is too full to capture one more, those that there are stay, and the rest is eager.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+from weakref import WeakSet
+
+import torch
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from engine.decoding.cache import RowCache
+from engine.decoding.feed import Feed
+from engine.decoding.slots import SlotCache
+
+MOST_TOKENS = 256  # a pass: with more, the host is no longer what one waits for
+LONGEST_CHAIN = 32  # of one row alone: a longer one is part of a prompt, whose length hardly comes again
+MOST_GRAPHS = 512  # all share one pool of memory, as large as the largest needs; each has its own launches and buffers
+RESTED = 256
+SIGHTS = 2
+NARROWEST = 64
+
+Pass = Callable[..., torch.Tensor]
+"""The forward pass over a cache of N tokens (N,), their feed, and states (N, hidden) if there are any: (N, hidden)."""
+Work = Callable[[], torch.Tensor]
+Capture = Callable[[Work], Work]
+"""Make of some work on fixed tensors what repeats it; the result lies where it lay the first time."""
+
+
+class Form(NamedTuple):
+    """What two passes must share to share a graph: first row, rows, tokens a row, places that are read, and a mask."""
+
+    first: int
+    rows: int
+    tokens: int
+    width: int
+    is_chain: bool
+
+
+@dataclass(slots=True)
+class _Graph:
+    """A captured pass, and what it reads: a graph knows addresses, so all of this stays as long as it does.
+
+    `line` (3, N): tokens, slots and positions; `places` (bucket,): 0, 1, ...; `mask` (B, T, bucket) of a tree, None of
+    a chain; `states`: what lies beside tokens, (N, hidden) where there is something.
+    """
+
+    line: torch.Tensor
+    places: torch.Tensor
+    mask: torch.Tensor | None
+    states: list[torch.Tensor]
+    replay: Work | None = None
+    used: int = 0  # at which pass over its storage, last
+
+    def fill(self, tokens: torch.Tensor, feed: Feed, states: Sequence[torch.Tensor]) -> None:
+        """Copy what the next replay works on."""
+        for buffer, given in zip(self.states, states, strict=True):
+            buffer.copy_(given)
+        torch.stack((tokens, feed.slots, feed.positions), out=self.line)
+        if self.mask is not None and feed.mask is not None:
+            self.mask[..., : feed.width].copy_(feed.mask)
+            self.mask[..., feed.width :].fill_(False)
+
+    def feed(self, rows: slice) -> Feed:
+        """Return the feed of what lies in the buffers, up to the end of the bucket."""
+        feed = Feed(rows, self.line[1], self.line[2], self.places, self.mask)
+        return replace(feed, mask=feed.up_to_itself()) if self.mask is None else feed
+
+
+@dataclass(slots=True)
+class _Storage:
+    """What is known of the passes over one storage."""
+
+    graphs: dict[Form, _Graph] = field(default_factory=dict)
+    seen: Counter[Form] = field(default_factory=Counter)
+    passes: int = 0
+    full: bool = False  # the device had no room for a capture
+
+    def takes(self, form: Form) -> bool:
+        """Whether a form that has no graph gets one now; the graph that rested longest may have to go."""
+        self.seen[form] += 1
+        if self.full or self.seen[form] < SIGHTS:
+            return False
+        if len(self.graphs) < MOST_GRAPHS:
+            return True
+        oldest = min(self.graphs, key=lambda known: self.graphs[known].used)
+        if self.passes - self.graphs[oldest].used < RESTED:
+            return False
+        del self.graphs[oldest]
+        return True
+
+
+class Graphs:
+    """The graphs of one model's forward pass.
+
+    They live as long as the storage that they were captured on: another one, a larger one say, begins without any.
+    `paused`: whether everything runs eagerly for now, to compare.
+    """
+
+    def __init__(self, capture: Capture | None = None) -> None:
+        self.capture = CudaCapture() if capture is None else capture
+        self.storages = WeakTensorKeyDictionary()
+        self.paused = False
+        self.leader: Graphs | None = None
+
+    def __len__(self) -> int:
+        """How many graphs there are."""
+        return sum(len(known.graphs) for known in self.storages.values())
+
+    @property
+    def resting(self) -> bool:
+        """Whether these graphs are paused, or those that they stand beside."""
+        return self.paused or (self.leader is not None and self.leader.resting)
+
+    def beside(self) -> "Graphs":
+        """Return graphs of another pass in the same thread: they share the memory of these, and rest when these do."""
+        others = Graphs(self.capture)
+        others.leader = self
+        return others
+
+    def forget(self) -> None:
+        """Drop all graphs: something else that they read moved."""
+        self.storages.clear()
+
+    def run(self, work: Pass, cache: RowCache, tokens: torch.Tensor, feed: Feed, *states: torch.Tensor) -> torch.Tensor:
+        """Run the pass `work`, by a graph if there is one or if it is time for one: (N, hidden)."""
+        form = None if self.resting else form_of(cache, feed)
+        if form is None:
+            return work(cache, tokens, feed, *states)
+        known = self.storages.setdefault(cache.storage, _Storage())
+        known.passes += 1
+        graph = known.graphs.get(form)
+        if graph is None:
+            if not known.takes(form):
+                return work(cache, tokens, feed, *states)
+            graph = known.graphs[form] = graph_of(form, tokens.device, states)
+        graph.used = known.passes
+        graph.fill(tokens, feed, states)
+        if graph.replay is None:  # only now: capturing runs it, and the buffers say where it writes
+            try:
+                graph.replay = self.capture(lambda: work(cache, graph.line[0], graph.feed(feed.rows), *graph.states))
+            except torch.OutOfMemoryError:  # what is captured has memory of its own, which an eager pass shares
+                known.full = True
+                del known.graphs[form]
+                return work(cache, tokens, feed, *states)
+        return graph.replay().clone()  # all graphs share their memory: the next one may write where this lies
+
+
+def form_of(cache: RowCache, feed: Feed) -> Form | None:
+    """Return the form of a pass, None for one that is never captured.
+
+    Ragged rows never look the same twice, aligned ones move to new storage all the time, and prompts have any length.
+    """
+    tokens, is_chain = len(feed.slots), feed.mask is None
+    if feed.gather is not None or tokens > MOST_TOKENS or not isinstance(cache, SlotCache):
+        return None
+    if is_chain and feed.batch == 1 and tokens > LONGEST_CHAIN:
+        return None
+    width = min(bucket(feed.width), cache.tokens_allocated)
+    return Form(feed.rows.start, feed.batch, tokens // feed.batch, width, is_chain)
+
+
+def bucket(width: int) -> int:
+    """Return the next wider bucket: multiples of 64 up to 512, then four for every power of two."""
+    step = max(NARROWEST, 1 << (width - 1).bit_length() >> 3)
+    return -(-width // step) * step
+
+
+def graph_of(form: Form, device: torch.device, states: Sequence[torch.Tensor]) -> _Graph:
+    """Return room for what a pass of that form is given; it is not captured yet."""
+    line = torch.zeros(3, form.rows * form.tokens, dtype=torch.long, device=device)
+    mask = None
+    if not form.is_chain:
+        mask = torch.zeros(form.rows, form.tokens, form.width, dtype=torch.bool, device=device)
+    return _Graph(line, torch.arange(form.width, device=device), mask, [torch.empty_like(buffer) for buffer in states])
+
+
+class CudaCapture:
+    """Captures work as CUDA graphs that share one memory pool: only one of them runs at a time."""
+
+    def __init__(self) -> None:
+        self.stream = torch.cuda.Stream()
+        self.pool = torch.cuda.graph_pool_handle()
+        self.alive: WeakSet[torch.cuda.CUDAGraph] = WeakSet()
+
+    def __call__(self, work: Work) -> Work:
+        """Run `work` once on a side stream, so that libraries are set up; then capture it there.
+
+        Not by the context `torch.cuda.graph`: that waits for the device and gives the allocator's memory back, every
+        time, in the middle of a service.
+        """
+        if not self.alive:  # torch refuses a pool whose graphs are all gone
+            self.pool = torch.cuda.graph_pool_handle()
+        graph = torch.cuda.CUDAGraph()
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            work()
+            graph.capture_begin(self.pool, "thread_local")  # other threads of the process may go on allocating
+            try:
+                output = work()
+            finally:
+                graph.capture_end()
+        torch.cuda.current_stream().wait_stream(self.stream)
+        self.alive.add(graph)
+
+        def replay() -> torch.Tensor:
+            graph.replay()
+            return output
+
+        return replay

@@ -1,0 +1,190 @@
+"""Growing drafts: a chain, a static tree or EAGLE-2's dynamic tree, for all rows of a batch at once.
+
+How a draft model reads what was drafted is the business of `extend`; here it is decided which tokens come next.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from engine.decoding.feed import Nodes
+from engine.decoding.placing import placed
+from engine.decoding.rules import NEEDS_Q, Rule, normalised
+from engine.decoding.sampling import Chance, Sampling, distributions
+from engine.decoding.trees import Tree, static_tree, tree_of
+from fleet.policies.shapes import Shape
+
+Extend = Callable[[torch.Tensor, torch.Tensor, Nodes], torch.Tensor]
+"""Feed nodes (B, w) whose parents are these nodes (B or 1, w) of the last level, placed so; return logits (B, w, V)."""
+Stops = Callable[[int, float], bool]
+"""Whether row i stops after a token that was drawn from a distribution of that entropy, in nats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drafts:
+    """Drafts of B rows. `tokens` (B, n), -1 beyond a row's own `counts`; `depths`: levels of each.
+
+    `q` (B, inner nodes, V): what the children of nodes 0, 1, ... were drawn from, where the rule must know it, as the
+    float16 weights that go over the wire; both ends use what these are, normalised, so rounding never biases.
+    `logits` (B, inner nodes, V): the drafter's, where they were asked for. `fed`: how many nodes the drafter fed, where
+    these are the first ones in order; else (B, n) how far beyond the committed tokens it holds a node, -1 for never;
+    `held`: the same on the host, once somebody asked.
+    """
+
+    tree: Tree
+    tokens: torch.Tensor
+    counts: Sequence[int]
+    depths: Sequence[int]
+    q: torch.Tensor | None = None
+    logits: torch.Tensor | None = None
+    fed: int | torch.Tensor = 0
+    held: list[list[int]] = field(default_factory=list)
+
+    def places(self, row: int, path: Sequence[int]) -> list[int]:
+        """How far beyond the committed tokens the drafter holds the nodes of a path, of those that it fed."""
+        if isinstance(self.fed, int):
+            return [node - 1 for node in path if node <= self.fed]
+        if not self.held:
+            self.held.extend(self.fed.tolist())  # all rows at once: every copy waits for the device
+        places = self.held[row]
+        return [places[node - 1] for node in path if places[node - 1] >= 0]
+
+
+def grow_static(
+    shape: Shape,
+    depths: Sequence[int],
+    logits: torch.Tensor,
+    extend: Extend,
+    rule: Rule,
+    rows: Sequence[Sampling],
+    chance: Chance | None,
+    stops: Stops | None = None,
+    signals: bool = False,
+) -> Drafts:
+    """Draft a chain or a static tree of `depths` levels, one number a row, from the logits (B, V) after the root.
+
+    `chance` is needed where children are drawn; else each node's children are the drafter's best tokens. `stops` may
+    end chains sooner. `signals`: whether the logits are kept, for signals of the drafted tokens.
+    """
+    device, children = logits.device, shape.children(max(depths))
+    counts = [shape.nodes(depth) for depth in depths]
+    tree = static_tree(tuple(children), device)
+    sampled = rule in NEEDS_Q and chance is not None
+    level = logits[:, None]  # (B, nodes of the last level, V)
+    tokens, q, drafted_from = [], [], []
+    first = 1  # number of the next level's first node
+    for number, count in enumerate(children):
+        if signals:
+            drafted_from.append(level)
+        if sampled:
+            assert chance is not None
+            q.append(distributions(level, rows).half())
+            chosen = drawn(q[-1].double(), count, chance, replace=rule == "rejection")
+        else:
+            chosen = level.topk(count, -1).indices if count > 1 else level.argmax(-1, keepdim=True)
+        tokens.append(chosen.flatten(1))  # (B, w)
+        last = first + tokens[-1].shape[1]
+        if stops is not None:
+            counts = stopped(counts, number + 1, entropies(level[:, 0]), stops)
+            if max(counts) <= number + 1:
+                tree = static_tree(tuple(children[: number + 1]), device)
+                break
+        if number + 1 < len(children):
+            if tree.is_chain:
+                nodes = Nodes(number)
+            else:
+                nodes = Nodes(first - 1, tree.ancestors[:, first:last, 1:last], tree.depths[:, first:last] - 1)
+            above = torch.arange(level.shape[1], device=device).repeat_interleave(count)[None]
+            level = extend(tokens[-1], above, nodes)
+            first = last
+    drafted = torch.cat(tokens, 1)
+    numbers = torch.arange(tree.nodes, device=device)
+    if min(counts) < tree.nodes:
+        drafted = torch.where(numbers < placed(counts, device)[:, None], drafted, -1)
+    levels = counts if tree.is_chain else depths
+    return Drafts(
+        tree, drafted, counts, levels,
+        q=torch.cat(q, 1) if sampled else None,
+        logits=torch.cat(drafted_from, 1) if signals else None,
+        fed=first - 1,
+    )  # fmt: skip
+
+
+def stopped(counts: Sequence[int], drafted: int, entropy: torch.Tensor, stops: Stops) -> list[int]:
+    """Return the lengths of chains with `drafted` tokens, the last drawn from distributions of that `entropy`."""
+    return [
+        min(count, drafted) if drafted < count and stops(row, nats) else count
+        for row, (count, nats) in enumerate(zip(counts, entropy.tolist(), strict=True))
+    ]
+
+
+def grow_dynamic(shape: Shape, depth: int, logits: torch.Tensor, extend: Extend) -> Drafts:
+    """Draft EAGLE-2's tree (Li et al. 2024, section 4) of `depth` levels from the logits (B, V) after the root.
+
+    Every level expands its `width` likeliest nodes by `width` children each; of all, the `most` likeliest remain. A
+    parent is at least as likely as its child and stands before it, so what remains is a tree.
+    """
+    B, device = len(logits), logits.device
+    width = min(shape.width, logits.shape[-1])
+    rows = torch.arange(B, device=device)[:, None]
+    # The candidates of all levels, in order: token, likelihood, parent candidate (-1: the root), place among the fed.
+    likely, tokens = torch.log_softmax(logits.double(), -1).topk(width, -1)  # (B, width)
+    parents = torch.full_like(tokens, -1)
+    all_tokens, all_likely, all_parents = [tokens], [likely], [parents]
+    fed_numbers = []
+    seen = torch.zeros(B, width, 0, dtype=torch.bool, device=device)
+    itself = torch.eye(width, dtype=torch.bool, device=device).expand(B, -1, -1)
+    first = 0  # number of the level's first candidate
+    above = torch.zeros(B, width, dtype=torch.long, device=device)
+    for number in range(depth - 1):
+        best = likely.topk(width, -1).indices  # (B, width): which of the level are expanded
+        fed_numbers.append(first + best)
+        above = above.gather(1, best)
+        seen = torch.cat([seen[rows, above] if number else seen, itself], -1)
+        nodes = Nodes(number * width, seen, torch.full((1, width), number, device=device))
+        level = extend(tokens.gather(1, best), above, nodes)  # (B, width, V)
+        gained, tokens = torch.log_softmax(level.double(), -1).topk(width, -1)  # (B, width, width)
+        likely = (likely.gather(1, best)[:, :, None] + gained).flatten(1)
+        tokens = tokens.flatten(1)
+        parents = fed_numbers[-1].repeat_interleave(width, 1)
+        first += all_tokens[-1].shape[1]
+        above = torch.arange(width, device=device).repeat_interleave(width).expand(B, -1)
+        all_tokens.append(tokens)
+        all_likely.append(likely)
+        all_parents.append(parents)
+    tokens, likely, parents = (torch.cat(parts, 1) for parts in (all_tokens, all_likely, all_parents))
+    n = min(shape.most, tokens.shape[1])
+    # Stable: of equally likely candidates the earlier, which may be the parent of the later.
+    chosen = likely.sort(dim=-1, descending=True, stable=True).indices[:, :n].sort(-1).values  # (B, n)
+    number_of = torch.zeros(B, tokens.shape[1] + 1, dtype=torch.long, device=device)
+    number_of.scatter_(
+        1, chosen, torch.arange(1, n + 1, device=device).expand(B, -1)
+    )  # the last, for the root, stays 0
+    tree = tree_of(number_of.gather(1, parents.gather(1, chosen) % (tokens.shape[1] + 1)), depth, width)
+    place = torch.full_like(tokens, -1)
+    if fed_numbers:
+        fed = torch.cat(fed_numbers, 1)
+        place.scatter_(1, fed, torch.arange(fed.shape[1], device=device).expand(B, -1))
+    return Drafts(tree, tokens.gather(1, chosen), [n] * B, [depth] * B, fed=place.gather(1, chosen))
+
+
+def drawn(q: torch.Tensor, count: int, chance: Chance, replace: bool) -> torch.Tensor:
+    """Draw `count` children of every node from q (B, w, V), with or without replacement: (B, w, count).
+
+    Without replacement, -1 where q has no token left.
+    """
+    B, w, _ = q.shape
+    left, columns = q.flatten(0, 1), []
+    for chances in chance.spread(w, count):
+        token = chances.draws(left)  # (B * w,)
+        columns.append(token if replace else torch.where(left.sum(-1) > 0, token, -1))
+        if not replace and count > 1:
+            left = normalised(left.scatter(1, token[:, None], 0.0))
+    return torch.stack(columns, 1).view(B, w, count)
+
+
+def entropies(logits: torch.Tensor) -> torch.Tensor:
+    """Entropy of the softmax of logits (..., V), in nats: (...)."""
+    log_q = torch.log_softmax(logits.float(), -1)
+    return -(log_q.exp() * log_q).sum(-1)

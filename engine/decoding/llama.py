@@ -1,0 +1,120 @@
+"""A lean forward pass of LLaMA-type models: the weights of a transformers model without its modules.
+
+transformers spends half of a small model's step on module calls, argument checks and projections one by one. Here a
+layer is one function over tokens in one line, with fused projections. Results are the same numbers; other model types
+run through transformers itself (see `models.py`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional
+from transformers import PretrainedConfig
+
+from engine.decoding.attention import FLASH, attend, attend_causally, grouped
+from engine.decoding.cache import RowCache, slides
+from engine.decoding.feed import Feed
+
+MODEL_TYPES = {"llama", "mistral", "qwen2"}
+STATIC_ROPE = {"default", "linear", "llama3", "yarn"}  # frequencies that do not depend on the length of the text
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Weights of one decoder layer; `first_norm` is missing in EAGLE's head."""
+
+    first_norm: torch.Tensor | None
+    qkv: torch.Tensor
+    qkv_bias: torch.Tensor | None
+    output: torch.Tensor
+    output_bias: torch.Tensor | None
+    second_norm: torch.Tensor
+    gate_up: torch.Tensor
+    down: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Rotary:
+    """Cosines, and sines whose first half is negated, by position: (positions, 1, head size)."""
+
+    cosines: torch.Tensor
+    sines: torch.Tensor
+
+
+def is_lean(config: PretrainedConfig) -> bool:
+    """Whether the lean forward pass computes what the model's own one does."""
+    rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
+    return (
+        config.model_type in MODEL_TYPES
+        and rope in STATIC_ROPE
+        and getattr(config, "hidden_act", "silu") == "silu"
+        and not getattr(config, "mlp_bias", False)
+        and not slides(config)
+    )
+
+
+def layer_of(module: torch.nn.Module) -> Layer:
+    """Fuse a decoder layer's projections; the module's own weights become views of the fused ones."""
+    attention, mlp = module.self_attn, module.mlp
+    projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+    biased = attention.q_proj.bias is not None
+    return Layer(
+        getattr(module.input_layernorm, "weight", None),
+        _fused([projection.weight for projection in projections]),
+        torch.cat([projection.bias.data for projection in projections]) if biased else None,
+        attention.o_proj.weight.data,
+        None if attention.o_proj.bias is None else attention.o_proj.bias.data,
+        module.post_attention_layernorm.weight.data,
+        _fused([mlp.gate_proj.weight, mlp.up_proj.weight]),
+        mlp.down_proj.weight.data,
+    )
+
+
+def _fused(weights: Sequence[torch.nn.Parameter]) -> torch.Tensor:
+    fused = torch.cat([weight.data for weight in weights])
+    for weight, part in zip(weights, fused.split([len(weight) for weight in weights]), strict=True):
+        weight.data = part
+    return fused
+
+
+def rotary_table(embedding: torch.nn.Module, positions: int, like: torch.Tensor) -> Rotary:
+    """Tabulate a model's rotary embedding for positions 0 .. `positions` - 1, in `like`'s dtype and place."""
+    ids = torch.arange(positions, device=like.device)[None]
+    cosines, sines = (part[0, :, None] for part in embedding(like, position_ids=ids))
+    half = sines.shape[-1] // 2
+    return Rotary(cosines, torch.cat([-sines[..., :half], sines[..., half:]], -1))
+
+
+def rotate(heads: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor) -> torch.Tensor:
+    """Rotate queries or keys (N, heads, size) by the tables of their positions (N, 1, size)."""
+    half = heads.shape[-1] // 2
+    return heads * cosines + heads.roll(half, -1) * sines
+
+
+def run_layers(
+    layers: Sequence[Layer],
+    x: torch.Tensor,
+    feed: Feed,
+    cache: RowCache,
+    rotary: Rotary,
+    config: PretrainedConfig,
+) -> torch.Tensor:
+    """Run N tokens x (N, hidden) through decoder layers; store their keys and values; return (N, hidden)."""
+    heads, kv_heads = config.num_attention_heads, cache.shape.heads
+    size, epsilon, hidden = cache.shape.size, config.rms_norm_eps, x.shape[-1:]
+    cosines, sines = rotary.cosines[feed.positions], rotary.sines[feed.positions]
+    causal = feed.is_beginning and x.dtype in FLASH and x.device.type != "cpu"
+    mask = None if causal else grouped(feed.visible, heads // kv_heads, x.dtype)
+    for number, layer in enumerate(layers):
+        normed = x if layer.first_norm is None else functional.rms_norm(x, hidden, layer.first_norm, epsilon)
+        qkv = functional.linear(normed, layer.qkv, layer.qkv_bias).view(-1, heads + 2 * kv_heads, size)
+        rotated = rotate(qkv[:, : heads + kv_heads], cosines, sines)
+        keys, values = cache.store(rotated[:, heads:], qkv[:, heads + kv_heads :], number, feed)
+        queries = rotated[:, :heads]
+        attended = attend_causally(queries, keys, values) if causal else attend(queries, keys, values, feed, mask)
+        x = x + functional.linear(attended.reshape(-1, heads * size), layer.output, layer.output_bias)
+        normed = functional.rms_norm(x, hidden, layer.second_norm, epsilon)
+        gate, up = functional.linear(normed, layer.gate_up).chunk(2, -1)
+        x = x + functional.linear(functional.silu(gate) * up, layer.down)
+    return x

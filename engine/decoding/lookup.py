@@ -1,0 +1,84 @@
+"""Prompt lookup: draft what followed the last time that the newest tokens were said. A baseline without a model.
+
+Saxena 2023, "Prompt Lookup Decoding". Nothing is drawn, so drafts are verified as a drafter's best tokens are.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from engine.decoding.grow import Drafts, Stops
+from engine.decoding.placing import placed
+from engine.decoding.rules import Rule
+from engine.decoding.sampling import GREEDY, Sampling
+from engine.decoding.trees import static_tree
+from fleet.policies.shapes import CHAIN
+
+LONGEST, SHORTEST = 3, 1  # tokens that must repeat
+
+
+class LookupDrafter:
+    """Streams and their texts; the interface of a drafter (see `draft.py`)."""
+
+    reads_hidden = False
+
+    def __init__(self, device: torch.device, longest: int = LONGEST) -> None:
+        self.device = device
+        self.longest = longest
+        self.shape = CHAIN
+        self.rule: Rule = "top-k"
+        self.texts: dict[int, list[int]] = {}
+
+    def open(self, tag: int, prefix: list[int], sampling: Sampling = GREEDY, seed: int = 0, room: int = 0) -> None:  # noqa: ARG002  (the interface of drafters)
+        """Begin a stream with the committed tokens `prefix`."""
+        self.texts[tag] = list(prefix)
+
+    def release(self, tag: int) -> None:
+        """Forget a stream."""
+        self.texts.pop(tag, None)
+
+    def prefill(self, tag: int, committed: Sequence[int] = (), hidden: torch.Tensor | None = None) -> None:  # noqa: ARG002  (the interface of drafters)
+        """Take over what is committed now."""
+        if committed:
+            self.texts[tag] = list(committed)
+
+    def committed(self, tag: int) -> list[int]:
+        """Return the stream's committed tokens."""
+        return self.texts[tag]
+
+    def advance(self, tag: int, path: Sequence[int], tokens: Sequence[int], hidden: torch.Tensor | None = None) -> None:  # noqa: ARG002  (the interface of drafters)
+        """Follow the verifier: `tokens` are committed."""
+        self.texts[tag] += tokens
+
+    def realign(self, tags: Sequence[int]) -> None:
+        """Do nothing: there is no cache."""
+
+    def warm_up(self, tokens: int) -> None:
+        """Do nothing: there is no model."""
+
+    def draft(
+        self,
+        tags: Sequence[int],
+        depths: Sequence[int],
+        stops: Stops | None = None,  # noqa: ARG002  (the interface of drafters)
+        signals: bool = False,  # noqa: ARG002  (as before)
+    ) -> Drafts:
+        """Draft up to `depths` tokens for each of the streams; none where nothing repeats."""
+        lines = [continuation(self.texts[tag], depth, self.longest) for tag, depth in zip(tags, depths, strict=True)]
+        counts = [len(line) for line in lines]
+        n = max(counts)
+        tokens = placed([[*line, *[-1] * (n - len(line))] for line in lines], self.device, torch.long)
+        return Drafts(static_tree((1,) * n, self.device), tokens.view(len(tags), n), counts, counts)
+
+
+def continuation(text: Sequence[int], most: int, longest: int = LONGEST) -> list[int]:
+    """Return up to `most` tokens that followed the newest earlier occurrence of the text's last tokens.
+
+    As many of these as possible, `longest` at most, must have occurred together.
+    """
+    for size in range(min(longest, len(text) - 1), SHORTEST - 1, -1):
+        newest = list(text[-size:])
+        for begin in range(len(text) - size - 1, -1, -1):
+            if text[begin + size - 1] == newest[-1] and list(text[begin : begin + size]) == newest:
+                return list(text[begin + size : begin + size + most])
+    return []

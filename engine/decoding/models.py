@@ -1,0 +1,160 @@
+"""Load a causal language model from a local folder and run it over slot-addressed rows."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch.nn import functional
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.utils import logging
+
+from engine.decoding.aligned import AlignedCache
+from engine.decoding.attention import use_slots
+from engine.decoding.cache import CacheShape, RowCache, shape_of
+from engine.decoding.feed import Feed, Nodes
+from engine.decoding.graphs import Graphs
+from engine.decoding.llama import Rotary, is_lean, layer_of, rotary_table, run_layers
+from engine.decoding.placing import placed
+from engine.decoding.slots import ROWS, TOKENS, SlotCache
+from fleet.errors import InputError
+
+DEMO_PAIR = Path(__file__).parents[1] / "demo_pair"
+PRECISIONS = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+POSITIONS = 4096  # that the rotary table begins with: a longer one is made when it is needed
+CHUNK = 512  # prompt tokens a forward pass, so that a long prompt's mask stays small
+
+
+class CausalLM:
+    """A model in inference mode on one device.
+
+    `lean`: LLaMA types run by the lean forward pass of `llama.py`; False runs transformers' modules. `graphs`: whether
+    the lean pass is captured in CUDA graphs, see `graphs.py`; None for on cuda.
+    """
+
+    def __init__(self, model: torch.nn.Module, lean: bool = True, graphs: bool | None = None) -> None:
+        self.model = model.eval()
+        self.config = model.config
+        self.device = next(model.parameters()).device
+        self.dtype = next(model.parameters()).dtype
+        self.vocabulary = int(model.config.vocab_size)
+        if self.device.type == "cuda":
+            # Since torch 2.11 cuDNN is the first choice for attention in half precision on sm90, and builds a plan for
+            # every new shape; here the width changes with every token.
+            torch.backends.cuda.enable_cudnn_sdp(False)
+        self.head = model.get_output_embeddings()
+        self.shape = shape_of(self.config)
+        self.lean = lean and is_lean(self.config)
+        wanted = self.device.type == "cuda" if graphs is None else graphs
+        self.graphs = Graphs() if wanted and self.lean else None
+        if self.lean:
+            body = model.model
+            self.layers = [layer_of(layer) for layer in body.layers]
+            self.embedding, self.norm = body.embed_tokens.weight, body.norm.weight
+            self.rotary = Rotary(*torch.empty(2, 0))
+        else:
+            use_slots(model)
+
+    def new_cache(
+        self, rows: int = ROWS, tokens: int = TOKENS, limit_bytes: int = 0, shape: CacheShape | None = None
+    ) -> SlotCache:
+        """Return an empty cache with room for `rows` of `tokens` tokens; `shape`: of a head instead of the model."""
+        return SlotCache(shape or self.shape, self.dtype, self.device, rows, tokens, limit_bytes)
+
+    def row_bytes(self, tokens: int) -> int:
+        """Return what the cache of one row of so many tokens takes."""
+        return self.shape.numbers * self.dtype.itemsize * tokens
+
+    def aligned_cache(self, shape: CacheShape | None = None) -> AlignedCache:
+        """Return an empty cache whose rows are padded to a common end, for the batch rules that need that."""
+        return AlignedCache(shape or self.shape, self.dtype, self.device)
+
+    @torch.inference_mode()
+    def feed(
+        self,
+        cache: RowCache,
+        tags: Sequence[int],
+        tokens: torch.Tensor,
+        counts: Sequence[int],
+        nodes: Nodes | None = None,
+    ) -> torch.Tensor:
+        """Feed N `tokens` (N,), `counts` of each row of `tags` in turn; return their last hidden states (N, hidden).
+
+        They follow the rows' committed tokens as a chain, or as tree `nodes`; to commit them is the caller's business.
+        The hidden states are normed: what the language model's head reads.
+        """
+        return cache.fed(tags, counts, nodes, lambda begin, end, feed: self._forward(cache, tokens[begin:end], feed))
+
+    def prefill(self, cache: RowCache, tag: int, tokens: Sequence[int]) -> torch.Tensor:
+        """Feed and commit `tokens` of one row; return their last hidden states (tokens, hidden)."""
+        hidden = []
+        for start in range(0, len(tokens), CHUNK):
+            chunk = placed(tokens[start : start + CHUNK], self.device, torch.long)
+            hidden.append(self.feed(cache, [tag], chunk, [len(chunk)]))
+            cache.lengths[tag] += len(chunk)
+        return torch.cat(hidden)
+
+    @torch.inference_mode()
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the logits (..., vocabulary) of last hidden states (..., hidden)."""
+        return self.head(hidden)
+
+    def _forward(self, cache: RowCache, tokens: torch.Tensor, feed: Feed) -> torch.Tensor:
+        if not self.lean:
+            cache.feed = feed = replace(feed, mask=feed.visible)  # once for all layers
+            output = self.model.get_decoder()(
+                input_ids=tokens[None],
+                past_key_values=cache,
+                use_cache=True,
+                position_ids=feed.positions[None],
+                feed=feed,
+            )
+            return output.last_hidden_state[0]
+        if len(self.rotary.cosines) < feed.width:
+            self.rotary = rotary_table(self.model.model.rotary_emb, max(2 * feed.width, POSITIONS), self.embedding[:1])
+            if self.graphs is not None:
+                self.graphs.forget()  # they read the old table
+        if self.graphs is None:
+            return self._lean_pass(cache, tokens, feed)
+        return self.graphs.run(self._lean_pass, cache, tokens, feed)
+
+    def _lean_pass(self, cache: RowCache, tokens: torch.Tensor, feed: Feed) -> torch.Tensor:
+        x = functional.embedding(tokens, self.embedding)
+        x = run_layers(self.layers, x, feed, cache, self.rotary, self.config)
+        return functional.rms_norm(x, x.shape[-1:], self.norm, self.config.rms_norm_eps)
+
+
+def folder_of(name: str, role: str) -> Path:
+    """Return the folder of a model: a path, or "demo" for the demo pair's `role` (drafter or target)."""
+    folder = DEMO_PAIR / role if name == "demo" else Path(name)
+    if not (folder / "config.json").is_file():
+        raise InputError(f"model = {name!r}: {folder} holds no config.json; give a Hugging Face folder, or 'demo'")
+    return folder
+
+
+def load_model(name: str, role: str, precision: str = "float32", device: str = "", lean: bool = True) -> CausalLM:
+    """Load a model from a local folder, never from a hub. `device`: cpu, cuda, ...; cuda if there is one when empty."""
+    folder = folder_of(name, role)
+    place = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    logging.disable_progress_bar()  # loading a local folder is quick
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=PRECISIONS[precision], local_files_only=True)
+    return CausalLM(model.to(place), lean)
+
+
+def check_shared_tokenizer(drafter: str, target: str) -> None:
+    """Raise InputError unless both models read the same token ids, as the vocabulary size and tokenizer files tell."""
+    folders = folder_of(drafter, "drafter"), folder_of(target, "target")
+    sizes = [AutoConfig.from_pretrained(folder, local_files_only=True).vocab_size for folder in folders]
+    files = [folder / "tokenizer.json" for folder in folders]
+    if sizes[0] != sizes[1] or (
+        all(file.is_file() for file in files) and files[0].read_bytes() != files[1].read_bytes()
+    ):
+        raise InputError(
+            f"drafters.model = {drafter!r} and verifiers.model = {target!r} do not share a tokenizer "
+            f"(vocabularies of {sizes[0]} and {sizes[1]} tokens)"
+        )

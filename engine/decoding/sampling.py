@@ -1,0 +1,135 @@
+"""From logits to the distributions that tokens are drawn from, row by row: temperature, top-k, top-p; and the chances.
+
+Temperature 0 puts all probability on the best token, so greedy decoding is the special case of every rule.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from engine.decoding.placing import placed
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How a stream's tokens are drawn. `top_k` 0 and `top_p` 1 leave nothing out; both apply after the temperature."""
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+
+
+GREEDY = Sampling()
+
+
+def distributions(logits: torch.Tensor, rows: Sequence[Sampling]) -> torch.Tensor:
+    """Return what tokens are drawn from: logits (B, n, vocabulary) of B rows -> probabilities of the same shape.
+
+    In float64 on every device, so that a rule decides alike wherever it runs.
+    """
+    logits = logits.double()
+    if all(row.temperature == 0 for row in rows):
+        return one_hot(logits)
+    p = torch.softmax(logits / heat_of(rows, logits), -1)
+    if any(row.top_k or row.top_p < 1 for row in rows):
+        p = _truncated(p, rows)
+    greedy = [row.temperature == 0 for row in rows]
+    if any(greedy):
+        p = torch.where(placed(greedy, p.device)[:, None, None], one_hot(logits), p)
+    return p
+
+
+def heat_of(rows: Sequence[Sampling], like: torch.Tensor) -> torch.Tensor | float:
+    """Return what logits (B, n, vocabulary) in float64 are divided by: each row's temperature, 1 for greedy ones."""
+    temperatures = [row.temperature or 1.0 for row in rows]
+    if len(set(temperatures)) == 1:
+        return temperatures[0]
+    return placed(temperatures, like.device, torch.float64)[:, None, None]
+
+
+def one_hot(logits: torch.Tensor) -> torch.Tensor:
+    """Put all probability on the best token; same shape and dtype."""
+    return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
+
+
+def _truncated(p: torch.Tensor, rows: Sequence[Sampling]) -> torch.Tensor:
+    """Keep the top k tokens, and of those the fewest that together have top-p of their probability; renormalise."""
+    ordered, order = p.sort(dim=-1, descending=True, stable=True)
+    vocabulary = p.shape[-1]
+    limits = placed([[row.top_k or vocabulary, row.top_p] for row in rows], p.device, p.dtype)[:, None, :, None]
+    most, enough = limits.unbind(2)  # (B, 1, 1) each
+    ordered = ordered * (torch.arange(vocabulary, device=p.device) < most)
+    ordered = ordered / ordered.sum(-1, keepdim=True)
+    before = ordered.cumsum(-1) - ordered
+    ordered = ordered * ((before < enough) | (enough >= 1))
+    kept = torch.zeros_like(p).scatter_(-1, order, ordered)
+    return kept / kept.sum(-1, keepdim=True)
+
+
+class Chance(Protocol):
+    """Where decisions come from: a source of random numbers, or a test that follows every branch."""
+
+    def accepts(self, probability: torch.Tensor) -> torch.Tensor:
+        """Return for each row (B,) whether something of that `probability` (B,) happens."""
+
+    def draws(self, weights: torch.Tensor) -> torch.Tensor:
+        """Draw a token id for each row from non-negative weights (B, vocabulary): (B,)."""
+
+    def spread(self, nodes: int, count: int) -> Sequence["Chance"]:
+        """Return chances of B x `nodes` rows, for the first of `count` decisions of every node, for the second, ...
+
+        A row's random numbers go to its nodes one after the other.
+        """
+
+
+class Uniforms:
+    """Chance from uniform numbers (B, K) in float64, a column a decision.
+
+    Every row brings its own numbers, so what a row decides does not depend on who shares its batch.
+    """
+
+    def __init__(self, numbers: torch.Tensor) -> None:
+        self.numbers = numbers
+        self.used = 0
+        self.below_one = 1 - 4 * torch.finfo(numbers.dtype).eps
+
+    def accepts(self, probability: torch.Tensor) -> torch.Tensor:
+        """Whether the next number lies below `probability`."""
+        return self._next() < probability
+
+    def draws(self, weights: torch.Tensor) -> torch.Tensor:
+        """Invert the cumulative sum of the weights; what has no weight is never drawn."""
+        cumulative = weights.cumsum(-1)
+        # A hair below the sum, so that rounding never points behind the last token that has weight.
+        place = self._next()[:, None] * (cumulative[:, -1:] * self.below_one)
+        token = torch.searchsorted(cumulative, place, right=True).clamp_(max=weights.shape[-1] - 1)  # (B, 1)
+        # An accelerator sums in pieces, so that a sum may rise by rounding where nothing has weight, or fall.
+        return torch.where(weights.gather(1, token) > 0, token, weights.argmax(-1, keepdim=True))[:, 0]
+
+    def spread(self, nodes: int, count: int) -> Sequence["Uniforms"]:
+        """Deal the next `nodes` x `count` numbers of every row."""
+        begin, self.used = self.used, self.used + nodes * count
+        dealt = self.numbers[:, begin : self.used].reshape(-1, count)  # (B * nodes, count)
+        return [Uniforms(dealt[:, number : number + 1]) for number in range(count)]
+
+    def _next(self) -> torch.Tensor:
+        column = self.numbers[:, self.used]
+        self.used += 1
+        return column
+
+
+def uniforms(generators: Sequence[np.random.Generator], counts: Sequence[int], device: torch.device) -> Uniforms:
+    """Take `counts` uniform numbers from the generators of B rows, as chance on `device`.
+
+    A row with fewer decisions than others takes no more numbers than alone. Its last one stands in its own last column
+    and in the last of all: there the walks of all rows end together.
+    """
+    numbers = np.zeros((len(counts), max(counts)))
+    for row, (generator, count) in enumerate(zip(generators, counts, strict=True)):
+        numbers[row, :count] = generator.random(count)
+        if count:
+            numbers[row, -1] = numbers[row, count - 1]
+    return Uniforms(placed(numbers, device))

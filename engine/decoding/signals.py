@@ -1,0 +1,30 @@
+"""What drafted tokens tell a length rule: acceptance probability, KL(p||q) and the draft's entropy, place by place."""
+
+from collections.abc import Sequence
+
+import torch
+
+from engine.decoding.grow import Drafts
+from engine.decoding.sampling import Sampling, distributions, heat_of
+from fleet.chance.token import Token
+
+
+def signals_of(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -> list[list[Token]]:
+    """Return the signals of each row's chain, from the target's logits (B, n + 1, V) at the root and every node.
+
+    The acceptance probability is min(1, p/q) of the drafted token, which is 0 or 1 at temperature 0. Divergence and
+    entropy are those of the distributions at the row's temperature, at 1 for greedy rows, in nats. One host copy.
+    """
+    assert drafts.logits is not None
+    n = drafts.tree.nodes
+    log_p, log_q = (
+        torch.log_softmax(given[:, :n].double() / heat_of(rows, given), -1) for given in (logits, drafts.logits)
+    )
+    kld = (log_p.exp() * (log_p - log_q)).sum(-1)  # (B, n)
+    entropy = -(log_q.exp() * log_q).sum(-1)
+    drafted = drafts.tokens.clamp(min=0)[:, :, None]
+    p, q = distributions(logits[:, :n], rows), distributions(drafts.logits[:, :n], rows)
+    likely = q.gather(-1, drafted).clamp(min=torch.finfo(q.dtype).tiny)  # q is 0 where a row's draft has ended
+    ratio = (p.gather(-1, drafted) / likely).clamp(max=1.0)[:, :, 0]
+    numbers = torch.stack([ratio, kld.clamp(min=0), entropy.clamp(min=0)], -1).tolist()
+    return [[Token(*token) for token in line[:count]] for line, count in zip(numbers, drafts.counts, strict=True)]

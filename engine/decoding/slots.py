@@ -1,0 +1,115 @@
+"""Slot-addressed rows: every row keeps its own length in place, whatever its neighbours do.
+
+Nothing is ever padded or realigned, and who leaves makes room at once.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from engine.decoding.cache import CacheShape, RowCache
+from engine.decoding.feed import Feed, Nodes, feed_of
+from fleet.errors import InputError
+
+ROWS, TOKENS = 1, 512  # room at the start, where nobody says how much will be needed
+
+
+class SlotCache(RowCache):
+    """Open rows lie side by side from row 0 on, so that a batch of all of them is a view.
+
+    Room for `rows` x `tokens` is allocated at once. It grows only when a row opens or gets longer than that; old and
+    new storage together never hold more than `limit_bytes` (0: no limit).
+    """
+
+    def __init__(
+        self,
+        shape: CacheShape,
+        dtype: torch.dtype,
+        device: torch.device,
+        rows: int = ROWS,
+        tokens: int = TOKENS,
+        limit_bytes: int = 0,
+    ) -> None:
+        super().__init__(shape, dtype, device)
+        self.limit_bytes = limit_bytes
+        self.tags: list[int] = []  # by row
+        self.rows: dict[int, int] = {}  # by tag
+        self.written: dict[int, int] = {}  # places of a row, by tag, up to its last pass: speculation may be kept later
+        self.rows_allocated = self.tokens_allocated = 0
+        self._allocate(rows, tokens)
+
+    @property
+    def allocated_bytes(self) -> int:
+        """Bytes that the storage holds."""
+        return self.bytes_per_token * self.rows_allocated * self.tokens_allocated
+
+    def open(self, tag: int, tokens: int = 0) -> None:
+        """Begin an empty row that may need `tokens` tokens; InputError if there is no room for it."""
+        row = len(self.tags)
+        if row == self.rows_allocated or tokens > self.tokens_allocated:
+            self._allocate(max(self.rows_allocated, row + 1), max(self.tokens_allocated, tokens))
+        self.tags.append(tag)
+        self.rows[tag] = row
+        self.lengths[tag] = self.written[tag] = 0
+
+    @torch.inference_mode()
+    def close(self, tag: int) -> None:
+        """End a row; the last one moves into its place, with a draft that may still be out for verification."""
+        hole, last = self.rows.pop(tag), self.tags.pop()
+        del self.lengths[tag], self.written[tag]
+        if last != tag:
+            end = self.written[last]
+            self.storage[:, :, hole, :end] = self.storage[:, :, len(self.tags), :end]
+            self.tags[hole] = last
+            self.rows[last] = hole
+
+    def in_order(self, tags: Sequence[int]) -> list[int]:
+        """Return `tags` in the order of their rows."""
+        return sorted(tags, key=self.rows.__getitem__)
+
+    def runs(self, tags: Sequence[int]) -> list[tuple[int, int]]:
+        """Cut `tags` into runs [first, last) that lie side by side."""
+        cuts = [i for i in range(1, len(tags)) if self.rows[tags[i]] != self.rows[tags[i - 1]] + 1]
+        return list(zip([0, *cuts], [*cuts, len(tags)], strict=True))
+
+    def place(self, tags: Sequence[int], counts: Sequence[int], nodes: Nodes | None = None) -> Feed:
+        """Say where `counts` new tokens of each of the rows go, which lie side by side, and what they see."""
+        first = self.rows[tags[0]]
+        starts = [self.lengths[tag] for tag in tags]
+        offset = nodes.offset if nodes else 0
+        for tag, start, count in zip(tags, starts, counts, strict=True):
+            self.written[tag] = start + offset + count
+        width = max(starts) + max(counts) + offset
+        if width > self.tokens_allocated:
+            self._allocate(self.rows_allocated, width + width // 2)
+        return feed_of(slice(first, first + len(tags)), starts, counts, nodes, self.tokens_allocated, self.numbers)
+
+    def realign(self, tags: Sequence[int]) -> None:
+        """Do nothing, which is the point of slots."""
+
+    def begin(self, tag: int) -> int:
+        """Where the first token beyond the committed ones of a row lies among all places of the storage."""
+        return self.rows[tag] * self.tokens_allocated + self.lengths[tag]
+
+    @torch.inference_mode()
+    def _allocate(self, rows: int, tokens: int) -> None:
+        """Make room for `rows` of `tokens`, and take over what is there."""
+        asked = self.bytes_per_token * rows * tokens
+        copied = self.allocated_bytes if self.tags else 0  # lives beside the new storage until it is taken over
+        if 0 < self.limit_bytes < asked + copied:
+            raise InputError(
+                f"the cache cannot grow to {rows} rows of {tokens} tokens: {asked} bytes beside the {copied} that it "
+                f"holds, its limit is {self.limit_bytes}"
+            )
+        if not self.tags:  # what was there is given back before more is asked for
+            self.adopt(self._zeros(0, 0))
+        storage = self._zeros(rows, tokens)
+        if self.tags:
+            storage[:, :, : self.rows_allocated, : self.tokens_allocated] = self.storage
+        self.adopt(storage)
+        self.rows_allocated, self.tokens_allocated = rows, tokens
+        self.numbers = torch.arange(rows * tokens, device=self.device)
+
+    def _zeros(self, rows: int, tokens: int) -> torch.Tensor:
+        """Return new storage: what is masked out must still be finite."""
+        return torch.zeros(self.dimensions(rows, tokens), dtype=self.dtype, device=self.device)

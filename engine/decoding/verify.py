@@ -1,0 +1,192 @@
+"""The verifying side of the engine: a target model that applies the lossless rules to streams, each by its tag."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from engine.decoding.cache import RowCache
+from engine.decoding.feed import Nodes, in_rectangle
+from engine.decoding.greedy import longest_path
+from engine.decoding.grow import Drafts
+from engine.decoding.models import CausalLM
+from engine.decoding.placing import placed
+from engine.decoding.rules import Rule, decisions, normalised
+from engine.decoding.rules import verify as walk_down
+from engine.decoding.sampling import GREEDY, Sampling, distributions, uniforms
+from engine.decoding.signals import signals_of
+from engine.decoding.trees import static_tree
+from fleet.chance.token import Token
+
+
+@dataclass(slots=True)
+class _Stream:
+    """The truth about one decoding stream: its committed tokens, prompt included."""
+
+    committed: list[int]
+    sampling: Sampling
+    rng: np.random.Generator
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of one draft: the accepted nodes from the root on, their `tokens`, and after these the target's own.
+
+    `hidden` (nodes + 1, hidden): the target's last hidden states at the root and at all nodes of the draft.
+    `signals`: of the drafted tokens, where they were asked for.
+    """
+
+    path: list[int]
+    tokens: list[int]
+    hidden: torch.Tensor
+    signals: Sequence[Token] = ()
+
+    @property
+    def token(self) -> int:
+        """The target's own token."""
+        return self.tokens[-1]
+
+    @property
+    def told(self) -> torch.Tensor:
+        """The hidden states of what is committed: (accepted + 1, hidden)."""
+        accepted = len(self.path)
+        if self.path == list(range(1, accepted + 1)):
+            return self.hidden[: accepted + 1]
+        return self.hidden.index_select(0, placed([0, *self.path], self.hidden.device))
+
+
+Kept = Callable[[Sequence[int]], Sequence[int]]
+
+
+class Target:
+    """A target model with its rule of verification.
+
+    `rectangular`: whether rows with shorter drafts than others are fed as many tokens as these. A cpu computes only
+    what there is, because there tokens cost time; a GPU prefers a shape that it knows, and reads the weights anyway.
+    """
+
+    def __init__(self, model: CausalLM, rule: Rule = "rejection", cache: RowCache | None = None) -> None:
+        self.model = model
+        self.rule = rule
+        self.cache = model.new_cache() if cache is None else cache
+        self.rectangular = model.device.type != "cpu"
+        self.streams: dict[int, _Stream] = {}
+
+    def open(self, tag: int, prompt: list[int], sampling: Sampling = GREEDY, seed: int = 0, room: int = 0) -> None:
+        """Begin a stream with its prompt; `room`: tokens that its cache will need at most."""
+        self.cache.open(tag, room)
+        self.streams[tag] = _Stream(list(prompt), sampling, np.random.default_rng(seed))
+
+    def committed(self, tag: int) -> list[int]:
+        """Return the stream's committed tokens, prompt included."""
+        return self.streams[tag].committed
+
+    def release(self, tag: int) -> None:
+        """Forget a stream and free its cache."""
+        if self.streams.pop(tag, None) is not None:
+            self.cache.close(tag)
+
+    def prefill(self, tag: int) -> Verdict:
+        """Feed a stream's prompt and commit the token after it. The verdict's hidden states are the prompt's."""
+        stream = self.streams[tag]
+        hidden = self.model.prefill(self.cache, tag, stream.committed[self.cache.lengths[tag] :])
+        logits = self.model.logits(hidden[-1:])[None]  # (1, 1, vocabulary)
+        ((_, _, token),) = self._walk([stream], no_drafts(1, self.model.device), hidden.new_zeros(1, 1).long(), logits)
+        stream.committed.append(token)
+        return Verdict([], [token], hidden)
+
+    def decode(self, tags: Sequence[int]) -> list[Verdict]:
+        """Commit one token of each stream by plain decoding; a stream's first one is its prefill."""
+        fresh = {
+            tag: self.prefill(tag) for tag in tags if self.cache.lengths[tag] + 1 < len(self.streams[tag].committed)
+        }
+        others = [tag for tag in tags if tag not in fresh]
+        decoded = self.verify(others, no_drafts(len(others), self.model.device)) if others else []
+        verdicts = dict(zip(others, decoded, strict=True)) | fresh
+        return [verdicts[tag] for tag in tags]
+
+    def realign(self, tags: Sequence[int]) -> None:
+        """Bring rows to a common end, where the cache needs that."""
+        self.cache.realign(tags)
+
+    def verify(
+        self, tags: Sequence[int], drafts: Drafts, kept: Kept | None = None, signals: bool = False
+    ) -> list[Verdict]:
+        """Verify the drafts of streams in one forward pass; commit what is accepted and the target's own tokens.
+
+        `kept`: how many accepted tokens each row keeps, where a batch rule throws some away. `signals`: whether the
+        verdicts on chains come with them.
+        """
+        streams = [self.streams[tag] for tag in tags]
+        tree, own = drafts.tree, [count + 1 for count in drafts.counts]
+        roots = placed([[stream.committed[-1]] for stream in streams], self.model.device)
+        tokens = torch.cat([roots, drafts.tokens], 1)  # (B, n + 1)
+        nodes = None if tree.is_chain else Nodes(0, tree.ancestors, tree.depths)
+        # Surplus tokens lie beyond all others of their row, which the widest row makes room for, and are never kept.
+        fed = [tokens.shape[1]] * len(tags) if self.rectangular else own
+        line, inside = tokens.flatten().clamp(min=0), None
+        if min(fed) < tokens.shape[1]:
+            inside = placed(in_rectangle(fed, tokens.shape[1]), line.device)
+            line = line[inside]
+        hidden = self.model.feed(self.cache, tags, line, fed, nodes)  # (N, hidden)
+        logits = self.model.logits(hidden)
+        if inside is not None:  # a rectangle for the rules; what lies beyond a row's draft is never looked at
+            logits = logits.new_zeros(tokens.numel(), logits.shape[1]).index_copy_(0, inside, logits)
+        logits = logits.view(*tokens.shape, -1)
+        paths = self._walk(streams, drafts, tokens, logits)
+        if kept is not None:
+            wanted = kept([len(path) for path, _, _ in paths])
+            paths = [cut(*path, length) for path, length in zip(paths, wanted, strict=True)]
+        told = signals_of(drafts, logits, [stream.sampling for stream in streams]) if signals else None
+        begins = np.cumsum([0, *fed]).tolist()
+        verdicts = []
+        for row, (stream, (path, accepted, token)) in enumerate(zip(streams, paths, strict=True)):
+            states = hidden[begins[row] : begins[row] + own[row]]
+            verdicts.append(Verdict(path, [*accepted, token], states, told[row] if told else ()))
+            stream.committed += verdicts[-1].tokens
+        self.cache.keep(tags, [[0, *path] for path, _, _ in paths])
+        return verdicts
+
+    def _walk(
+        self, streams: Sequence[_Stream], drafts: Drafts, tokens: torch.Tensor, logits: torch.Tensor
+    ) -> list[tuple[list[int], list[int], int]]:
+        """Apply the rule. Return accepted nodes, their tokens and the target's own token of each row.
+
+        One copy to the host: of the outcome, or of draft and choices, which are as small where nothing is drawn.
+        """
+        rows, tree = [stream.sampling for stream in streams], drafts.tree
+        n = tree.nodes
+        if all(row.temperature == 0 for row in rows):
+            parents = tree.parents.expand(len(tokens), -1)
+            copied = torch.cat([tokens[:, 1:], logits.argmax(-1), parents], 1).tolist()
+            walks = []
+            for line, count in zip(copied, drafts.counts, strict=True):
+                path, token = longest_path(
+                    line[:count], line[n : 2 * n + 1], None if tree.is_chain else line[2 * n + 1 :]
+                )
+                walks.append((path, [line[node - 1] for node in path], token))
+            return walks
+        p = distributions(logits, rows)
+        taken = [decisions(self.rule, tree, levels) for levels in drafts.depths]
+        chance = uniforms([stream.rng for stream in streams], taken, p.device)
+        q = drafts.q if drafts.q is None else normalised(drafts.q.double())
+        walk = walk_down(self.rule, tree, drafts.tokens, q, p, chance)
+        accepted = drafts.tokens.gather(1, (walk.path - 1).clamp(min=0)) if n else walk.path
+        copied = torch.cat([walk.path, accepted, walk.token[:, None]], 1).tolist()
+        walks = []
+        for line in copied:
+            length = sum(node > 0 for node in line[: tree.levels])
+            walks.append((line[:length], line[tree.levels : tree.levels + length], line[-1]))
+        return walks
+
+
+def cut(path: list[int], tokens: list[int], token: int, length: int) -> tuple[list[int], list[int], int]:
+    """Keep `length` of the accepted tokens; the next one, accepted as well, stands for the target's own then."""
+    return (path, tokens, token) if length == len(path) else (path[:length], tokens[:length], tokens[length])
+
+
+def no_drafts(rows: int, device: torch.device) -> Drafts:
+    """Return empty drafts: verifying them is plain decoding."""
+    nothing = torch.zeros(rows, 0, dtype=torch.long, device=device)
+    return Drafts(static_tree((), device), nothing, [0] * rows, [0] * rows)

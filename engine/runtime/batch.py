@@ -1,0 +1,100 @@
+"""Run a scenario with `[batch]`: one process, one station, drafter and target on the same device."""
+
+import heapq
+import time
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import torch
+
+from engine.decoding.models import CausalLM
+from engine.runtime.batch_executor import BatchExecutor
+from engine.runtime.build import load_target, new_drafter, new_target, sampling_of
+from engine.runtime.clock import now_s
+from engine.runtime.content import NOTHING, Content
+from engine.runtime.worker import Worker
+from fleet.chance.token import Token
+from fleet.records.recorded import Log, RecordedStation
+from fleet.records.run import Run, make_run
+from fleet.scenario.room import longest_row, overshoot
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.workload import Request, streams_of
+from fleet.stations.batch import BatchStation
+from fleet.stations.build import batch_station, join_of
+from fleet.stations.messages import Finished, Instruction
+
+
+class Batched(msgspec.Struct, frozen=True):
+    """A batch's run, the new tokens of each request, and the signals of its drafted tokens, if they were recorded."""
+
+    run: Run
+    outputs: dict[int, list[int]]
+    signals: dict[int, list[Token]]
+
+
+def serve_batch(scenario: Scenario, prompts: Sequence[Sequence[int]], signals: bool = False) -> Batched:
+    """Run the scenario in this process. `signals`: whether those of every drafted token are recorded."""
+    station = batch_station(scenario)
+    large = load_target(scenario)
+    executor = executor_of(scenario, station, large, prompts, signals)
+    log = drive(scenario, station, executor, large.device)
+    return Batched(make_run(scenario, "engine", log), executor.outputs, executor.recorded)
+
+
+def drive(scenario: Scenario, station: BatchStation, executor: BatchExecutor, device: torch.device) -> Log:
+    """Let the users of the scenario send their requests, and the station serve them; return its log."""
+    streams = {tag: iter(requests) for tag, requests in streams_of(scenario).items()}
+    opening: list[tuple[float, int, Request]] = []  # requests to come, by when, their stream
+
+    def open_next(tag: int) -> None:
+        request = next(streams[tag], None)
+        if request is not None:
+            heapq.heappush(opening, (request.not_before_s, tag, request))
+
+    def post(instruction: Instruction, content: Content) -> None:  # noqa: ARG001  (the interface of workers)
+        if isinstance(instruction, Finished):
+            open_next(instruction.tag)
+
+    worker = Worker(RecordedStation(station, "real"), executor, device, post, zero_s=now_s())
+    for tag in streams:
+        open_next(tag)
+    while opening or station.ready:
+        for tag, request in _due(opening, now_s() - worker.zero_s):
+            worker.handle(join_of(scenario, tag, request), NOTHING, now_s())
+        if station.ready:
+            worker.step()
+        elif opening:
+            time.sleep(max(0.0, opening[0][0] - (now_s() - worker.zero_s)))
+    return worker.recorded.log
+
+
+def executor_of(
+    scenario: Scenario,
+    station: BatchStation,
+    large: CausalLM,
+    prompts: Sequence[Sequence[int]],
+    signals: bool = False,
+) -> BatchExecutor:
+    """Return the hands of a batch station, with caches as its rule needs them."""
+    room = station.rule.pool, longest_row(scenario)
+    target = new_target(scenario, large, station.rule, room)
+    drafter = new_drafter(scenario, large, station.rule, room)
+    allocation = station.grants.allocation
+    return BatchExecutor(
+        drafter,
+        target,
+        prompts,
+        station.rule,
+        scenario.seed,
+        sampling_of(scenario),
+        station.grants.stops if allocation.watches else None,
+        signals or allocation.needs == "signals",
+        overshoot(scenario),
+    )
+
+
+def _due(opening: list[tuple[float, int, Request]], time_s: float) -> Iterator[tuple[int, Request]]:
+    """Take the requests out whose time has come."""
+    while opening and opening[0][0] <= time_s:
+        _, tag, request = heapq.heappop(opening)
+        yield tag, request

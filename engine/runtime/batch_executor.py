@@ -1,0 +1,163 @@
+"""A co-located batch: drafter and target in one process, the hands of a batch station.
+
+The station decides who joins, who shares a round, when rows are realigned and how long each row's draft is; here the
+models do it. Rules that align their rows keep both caches padded (`aligned.py`); the others address slots.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from engine.decoding.grow import Drafts
+from engine.decoding.sampling import GREEDY, Sampling
+from engine.decoding.verify import Target, Verdict
+from engine.runtime.build import AnyDrafter
+from engine.runtime.content import NOTHING, Content
+from engine.runtime.executors import stream_seed
+from fleet.chance.token import Token
+from fleet.policies.outcome import Outcome
+from fleet.policies.ragged import BatchRule
+from fleet.stations.messages import Join, Message, StationEvent
+from fleet.times.step import Step
+
+Watch = Callable[[int, float], bool]
+"""Whether the draft of a tag stops after a token from a distribution of that entropy, in nats."""
+
+
+class BatchExecutor:
+    """Runs a batch station's steps on both models; keeps outputs and signals by request.
+
+    `watch`: the length rule's look at every drafted token, None for rules that do not. With `signals`, acceptance
+    probability, divergence and entropy of every drafted token are recorded, and reported in outcomes. `overshoot`:
+    places that a row needs beyond its text.
+    """
+
+    def __init__(
+        self,
+        drafter: AnyDrafter,
+        target: Target,
+        prompts: Sequence[Sequence[int]],
+        rule: BatchRule,
+        seed: int,
+        sampling: Sampling = GREEDY,
+        watch: Watch | None = None,
+        signals: bool = False,
+        overshoot: int = 0,
+    ) -> None:
+        self.overshoot = overshoot
+        self.drafter, self.target, self.rule = drafter, target, rule
+        self.prompts, self.seed, self.sampling = prompts, seed, sampling
+        self.watch, self.signals = watch, signals
+        self.watcher: Callable[[Step], None] = lambda _step: None  # is told of every step
+        self.joins: dict[int, Join] = {}
+        self.ballast: list[int] = []  # tags of finished rows that a fixed batch carries on
+        self.drafts: Drafts | None = None
+        self.hidden: dict[int, torch.Tensor] = {}  # of prompts that the drafter has yet to read
+        self.outputs: dict[int, list[int]] = {}
+        self.recorded: dict[int, list[Token]] = {}
+
+    def receive(self, event: StationEvent, content: Content) -> None:  # noqa: ARG002  (the interface of executors)
+        """Note a request that joins; its caches open when it is prefilled."""
+        if isinstance(event, Join):
+            self.joins[event.tag] = event
+
+    def content_of(self, message: Message) -> Content:  # noqa: ARG002  (the interface of executors)
+        """Return nothing: a batch sends no messages."""
+        return NOTHING
+
+    def release(self, tag: int) -> None:
+        """Keep the finished text; free the caches, unless the row stays in its batch until that ends."""
+        join = self.joins.pop(tag)
+        committed = self.target.committed(tag)
+        self.outputs[join.request] = committed[join.prompt_tokens : join.prompt_tokens + join.new_tokens]
+        if self.rule.together:
+            self.ballast.append(tag)
+        else:
+            self._close(tag)
+
+    def run(self, step: Step) -> tuple[Outcome, ...]:
+        """Prefill, realign, draft or verify."""
+        self.watcher(step)
+        tags = [member.tag for member in step.members]
+        if not step.ballast:
+            while self.ballast:
+                self._close(self.ballast.pop())
+        match step.kind:
+            case "prefill":
+                for tag in tags:
+                    self._open(tag)
+                    self.hidden[tag] = self.target.prefill(tag).hidden
+            case "draft_prefill":
+                for tag in tags:
+                    self.drafter.prefill(tag, self.target.committed(tag), self.hidden.pop(tag))
+            case "realign":
+                self.target.realign(self._together(tags))
+                self.drafter.realign(self._together(tags))
+            case "draft":
+                return self._draft(tags, [member.tokens for member in step.members])
+            case "verify":
+                return self._verify(tags)
+        return (Outcome(),) * len(tags)
+
+    def _open(self, tag: int) -> None:
+        join = self.joins[tag]
+        prompt = list(self.prompts[join.request])[: join.prompt_tokens]
+        room = join.prompt_tokens + join.new_tokens + self.overshoot
+        self.target.open(tag, prompt, self.sampling, stream_seed(self.seed, join.request, 1), room)
+        self.drafter.open(tag, prompt, self.sampling, stream_seed(self.seed, join.request, 0), room)
+
+    def _close(self, tag: int) -> None:
+        self.target.release(tag)
+        self.drafter.release(tag)
+
+    def _record(self, tag: int, verdict: Verdict) -> None:
+        """Note signals by the place of their token in the generated text, as far as that text was not rejected.
+
+        A place that nobody drafted, the first token's and that of a bonus token, counts as the one beside it.
+        """
+        join = self.joins[tag]
+        after = len(self.target.committed(tag)) - join.prompt_tokens
+        known = self.recorded.setdefault(join.request, [])
+        signals = list(verdict.signals[: len(verdict.path) + 1])
+        begin = after - len(verdict.path) - 1
+        gap = begin - len(known)
+        known += [known[-1] if known else signals[0]] * gap + signals
+
+    def _together(self, tags: Sequence[int]) -> list[int]:
+        """Return the rows of a step and the ballast beside them, in the order in which both models take them."""
+        return self.target.cache.in_order([*tags, *self.ballast])
+
+    def _draft(self, tags: list[int], depths: list[int]) -> tuple[Outcome, ...]:
+        everyone, watch = self._together(tags), self.watch
+        asked = dict(zip(tags, depths, strict=True))
+        stops = None if watch is None else lambda row, nats: everyone[row] not in asked or watch(everyone[row], nats)
+        lengths = [asked.get(tag, max(depths)) for tag in everyone]
+        self.drafts = self.drafter.draft(everyone, lengths, stops, self.signals)
+        drafted = dict(zip(everyone, self.drafts.depths, strict=True))
+        return tuple([Outcome(drafted=drafted[tag]) for tag in tags])
+
+    def _verify(self, tags: list[int]) -> tuple[Outcome, ...]:
+        everyone = self._together(tags)
+        assert self.drafts is not None
+        verdicts = self.target.verify(everyone, self.drafts, self.rule.kept, self.signals)
+        outcomes = {}
+        for tag, verdict in zip(everyone, verdicts, strict=True):
+            hidden = verdict.told if self.drafter.reads_hidden else None
+            self.drafter.advance(tag, verdict.path, verdict.tokens, hidden)
+            outcome = Outcome(len(verdict.path))
+            if tag in self.joins and verdict.signals:
+                outcome = told(outcome, verdict.signals)
+                self._record(tag, verdict)
+            outcomes[tag] = outcome
+        return tuple([outcomes[tag] for tag in tags])
+
+
+def told(outcome: Outcome, tokens: Sequence[Token]) -> Outcome:
+    """Return the outcome of a verification with the means of its signals."""
+    if not tokens:
+        return outcome
+    klds = [token.kld for token in tokens]
+    ratio = sum(token.ratio for token in tokens) / len(tokens)
+    return Outcome(
+        outcome.accepted, outcome.stopped, outcome.matches, outcome.drafted, ratio, sum(klds) / len(klds), max(klds)
+    )

@@ -1,0 +1,50 @@
+"""What travels beside a message, and the interface of the hands that produce and consume it. Without torch."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+import numpy as np
+
+from fleet.policies.outcome import Outcome
+from fleet.stations.messages import Message, StationEvent
+from fleet.times.step import Step
+
+
+class Content(msgspec.Struct, frozen=True):
+    """What travels beside a message.
+
+    `tokens`: of a draft, of an opening prefix, or the target's own. `nodes`: of a draft, the parents of its nodes; of
+    an outcome, the accepted ones; None for a chain. `distributions`: when sampling, what the children of nodes 0, 1,
+    ... were drawn from, as float16 weights (inner nodes, vocabulary). `hidden`: the target's hidden states of what was
+    committed, float16 (tokens x hidden,), for drafters that read them.
+    """
+
+    tokens: Sequence[int] = ()
+    nodes: Sequence[int] | None = None
+    distributions: np.ndarray | None = None
+    hidden: np.ndarray | None = None
+
+
+NOTHING = Content()
+
+
+def path_sent(path: Sequence[int]) -> Sequence[int] | None:
+    """Accepted nodes as they are sent: None where they are the first ones in order, which the new length tells."""
+    return None if list(path) == list(range(1, len(path) + 1)) else path
+
+
+class Executor(Protocol):
+    """The hands of one station."""
+
+    def receive(self, event: StationEvent, content: Content) -> None:
+        """Take the content of an event that the station accepted."""
+
+    def run(self, step: Step) -> tuple[Outcome, ...]:
+        """Run a step; return one outcome a member."""
+
+    def content_of(self, message: Message) -> Content:
+        """Return the content that belongs to a message of the station."""
+
+    def release(self, tag: int) -> None:
+        """Forget a finished request of `tag`."""

@@ -1,0 +1,74 @@
+"""Stories for replayed targets: what the target says after each prompt, decoded once and kept in a file."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from engine.decoding.models import CausalLM, folder_of, load_model
+from engine.decoding.verify import Target
+from engine.runtime.prompts import prompts_of
+from engine.runtime.replayed import Story
+from fleet.errors import InputError
+from fleet.scenario.scenario import Scenario
+
+BATCH = 16  # prompts decoded side by side
+
+
+def stories_of(scenario: Scenario, cache_folder: Path) -> list[Story]:
+    """Return prompt and greedy continuation of every request, long enough for the last round to overshoot.
+
+    Decoded continuations are kept in `cache_folder`, by a digest of the weights, the prompts and the precision. Where
+    the drafter reads hidden states, they come along.
+    """
+    if scenario.workload.temperature > 0:
+        raise InputError(
+            f"workload.temperature = {scenario.workload.temperature} with verifiers.kind = 'replayed': a replayed "
+            "target knows one greedy continuation; allowed: 0, or verifiers.kind = 'real'"
+        )
+    prompts = prompts_of(scenario)
+    distinct = list({tuple(prompt): None for prompt in prompts})
+    tokens = scenario.workload.new_tokens + scenario.drafters.depth + 1
+    weights = folder_of(scenario.verifiers.model, "target") / "model.safetensors"
+    digest = hashlib.sha256(weights.read_bytes() if weights.is_file() else str(weights).encode())
+    digest.update(json.dumps([distinct, scenario.precision]).encode())
+    file = cache_folder / f"stories-{digest.hexdigest()[:16]}.npz"
+    with_hidden = scenario.drafters.kind == "eagle"
+    kept = dict(np.load(file)) if file.is_file() else {}
+    if not kept or kept["continuations"].shape[1] < tokens or (with_hidden and "hidden" not in kept):
+        model = load_model(scenario.verifiers.model, "target", scenario.precision)
+        kept = continue_greedily(model, distinct, tokens, with_hidden)
+        cache_folder.mkdir(parents=True, exist_ok=True)
+        np.savez(file, **kept)
+    number = {prompt: i for i, prompt in enumerate(distinct)}
+    continuations = kept["continuations"].tolist()
+    return [
+        Story(prompt, continuations[i], kept["hidden"][i] if with_hidden else None)
+        for prompt, i in ((prompt, number[tuple(prompt)]) for prompt in prompts)
+    ]
+
+
+def continue_greedily(
+    model: CausalLM, prompts: Sequence[Sequence[int]], tokens: int, with_hidden: bool = False
+) -> dict[str, np.ndarray]:
+    """Return `continuations` (prompts, tokens): greedy token ids after each of the equally long `prompts`.
+
+    `with_hidden`: also `hidden` (prompts, prompt and continuation tokens - 1, hidden), float16 last hidden states.
+    """
+    continuations, hidden = [], []
+    for start in range(0, len(prompts), BATCH):
+        batch = prompts[start : start + BATCH]
+        tags = range(len(batch))
+        target = Target(model, cache=model.new_cache(len(batch), len(batch[0]) + tokens))
+        for tag in tags:
+            target.open(tag, list(batch[tag]))
+        rounds = [target.decode(tags) for _ in range(tokens)]
+        continuations += [target.committed(tag)[len(batch[tag]) :] for tag in tags]
+        if with_hidden:
+            of_rows = zip(*rounds, strict=True)  # a row's verdicts, one after the other
+            hidden += [torch.cat([verdict.hidden for verdict in row]).half().cpu().numpy() for row in of_rows]
+    told = {"continuations": np.array(continuations)}
+    return told | {"hidden": np.stack(hidden)} if with_hidden else told

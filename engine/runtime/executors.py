@@ -1,0 +1,156 @@
+"""What a station's steps do to models: the hands of the engine, one kind a role.
+
+An executor takes the content that came with an accepted message, runs the steps that its station starts, and hands
+out the content of the messages that its station sends. It decides nothing.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from engine.decoding.sampling import GREEDY, Sampling
+from engine.decoding.verify import Target, Verdict
+from engine.runtime.build import AnyDrafter
+from engine.runtime.content import NOTHING, Content, path_sent
+from engine.runtime.packing import contents_of, drafts_of
+from fleet.policies.outcome import Outcome
+from fleet.stations.messages import Draft, DraftRequest, Join, Message, StationEvent
+from fleet.times.step import Step
+
+
+class DraftExecutor:
+    """Runs a drafter station's steps on a draft model."""
+
+    def __init__(self, drafter: AnyDrafter, seed: int, sampling: Sampling = GREEDY) -> None:
+        self.drafter = drafter
+        self.seed = seed
+        self.sampling = sampling
+        self.drafts: dict[int, Content] = {}
+        self.sent: dict[int, Sequence[int]] = {}  # tokens of the last drafts
+        self.told: dict[int, torch.Tensor | None] = {}  # hidden states of prefixes that are not prefilled yet
+
+    def receive(self, event: StationEvent, content: Content) -> None:
+        """Open a stream with its prefix, or append the target's own token to it."""
+        if isinstance(event, DraftRequest):
+            if event.opening:
+                seed = stream_seed(self.seed, event.request, 0)
+                self.drafter.open(event.tag, list(content.tokens), self.sampling, seed)
+                self.told[event.tag] = self._hidden(content)
+            else:
+                path = self._path(event, content)
+                tokens = [self.sent[event.tag][node - 1] for node in path] + list(content.tokens)
+                self.drafter.advance(event.tag, path, tokens, self._hidden(content))
+
+    def run(self, step: Step) -> tuple[Outcome, ...]:
+        """Warm up, prefill or draft."""
+        if step.kind == "draft":
+            tags = [member.tag for member in step.members]
+            drafts = self.drafter.draft(tags, [member.tokens for member in step.members])
+            self.drafts.update(zip(tags, contents_of(drafts), strict=True))
+            self.sent.update({tag: self.drafts[tag].tokens for tag in tags})
+        for member in step.members:
+            if step.kind == "prefill":
+                self.drafter.prefill(member.tag, hidden=self.told.pop(member.tag))
+            elif step.kind == "warm_up":
+                self.drafter.warm_up(member.tokens)
+        return (Outcome(),) * len(step.members)
+
+    def _hidden(self, content: Content) -> torch.Tensor | None:
+        """The target's hidden states that came along, in the drafter's precision: (tokens, hidden)."""
+        if content.hidden is None:
+            return None
+        model = self.drafter.model  # type: ignore[union-attr]  # whoever is told hidden states has a model
+        states = torch.from_numpy(content.hidden.copy()).view(-1, model.config.hidden_size)
+        return states.to(model.device, model.dtype)
+
+    def _path(self, event: DraftRequest, content: Content) -> Sequence[int]:
+        """Nodes of the last draft that were accepted: sent along for a tree, told by the new length for a chain."""
+        if content.nodes is not None:
+            return content.nodes
+        return range(1, event.base - len(self.drafter.committed(event.tag)))
+
+    def content_of(self, message: Message) -> Content:
+        """Return the draft tokens of a `Draft`; nothing for other messages."""
+        return self.drafts.pop(message.tag) if isinstance(message, Draft) else NOTHING
+
+    def release(self, tag: int) -> None:
+        """Free the cache of `tag`."""
+        self.drafter.release(tag)
+        self.drafts.pop(tag, None)
+        self.sent.pop(tag, None)
+
+
+class VerifyExecutor:
+    """Runs a verifier station's steps on a target model; keeps the finished outputs by request.
+
+    `overshoot`: places that a row needs beyond its text.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        prompts: Sequence[Sequence[int]],
+        seed: int,
+        sampling: Sampling = GREEDY,
+        tells_hidden: bool = False,
+        overshoot: int = 0,
+    ) -> None:
+        self.overshoot = overshoot
+        self.target = target
+        self.prompts = prompts
+        self.seed = seed
+        self.sampling = sampling
+        self.tells_hidden = tells_hidden
+        self.verdicts: dict[int, Verdict] = {}
+        self.drafts: dict[int, Content] = {}
+        self.open_requests: dict[int, Join] = {}
+        self.outputs: dict[int, list[int]] = {}
+
+    def receive(self, event: StationEvent, content: Content) -> None:
+        """Open a stream with its prompt, or take draft tokens."""
+        if isinstance(event, Join):
+            prompt = list(self.prompts[event.request])
+            room = len(prompt) + event.new_tokens + self.overshoot
+            self.target.open(event.tag, prompt, self.sampling, stream_seed(self.seed, event.request, 1), room)
+            self.open_requests[event.tag] = event
+        elif isinstance(event, Draft):
+            self.drafts[event.tag] = content
+
+    def run(self, step: Step) -> tuple[Outcome, ...]:
+        """Prefill, decode one token, or verify drafts."""
+        tags = [member.tag for member in step.members]
+        if step.kind == "verify":
+            drafts = drafts_of([self.drafts.pop(tag) for tag in tags], self.target.model.device)
+            verdicts = self.target.verify(tags, drafts)
+        else:
+            verdicts = self.target.decode(tags)
+        self.verdicts.update(zip(tags, verdicts, strict=True))
+        return tuple([Outcome(len(verdict.path)) for verdict in verdicts])
+
+    def content_of(self, message: Message) -> Content:
+        """Return the prefix of a request that opens, the target's own token and the accepted nodes of a later one."""
+        if not isinstance(message, DraftRequest):
+            return NOTHING
+        verdict = self.verdicts[message.tag]
+        hidden = None
+        if self.tells_hidden:
+            told = verdict.hidden if message.opening else verdict.told
+            hidden = told.half().flatten().cpu().numpy()
+        if message.opening:
+            return Content(self.target.committed(message.tag), hidden=hidden)
+        return Content([verdict.token], path_sent(verdict.path), hidden=hidden)
+
+    def release(self, tag: int) -> None:
+        """Keep the finished text, free the cache."""
+        join = self.open_requests.pop(tag)
+        committed = self.target.committed(tag)
+        self.outputs[join.request] = committed[join.prompt_tokens : join.prompt_tokens + join.new_tokens]
+        self.target.release(tag)
+        self.drafts.pop(tag, None)
+        self.verdicts.pop(tag, None)
+
+
+def stream_seed(seed: int, request: int, side: int) -> int:
+    """Return the seed of one request's random stream at the drafter (side 0) or the target (side 1)."""
+    return int(np.random.SeedSequence([seed, request, side]).generate_state(1)[0])

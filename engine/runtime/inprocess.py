@@ -1,0 +1,76 @@
+"""Co-located serving: all stations in one process and one thread, taking turns; messages are function calls."""
+
+from collections import deque
+from collections.abc import Sequence
+
+from engine.runtime.build import load_target, new_drafter, new_target, sampling_of
+from engine.runtime.clock import now_s
+from engine.runtime.content import NOTHING, Content
+from engine.runtime.executors import DraftExecutor, VerifyExecutor
+from engine.runtime.memory import settled
+from engine.runtime.worker import Worker
+from fleet.records.recorded import Log, RecordedStation
+from fleet.records.run import Run, make_run
+from fleet.scenario.room import longest_row, overshoot
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.workload import requests_of
+from fleet.stations.build import drafter_station, join_of, verifier_station
+from fleet.stations.messages import Draft, DraftRequest, Finished, Instruction, Leave, Refusal, StationEvent
+
+
+def serve_in_process(  # noqa: C901  (three small closures around one loop)
+    scenario: Scenario, prompts: Sequence[Sequence[int]]
+) -> tuple[Run, dict[int, list[int]]]:
+    """Run the scenario in this process; return its records and the new tokens of each request."""
+    seed, sampling = scenario.seed, sampling_of(scenario)
+    model = load_target(scenario)
+    room = scenario.verifiers.count, longest_row(scenario)
+    target = new_target(scenario, model, room=room)
+    executor = VerifyExecutor(target, prompts, seed, sampling, scenario.drafters.kind == "eagle", overshoot(scenario))
+    log: Log = []
+    mail: deque[tuple[Worker, StationEvent, Content]] = deque()
+    zero_s = now_s()
+
+    def post(instruction: Instruction, content: Content) -> None:
+        if isinstance(instruction, DraftRequest | Leave):
+            mail.append((drafter, instruction, content))
+        elif isinstance(instruction, Draft | Refusal):
+            mail.append((verifiers[instruction.tag], instruction, content))
+        elif isinstance(instruction, Finished):
+            open_next(instruction.tag)
+
+    def open_next(target: int) -> None:
+        request = next(requests[target], None)
+        if request is not None:
+            mail.append((verifiers[target], join_of(scenario, target, request), NOTHING))
+
+    targets = range(scenario.verifiers.count)
+    requests = [requests_of(scenario, target) for target in targets]
+    verifiers = [
+        Worker(
+            RecordedStation(verifier_station(scenario, target), "real", log),
+            executor,
+            model.device,
+            post,
+            zero_s=zero_s,
+        )
+        for target in targets
+    ]
+    workers = list(verifiers)
+    if scenario.drafters.count:
+        hands = DraftExecutor(new_drafter(scenario, model, room=room), seed, sampling)
+        scenario = settled(scenario, model.device)
+        station = RecordedStation(drafter_station(scenario), "real", log)
+        drafter = Worker(station, hands, model.device, post, zero_s=zero_s)
+        workers.append(drafter)
+    for target in targets:
+        open_next(target)
+    asking: deque[Worker] = deque()
+    while mail or any(worker.station.ready for worker in workers):
+        while mail:
+            worker, event, content = mail.popleft()
+            worker.handle(event, content, now_s())
+        asking += [worker for worker in workers if worker.station.ready and worker not in asking]
+        if asking:
+            asking.popleft().step()
+    return make_run(scenario, "engine", log), executor.outputs

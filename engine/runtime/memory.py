@@ -1,0 +1,115 @@
+"""Memory of caches: bytes a token, a row and a station, from the models' configurations, and what a device has free."""
+
+import os
+from pathlib import Path
+
+import msgspec
+import torch
+from transformers import AutoConfig, LlamaConfig
+
+from engine.decoding.cache import CacheShape, shape_of
+from engine.decoding.models import DEMO_PAIR, PRECISIONS, folder_of
+from fleet.errors import InputError
+from fleet.policies.admit import WithinMemory
+from fleet.scenario.room import longest_row
+from fleet.scenario.scenario import Scenario
+
+
+class Account(msgspec.Struct, frozen=True):
+    """What the caches of one station take: `rows` of `row_tokens`."""
+
+    station: str
+    token_bytes: int
+    row_tokens: int
+    rows: int
+
+    @property
+    def row_bytes(self) -> int:
+        """Of one row."""
+        return self.token_bytes * self.row_tokens
+
+    @property
+    def bytes(self) -> int:
+        """Of all rows."""
+        return self.row_bytes * self.rows
+
+
+def accounts_of(scenario: Scenario) -> list[Account]:
+    """Return the accounts of a scenario's drafter and targets, each of the rows that it may hold at once."""
+    tokens, drafters, verifiers = longest_row(scenario), scenario.drafters, scenario.verifiers
+    rows = scenario.batch.rule.pool if scenario.batch is not None else verifiers.count
+    accounts = []
+    if drafters.count and (token_bytes := draft_token_bytes(scenario)):
+        accounts.append(Account("drafter", token_bytes, tokens, rows))
+    if scenario.batch is not None or verifiers.kind == "real":
+        shape = shape_of(AutoConfig.from_pretrained(folder_of(verifiers.model, "target"), local_files_only=True))
+        accounts.append(Account("targets", bytes_per_token(shape, scenario.precision), tokens, rows))
+    return accounts
+
+
+def draft_token_bytes(scenario: Scenario) -> int:
+    """Return the bytes that the drafter's cache takes for a token; 0 where nothing is cached."""
+    drafters = scenario.drafters
+    if drafters.kind == "lookup":
+        return 0
+    if drafters.kind == "eagle":
+        folder = DEMO_PAIR / "eagle" if drafters.model == "demo" else Path(drafters.model)
+        head = shape_of(LlamaConfig.from_json_file(folder / "config.json"))
+        shape = CacheShape(1, head.heads, head.size)
+    else:
+        shape = shape_of(AutoConfig.from_pretrained(folder_of(drafters.model, "drafter"), local_files_only=True))
+    return bytes_per_token(shape, scenario.precision)
+
+
+def bytes_per_token(shape: CacheShape, precision: str) -> int:
+    """Bytes of one token's keys and values."""
+    return shape.numbers * PRECISIONS[precision].itemsize
+
+
+def free_bytes(device: torch.device) -> int:
+    """Bytes that a device could still give to this process."""
+    if device.type == "cuda":
+        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by torch, for nobody
+        return int(torch.cuda.mem_get_info(device)[0]) + held
+    try:
+        lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        return 1024 * int(lines["MemAvailable"].split()[0])
+    except (OSError, KeyError):
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def settled(scenario: Scenario, device: torch.device) -> Scenario:
+    """Return the scenario with the numbers that its drafter's admission needs, once the drafter's model is loaded."""
+    admit = scenario.drafters.admit
+    if not isinstance(admit, WithinMemory) or admit.is_settled:
+        return scenario
+    token_bytes = draft_token_bytes(scenario)
+    if not token_bytes:
+        raise InputError(
+            f"scenario {scenario.name!r}: drafters.admit = 'within-memory', but its drafter caches nothing"
+        )
+    admit = admit.settled(free_bytes(device), token_bytes * longest_row(scenario))
+    return msgspec.structs.replace(scenario, drafters=msgspec.structs.replace(scenario.drafters, admit=admit))
+
+
+def check_room(scenario: Scenario, device: torch.device) -> None:
+    """Raise InputError where a batch's caches cannot fit, before anything is loaded: its rows are allocated at once."""
+    if scenario.batch is None:
+        return
+    accounts, free = accounts_of(scenario), free_bytes(device)
+    asked = sum(account.bytes for account in accounts)
+    if asked > free:
+        each = " and ".join(f"{account.row_bytes} a row, {account.station}" for account in accounts)
+        raise InputError(
+            f"scenario {scenario.name!r}: {accounts[0].rows} rows of {accounts[0].row_tokens} tokens need {asked} "
+            f"bytes of cache ({each}), and {device.type} has {free} free; lower batch.rule.size, or the lengths of "
+            "[workload]"
+        )
+
+
+def tell(account: Account) -> str:
+    """An account in a line for people."""
+    return (
+        f"{account.station}: {account.token_bytes} bytes a token, {account.row_bytes / 1e6:.3g} MB a row of "
+        f"{account.row_tokens} tokens, {account.bytes / 1e6:.3g} MB for {account.rows}"
+    )

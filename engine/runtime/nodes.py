@@ -1,0 +1,66 @@
+"""Nodes of a real fleet, started by hand on their hosts: one drafter, and one process a target.
+
+Each node writes its own records on its own clock; nothing compares the clocks of two hosts.
+"""
+
+import signal
+import sys
+from pathlib import Path
+
+import torch
+
+from engine.runtime.clock import now_s
+from engine.runtime.continuations import stories_of
+from engine.runtime.drafter import DrafterNode
+from engine.runtime.node import THREADS
+from engine.runtime.prompts import prompts_of
+from engine.runtime.replayed import ReplayedFleet
+from engine.runtime.verifier import VerifierNode
+from fleet.errors import InputError
+from fleet.records.recorded import Log
+from fleet.records.run import make_run, write_run
+from fleet.scenario.scenario import Scenario
+
+
+def serve_drafter(scenario: Scenario, host: str, port: int, out: Path | None) -> None:
+    """Draft for every target that connects, until interrupted."""
+    _prepare()
+    node = DrafterNode(scenario, address=f"tcp://{host}", port=port)
+    node.open()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: node.stop())
+    _say(f"drafter: model {scenario.drafters.model}, depth {scenario.drafters.depth}, public port {node.port}")
+    _finish(node.scenario, node.serve(now_s()), out)
+
+
+def serve_verifier(scenario: Scenario, connect: str, target: int, out: Path | None) -> None:
+    """Decode this target's share of the requests with the drafter at `connect` (host:port)."""
+    host, _, port = connect.rpartition(":")
+    if not host or not port.isdigit():
+        raise InputError(f"--connect {connect}: write HOST:PORT, for example 192.0.2.7:5555")
+    if target >= scenario.verifiers.count:
+        raise InputError(f"--target {target + 1}: the scenario has verifiers.count = {scenario.verifiers.count}")
+    _prepare()
+    address = f"tcp://{host}"
+    if scenario.verifiers.kind == "replayed":
+        stories = stories_of(scenario, Path("runs") / "stories")
+        log = ReplayedFleet(scenario, stories, int(port), address, [target]).serve(now_s())
+    else:
+        node = VerifierNode(scenario, target, prompts_of(scenario), int(port), address=address)
+        log = node.serve(now_s())
+    _say(f"target {target + 1}: done")
+    _finish(scenario, log, out)
+
+
+def _prepare() -> None:
+    torch.set_num_threads(THREADS)
+
+
+def _finish(scenario: Scenario, log: Log, out: Path | None) -> None:
+    if out is not None:
+        write_run(make_run(scenario, "engine", log), out)
+        _say(f"records: {out}")
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(line + "\n")

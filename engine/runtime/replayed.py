@@ -1,0 +1,210 @@
+"""Replayed targets: many of them in one light process without a model, for hardware that this machine does not have.
+
+Each prompt's continuation is decoded once beforehand. A verification compares the real draft with it and takes the
+time that the scenario states for such a target. Drafting, transport, queueing and acceptance stay real.
+"""
+
+import select
+import time
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import zmq
+
+from engine.decoding.greedy import path_in_text
+from engine.runtime.clock import now_s
+from engine.runtime.content import NOTHING, Content, path_sent
+from engine.runtime.transport import Channel, Ping, connect, parse, size_of
+from fleet.policies.outcome import Outcome
+from fleet.records.recorded import Log, RecordedStation
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.workload import requests_of
+from fleet.stations.build import join_of, verifier_station
+from fleet.stations.messages import (
+    Draft,
+    DraftRequest,
+    Finished,
+    Ignored,
+    Instruction,
+    Leave,
+    Released,
+    StationEvent,
+    StepDone,
+)
+from fleet.stations.station import Start
+from fleet.times.durations import verifier_durations
+from fleet.times.step import Step
+
+SPIN_S = 100e-6  # a sleep may end this much too late, so the last bit of a wait is spent looking at the clock
+
+
+class Story(msgspec.Struct, frozen=True):
+    """A prompt and what the target says after it, as token ids; longer than any request asks for, by one round.
+
+    `hidden` (tokens - 1, hidden): the target's last hidden states at all of them but the last, as float16; None where
+    no drafter reads them.
+    """
+
+    prompt: list[int]
+    continuation: list[int]
+    hidden: np.ndarray | None = None
+
+
+class ReplayedTarget:
+    """Target number `target`: its station, its user, its channel; `due` holds its running step and when it ends."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        target: int,
+        stories: Sequence[Story],
+        channel: Channel | None,
+        zero_s: float,
+        log: Log,
+    ) -> None:
+        self.scenario = scenario
+        self.target = target
+        self.stories = stories
+        self.channel = channel
+        self.zero_s = zero_s
+        self.recorded = RecordedStation(verifier_station(scenario, target), "replayed", log)
+        self.duration_s = verifier_durations(scenario, target, np.random.default_rng([scenario.seed, target]))
+        self.requests = requests_of(scenario, target)
+        self.draft = NOTHING
+        self.path: list[int] = []  # accepted nodes of the last draft
+        self.finished = False
+        self.running: Step | None = None
+        self.started_s = self.due_s = 0.0
+
+    def next_request(self) -> None:
+        """Let the user send the next request, if any is left."""
+        request = next(self.requests, None)
+        if request is None:
+            self.finished = True
+        else:
+            self.deliver(join_of(self.scenario, self.target, request), NOTHING, now_s())
+
+    def deliver(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:
+        """Hand an event to the station, carry out its instructions, and start what it plans."""
+        instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes)
+        if isinstance(event, Draft) and not any(isinstance(instruction, Ignored) for instruction in instructions):
+            self.draft = content
+        for instruction in instructions:
+            self._post(instruction)
+        if self.recorded.station.ready:
+            plan = self.recorded.plan(time_s - self.zero_s)
+            if isinstance(plan, Start):
+                self.running, self.started_s = plan.step, time_s
+                self.due_s = time_s + self.duration_s(plan.step, 1.0)
+
+    def finish(self) -> None:
+        """End the running step: compare the draft with the story."""
+        step, self.running = self.running, None
+        assert step is not None
+        member = step.members[0]
+        outcome = Outcome()
+        if step.kind == "verify":
+            story = self.stories[member.request]
+            position = member.base - self.scenario.workload.prompt_tokens
+            self.path = path_in_text(self.draft.tokens, story.continuation[position:], self.draft.nodes)
+            outcome = Outcome(len(self.path))
+        ended_s = now_s()
+        self.deliver(StepDone(step.number, (outcome,), ended_s - self.started_s), NOTHING, ended_s)
+
+    def content_of(self, request: DraftRequest) -> Content:
+        """Return what the story tells the drafter: the prefix at first, later the target's own token."""
+        story, base = self.stories[request.request], request.base
+        text = [*story.prompt, *story.continuation][:base]
+        known = 1 if request.opening else base - len(self.path) - 1  # of each token known, the state before the next
+        hidden = None if story.hidden is None else story.hidden[known - 1 : base - 1].flatten()
+        if request.opening:
+            return Content(text, hidden=hidden)
+        return Content(text[-1:], path_sent(self.path), hidden=hidden)
+
+    def _post(self, instruction: Instruction) -> None:
+        match instruction:
+            case DraftRequest():
+                assert self.channel is not None
+                self.channel.send(instruction, self.content_of(instruction))
+            case Leave():
+                assert self.channel is not None
+                self.channel.send(instruction, NOTHING)
+            case Finished():
+                self.next_request()
+            case _:
+                assert isinstance(instruction, Released | Ignored), instruction
+
+
+class ReplayedFleet:
+    """Replayed targets of a scenario (all, or the given numbers) in one thread.
+
+    An event loop over their sockets and the ends of their steps.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        stories: Sequence[Story],
+        drafter_port: int,
+        address: str = "tcp://127.0.0.1",
+        numbers: Sequence[int] | None = None,
+    ) -> None:
+        self.scenario = scenario
+        self.stories = stories
+        self.numbers = range(scenario.verifiers.count) if numbers is None else numbers
+        self.context = zmq.Context()
+        self.channels = {
+            number: connect(self.context, address, drafter_port, number)
+            for number in self.numbers
+            if scenario.drafters.count
+        }
+        self.targets: dict[int, ReplayedTarget] = {}
+        self.log: Log = []
+
+    def serve(self, zero_s: float) -> Log:
+        """Decode all requests of all targets; return the stations' log, its times counted from `zero_s`."""
+        self.targets = {
+            number: ReplayedTarget(self.scenario, number, self.stories, self.channels.get(number), zero_s, self.log)
+            for number in self.numbers
+        }
+        time.sleep(max(0.0, zero_s - now_s()))
+        for target in self.targets.values():
+            target.next_request()
+        while not all(target.finished for target in self.targets.values()):
+            if not (self._finish_due() or self._receive()):
+                self._sleep()
+        self.context.destroy()
+        return self.log
+
+    def _finish_due(self) -> bool:
+        time_s = now_s()
+        due = [target for target in self.targets.values() if target.running is not None and target.due_s <= time_s]
+        for target in sorted(due, key=lambda target: target.due_s):
+            target.finish()
+        return bool(due)
+
+    def _receive(self) -> bool:
+        """Take everything that waits in any socket; return whether there was anything."""
+        received = False
+        for number, channel in self.channels.items():
+            while channel.receiving.get(zmq.EVENTS) & zmq.POLLIN:
+                time_s = now_s()
+                frames = channel.receiving.recv_multipart()
+                message, content = parse(frames)
+                if not isinstance(message, Ping):
+                    self.targets[number].deliver(message, content, time_s, size_of(frames))
+                received = True
+        return received
+
+    def _sleep(self) -> None:
+        """Wait for a message or for the next end of a step, whichever comes first.
+
+        ZeroMQ's poll counts in milliseconds, too coarse here; its file descriptors signal new messages, and all old
+        ones have just been taken.
+        """
+        left_s = min((target.due_s for target in self.targets.values() if target.running is not None), default=None)
+        timeout_s = None if left_s is None else left_s - now_s() - SPIN_S
+        if timeout_s is None or timeout_s > 0:
+            descriptors = [channel.receiving.get(zmq.FD) for channel in self.channels.values()]
+            select.select(descriptors, [], [], timeout_s)

@@ -1,0 +1,88 @@
+"""A real target's node: one process with the target model, its user's requests, and a channel to the drafter."""
+
+import time
+from collections.abc import Sequence
+
+import zmq
+
+from engine.runtime.build import load_target, new_target, sampling_of
+from engine.runtime.clock import now_s
+from engine.runtime.content import NOTHING, Content
+from engine.runtime.device_lock import Lease, no_lease
+from engine.runtime.executors import VerifyExecutor
+from engine.runtime.transport import connect
+from engine.runtime.worker import Arrival, Receiver, Stop, Worker
+from fleet.records.recorded import Log, RecordedStation
+from fleet.scenario.room import longest_row, overshoot
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.workload import requests_of
+from fleet.stations.build import join_of, verifier_station
+from fleet.stations.messages import DraftRequest, Finished, Ignored, Instruction, Leave
+
+
+class VerifierNode:
+    """Model, station and sockets of target number `target`. `prompts[i]` holds the token ids of request i."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        target: int,
+        prompts: Sequence[Sequence[int]],
+        drafter_port: int,
+        lease: Lease = no_lease,
+        address: str = "tcp://127.0.0.1",
+    ) -> None:
+        self.scenario = scenario
+        self.target = target
+        model = load_target(scenario)
+        self.executor = VerifyExecutor(
+            new_target(scenario, model, room=(1, longest_row(scenario))),
+            prompts,
+            scenario.seed,
+            sampling_of(scenario),
+            scenario.drafters.kind == "eagle",
+            overshoot(scenario),
+        )
+        self.worker = Worker(
+            RecordedStation(verifier_station(scenario, target), "real"), self.executor, model.device, self._post, lease
+        )
+        self.requests = requests_of(scenario, target)
+        self.context = zmq.Context()
+        self.receiver: Receiver | None = None
+        if scenario.drafters.count:
+            channel = connect(self.context, address, drafter_port, target)
+            self.worker.channels[target] = channel
+            self.receiver = Receiver(self.worker.inbox, channel=channel)
+
+    def serve(self, zero_s: float) -> Log:
+        """Decode all requests of this target; return the station's log, its times counted from `zero_s`."""
+        self.worker.zero_s = zero_s
+        if self.receiver is not None:
+            self.receiver.start()
+        time.sleep(max(0.0, zero_s - now_s()))
+        self._next_request()
+        self.worker.run()
+        if self.receiver is not None:
+            self.receiver.stop()
+        self.context.destroy()  # after the last message is out
+        return self.worker.recorded.log
+
+    @property
+    def outputs(self) -> dict[int, list[int]]:
+        """The new tokens of every finished request."""
+        return self.executor.outputs
+
+    def _next_request(self) -> None:
+        request = next(self.requests, None)
+        if request is None:
+            self.worker.inbox.put(Stop())
+        else:
+            self.worker.inbox.put(Arrival(join_of(self.scenario, self.target, request), NOTHING, now_s()))
+
+    def _post(self, instruction: Instruction, content: Content) -> None:
+        if isinstance(instruction, DraftRequest | Leave):
+            self.worker.channels[instruction.tag].send(instruction, content)
+        elif isinstance(instruction, Finished):
+            self._next_request()
+        else:
+            assert isinstance(instruction, Ignored), instruction

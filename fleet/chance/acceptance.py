@@ -1,0 +1,203 @@
+"""Acceptance models: how many tokens of a draft pass verification, as a mean, as a distribution, and drawn.
+
+A round drafts `depth` tokens; its acceptance length l, from 0 to depth, is the number of leading ones that
+the target accepts. The target adds a token of its own: the correction after a mismatch, else the bonus token.
+"""
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Annotated, Literal
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+from numpy.typing import NDArray
+
+from fleet.errors import InputError
+
+Probability = Annotated[float, Meta(ge=0, le=1)]
+Shape = Annotated[float, Meta(gt=0, le=1e12)]  # a Beta(a, b) beyond that is one beta to all digits
+Rounds = Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1)]
+
+BLOCK = 4096
+
+
+class Geometric(msgspec.Struct, frozen=True, tag="geometric", tag_field="model", forbid_unknown_fields=True):
+    """Every draft token is accepted with the same probability, independently (StarSD, equation 3)."""
+
+    beta: Probability
+
+
+class BetaGeometric(msgspec.Struct, frozen=True, tag="beta-geometric", tag_field="model", forbid_unknown_fields=True):
+    """Geometric, with beta itself drawn from Beta(a, b): anew for every round, or once for a whole session.
+
+    Text has easy and hard passages, so acceptance lengths spread more than one beta allows. Both readings
+    give a single round the same distribution; `per = "session"` also ties the rounds of a session together.
+    """
+
+    a: Shape
+    b: Shape
+    per: Literal["round", "session"] = "round"
+
+
+class PerPosition(msgspec.Struct, frozen=True, tag="per-position", tag_field="model", forbid_unknown_fields=True):
+    """`rates[j-1]`: probability that draft token j is accepted, given that all before it were."""
+
+    rates: Annotated[tuple[Probability, ...], Meta(min_length=1)]
+
+
+class Recorded(msgspec.Struct, frozen=True, tag="recorded", tag_field="model", forbid_unknown_fields=True):
+    """Measured acceptance lengths, round by round, of each recorded session; all drafted at `depth`.
+
+    Playing them back at a smaller depth cuts each length off there. That is an approximation: with shorter
+    drafts the rounds would have started at other places of the text. Nothing is known about larger depths.
+    """
+
+    depth: Annotated[int, Meta(ge=1)]
+    sessions: Annotated[tuple[Rounds, ...], Meta(min_length=1)]
+
+    def __post_init__(self) -> None:
+        for number, session in enumerate(self.sessions):
+            longest = max(session)
+            if longest > self.depth:
+                raise ValueError(f"sessions[{number}] holds {longest}; allowed: 0 to depth = {self.depth}")
+
+
+AcceptanceModel = Geometric | BetaGeometric | PerPosition | Recorded
+
+
+def survival(model: AcceptanceModel, depth: int) -> NDArray[np.float64]:
+    """P(l >= j) for j = 1 .. depth; shape (depth,).
+
+    The product of the conditional rates P(l >= j | l >= j - 1) or, for a recording, the share of its rounds.
+    Raises InputError for a depth of which the model knows nothing.
+    """
+    _check_depth(model, depth)
+    match model:
+        case Geometric(beta):
+            rates = np.full(depth, beta, dtype=np.float64)
+        case BetaGeometric(a, b):
+            earlier = np.arange(depth)
+            rates = (a + earlier) / (a + b + earlier)  # the mean of beta, given that many successes
+        case PerPosition(given):
+            rates = np.array(given[:depth], dtype=np.float64)
+        case Recorded(_, sessions):
+            lengths = np.concatenate(sessions)
+            return np.array([np.mean(lengths >= j) for j in range(1, depth + 1)], dtype=np.float64)
+    return rates.cumprod()
+
+
+def pmf(model: AcceptanceModel, depth: int) -> NDArray[np.float64]:
+    """P(l = k) for k = 0 .. depth; shape (depth + 1,). Raises as `survival` does."""
+    return -np.diff(survival(model, depth), prepend=1.0, append=0.0)
+
+
+def expected_accepted(model: AcceptanceModel, depth: int) -> float:
+    """Mean accepted draft tokens a round, E[l(d)], as the sum of its tail (StarSD, lemma 3.1, equation 2)."""
+    return float(survival(model, depth).sum())
+
+
+def expected_committed(model: AcceptanceModel, depth: int) -> float:
+    """Mean tokens that a round adds to the text: the accepted ones and the target's own."""
+    return expected_accepted(model, depth) + 1
+
+
+def accepted_closed_form(beta: float, depth: int) -> float:
+    """Mean accepted draft tokens, beta (1 - beta^d) / (1 - beta) (StarSD, equation 3); d at beta = 1."""
+    if beta == 1:
+        return float(depth)
+    return beta * _one_minus_power(beta, depth) / (1 - beta)
+
+
+def committed_closed_form(beta: float, depth: int) -> float:
+    """Mean accepted tokens and the target's own, (1 - beta^(d+1)) / (1 - beta); d + 1 at beta = 1."""
+    if beta == 1:
+        return float(depth + 1)
+    return _one_minus_power(beta, depth + 1) / (1 - beta)
+
+
+def _one_minus_power(beta: float, exponent: int) -> float:
+    """1 - beta^exponent, without cancellation near beta = 1."""
+    return -math.expm1(exponent * math.log(beta)) if beta > 0 else 1.0
+
+
+class Sampler:
+    """Draws the acceptance lengths of a run's sessions; the same calls with the same seed give the same ones.
+
+    What a session remembers (its beta, its place in a recording) is kept under its tag. Uniform numbers come
+    in blocks that all sessions share: sessions are short, and a numpy call a round would cost too much.
+    """
+
+    def __init__(self, model: AcceptanceModel, depth: int, rng: np.random.Generator) -> None:
+        _check_depth(model, depth)
+        self.depth = depth
+        self._new_session = _session_starter(model, depth, rng)
+        self._lengths: dict[int, Iterator[int]] = {}
+
+    def begin_session(self, tag: int) -> None:
+        """Start a session; an earlier one with this tag is forgotten."""
+        self._lengths[tag] = self._new_session()
+
+    def draw(self, tag: int, drafted: int) -> int:
+        """Acceptance length of this session's next round, which drafted `drafted` tokens, at most `depth`.
+
+        A round that drafts fewer cuts the length off: exact for every model but `Recorded`, which says why.
+        """
+        assert drafted <= self.depth
+        length = next(self._lengths[tag])
+        return length if length < drafted else drafted
+
+
+def _session_starter(model: AcceptanceModel, depth: int, rng: np.random.Generator) -> Callable[[], Iterator[int]]:
+    """Return the function that starts a session: an endless iterator of its acceptance lengths."""
+    if isinstance(model, Recorded):
+        deck = _dealt(model.sessions, rng)
+        return lambda: _play_back(next(deck), model.sessions, rng)
+    negated_uniforms = _negated_uniforms(rng)
+
+    def lengths_under(model: AcceptanceModel) -> Iterator[int]:
+        # l = #{j: P(l >= j) > u}, a place in the survival table; bisection wants it ascending, hence negated.
+        return map(partial(bisect_left, (-survival(model, depth)).tolist()), negated_uniforms)
+
+    if isinstance(model, BetaGeometric) and model.per == "session":
+        return lambda: lengths_under(Geometric(rng.beta(model.a, model.b)))
+    shared = lengths_under(model)
+    return lambda: shared
+
+
+def _negated_uniforms(rng: np.random.Generator) -> Iterator[float]:
+    while True:
+        yield from (-rng.random(BLOCK)).tolist()
+
+
+def _dealt(sessions: tuple[Rounds, ...], rng: np.random.Generator) -> Iterator[Rounds]:
+    """Deal the recorded sessions like cards: each once, in random order, before any comes again.
+
+    A run of as many sessions as were recorded then has the recorded mean, without the luck of the draw.
+    """
+    while True:
+        yield from (sessions[card] for card in rng.permutation(len(sessions)))
+
+
+def _play_back(first: Rounds, sessions: tuple[Rounds, ...], rng: np.random.Generator) -> Iterator[int]:
+    """Yield the rounds of one recorded session, then, if it was too short, of others chosen at random.
+
+    Resampling whole sessions keeps the dependence between their rounds. A session that ends sooner than the
+    recording it follows has seen only the early rounds of it.
+    """
+    yield from first
+    while True:
+        yield from sessions[rng.integers(len(sessions))]
+
+
+def _check_depth(model: AcceptanceModel, depth: int) -> None:
+    match model:
+        case PerPosition(rates) if depth > len(rates):
+            known, deepest = f"rates = {list(rates)}", len(rates)
+        case Recorded(recorded) if depth > recorded:
+            known, deepest = f"the recorded depth = {recorded}", recorded
+        case _:
+            return
+    raise InputError(f"acceptance: depth = {depth} goes beyond {known}; allowed: up to {deepest}")

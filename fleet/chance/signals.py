@@ -1,0 +1,115 @@
+"""Signals of drafted tokens: acceptance probability, KL(p||q) and draft entropy, recorded or synthetic.
+
+A recording is a Parquet file with the columns of SCHEMA, a row a drafted place; the simulator plays whole recorded
+sessions back. Where there is none yet, a synthetic process stands in: regions of the text, easy and hard, drive all
+three signals. The two have different names everywhere.
+"""
+
+import math
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from msgspec import Meta
+
+from fleet.chance.token import Token
+from fleet.errors import InputError
+
+SCHEMA = pa.schema(
+    [
+        ("session", pa.int64()),
+        ("place", pa.int64()),  # of the token in its session's generated text
+        ("ratio", pa.float64()),  # probability that the target accepts it
+        ("kld", pa.float64()),  # KL(p||q) there, in nats
+        ("entropy", pa.float64()),  # of the draft distribution, in nats
+    ]
+)
+
+Unit = Annotated[float, Meta(gt=0, lt=1)]
+Positive = Annotated[float, Meta(gt=0)]
+
+
+class SignalFile(msgspec.Struct, frozen=True, tag="signals", tag_field="model", forbid_unknown_fields=True):
+    """Recorded signals, from a signal file: a session plays a recorded one; if that is too short, others follow."""
+
+    file: str
+
+
+class Regional(msgspec.Struct, frozen=True, tag="synthetic-signals", tag_field="model", forbid_unknown_fields=True):
+    """Synthetic signals: a Markov chain of easy and hard regions drives acceptance, divergence and entropy.
+
+    The expected acceptance a of a place follows Beta with mean `acceptance` + or - `gap` by region and `concentration`;
+    a region goes on with probability `stay` a token. Divergence grows with the total variation 1 - a as 2 (1 - a)^2,
+    Pinsker's bound, times noise (`kld_noise`, sigma of a lognormal). Entropy is lognormal with median `entropy` and
+    sigma `entropy_noise`; `coupling` is the correlation of its normal score with that of a, negated.
+    """
+
+    acceptance: Unit
+    gap: Annotated[float, Meta(ge=0, lt=1)] = 0.05
+    stay: Unit = 0.95
+    concentration: Positive = 1.0
+    kld_noise: Annotated[float, Meta(ge=0)] = 0.5
+    entropy: Positive = 0.5
+    entropy_noise: Positive = 1.0
+    coupling: Annotated[float, Meta(ge=0, le=1)] = 0.4
+
+
+def synthetic(model: Regional, rng: np.random.Generator, block: int = 256) -> Iterator[Token]:
+    """Yield the tokens of one session."""
+    easy = bool(rng.random() < 0.5)
+    while True:
+        changes = rng.random(block) >= model.stay
+        regions = np.logical_xor.accumulate(np.concatenate([[easy], changes[1:]]))
+        easy = bool(regions[-1] ^ changes[0])
+        means = np.clip(model.acceptance + model.gap * np.where(regions, 1, -1), 0.01, 0.99)
+        a = rng.beta(means * model.concentration, (1 - means) * model.concentration)
+        kld = 2 * (1 - a) ** 2 * np.exp(model.kld_noise * rng.standard_normal(block) - model.kld_noise**2 / 2)
+        score = (a - means) / math.sqrt(model.acceptance * (1 - model.acceptance) / (model.concentration + 1))
+        noise = -model.coupling * score + math.sqrt(1 - model.coupling**2) * rng.standard_normal(block)
+        entropy = model.entropy * np.exp(model.entropy_noise * noise)
+        yield from map(Token, a.tolist(), kld.tolist(), entropy.tolist())
+
+
+def recorded(model: SignalFile, rng: np.random.Generator) -> Iterator[Token]:
+    """Yield the tokens of a recorded session, then, if it was too short, of others chosen at random.
+
+    Whole sessions are the blocks of this bootstrap: what hangs together within a text stays together.
+    """
+    sessions = read_signals(Path(model.file))
+    while True:
+        yield from sessions[rng.integers(len(sessions))]
+
+
+@cache
+def read_signals(path: Path) -> tuple[tuple[Token, ...], ...]:
+    """Read a signal file: the tokens of each session in the order of their places.
+
+    Raises InputError, naming the file, if it is missing, lacks a column or holds impossible values.
+    """
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise InputError(f"acceptance.file {path}: no signals can be read ({str(error).splitlines()[0]})") from error
+    missing = [name for name in SCHEMA.names if name not in table.column_names]
+    if missing or not len(table):
+        raise InputError(f"acceptance.file {path}: needs rows with the columns {', '.join(SCHEMA.names)}")
+    frame = table.select(SCHEMA.names).to_pandas().sort_values(["session", "place"])
+    if not frame.ratio.between(0, 1).all() or (frame[["kld", "entropy"]] < 0).any(axis=None):
+        raise InputError(f"acceptance.file {path}: ratio must lie in 0 to 1, kld and entropy must not be negative")
+    return tuple(
+        tuple(map(Token, part.ratio.tolist(), part.kld.tolist(), part.entropy.tolist()))
+        for _, part in frame.groupby("session")
+    )
+
+
+def write_signals(sessions: list[list[Token]], path: Path) -> None:
+    """Write the signals of sessions, in the order of their places."""
+    rows = [(number, place, *token) for number, tokens in enumerate(sessions) for place, token in enumerate(tokens)]
+    columns = list(zip(*rows, strict=True)) if rows else [() for _ in SCHEMA.names]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table([pa.array(column) for column in columns], schema=SCHEMA), path)

@@ -1,0 +1,98 @@
+"""Adaptive depth: the analytic model inside the loop chooses the depth that promises the most tokens a second.
+
+Not in a paper; StarSD names it as future work. A drafter observes its own steps, its targets' returns and what they
+accepted, and puts the estimates into equations (5) to (10).
+"""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from fleet.equations import rounds_per_s_per_target, service_s
+from fleet.policies.goodspeed import expected_goodput
+
+Depth = Annotated[int, Meta(ge=1)]
+
+
+class Observed(msgspec.Struct, frozen=True):
+    """Running sums of what a drafter has seen: draft steps (for S(d) = a + b d) and returns (for Z)."""
+
+    steps: float = 0.0
+    tokens: float = 0.0
+    squares: float = 0.0
+    time_s: float = 0.0
+    products: float = 0.0
+    return_s: float = 0.0
+    returns: int = 0
+
+    def step(self, tokens: int, duration_s: float) -> "Observed":
+        """Add a draft step."""
+        return Observed(
+            self.steps + 1, self.tokens + tokens, self.squares + tokens**2, self.time_s + duration_s,
+            self.products + tokens * duration_s, self.return_s, self.returns,
+        )  # fmt: skip
+
+    def back(self, return_s: float, memory: float) -> "Observed":
+        """Add the time from the end of a draft to the next request of its target."""
+        keep = 1 - memory if self.returns else 0.0
+        smoothed = keep * self.return_s + (1 - keep) * return_s
+        return msgspec.structs.replace(self, return_s=smoothed, returns=self.returns + 1)
+
+    def line(self) -> tuple[float, float] | None:
+        """Return a and b of S(d), by least squares; None before two depths were seen."""
+        variance = self.steps * self.squares - self.tokens**2
+        if variance <= 0:
+            return None
+        slope = max(0.0, (self.steps * self.products - self.tokens * self.time_s) / variance)
+        return max(0.0, (self.time_s - slope * self.tokens) / self.steps), slope
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """Smoothed counts of one session: tokens that passed, and tokens that were tested."""
+
+    passed: float
+    tested: float
+
+    @property
+    def rate(self) -> float:
+        """Estimate of the acceptance rate."""
+        return self.passed / self.tested
+
+
+class AdaptiveDepth(msgspec.Struct, frozen=True, tag="adaptive", tag_field="policy", forbid_unknown_fields=True):
+    """The depth that maximises (1 - beta^(d + 1)) / (1 - beta) over the round time of N targets, equation (10).
+
+    `first`: depth until two depths have been timed (`first` + 1 is the other); `most`: the deepest. `memory`: weight of
+    a round in the smoothed estimates. beta is each session's own, the times and N are the drafter's.
+    """
+
+    first: Depth = 4
+    most: Depth = 16
+    memory: Annotated[float, Meta(gt=0, le=1)] = 0.05
+
+    @property
+    def longest(self) -> int:
+        """The longest draft that can come out: after the two that are timed, `most`."""
+        return max(self.most, self.first + 1)
+
+    def start(self) -> Accepted:
+        """Return the state of a new session: as if seven of ten tokens had passed."""
+        return Accepted(7.0, 10.0)
+
+    def learn(self, state: Accepted, drafted: int, accepted: int) -> Accepted:
+        """Return the state after a round; a rejected draft was tested up to its first mismatch."""
+        keep = 1 - self.memory
+        return Accepted(keep * state.passed + accepted, keep * state.tested + min(drafted, accepted + 1))
+
+    def depth(self, state: Accepted, seen: Observed, sessions: int) -> int:
+        """Return the depth of the next draft, with that many sessions at the drafter."""
+        line = seen.line()
+        if line is None or not seen.returns:
+            return min(self.first + int(seen.steps) % 2, self.most)
+
+        def goodput(d: int) -> float:
+            rounds = rounds_per_s_per_target(sessions, service_s(*line, d), seen.return_s)
+            return expected_goodput(min(state.rate, 1.0), d) * rounds
+
+        return max(range(1, self.most + 1), key=lambda d: (goodput(d), -d))

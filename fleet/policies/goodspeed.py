@@ -1,0 +1,90 @@
+"""GoodSpeed's rules: estimated acceptance (3) and goodput (4), and the gradient schedule (5) under a token budget."""
+
+import heapq
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from fleet.policies.allocate import Needs, Rule
+from fleet.policies.outcome import Outcome
+
+Share = Annotated[float, Meta(gt=0, le=1)]
+
+
+class Client(msgspec.Struct, frozen=True):
+    """What is known of one draft server: alpha-hat, X (tokens a round), and the rounds that it has been verified."""
+
+    acceptance: float
+    goodput: float
+    rounds: int = 0
+
+
+class GoodSpeed(Rule, frozen=True, tag="goodspeed", tag_field="policy", forbid_unknown_fields=True):
+    """Lengths that climb the gradient of a fair utility of the goodputs.
+
+    `budget`: C, draft tokens a verification. `eta`, `beta`: smoothing of (3) and (4); each is divided by
+    rounds^`decay`, 0 for constant steps (assumption 3 wants 0.5 to 1). `fairness`: a of the alpha-fair utility, whose
+    gradient is X^-a: 1 is the paper's log, 0 the plain sum. `acceptance`, `goodput`: alpha-hat(0) and X(0) > 0.
+    """
+
+    budget: Annotated[int, Meta(ge=0)]
+    eta: Share = 0.1
+    beta: Share = 0.5
+    decay: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    fairness: Annotated[float, Meta(ge=0)] = 1.0
+    acceptance: Annotated[float, Meta(ge=0, le=1)] = 0.5
+    goodput: Annotated[float, Meta(gt=0)] = 1.0
+
+    @property
+    def needs(self) -> Needs:
+        """What the acceptance model must know."""
+        return "ratios"
+
+    @property
+    def longest(self) -> int:
+        """The longest draft that can come out."""
+        return self.budget
+
+    def start(self) -> Client:
+        """Return the state of a new client."""
+        return Client(self.acceptance, self.goodput)
+
+    def learn(self, state: Client, drafted: int, outcome: Outcome) -> Client:
+        """Smooth what a verification showed: equations (3), with S_i = 0 leaving alpha-hat as it is, and (4)."""
+        rounds = state.rounds + 1
+        step = rounds**-self.decay
+        eta, beta = self.eta * step, self.beta * step
+        acceptance = (1 - eta) * state.acceptance + eta * outcome.ratio if drafted else state.acceptance
+        realized = outcome.accepted + 1  # x_i(t): the accepted tokens and the correction
+        return Client(acceptance, (1 - beta) * state.goodput + beta * realized, rounds)
+
+    def lengths(self, states: Sequence[Client], rng: np.random.Generator) -> list[int]:  # noqa: ARG002  (one signature for all)
+        """Solve (5): the lengths that maximise the sum of gradient times expected goodput, at most C in all."""
+        weights = [state.goodput**-self.fairness for state in states]
+        return gradient_schedule(weights, [state.acceptance for state in states], self.budget)
+
+
+def gradient_schedule(weights: Sequence[float], acceptances: Sequence[float], budget: int) -> list[int]:
+    """Maximise sum w_i (1 - alpha_i^(S_i + 1)) / (1 - alpha_i) over integers S_i >= 0 with sum S_i <= C. Equation (5).
+
+    Token S + 1 of client i adds w_i alpha_i^(S + 1), never more than the one before it: taking the largest gain C
+    times is therefore exact. Tokens that gain nothing are not given out.
+    """
+    lengths = [0] * len(weights)
+    gains = [(-weight * alpha, i) for i, (weight, alpha) in enumerate(zip(weights, acceptances, strict=True))]
+    heapq.heapify(gains)
+    for _ in range(budget):
+        if not gains or gains[0][0] >= 0:
+            break
+        gain, i = gains[0]
+        lengths[i] += 1
+        heapq.heapreplace(gains, (gain * acceptances[i], i))
+    return lengths
+
+
+def expected_goodput(acceptance: float, length: float) -> float:
+    """x-hat = (1 - alpha^(S + 1)) / (1 - alpha): tokens a round, S + 1 at alpha = 1 (section III-B)."""
+    return length + 1 if acceptance == 1 else (1 - acceptance ** (length + 1)) / (1 - acceptance)

@@ -1,0 +1,44 @@
+"""SVIP: stop drafting after a token whose draft entropy is too high, by one threshold for all (Zhang et al. 2025).
+
+arXiv 2411.18462. A bound of the acceptance probability falls with the root of the drafter's entropy, so the rule
+compares that root with a threshold; unlike AdaEDL's it never moves.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Annotated
+
+import numpy as np
+from msgspec import Meta
+
+from fleet.policies.allocate import Memoryless, Needs
+
+
+class Svip(Memoryless, frozen=True, tag="svip", tag_field="policy", forbid_unknown_fields=True):
+    """Draft up to `base` tokens, and stop after one with sqrt(H) above `threshold` (H in nats)."""
+
+    base: Annotated[int, Meta(ge=1)] = 16
+    threshold: Annotated[float, Meta(gt=0)] = 1.0
+
+    @property
+    def needs(self) -> Needs:
+        """What the acceptance model must know."""
+        return "signals"
+
+    @property
+    def longest(self) -> int:
+        """The longest draft that can come out."""
+        return self.base
+
+    @property
+    def watches(self) -> bool:
+        """Whether drafts are stopped token by token: yes."""
+        return True
+
+    def lengths(self, states: Sequence[None], rng: np.random.Generator) -> list[int]:  # noqa: ARG002  (one signature for all)
+        """Return one length a sequence: the most that it may draft."""
+        return [self.base] * len(states)
+
+    def stops(self, state: None, entropy: float) -> bool:  # noqa: ARG002  (one signature for all)
+        """Whether to stop after a token of a draft distribution with that entropy."""
+        return math.sqrt(entropy) > self.threshold

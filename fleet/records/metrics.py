@@ -1,0 +1,337 @@
+"""Metrics from records alone: pure functions of the event table, the same for both worlds.
+
+A run counts from `measure.warm_up_share` of the time until its first target has nothing left to do, up to then. Steps
+count by the moment they end, requests by the moment they complete. Symbols and equations are StarSD's. Intervals are
+95 %: within one run by means over `measure.batches` equal batches of that window (ratios by the delta method,
+percentiles by order statistics over requests); over several seeds by replications (`combine`).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from fleet.errors import InputError
+from fleet.policies.allocate import UNLIMITED
+from fleet.policies.overlap import InTurn
+from fleet.records.goodput import best_goodput, utility
+from fleet.records.intervals import NO_INTERVAL, jain_index, quantile_interval, student_t_interval
+from fleet.records.run import Run
+from fleet.records.tables import REQUEST, at_drafter, cache_bytes, commits_of, rounds_of, verifications_of
+from fleet.records.window import Floats, Metric, Window
+from fleet.scenario.scenario import GrantRule, Scenario
+from fleet.scenario.workload import stream_count, streams_of
+
+PERCENTILES = (50, 90, 99)
+
+
+def measure(run: Run) -> dict[str, Metric]:
+    """Return all metrics of a run by name; those that it has nothing to say about are left out.
+
+    Raises InputError if the window holds no committed token.
+    """
+    rows, scenario = run.frame(), run.header.scenario
+    targets, speculates = _streams(scenario), scenario.drafters.count > 0
+    commits = commits_of(rows)
+    window = window_of(scenario, commits)
+    metrics = _throughput(window, commits, targets)
+    if speculates:
+        verified = verifications_of(rows)
+        in_turn = isinstance(scenario.drafters.overlap, InTurn)
+        # Ahead of the target there is no round but the verification: drafts neither ask nor wait.
+        rounds = rounds_of(rows) if in_turn else verified.assign(drafted_s=verified.verified_s)
+        metrics |= _rounds(window, commits, rounds, targets)
+        metrics |= _acceptance(window, verified)
+        if in_turn:
+            metrics |= _drafting(window, rounds)
+            metrics |= _returning(window, rounds)
+            metrics |= _in_time(window, rounds, scenario.verifiers.count, scenario.measure.deadlines_s)
+        metrics |= _load(window, rows, rounds, targets)
+    if scenario.batch is not None:
+        metrics |= _batching(window, rows)
+    if speculates and scenario.verifiers.allocate is not None:
+        metrics |= _fair_goodput(window, verifications_of(rows), scenario.verifiers.allocate)
+    if scenario.memory is not None and scenario.drafters.count:
+        held = cache_bytes(rows, scenario.memory.drafter.kv_bytes_per_token)
+        peak = held[window.inside(held.time_s)].bytes.max()
+        metrics["draft_cache_peak_bytes"] = Metric(float(peak), *NO_INTERVAL, "bytes")
+    metrics |= _energy(window, rows, scenario, metrics["throughput"])
+    metrics |= _latencies(window, rows, commits, speculates)
+    return {name: metric for name, metric in metrics.items() if not math.isnan(metric.value)}
+
+
+def measure_targets(run: Run) -> pd.DataFrame:
+    """Return one row a target: tag, throughput O_i in tokens a second, and with a drafter what its rounds are like.
+
+    These are rounds_per_s (R_p), the means wait_s and return_s in seconds, and acceptance_length in draft tokens a
+    round (NaN without a round). Raises InputError as `measure` does.
+    """
+    rows, scenario = run.frame(), run.header.scenario
+    commits = commits_of(rows)
+    window = window_of(scenario, commits)
+    commits, places = commits.assign(tag=commits.tag % _streams(scenario)), _streams(scenario)
+    columns = {"throughput": commits[window.inside(commits.time_s)].groupby("tag").committed.sum() / window.length_s}
+    if scenario.drafters.count:
+        rounds = rounds_of(rows)
+        of_target = rounds[window.inside(rounds.verified_s)].assign(tag=rounds.tag % places).groupby("tag")
+        columns["rounds_per_s"] = of_target.size() / window.length_s
+        columns |= {name: of_target[name].mean() for name in ("wait_s", "return_s", "acceptance_length")}
+    targets = pd.DataFrame(columns).reindex(range(places))
+    return targets.fillna({"throughput": 0.0, "rounds_per_s": 0.0}).reset_index(names="tag")
+
+
+def combine(runs: Sequence[Mapping[str, Metric]]) -> dict[str, Metric]:
+    """Combine replications: the mean over runs, with a Student t interval over them; metrics that all of them have."""
+    combined = {}
+    for name in (name for name in runs[0] if all(name in run for run in runs)):
+        values = [run[name].value for run in runs]
+        combined[name] = Metric(float(np.mean(values)), *student_t_interval(values), runs[0][name].unit)
+    return combined
+
+
+def window_of(scenario: Scenario, commits: pd.DataFrame) -> Window:
+    """Return the part of a run that counts; InputError if no token was committed in it.
+
+    It ends when the first stream of a closed loop has finished its last request. Warm-up is a share of the time until
+    then, not of the whole run, so that a slow stream cannot push it beyond that end. Where every request is a stream of
+    its own, the run counts to its end.
+    """
+    ended_s = pd.Series(dtype=float)
+    if _is_closed(scenario):
+        last = [(tag, requests[-1].number) for tag, requests in streams_of(scenario).items()]
+        ended_s = commits.groupby(REQUEST).time_s.max().reindex(pd.MultiIndex.from_tuples(last, names=REQUEST))
+    end_s = commits.time_s.max() if ended_s.isna().all() else ended_s.min()
+    warm_up = scenario.measure.warm_up_share
+    window = Window(np.linspace(warm_up * end_s, end_s, scenario.measure.batches + 1))
+    if not window.inside(commits.time_s).any():
+        raise InputError(
+            f"scenario {scenario.name!r}: no token was committed in the part of the run that counts; raise "
+            f"workload.requests = {scenario.workload.requests} or lower measure.warm_up_share = {warm_up}"
+        )
+    return window
+
+
+def _throughput(window: Window, commits: pd.DataFrame, targets: int) -> dict[str, Metric]:
+    """O with the bonus tokens, O_i, and how evenly the targets share it."""
+    tokens = window.sums(commits.time_s, commits.committed)
+    counted = commits[window.inside(commits.time_s)]
+    # A tag is a stream; where every request is a stream of its own, its target stands for it.
+    shares = np.bincount(counted.tag % targets, counted.committed, minlength=targets)
+    return {
+        "throughput": window.rate(tokens, "tokens/s"),
+        "throughput_per_target": window.rate(tokens / targets, "tokens/s"),
+        "fairness": Metric(jain_index(shares), *NO_INTERVAL, "Jain index"),
+    }
+
+
+def _rounds(window: Window, commits: pd.DataFrame, rounds: pd.DataFrame, targets: int) -> dict[str, Metric]:
+    """O without the bonus tokens, equation (11), and the round speeds R_q and R_p (appendix C.1)."""
+    return {
+        "accepted_throughput": window.rate(window.sums(commits.time_s, commits.from_draft), "tokens/s"),
+        "rounds_per_s": window.rate(window.sums(rounds.drafted_s), "rounds/s"),
+        "rounds_per_s_per_target": window.rate(window.sums(rounds.verified_s) / targets, "rounds/s"),
+        "rounds": window.count(rounds.verified_s, "rounds"),
+    }
+
+
+def _load(window: Window, rows: pd.DataFrame, rounds: pd.DataFrame, targets: int) -> dict[str, Metric]:
+    """Load of the drafters, and the idle time T_idle of an iteration (9)."""
+    drafters = rows[at_drafter(rows) | (rows.kind == "draft")]
+    busy_s = _busy_s(window, drafters) / max(drafters.station.nunique(), 1)
+    iterations = window.sums(rounds.drafted_s) / targets
+    return {
+        "load": window.rate(busy_s, "share of time"),
+        "iteration_idle_s": window.ratio(window.batch_s - busy_s, iterations, "s"),
+        "iteration_s": window.ratio(np.full_like(busy_s, window.batch_s), iterations, "s"),
+    }
+
+
+def _drafting(window: Window, rounds: pd.DataFrame) -> dict[str, Metric]:
+    """S, T_wait, the gap before a request (table 1), and the sizes of messages."""
+    return {
+        "service_s": window.mean(rounds.drafted_s, rounds.service_s, "s"),
+        "wait_s": window.mean(rounds.drafted_s, rounds.wait_s, "s"),
+        "idle_gap_s": window.mean(rounds.drafted_s, rounds.idle_gap_s, "s"),
+        "request_bytes": window.mean(rounds.drafted_s, rounds.request_bytes, "bytes"),
+        "draft_bytes": window.mean(rounds.drafted_s, rounds.draft_bytes, "bytes"),
+        "draft_tokens": window.mean(rounds.drafted_s, rounds.draft_tokens, "tokens/round"),
+    }
+
+
+def _returning(window: Window, rounds: pd.DataFrame) -> dict[str, Metric]:
+    """Z = t_c + t_v, equation (6): t_c is Z without the draft's stay at the target (t_v and any queueing)."""
+    return {
+        "return_s": window.mean(rounds.drafted_s, rounds.return_s, "s"),
+        "communication_s": window.mean(rounds.drafted_s, rounds.return_s - rounds.at_target_s, "s"),
+        "verify_s": window.mean(rounds.verified_s, rounds.verify_s, "s"),
+    }
+
+
+def _in_time(window: Window, rounds: pd.DataFrame, targets: int, deadlines_s: Sequence[float]) -> dict[str, Metric]:
+    """Share of rounds whose draft was there within its target's deadline."""
+    if not deadlines_s:
+        return {}
+    deadline_s = np.asarray(deadlines_s)[np.minimum(rounds.tag % targets, len(deadlines_s) - 1)]
+    in_time = (rounds.drafted_s - rounds.asked_s <= deadline_s).where(rounds.asked_s.notna()).astype(float)
+    return {"in_time": window.mean(rounds.drafted_s, in_time, "share of rounds")}
+
+
+def _acceptance(window: Window, verified: pd.DataFrame) -> dict[str, Metric]:
+    """Accepted draft tokens a verification, the same with the target's own token as vLLM counts, the accepted share."""
+    accepted = window.sums(verified.verified_s, verified.acceptance_length)
+    return {
+        "acceptance_length": window.mean(verified.verified_s, verified.acceptance_length, "tokens/round"),
+        "mean_acceptance_length": window.mean(verified.verified_s, verified.acceptance_length + 1, "tokens/round"),
+        "acceptance_rate": window.ratio(accepted, window.sums(verified.verified_s, verified.draft_tokens), "share"),
+    }
+
+
+def _latencies(window: Window, rows: pd.DataFrame, commits: pd.DataFrame, speculates: bool) -> dict[str, Metric]:
+    """Times of requests that completed in the window: to the first token, for a token after it, and in all."""
+    of_request = commits.groupby(REQUEST)
+    first_s, last_s, tokens = of_request.time_s.min(), of_request.time_s.max(), of_request.committed.sum()
+    joins = rows[rows.event == "join"].drop_duplicates(REQUEST).set_index(REQUEST).reindex(tokens.index)
+    finished = (tokens == joins.goal - joins.tokens) | of_request.flag.any()
+    complete = finished & window.inside(last_s)
+    if not complete.any():
+        return {}
+    ended_s = last_s[complete]
+    metrics = {"requests": window.count(ended_s, "requests")}
+    if speculates:
+        refusals = pd.MultiIndex.from_frame(rows.loc[rows.event == "refusal", REQUEST])
+        metrics["refused"] = window.count(ended_s[ended_s.index.isin(refusals)], "requests")
+    times_s = {
+        "ttft": first_s - joins.time_s,
+        "tpot": (last_s - first_s) / (tokens - 1),  # NaN for a request of one token
+        "latency": last_s - joins.time_s,
+    }
+    for name, values_s in times_s.items():
+        metrics[f"{name}_mean_s"] = window.mean(ended_s, values_s[complete], "s")
+        sample_s = values_s[complete].dropna().to_numpy()
+        for percent in PERCENTILES if len(sample_s) else ():
+            interval = quantile_interval(sample_s, percent / 100)
+            metrics[f"{name}_p{percent}_s"] = Metric(float(np.percentile(sample_s, percent)), *interval, "s")
+    return metrics
+
+
+def _batching(window: Window, rows: pd.DataFrame) -> dict[str, Metric]:
+    """Where the time of a batch goes, how many of its rounds needed no realignment, and who waits for whom.
+
+    `realign_share` is the overhead of Batch Speculative Decoding Done Right, c_overhead(B) in its equation (1), as a
+    share of all steps. `grouped_share`: rounds without realignment. `blocked_share`: share of the time between the
+    first and the last step of a request in which its station served others (head-of-line blocking).
+    """
+    done = rows[rows.event == "done"]
+    steps = done.drop_duplicates("step")
+    all_s = window.sums(steps.time_s, steps.duration_s)
+    metrics = {}
+    for kind in ("draft", "verify", "realign"):
+        of_kind = steps[steps.kind == kind]
+        metrics[f"{kind}_share"] = window.ratio(window.sums(of_kind.time_s, of_kind.duration_s), all_s, "share of time")
+    rounds, realigned = (window.sums(steps[steps.kind == kind].time_s) for kind in ("draft", "realign"))
+    metrics["grouped_share"] = window.ratio(rounds - realigned, rounds, "share of rounds")
+    of_request = done.assign(begun_s=done.time_s - done.duration_s).groupby(REQUEST)
+    ended_s, span_s = of_request.time_s.max(), of_request.time_s.max() - of_request.begun_s.min()
+    blocked_s = window.sums(ended_s, span_s - of_request.duration_s.sum())
+    metrics["block_efficiency"] = _committed_a_step(window, rows)
+    metrics["blocked_share"] = window.ratio(blocked_s, window.sums(ended_s, span_s), "share of time")
+    metrics["rows_per_step"] = window.ratio(
+        window.sums(done[done.kind == "verify"].time_s), window.sums(steps[steps.kind == "verify"].time_s), "rows"
+    )
+    return metrics
+
+
+def _committed_a_step(window: Window, rows: pd.DataFrame) -> Metric:
+    """Block efficiency (DSDE, table I): tokens that a verification adds to a sequence."""
+    commits = commits_of(rows)
+    verified = commits[commits.kind == "verify"]
+    return window.mean(verified.time_s, verified.committed, "tokens/step")
+
+
+def _fair_goodput(window: Window, verified: pd.DataFrame, rule: GrantRule) -> dict[str, Metric]:
+    """Utility of the mean goodputs in tokens a round, and what is missing to the best, U(x*) (GoodSpeed, problem (1)).
+
+    x* is that of clients whose acceptance is constant at what this run showed, the mean ratio of their drafted tokens.
+    """
+    counted = verified[window.inside(verified.verified_s)]
+    if counted.empty:
+        return {}
+    fairness = rule.fairness
+    value = best = 0.0
+    for _, of_verifier in counted.groupby("station"):  # each has a budget of its own
+        of_client = of_verifier.groupby("tag")
+        value += utility((of_client.acceptance_length.mean() + 1).to_numpy(), fairness)
+        if rule.budget < UNLIMITED:
+            best += utility(best_goodput(_acceptance_rates(of_verifier), rule.budget, fairness), fairness)
+    metrics = {"utility": Metric(value, *NO_INTERVAL, f"sum of alpha-fair utilities, a = {fairness:g}")}
+    if rule.budget < UNLIMITED:
+        metrics["utility_gap"] = Metric(best - value, *NO_INTERVAL, "U(x*) - U(x)")
+    return metrics
+
+
+def _acceptance_rates(verified: pd.DataFrame) -> list[float]:
+    """Mean ratio of each client's drafted tokens; where ratios are unknown, the share of tested tokens that passed."""
+    tested = np.minimum(verified.draft_tokens, verified.acceptance_length + 1)
+    parts = pd.DataFrame(
+        {
+            "tag": verified.tag,
+            "ratios": verified.ratio * verified.draft_tokens,
+            "drafted": verified.draft_tokens,
+            "passed": verified.acceptance_length,
+            "tested": tested,
+        }
+    )
+    sums = parts.groupby("tag").sum()
+    known = sums.ratios > 0
+    rates = (sums.ratios / sums.drafted.clip(lower=1)).where(known, sums.passed / sums.tested.clip(lower=1))
+    return [float(rate) for rate in rates]
+
+
+def _energy(window: Window, rows: pd.DataFrame, scenario: Scenario, throughput: Metric) -> dict[str, Metric]:
+    """Energy of all devices over the window, from the profile's powers and the time that each device worked."""
+    power = None if isinstance(scenario.profile, str) else scenario.profile.power
+    if power is None:
+        return {}
+    drafting = rows.kind.isin(["draft", "draft_prefill"]) | (at_drafter(rows) & (rows.kind != ""))
+    draft_s, other_s = _busy_s(window, rows[drafting]), _busy_s(window, rows[~drafting & (rows.kind != "")])
+    energy_j = draft_s * power.draft_w + other_s * power.verify_w
+    energy_j += (device_count(scenario) * window.batch_s - draft_s - other_s) * power.idle_w
+    mean_w = window.rate(energy_j, "W")
+    a_token = [watts / throughput.value for watts in (mean_w.value, mean_w.low, mean_w.high)]
+    return {"power_w": mean_w, "energy_j_per_token": Metric(a_token[0], a_token[1], a_token[2], "J/token")}
+
+
+def device_count(scenario: Scenario) -> int:
+    """Return how many devices the scenario's stations run on."""
+    if scenario.batch is not None:
+        return 1
+    sides = ((scenario.drafters.device, scenario.drafters.count), (scenario.verifiers.device, scenario.verifiers.count))
+    return len({device for device, _ in sides if device}) + sum(count for device, count in sides if not device)
+
+
+def _is_closed(scenario: Scenario) -> bool:
+    return scenario.workload.arrivals is None and stream_count(scenario) > 0
+
+
+def _streams(scenario: Scenario) -> int:
+    """How many streams decode at a time; where every request is one of its own, the batch's or verifiers' places."""
+    if _is_closed(scenario):
+        return stream_count(scenario)
+    return scenario.batch.rule.size if scenario.batch is not None else scenario.verifiers.count
+
+
+def _busy_s(window: Window, rows: pd.DataFrame) -> Floats:
+    """How long the steps of these stations ran within each batch, one station after another: shape (batches,)."""
+    return sum((_station_busy_s(window, own) for _, own in rows.groupby("station")), np.zeros(len(window.edges_s) - 1))
+
+
+def _station_busy_s(window: Window, rows: pd.DataFrame) -> Floats:
+    """How long one station's steps ran within each batch: shape (batches,). Its steps do not overlap each other."""
+    begun_s = rows[rows.event == "start"].drop_duplicates("step").set_index("step").time_s
+    ended_s = rows[rows.event == "done"].drop_duplicates("step").set_index("step").time_s
+    steps = pd.DataFrame({"begun_s": begun_s, "ended_s": ended_s}).dropna()
+    # The busy time before t is linear between the ends of steps, so it is enough to know it there.
+    times_s = np.concatenate([[0.0], steps.to_numpy().ravel()])
+    busy_s = np.repeat(np.concatenate([[0.0], np.cumsum(steps.ended_s - steps.begun_s)]), 2)[:-1]
+    return np.diff(np.interp(window.edges_s, times_s, busy_s))

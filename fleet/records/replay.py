@@ -1,0 +1,79 @@
+"""The replay test: a log's events, fed to fresh stations, must lead to exactly the logged plans (law 1)."""
+
+from fleet.policies.outcome import Outcome
+from fleet.records.recorded import EVENT_OF
+from fleet.records.run import Run
+from fleet.records.schema import Row
+from fleet.stations.build import stations
+from fleet.stations.messages import StepDone
+from fleet.stations.station import Start, Station
+from fleet.times.step import Step
+
+
+def replay(run: Run) -> list[str]:
+    """Feed the log to fresh stations of its scenario; return the contradictions, in order, none if all is well.
+
+    A station is dropped from the replay at its first contradiction: what follows would only repeat it.
+    """
+    fresh = stations(run.header.scenario)
+    logs: dict[str, list[Row]] = {name: [] for name in fresh}
+    for values in zip(*(column.to_pylist() for column in run.table.columns), strict=True):
+        row = Row(*values)
+        if row.station not in fresh:
+            return [f"{row.station}: the scenario has no such station"]
+        logs[row.station].append(row)
+    contradictions: list[str] = []
+    for name, station in fresh.items():
+        rows, written = sorted(logs[name], key=lambda row: row.seq), run.header.rows.get(name, 0)
+        contradiction = _replay_station(station, rows)
+        if not contradiction and len(rows) != written:
+            contradiction = f"{name}: the log ends at event {len(rows)} of {written}"
+        if contradiction:
+            contradictions.append(contradiction)
+    return contradictions
+
+
+def _replay_station(station: Station, rows: list[Row]) -> str | None:
+    position = 0
+    while position < len(rows):
+        row = rows[position]
+        if row.seq != position:
+            return f"{station.name}: event {position} is missing from the log"
+        step = station.running
+        members = 1 if step is None or row.event != "done" else len(step.members)
+        if row.event == "start":
+            plan = station.plan(row.time_s)
+            planned = plan.step if isinstance(plan, Start) else None
+            members = 1 if planned is None else len(planned.members)
+            if planned is None or _step_of(rows[position : position + members]) != _bare(planned):
+                return f"{station.name}: event {position} logs {_short(row)}, replay plans {planned}"
+        elif row.event == "done":
+            if step is None or step.number != row.step:
+                return f"{station.name}: event {position} ends step {row.step}, replay runs {step}"
+            ended = rows[position : position + members]
+            outcomes = tuple(outcome_of(part) for part in ended)
+            station.handle(StepDone(row.step, outcomes, row.duration_s, row.control_s), row.time_s)
+        else:
+            station.handle(EVENT_OF[row.event](row), row.time_s)
+        position += members
+    return None
+
+
+def outcome_of(row: Row) -> Outcome:
+    """Return what the row says that its member got out of the step."""
+    drafted = row.tokens if row.kind == "draft" else -1
+    return Outcome(row.accepted, row.flag, row.matches, drafted, row.ratio, row.kld, row.kld_peak)
+
+
+def _step_of(rows: list[Row]) -> tuple[object, ...]:
+    members = tuple((row.tag, row.request, row.epoch, row.base, row.tokens) for row in rows)
+    return rows[0].step, rows[0].kind, members
+
+
+def _bare(step: Step) -> tuple[object, ...]:
+    members = tuple((m.tag, m.request, m.epoch, m.base, m.tokens) for m in step.members)
+    return step.number, step.kind, members
+
+
+def _short(row: Row) -> str:
+    return f"start of step {row.step} ({row.kind}) for tag {row.tag}, epoch {row.epoch}, base {row.base}"

@@ -1,0 +1,112 @@
+"""A finished run: its header and its event table, as one Parquet file."""
+
+import hashlib
+import platform
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from fleet.errors import InputError
+from fleet.records.recorded import Log
+from fleet.records.schema import SCHEMA
+from fleet.scenario.scenario import Scenario
+
+World = Literal["sim", "engine"]
+
+
+class RunHeader(msgspec.Struct, frozen=True):
+    """Where a run comes from. Host and start time are here, so that the rows of equal runs are equal.
+
+    `rows`: how many each station wrote, so that a log that was cut short shows.
+    """
+
+    scenario: Scenario
+    scenario_digest: str
+    profile_digest: str
+    world: World
+    versions: dict[str, str]
+    host: dict[str, str]
+    started_unix_s: float
+    rows: dict[str, int]
+
+
+class Run(msgspec.Struct, frozen=True):
+    """A finished run: its header and its event table (columns of SCHEMA)."""
+
+    header: RunHeader
+    table: pa.Table
+
+    def digest(self) -> str:
+        """Fingerprint of the rows alone."""
+        digest = hashlib.sha256()
+        for name in SCHEMA.names:
+            column = self.table.column(name)
+            if pa.types.is_string(column.type):
+                digest.update("\n".join(column.to_pylist()).encode())
+            else:
+                digest.update(np.ascontiguousarray(column.to_numpy()).tobytes())
+        return digest.hexdigest()[:16]
+
+    def frame(self) -> pd.DataFrame:
+        """Return the rows as a pandas frame."""
+        return self.table.to_pandas()
+
+
+def make_run(scenario: Scenario, world: World, log: Log) -> Run:
+    """Assemble a run from the log of all stations: by time, and within a station as things happened."""
+    width = len(SCHEMA)
+    arrays = [pa.array(log[number::width], type=field.type) for number, field in enumerate(SCHEMA)]
+    table = pa.table(arrays, schema=SCHEMA)
+    time_s = table["time_s"].to_numpy()
+    if np.any(time_s[1:] < time_s[:-1]):
+        table = table.take(pa.array(np.lexsort((table["seq"].to_numpy(), time_s))))
+    counts = {count["values"]: count["counts"] for count in pc.value_counts(table["station"]).to_pylist()}
+    return Run(make_header(scenario, world, counts), table)
+
+
+def make_header(scenario: Scenario, world: World, rows: dict[str, int]) -> RunHeader:
+    """Describe this host, these versions and this scenario; `rows` counts what each station wrote."""
+    profile = scenario.profile
+    packages = ("specfleet", "simpy", "numpy") if world == "sim" else ("specfleet", "torch", "transformers", "pyzmq")
+    return RunHeader(
+        scenario=scenario,
+        scenario_digest=scenario.digest(),
+        profile_digest="" if isinstance(profile, str) else profile.digest(),
+        world=world,
+        versions={"python": platform.python_version()} | {name: version(name) for name in packages},
+        host={"machine": platform.machine(), "system": platform.system(), "byte_order": sys.byteorder},
+        started_unix_s=time.time(),
+        rows=rows,
+    )
+
+
+def write_run(run: Run, path: Path) -> None:
+    """Write a run as one Parquet file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = run.table.replace_schema_metadata({"specfleet": msgspec.json.encode(run.header)})
+    pq.write_table(table, path, compression="zstd")
+
+
+def read_run(path: Path) -> Run:
+    """Read a run; InputError if the file is missing or is not one of ours."""
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise InputError(f"{path}: no run can be read from it ({str(error).splitlines()[0]})") from error
+    metadata = table.schema.metadata or {}
+    if b"specfleet" not in metadata:
+        raise InputError(f"{path}: a Parquet file, but not a run of specfleet (no header)")
+    try:
+        header = msgspec.json.decode(metadata[b"specfleet"], type=RunHeader)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{path}: written by another version of specfleet ({error}); run it again") from error
+    return Run(header, table.replace_schema_metadata(None))

@@ -1,0 +1,90 @@
+"""Tables from records: commits, rounds, verifications and cache contents, the same for both worlds.
+
+Metrics are estimates from these tables. Times are in seconds since the run began, tokens and bytes as named.
+"""
+
+from functools import reduce
+
+import numpy as np
+import pandas as pd
+
+from fleet.stations.build import DRAFTER
+
+REQUEST = ["tag", "request"]
+ROUND = ["tag", "request", "epoch"]  # what names one round of one stream
+COMMITTING = ("prefill", "verify", "decode")  # steps of a target, each of which adds tokens to its stream
+
+
+def commits_of(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the finished verifier steps with `committed`, the tokens that each added to its stream.
+
+    `from_draft`: those of them that the drafter proposed. Tokens beyond a request's goal are dropped, not committed.
+    """
+    committing = rows.kind.isin(COMMITTING) & ~at_drafter(rows)
+    done = rows[(rows.event == "done") & committing].drop(columns="goal")
+    goals = rows.loc[rows.event == "join", [*REQUEST, "goal"]].drop_duplicates(REQUEST)
+    done = done.merge(goals, on=REQUEST, how="left")
+    room = done.goal - done.base
+    return done.assign(committed=np.minimum(done.accepted + 1, room), from_draft=np.minimum(done.accepted, room))
+
+
+def rounds_of(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each round that was drafted; NaN where a later part of it is missing.
+
+    Times in seconds: drafted_s and verified_s when the two steps ended, service_s (S) and verify_s (t_v) how long they
+    took on their devices, wait_s (T_wait) from the request's arrival until its group was begun, idle_gap_s the
+    drafter's idleness before that, return_s (Z) until the next request arrived, at_target_s from the draft's arrival
+    until it was verified. Each difference is taken on one host's clock. draft_tokens and acceptance_length in tokens;
+    request_bytes and draft_bytes on the wire.
+    """
+    drafting = at_drafter(rows) | (rows.kind == "draft")
+    drafter, targets = rows[drafting], rows[~drafting]
+    requests = drafter[drafter.event == "draft-request"]
+    drafts = drafter[(drafter.event == "done") & (drafter.kind == "draft")]
+    verifications = targets[(targets.event == "done") & (targets.kind == "verify")]
+    parts = [
+        _first(drafts, time_s="drafted_s", duration_s="service_s", tokens="draft_tokens"),
+        _first(requests, time_s="asked_s", payload_bytes="request_bytes"),
+        _first(drafter[drafter.event == "start"], time_s="begun_s", idle_gap_s="idle_gap_s"),
+        _first(targets[targets.event == "draft"], time_s="arrived_s", payload_bytes="draft_bytes"),
+        _first(verifications, time_s="verified_s", duration_s="verify_s", accepted="acceptance_length"),
+        _first(requests.assign(epoch=requests.epoch - 1), time_s="returned_s"),
+    ]
+    rounds = reduce(lambda left, right: left.merge(right, on=ROUND, how="left"), parts)
+    return rounds.assign(
+        wait_s=rounds.begun_s - rounds.asked_s,
+        return_s=rounds.returned_s - rounds.drafted_s,
+        at_target_s=rounds.verified_s - rounds.arrived_s,
+    )
+
+
+def cache_bytes(rows: pd.DataFrame, bytes_per_token: int) -> pd.DataFrame:
+    """Return what the drafters' caches hold after each change: time_s, station, tag, bytes_of_tag, bytes (of all).
+
+    A session holds its prefix from its first request on until it leaves; evicted ones are counted, as if they stayed.
+    """
+    changes = rows[at_drafter(rows) & rows.event.isin(["draft-request", "leave"])].sort_values("time_s", kind="stable")
+    held = (changes.base * bytes_per_token).where(changes.event == "draft-request", 0)
+    before = held.groupby([changes.station, changes.tag]).shift(fill_value=0)
+    table = changes[["time_s", "station", "tag"]].assign(bytes_of_tag=held, bytes=(held - before).cumsum())
+    return table.reset_index(drop=True)
+
+
+def verifications_of(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return one row a session and verification: verified_s, draft_tokens, and acceptance_length of them.
+
+    Nothing is cut at the request's goal. `ratio` and `kld` are what the verifier learned besides, 0 where unknown.
+    """
+    done = rows[(rows.event == "done") & (rows.kind == "verify")].drop_duplicates([*REQUEST, "base"])
+    columns = {"time_s": "verified_s", "tokens": "draft_tokens", "accepted": "acceptance_length"}
+    return done.rename(columns=columns)[["station", "step", *ROUND, "base", *columns.values(), "ratio", "kld"]]
+
+
+def _first(rows: pd.DataFrame, **columns: str) -> pd.DataFrame:
+    """Keep the first row of each round, a repeated message changes nothing; rename `columns` and drop the others."""
+    return rows[[*ROUND, *columns]].drop_duplicates(ROUND).rename(columns=columns)
+
+
+def at_drafter(rows: pd.DataFrame) -> "pd.Series[bool]":
+    """Tell which rows are of a drafter's station, see `fleet.drafter_name`."""
+    return rows.station.str.startswith(DRAFTER).astype(bool)

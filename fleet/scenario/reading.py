@@ -1,0 +1,66 @@
+"""From a TOML file to a checked scenario, with errors a person can act on in one line."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fleet.chance.signals import SignalFile
+from fleet.errors import InputError
+from fleet.scenario.conflicts import conflicts
+from fleet.scenario.scenario import Scenario, Trace, needs_of
+from fleet.scenario.strict import convert, set_key
+from fleet.times.profile import read_profile
+
+
+def read_scenario(path: Path, changes: Sequence[str] = ()) -> Scenario:
+    """Read a scenario file and apply `key=value` changes.
+
+    Profile and prompt files are found relative to the scenario's folder. Raises InputError, in one line naming file,
+    key, value and what is allowed.
+    """
+    try:
+        content: dict[str, Any] = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: not TOML: {error}") from error
+    for change in changes:
+        set_key(content, change)
+    return make_scenario(content, str(path), path.parent)
+
+
+def make_scenario(content: Mapping[str, Any], origin: str = "scenario", base: Path = Path()) -> Scenario:
+    """Turn plain content into a checked scenario; `origin` names it in errors, `base` is the folder of its files."""
+    scenario = convert(content, Scenario, origin)
+    for key, device in (
+        ("drafters.device", scenario.drafters.device),
+        ("verifiers.device", scenario.verifiers.device),
+    ):
+        if device and device not in scenario.devices:
+            known = ", ".join(scenario.devices) or "none: add a table [devices.NAME]"
+            raise InputError(f"{origin}: {key} = {device!r} is no device of [devices]; allowed: {known}")
+    for problem in conflicts(scenario, needs_of(scenario)):
+        raise InputError(f"{origin}: {problem}")
+    if isinstance(scenario.profile, str) and scenario.profile:
+        try:
+            profile = read_profile(scenario.profile, base)
+        except InputError as error:
+            raise InputError(f"{origin}: {error}") from error
+        scenario = msgspec.structs.replace(scenario, profile=profile)
+    return _located(scenario, base)
+
+
+def _located(scenario: Scenario, base: Path) -> Scenario:
+    """Return the scenario with the files that it names found from the folder `base`."""
+    workload, model = scenario.workload, scenario.acceptance
+    if workload.conversations:
+        workload = msgspec.structs.replace(workload, conversations=str(base / workload.conversations))
+    if isinstance(workload.arrivals, Trace):
+        arrivals = msgspec.structs.replace(workload.arrivals, file=str(base / workload.arrivals.file))
+        workload = msgspec.structs.replace(workload, arrivals=arrivals)
+    if isinstance(model, SignalFile):
+        model = SignalFile(str(base / model.file))
+    return msgspec.structs.replace(scenario, workload=workload, acceptance=model)

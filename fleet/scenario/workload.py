@@ -1,0 +1,142 @@
+"""Requests: the same ones, in the same order in the same streams, in both worlds."""
+
+import csv
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from fleet.errors import InputError
+from fleet.scenario.scenario import Between, Poisson, Scenario, Trace
+
+CHARACTERS_PER_TOKEN = 4  # of English text, roughly; only the lengths of conversations rest on it
+
+
+class Request(msgspec.Struct, frozen=True):
+    """Number `number` (from 0) of the workload: its prompt is the prompt of that number.
+
+    It opens at `not_before_s`, or when the one before it in its stream is complete, whichever is later.
+    """
+
+    number: int
+    prompt_tokens: int
+    new_tokens: int
+    not_before_s: float = 0.0
+
+
+class Conversation(msgspec.Struct):
+    """A line of a Spec-Bench file."""
+
+    turns: list[str]
+
+
+class Arrival(msgspec.Struct):
+    """A row of a trace: seconds and tokens."""
+
+    arrived_at: Annotated[float, Meta(ge=0)]
+    num_prefill_tokens: Annotated[int, Meta(ge=1)]
+    num_decode_tokens: Annotated[int, Meta(ge=1)]
+
+
+def streams_of(scenario: Scenario) -> dict[int, list[Request]]:
+    """Return the requests of each stream, in order, by tag.
+
+    Raises InputError if a file of the workload cannot be read.
+    """
+    workload = scenario.workload
+    rng = np.random.default_rng([scenario.seed, 1])
+    turns = list(islice(_turns(scenario, rng), workload.requests))
+    count = 0 if workload.arrivals is not None else stream_count(scenario)
+    openings_s = _openings_s(scenario, rng)
+    if not turns:
+        raise InputError(f"scenario {scenario.name!r}: its workload holds no request")
+    streams: dict[int, list[Request]] = {}
+    for number, (conversation, prompt_tokens, new_tokens) in enumerate(turns):
+        tag = conversation % count if count else conversation
+        opens_s = 0.0 if count or tag in streams else next(openings_s, None)
+        if opens_s is None:
+            raise InputError(f"scenario {scenario.name!r}: workload.arrivals tells of {len(streams)} arrivals only")
+        streams.setdefault(tag, []).append(Request(number, prompt_tokens, new_tokens, opens_s))
+    return streams
+
+
+def requests_of(scenario: Scenario, tag: int) -> Iterator[Request]:
+    """Yield the requests of one stream; `streams_of` says all at once."""
+    return iter(streams_of(scenario).get(tag, []))
+
+
+def stream_count(scenario: Scenario) -> int:
+    """Return how many streams decode at a time in a closed loop; 0 if every request is a stream of its own."""
+    if scenario.workload.streams or scenario.batch is not None:
+        return scenario.workload.streams
+    return max(scenario.drafters.count, scenario.verifiers.count)
+
+
+def _turns(scenario: Scenario, rng: np.random.Generator) -> Iterator[tuple[int, int, int]]:
+    """Yield (conversation, prompt tokens, new tokens) of each request, without end unless a file ends."""
+    workload = scenario.workload
+    if workload.conversations:
+        yield from _conversations(Path(workload.conversations), workload.new_tokens, rng)
+    elif isinstance(workload.arrivals, Trace):
+        for number, row in enumerate(_trace(Path(workload.arrivals.file))):
+            yield number, row.num_prefill_tokens, row.num_decode_tokens
+    else:
+        for number in range(workload.requests):
+            yield number, _length(workload.prompt_tokens, rng), _length(workload.new_tokens, rng)
+
+
+def _length(length: int | Between, rng: np.random.Generator) -> int:
+    return length if isinstance(length, int) else int(rng.integers(length.low, length.high + 1))
+
+
+def _conversations(path: Path, new_tokens: int | Between, rng: np.random.Generator) -> Iterator[tuple[int, int, int]]:
+    """Yield the turns of a Spec-Bench file; each one's prompt holds all that was said before."""
+    for conversation, line in enumerate(_lines(path)):
+        try:
+            turns = msgspec.json.decode(line, type=Conversation).turns
+        except msgspec.DecodeError as error:
+            raise InputError(f"{path}, line {conversation + 1}: needs a JSON object with a list `turns`") from error
+        context = 0
+        for text in turns:
+            answer = _length(new_tokens, rng)
+            context += max(1, round(len(text) / CHARACTERS_PER_TOKEN))
+            yield conversation, context, answer
+            context += answer
+
+
+def _openings_s(scenario: Scenario, rng: np.random.Generator) -> Iterator[float]:
+    """Yield when streams open; without arrivals, at once."""
+    match scenario.workload.arrivals:
+        case None:
+            while True:
+                yield 0.0
+        case Poisson(per_s):
+            now_s = 0.0
+            while True:
+                now_s += float(rng.exponential(1 / per_s))
+                yield now_s
+        case Trace(file, speed):
+            for row in _trace(Path(file)):
+                yield row.arrived_at / speed
+
+
+def _trace(path: Path) -> Iterator[Arrival]:
+    rows = csv.DictReader(_lines(path))
+    if not set(Arrival.__struct_fields__) <= set(rows.fieldnames or ()):
+        raise InputError(f"{path}: needs the columns {', '.join(Arrival.__struct_fields__)}; has {rows.fieldnames}")
+    for number, row in enumerate(rows, start=2):
+        try:
+            yield msgspec.convert(row, Arrival, strict=False)
+        except msgspec.ValidationError as error:
+            raise InputError(f"{path}, line {number}: {error}") from error
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return [line for line in path.read_text().splitlines() if line.strip()]
+    except OSError as error:
+        raise InputError(f"workload: {path} cannot be read ({error.strerror})") from error

@@ -1,0 +1,127 @@
+"""Drafter and target in one process on one device, over a batch of sessions, as a state machine."""
+
+import msgspec
+import numpy as np
+
+from fleet.policies.allocate import Allocation
+from fleet.policies.order import Fifo
+from fleet.policies.ragged import BatchRule, Row
+from fleet.stations.grants import Grants
+from fleet.stations.messages import Finished, Ignored, Instruction, Join, Released, StepDone
+from fleet.stations.session import Session, settle
+from fleet.stations.station import Station
+from fleet.times.step import Member, Step, StepKind
+
+
+class BatchStation(Station):
+    """Keeps a pool of sessions, and the device for the program of a round: prefill who is new, realign, draft, verify.
+
+    The batch rule says which rows of the pool share a round, whether they are realigned, and whether a batch ends as a
+    whole; the allocation, how many tokens each row drafts. Others wait in the buffer until the pool has room.
+    """
+
+    def __init__(
+        self, name: str, rule: BatchRule, allocation: Allocation, rng: np.random.Generator | None = None
+    ) -> None:
+        super().__init__(name, Fifo())
+        self.rule = rule
+        self.grants = Grants(allocation, rng)
+        self.pool: dict[int, int] = {}  # row length by tag, padding included, in the order in which they came in
+        self.fresh: set[int] = set()  # tags of the pool that are not prefilled yet
+        self.lengths: dict[int, int] = {}  # speculation lengths of the round
+        self._handlers = {Join: self._join, StepDone: self._done}
+
+    def _join(self, event: Join, now_s: float) -> list[Instruction]:  # noqa: ARG002  (one signature for all)
+        return self._joins(event)
+
+    @property
+    def ready(self) -> bool:
+        """Whether `plan` would start a step now."""
+        return self.running is None and bool(self.program or self.sessions)
+
+    def _next_group(self) -> list[int]:
+        """Indices of waiting sessions for which the pool has room."""
+        if self.rule.together and self.pool:
+            return []
+        indices = list(range(len(self.waiting)))
+        if self.rule.sorts:
+            indices.sort(key=lambda index: (self.sessions[self.waiting[index].tag].base, index))
+        return indices[: self.rule.pool - len(self.pool)]
+
+    def _plan_program(self) -> bool:
+        """Take new sessions into the pool, and begin a round of those that the rule picks; False if there is nobody."""
+        newcomers = self._next_group()
+        works = [self.waiting[index] for index in newcomers]
+        for index in sorted(newcomers, reverse=True):
+            del self.waiting[index]
+        if works and not self.pool:
+            self.carried = 0
+        for work in works:
+            self.pool[work.tag] = self.sessions[work.tag].base
+            self.fresh.add(work.tag)
+            self.grants.open(work.tag)
+        if not self.pool:
+            return False
+        choice = self.rule.pick([Row(tag, length, tag in self.fresh) for tag, length in self.pool.items()])
+        self.lengths = self.grants.grant(list(choice.tags))
+        fresh = tuple([tag for tag in choice.tags if tag in self.fresh])
+        if fresh:
+            self.program += [("prefill", fresh), ("draft_prefill", fresh)]
+        if choice.realign:
+            self.program.append(("realign", choice.tags))
+            # A prefill adds the target's first token before.
+            longest = max(self.sessions[tag].base + (tag in self.fresh) for tag in choice.tags)
+            self.pool.update({tag: longest - (tag in self.fresh) for tag in choice.tags})
+        self.program += [("draft", choice.tags), ("verify", choice.tags)]
+        return True
+
+    def _bind(self, kind: StepKind, session: Session) -> Member:
+        tag, request, epoch = session.tag, session.request, session.epoch
+        match kind:
+            case "prefill":
+                return Member(tag, request, epoch, 0, session.base)
+            case "draft_prefill":
+                return Member(tag, request, epoch, 0, session.base - 1)
+            case "draft":
+                return Member(tag, request, epoch, session.base, self.lengths[tag])
+            case "verify":
+                return Member(tag, request, epoch, session.base, session.tail)
+            case _:
+                return Member(tag, request, epoch, session.base, 0)
+
+    def _done(self, event: StepDone, now_s: float) -> list[Instruction]:
+        step = self._finish(event, now_s)
+        if step is None:
+            return [Ignored(event, f"step {event.step} is not running")]
+        match step.kind:
+            case "draft":
+                for member, outcome in zip(step.members, event.outcomes, strict=True):
+                    drafted = member.tokens if outcome.drafted < 0 else outcome.drafted
+                    session = self.sessions[member.tag]
+                    self.sessions[member.tag] = msgspec.structs.replace(session, tail=drafted)
+            case "prefill" | "verify":
+                return self._commit(step, event)
+        return []
+
+    def _commit(self, step: Step, event: StepDone) -> list[Instruction]:
+        """Book what each row got; rows that are complete leave the pool."""
+        followed: list[Instruction] = []
+        for member, outcome in zip(step.members, event.outcomes, strict=True):
+            tag = member.tag
+            session = settle(self.sessions[tag], member.tokens if step.kind == "verify" else 0, outcome.accepted)
+            self.sessions[tag] = session
+            self.pool[tag] += outcome.accepted + 1
+            if step.kind == "prefill":
+                self.fresh.discard(tag)
+            else:
+                self.grants.verified(tag, member.tokens, outcome)
+            if session.finished or outcome.stopped:
+                self._leave(tag)
+                followed += [Released(tag, session.request), Finished(tag, session.request)]
+        return followed
+
+    def _leave(self, tag: int) -> None:
+        self._forget(tag)
+        del self.pool[tag]
+        self.grants.close(tag)
+        self.carried = self.carried + 1 if self.rule.together and self.pool else 0

@@ -1,0 +1,227 @@
+"""The drafter's side of the network as a state machine: one request buffer for many targets."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from fleet.policies.admit import Admission, Everyone
+from fleet.policies.allocate import Fixed
+from fleet.policies.depth import Accepted, AdaptiveDepth, Observed
+from fleet.policies.group import Group
+from fleet.policies.order import Fifo, Order
+from fleet.policies.overlap import Ahead, InTurn, Overlap
+from fleet.policies.warm_up import NoWarmUp, WarmUp
+from fleet.stations.discipline import Discipline
+from fleet.stations.draft_cache import DraftCache, Move
+from fleet.stations.messages import (
+    Draft,
+    DraftRequest,
+    Ignored,
+    Instruction,
+    Leave,
+    Refusal,
+    Released,
+    StepDone,
+    View,
+)
+from fleet.stations.session import Session, advance
+from fleet.stations.station import ONE, WAIT, Station, Wait, Work
+from fleet.times.step import Member, StepKind
+
+
+class DrafterStation(Station):
+    """M_q: drafts for many targets from one request buffer (StarSD, algorithm 1).
+
+    A session's first round begins with the prefill of its prompt, which holds up everyone behind it; `cache` says whose
+    prefix is missing. A drafter that works ahead (AMUSD) drafts one token a step, and goes on with the session while
+    its target verifies. One with a `number` reports to a router how much it has to do, whenever that changes.
+    `limits_per_s`, `cache_tokens` and `targets`: see `Discipline` and `DraftCache`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        allocation: Fixed | AdaptiveDepth,
+        order: Order = Fifo(),
+        admission: Admission = Everyone(),
+        warm_up: WarmUp = NoWarmUp(),
+        group: Group = ONE,
+        overlap: Overlap = InTurn(),
+        move: Move = "prefill",
+        number: int = -1,
+        limits_per_s: Sequence[float] = (),
+        cache_tokens: int = 0,
+        targets: int = 0,
+    ) -> None:
+        super().__init__(name, order, group)
+        self.admission = admission
+        self.warm_up = warm_up
+        self.ahead = isinstance(overlap, Ahead)
+        self.depth = allocation.depth if isinstance(allocation, Fixed) else 0
+        self.adaptive = allocation if isinstance(allocation, AdaptiveDepth) else None
+        self.seen = Observed()
+        self.accepted: dict[int, Accepted] = {}  # what adaptive depth knows of each target
+        self.drafted_s: dict[int, float] = {}  # when a session's last draft was done, by tag
+        self.discipline = Discipline(order, limits_per_s, targets)
+        self.timed = self.discipline.limited
+        self._singly = self._singly and not self.timed
+        self.cache = DraftCache(move, cache_tokens)
+        self.number = number
+        self.views = 0
+        self.mean_s: dict[str, float] = {}  # smoothed times of this drafter's steps, by kind
+        self._handlers = {DraftRequest: self._request, Leave: self._leave, StepDone: self._done}
+
+    def _request(self, event: DraftRequest, now_s: float) -> list[Instruction]:
+        followed = self._accept(event, now_s)
+        # The router has counted the request as work; it hears what became of it, a refusal too.
+        repeated = any(isinstance(instruction, Ignored) for instruction in followed)
+        return followed if self.number < 0 or repeated else [*followed, *self._report()]
+
+    def _accept(self, event: DraftRequest, now_s: float) -> list[Instruction]:
+        """Take a request in; return what follows at once: a refusal, or the empty draft of an empty grant."""
+        session = self.sessions.get(event.tag)
+        if event.opening:
+            refused = self._open(event, session)
+            if refused is not None:
+                return [refused]
+        else:
+            if session is None or session.request != event.request:
+                return [Ignored(event, f"request {event.request} of tag {event.tag} is not open")]
+            moved = advance(session, event.epoch, event.base, event.tokens)
+            if isinstance(moved, str):
+                return [Ignored(event, moved)]
+            if self.adaptive:
+                self._learn(session, event.base, now_s)
+            self.sessions[event.tag] = moved
+        if event.tokens == 0:  # nothing is granted: the round consists of the target's own token
+            return [Draft(event.tag, event.request, event.epoch, event.base, 0)]
+        self._ask(event.tag, event.priority, now_s)
+        return []
+
+    def _report(self) -> list[Instruction]:
+        """Tell the router how much there is to do."""
+        self.views += 1
+        running = self.running is not None or bool(self.program)
+        prefills = sum(work.tag in self.cache.cold for work in self.waiting)
+        work_s = prefills * self.mean_s.get("prefill", 0.0)
+        work_s += (len(self.waiting) + running) * self.mean_s.get("draft", 0.0)
+        return [View(self.number, self.views, len(self.waiting) + running, work_s)]
+
+    def _learn(self, session: Session, base: int, now_s: float) -> None:
+        """Let adaptive depth see a round: what came back, and how long it took."""
+        drafted_s = self.drafted_s.pop(session.tag, None)
+        if self.adaptive and drafted_s is not None:
+            target = self.discipline.target_of(session.tag)
+            before = self.accepted.get(target) or self.adaptive.start()
+            self.accepted[target] = self.adaptive.learn(before, session.tail, base - session.base - 1)
+            self.seen = self.seen.back(now_s - drafted_s, self.adaptive.memory)
+
+    def _open(self, event: DraftRequest, session: Session | None) -> Instruction | None:
+        """Take a session in; return what follows if that cannot be."""
+        if session is not None:
+            return Ignored(event, f"request {session.request} of tag {event.tag} is still open")
+        if not self._is_new(event.tag, event.request, event.epoch):
+            return Ignored(event, f"request {event.request} of tag {event.tag} was opened before")
+        reason = self.admission.refusal(len(self.sessions))
+        if reason is not None:
+            return Refusal(event.tag, event.request, reason)
+        self.sessions[event.tag] = Session(
+            event.tag, event.request, event.epoch, event.base, priority=event.priority, asked=event.tokens
+        )
+        self.cache.open(event.tag, moved=event.epoch > 1)  # the target's prefill is epoch 0, a session begins in 1
+        return None
+
+    def _ask(self, tag: int, priority: int, now_s: float) -> None:
+        """Queue a draft; a drafter that works ahead may have one queued already, which will start from the new base."""
+        if self.ahead and any(work.tag == tag for work in self.waiting):
+            return
+        discipline = self.discipline
+        target = discipline.target_of(tag)
+        work = Work("draft", tag, priority, target, now_s)
+        if not discipline.plain:
+            start, allowed_s = discipline.virtual_start(target), discipline.not_before_s(target, now_s)
+            work = msgspec.structs.replace(work, virtual_start=start, not_before_s=allowed_s)
+        self.waiting.append(work)
+
+    def _next_group(self) -> list[int]:
+        if not self.timed:
+            return super()._next_group()
+        allowed = [index for index, work in enumerate(self.waiting) if work.not_before_s <= self.now_s]
+        if not allowed:
+            return []
+        return [allowed[self.order.pick([self.waiting[index] for index in allowed])]]
+
+    def _pause(self) -> Wait:
+        return Wait(min(work.not_before_s for work in self.waiting)) if self.timed and self.waiting else WAIT
+
+    def _leave(self, event: Leave, now_s: float) -> list[Instruction]:  # noqa: ARG002  (one signature for all)
+        session = self.sessions.get(event.tag)
+        if session is None or session.request != event.request:
+            return [Ignored(event, f"request {event.request} of tag {event.tag} is not open")]
+        self._forget(event.tag)
+        self.cache.release(event.tag)
+        released = Released(event.tag, event.request)
+        return [released, *self._report()] if self.number >= 0 else [released]
+
+    def _done(self, event: StepDone, now_s: float) -> list[Instruction]:
+        step = self._finish(event, now_s)
+        if step is None:
+            return [Ignored(event, f"step {event.step} is not running")]
+        if step.kind == "warm_up":
+            self.warm_tokens += step.members[0].tokens
+            return []
+        if self.number >= 0:
+            before_s = self.mean_s.get(step.kind, event.duration_s)
+            self.mean_s[step.kind] = 0.9 * before_s + 0.1 * event.duration_s
+        drafts: list[Instruction] = []
+        for member in step.members:
+            session = self.sessions.get(member.tag)
+            if session is None or (session.request, session.epoch) != (member.request, member.epoch):
+                continue  # it left, or moved on, while the step ran
+            if step.kind in ("prefill", "transfer"):
+                self.cache.brought_in(member.tag)
+                continue
+            self.sessions[member.tag] = msgspec.structs.replace(session, tail=session.tail + member.tokens)
+            if self.adaptive:
+                self.drafted_s[member.tag] = now_s
+                self.seen = self.seen.step(member.tokens, event.duration_s)
+            drafts.append(Draft(member.tag, member.request, member.epoch, member.base, member.tokens))
+            if self.ahead:
+                self._ask(member.tag, session.priority, now_s)
+        return drafts if self.number < 0 or self.program else [*drafts, *self._report()]
+
+    def _program(self, works: list[Work]) -> list[tuple[StepKind, tuple[int, ...]]]:
+        if not self.discipline.plain:
+            self.discipline.served(works[0].virtual_start)
+        tags = tuple([work.tag for work in works])
+        if self.cache.room:
+            self.cache.make_room(tags, self.sessions)
+        program: list[tuple[StepKind, tuple[int, ...]]] = []
+        if self.warm_up.tokens_after(self.idle_gap_s):
+            program.append(("warm_up", tags[:1]))
+        if self.cache.cold:
+            prefilled, transferred = self.cache.missing(tags)
+            if prefilled:
+                program.append(("prefill", prefilled))
+            if transferred:
+                program.append(("transfer", transferred))
+        program.append(("draft", tags))
+        return program
+
+    def _bind(self, kind: StepKind, session: Session) -> Member:
+        tag, request, epoch = session.tag, session.request, session.epoch
+        if kind in ("prefill", "transfer"):
+            # The last committed token is the first input of the draft step.
+            return Member(tag, request, epoch, 0, session.base - 1)
+        if kind == "warm_up":
+            return Member(tag, request, epoch, session.base, self.warm_up.tokens_after(self.idle_gap_s))
+        if self.ahead:
+            return Member(tag, request, epoch, session.base + session.tail, 1)
+        if session.asked > 0:
+            tokens = session.asked
+        elif self.adaptive:
+            state = self.accepted.get(self.discipline.target_of(tag)) or self.adaptive.start()
+            tokens = self.adaptive.depth(state, self.seen, len(self.sessions))
+        else:
+            tokens = self.depth
+        return Member(tag, request, epoch, session.base, tokens, session.behind)

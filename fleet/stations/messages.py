@@ -1,0 +1,121 @@
+"""What stations tell each other and what the world tells them: the events of `station.py`, as typed structs.
+
+The same structs go through the simulated links and, encoded by msgspec, over the wire. They carry lengths only;
+token ids and draft distributions travel beside them as opaque payload, so decisions never depend on content.
+Every message names its decoding stream by (tag, request), its state by epoch, and its prefix by the committed
+length `base`: a stale or repeated message can be recognised and changes nothing.
+"""
+
+import msgspec
+
+from fleet.policies.outcome import Outcome
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """Something that happens to a station; `tag` is the target's, assigned in the handshake."""
+
+    tag: int
+    request: int
+
+
+class Join(Event, tag="join", frozen=True, gc=False):
+    """A user's request reaches its verifier: decode `new_tokens` after a prompt of `prompt_tokens`."""
+
+    prompt_tokens: int
+    new_tokens: int
+    priority: int = 0
+
+
+class DraftRequest(Event, tag="draft-request", frozen=True, gc=False):
+    """Verifier to drafter: the verified prefix is `base` tokens long, draft from there.
+
+    `opening` marks the first one of a request: the drafter may refuse it, and has to prefill the prefix. `tokens`: the
+    speculation length that the verifier grants, where it decides on that; negative: the drafter's own.
+    """
+
+    epoch: int
+    base: int
+    opening: bool = False
+    priority: int = 0
+    tokens: int = -1
+
+
+class Draft(Event, tag="draft", frozen=True, gc=False):
+    """Drafter to verifier: `tokens` draft tokens that continue the prefix of length `base`."""
+
+    epoch: int
+    base: int
+    tokens: int
+
+
+class Refusal(Event, tag="refusal", frozen=True, gc=False):
+    """Drafter to verifier: this request is not served; the target decodes it alone."""
+
+    reason: str
+
+
+class Leave(Event, tag="leave", frozen=True, gc=False):
+    """Verifier to drafter: the request is finished, its cache can be released."""
+
+
+class View(Event, tag="view", frozen=True, gc=False):
+    """Drafter to router: how much is to do there. `tag` is the drafter's number, `request` the number of the view.
+
+    `waiting`: sessions in the buffer and in the running step; `work_s`: how long they will take, as steps took so far.
+    """
+
+    waiting: int
+    work_s: float
+
+
+class StepDone(msgspec.Struct, tag="done", frozen=True, gc=False):
+    """The device finished the running step; one outcome a member.
+
+    `duration_s` is read on the device's clock; `control_s`, where there is one, is the time of the control computation
+    right after it, which tells how fast the host is just now.
+    """
+
+    step: int
+    outcomes: tuple[Outcome, ...]
+    duration_s: float
+    control_s: float = 0.0
+
+
+Message = DraftRequest | Draft | Refusal | Leave | View
+StationEvent = Join | Message | StepDone
+
+
+class Released(msgspec.Struct, frozen=True, gc=False):
+    """Instruction: the key-value cache of `tag` at this station is no longer needed."""
+
+    tag: int
+    request: int
+
+
+class Finished(msgspec.Struct, frozen=True, gc=False):
+    """Instruction: the request is complete; its user may send the next one."""
+
+    tag: int
+    request: int
+
+
+class Routed(msgspec.Struct, frozen=True, gc=False):
+    """Instruction: send `message` to drafter number `drafter`."""
+
+    tag: int
+    request: int
+    drafter: int
+    message: DraftRequest | Leave
+
+
+class Ignored(msgspec.Struct, frozen=True, gc=False):
+    """Instruction to nobody: a stale, repeated or unexpected message was dropped, and why."""
+
+    event: StationEvent
+    reason: str
+
+
+Instruction = Message | Released | Finished | Routed | Ignored
+
+TO_DRAFTER = (DraftRequest, Leave)
+TO_VERIFIER = (Draft, Refusal)

@@ -1,0 +1,58 @@
+"""How large messages are on the wire: the engine sends exactly these layouts, the simulator counts them.
+
+A message is an envelope (the struct, encoded by msgspec as MessagePack) and, beside it, the content: token ids of
+four bytes, for sampling one draft distribution of two-byte probabilities for every draft token, and for EAGLE heads the
+target's hidden states, two bytes a number.
+"""
+
+import msgspec
+
+from fleet.policies.shapes import CHAIN, Shape
+from fleet.stations.messages import Draft, DraftRequest, Message
+
+TOKEN_BYTES = 4
+PROBABILITY_BYTES = HIDDEN_BYTES = 2
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Message)
+
+
+def encode(message: Message) -> bytes:
+    """Return the envelope of a message."""
+    return _encoder.encode(message)
+
+
+def decode(envelope: bytes) -> Message:
+    """Return the message of an envelope; raises msgspec.DecodeError on anything else."""
+    message: Message = _decoder.decode(envelope)
+    return message
+
+
+ENVELOPE_BYTES = {
+    kind: len(encode(example))
+    for kind, example in (
+        (Draft, Draft(1, 100, 100, 1000, 5)),
+        (DraftRequest, DraftRequest(1, 100, 100, 1000)),
+    )
+}
+
+
+def payload_bytes(
+    message: Message, temperature: float, vocabulary: int, shape: Shape = CHAIN, hidden_numbers: float = 0
+) -> int:
+    """Bytes on the wire, envelope and content, of a typical message of this kind.
+
+    A tree's nodes travel with their parents; distributions, when sampling, are those of the nodes that have children.
+
+    A request that opens carries the whole prefix, a later one the target's own token: the accepted ones are known to
+    the drafter, which proposed them. `hidden_numbers`: of all hidden states that a request tells.
+    """
+    if type(message) is Draft:
+        nodes, is_chain = shape.nodes(message.tokens), shape.kind == "chain"
+        inner = nodes if is_chain else shape.nodes(message.tokens - 1) + 1 if shape.kind == "tree" else 0
+        weights = PROBABILITY_BYTES * vocabulary * inner if temperature > 0 else 0
+        return ENVELOPE_BYTES[Draft] + nodes * TOKEN_BYTES * (1 if is_chain else 2) + weights
+    if type(message) is DraftRequest:
+        tokens = message.base if message.opening else 1
+        return ENVELOPE_BYTES[DraftRequest] + tokens * TOKEN_BYTES + round(hidden_numbers * HIDDEN_BYTES)
+    return len(encode(message))

@@ -1,0 +1,98 @@
+"""A router as a state machine: it sends each round of a session to one of several drafters."""
+
+from collections import deque
+
+import msgspec
+
+from fleet.policies.order import Fifo
+from fleet.policies.route import DrafterView, Route
+from fleet.stations.messages import DraftRequest, Ignored, Instruction, Leave, Routed, StepDone, View
+from fleet.stations.session import Session
+from fleet.stations.station import Station, Work
+from fleet.times.step import Member, StepKind
+
+
+class RouterStation(Station):
+    """Routes draft requests by views of the drafters; its steps take no time, and are recorded and replayed as others.
+
+    A session that moves leaves its old drafter and opens at the new one, where its prefix must come into the cache.
+    """
+
+    def __init__(self, name: str, drafters: int, route: Route) -> None:
+        super().__init__(name, Fifo())
+        self._singly = False  # a request may have to wait for news while a later one can go
+        self.route = route
+        self.views = [DrafterView() for _ in range(drafters)]
+        self.heard = [-1] * drafters  # number of the newest view of each drafter
+        self.homes: dict[int, int] = {}  # drafter that holds a session, by tag
+        self.held: dict[int, DraftRequest] = {}  # requests that wait for their route, by tag
+        self.turn = 0
+        self._handlers = {DraftRequest: self._request, Leave: self._leave, View: self._view, StepDone: self._done}
+
+    def _request(self, event: DraftRequest, now_s: float) -> list[Instruction]:  # noqa: ARG002  (one signature for all)
+        known = self.sessions.get(event.tag)
+        if known is not None and (known.request, known.epoch) >= (event.request, event.epoch):
+            return [Ignored(event, f"epoch {event.epoch} of tag {event.tag} was routed before")]
+        if event.opening:
+            self.homes.pop(event.tag, None)
+        elif known is None or known.request != event.request:
+            return [Ignored(event, f"request {event.request} of tag {event.tag} is not open")]
+        self.sessions[event.tag] = Session(event.tag, event.request, event.epoch, event.base, priority=event.priority)
+        self.held[event.tag] = event
+        self.waiting = deque(work for work in self.waiting if work.tag != event.tag)
+        self.waiting.append(Work("route", event.tag, event.priority))
+        return []
+
+    def _leave(self, event: Leave, now_s: float) -> list[Instruction]:  # noqa: ARG002  (one signature for all)
+        session = self.sessions.get(event.tag)
+        if session is None or session.request != event.request:
+            return [Ignored(event, f"request {event.request} of tag {event.tag} is not open")]
+        self.waiting = deque(work for work in self.waiting if work.tag != event.tag)
+        self.held.pop(event.tag, None)
+        # The session's place stays known, so that a repeated request of it is recognised.
+        self.sessions[event.tag] = msgspec.structs.replace(session, epoch=session.epoch + (1 << 40))
+        home = self.homes.pop(event.tag, None)
+        return [] if home is None else [Routed(event.tag, event.request, home, event)]
+
+    def _view(self, event: View, now_s: float) -> list[Instruction]:
+        if event.request <= self.heard[event.tag]:
+            return [Ignored(event, f"view {event.request} of drafter {event.tag} is out of date")]
+        self.heard[event.tag] = event.request
+        self.views[event.tag] = DrafterView(now_s, event.waiting, event.work_s)
+        return []
+
+    def _next_group(self) -> list[int]:
+        """Index of the oldest request for which there is a drafter now."""
+        for index, work in enumerate(self.waiting):
+            if self._choose(work.tag) is not None:
+                return [index]
+        return []
+
+    def _choose(self, tag: int) -> int | None:
+        return self.route.choose(tag, self.homes.get(tag), self.views, self.turn)
+
+    def _bind(self, kind: StepKind, session: Session) -> Member:  # noqa: ARG002  (one signature for all)
+        drafter = self._choose(session.tag)
+        assert drafter is not None
+        return Member(session.tag, session.request, session.epoch, session.base, drafter)
+
+    def _done(self, event: StepDone, now_s: float) -> list[Instruction]:
+        step = self._finish(event, now_s)
+        if step is None:
+            return [Ignored(event, f"step {event.step} is not running")]
+        member = step.members[0]
+        request = self.held.get(member.tag)
+        if request is None or (request.request, request.epoch) != (member.request, member.epoch):
+            return []  # it left, or moved on, in the same instant
+        del self.held[member.tag]
+        drafter, home = member.tokens, self.homes.get(member.tag)
+        self.turn += 1
+        self.homes[member.tag] = drafter
+        view = self.views[drafter]
+        self.views[drafter] = msgspec.structs.replace(view, sent_since=view.sent_since + 1)
+        routed: list[Instruction] = []
+        if home is not None and home != drafter:
+            routed.append(Routed(member.tag, member.request, home, Leave(member.tag, member.request)))
+        if home != drafter:
+            request = msgspec.structs.replace(request, opening=True)
+        return [*routed, Routed(member.tag, member.request, drafter, request)]

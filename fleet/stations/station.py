@@ -1,0 +1,187 @@
+"""A station: one server of the network as a state machine without clock, thread, socket or random number.
+
+Events go in through `handle` and answer with instructions; `plan` says what the device should do now. A SimPy
+process and an engine worker drive the same stations, so both worlds decide alike, and a log of events fed to a
+fresh station must give the logged plans again (see `replay.py`). The kinds of stations are beside this file:
+`drafter_station.py`, `verifier_station.py`, `batch_station.py`.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from fleet.policies.group import Group, One
+from fleet.policies.order import Order
+from fleet.stations.messages import Ignored, Instruction, Join, StationEvent, StepDone
+from fleet.stations.session import Session
+from fleet.times.step import Member, Step, StepKind
+
+
+class Work(msgspec.Struct, frozen=True, gc=False):
+    """One thing to do for one session, waiting in a station's buffer since `asked_s`.
+
+    `target`: whose session it is, from 0. `virtual_start`: for weighted orders. `not_before_s`: where a rate limit
+    holds it back.
+    """
+
+    kind: StepKind
+    tag: int
+    priority: int = 0
+    target: int = 0
+    asked_s: float = 0.0
+    virtual_start: float = 0.0
+    not_before_s: float = 0.0
+
+
+class Start(msgspec.Struct, frozen=True, gc=False):
+    """Plan: run this step now and report `StepDone`."""
+
+    step: Step
+
+
+class Wait(msgspec.Struct, frozen=True, gc=False):
+    """Plan: do nothing until the next event, or until `until_s` where that is set."""
+
+    until_s: float | None = None
+
+
+Plan = Start | Wait
+WAIT = Wait()
+ONE = One()
+
+
+class Station:
+    """What all stations have in common: a buffer of work, one running step, and a program for the group it serves.
+
+    A served group keeps the device for a short program of steps (warm up, prefill, draft), because what prepares
+    its caches is useless to others. `sessions` holds this station's view of every stream by tag.
+    """
+
+    def __init__(self, name: str, order: Order, group: Group = ONE) -> None:
+        self.name = name
+        self.order = order
+        self.group = group
+        self.sessions: dict[int, Session] = {}
+        self.latest: dict[int, tuple[int, int]] = {}  # newest (request, epoch) that each tag has opened with
+        self.waiting: deque[Work] = deque()
+        self.program: deque[tuple[StepKind, tuple[int, ...]]] = deque()  # steps to come, and for which tags
+        self.running: Step | None = None
+        self.steps_started = 0
+        self.free_since_s = 0.0
+        self.idle_gap_s = 0.0
+        self.warm_tokens = 0
+        self.carried = 0  # finished rows of a batch that ends as a whole
+        self.now_s = 0.0  # when `plan` was last asked
+        self.timed = False  # whether waiting work may have to wait for a time, not only for an event
+        self._singly = isinstance(group, One)
+        self._handlers: dict[type, Callable[[Any, float], list[Instruction]]] = {}
+
+    def handle(self, event: StationEvent, now_s: float) -> list[Instruction]:
+        """Take an event that happened at `now_s`; return what follows from it."""
+        return self._handlers[type(event)](event, now_s)
+
+    @property
+    def ready(self) -> bool:
+        """Whether `plan` would start a step now: for drivers that must first obtain the device."""
+        if self.running is not None:
+            return False
+        return bool(self.program or (self.waiting and (self._singly or self.timed or self._next_group())))
+
+    def plan(self, now_s: float) -> Plan:
+        """Say what the device should do now, and regard it as started."""
+        if self.running is not None:
+            return WAIT
+        if not self.program:
+            self.now_s = now_s
+            self.idle_gap_s = now_s - self.free_since_s
+            self.warm_tokens = 0
+            if not self._plan_program():
+                return self._pause()
+        kind, tags = self.program.popleft()
+        sessions = self.sessions
+        if len(tags) == 1:
+            members: tuple[Member, ...] = (self._bind(kind, sessions[tags[0]]),)
+        else:
+            members = tuple([self._bind(kind, sessions[tag]) for tag in tags])
+        self.steps_started += 1
+        self.running = Step(self.steps_started, kind, members, self.idle_gap_s, self.warm_tokens, self.carried)
+        return Start(self.running)
+
+    def _pause(self) -> Wait:
+        """Say what to wait for when there is nothing to start."""
+        return WAIT
+
+    def _next_group(self) -> list[int]:
+        """Indices into `waiting` of the work that is served next, together; none if the group is not complete."""
+        return self.group.pick(self.waiting, self._members()) if self.waiting else []
+
+    def _members(self) -> int:
+        """Sessions that a barrier waits for."""
+        return len(self.sessions)
+
+    def _plan_program(self) -> bool:
+        """Take the next group out of the buffer and begin its program; False if there is none."""
+        if self._singly:
+            if not self.waiting:
+                return False
+            index = self.order.pick(self.waiting)
+            work = self.waiting[index]
+            del self.waiting[index]
+            self.program.extend(self._program([work]))
+            return True
+        group = self._next_group()
+        if not group:
+            return False
+        works = [self.waiting[index] for index in group]
+        for index in sorted(group, reverse=True):
+            del self.waiting[index]
+        self.program.extend(self._program(works))
+        return True
+
+    def _program(self, works: list[Work]) -> list[tuple[StepKind, tuple[int, ...]]]:
+        """List the steps that serving `works`, which are of one kind, takes, in order."""
+        return [(works[0].kind, tuple([work.tag for work in works]))]
+
+    def _bind(self, kind: StepKind, session: Session) -> Member:
+        """Fix what a step of `kind` does for `session`, from the session as it is now."""
+        raise AssertionError(f"{self.name} cannot {kind} session {session.tag}")
+
+    def _finish(self, done: StepDone, now_s: float) -> Step | None:
+        """Free the device; None if `done` is not the running step's report."""
+        step = self.running
+        if step is None or done.step != step.number:
+            return None
+        self.running = None
+        self.free_since_s = now_s
+        return step
+
+    def _is_new(self, tag: int, request: int, epoch: int = 0) -> bool:
+        """Note a request that opens, or comes back in a later epoch; False if it, or a later one, has opened before."""
+        if (request, epoch) <= self.latest.get(tag, (-1, 0)):
+            return False
+        self.latest[tag] = request, epoch
+        return True
+
+    def _joins(self, event: Join, alone: bool = False) -> list[Instruction]:
+        """Open the session of a user's request, and queue its prefill; a request that came before is ignored."""
+        if event.tag in self.sessions:
+            return [Ignored(event, f"tag {event.tag} is still busy with its last request")]
+        if not self._is_new(event.tag, event.request):
+            return [Ignored(event, f"request {event.request} of tag {event.tag} was opened before")]
+        goal = event.prompt_tokens + event.new_tokens
+        self.sessions[event.tag] = Session(
+            event.tag, event.request, 0, event.prompt_tokens, goal, priority=event.priority, alone=alone
+        )
+        self.waiting.append(Work("prefill", event.tag, event.priority))
+        return []
+
+    def _forget(self, tag: int) -> None:
+        """Drop a session and all work for it; a step that runs for it ends, and its outcome is ignored."""
+        del self.sessions[tag]
+        if self.waiting:
+            self.waiting = deque(work for work in self.waiting if work.tag != tag)
+        if self.program:
+            left = [(kind, tuple(other for other in tags if other != tag)) for kind, tags in self.program]
+            self.program = deque((kind, tags) for kind, tags in left if tags)

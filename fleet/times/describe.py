@@ -1,0 +1,80 @@
+"""A profile in rows for people: each quantity with its unit, and how well a fitted one fits."""
+
+from typing import Any
+
+import numpy as np
+
+from fleet.times.effects import IdleEffect
+from fleet.times.profile import STEPS, HardwareProfile
+from fleet.times.step_time import StepTime
+
+
+def describe(profile: HardwareProfile) -> list[tuple[str, str, str]]:
+    """Rows for people: quantity, value with unit, and how well a fitted one fits (median relative error)."""
+    rows = []
+    batched = profile.measured.get("steps", {})
+    for name in (*STEPS, "realign"):
+        time: StepTime = getattr(profile, name)
+        terms = [
+            (time.base_s, ""), (time.per_token_s, " k"), (time.per_context_token_s, " n"),
+            (time.per_token_context_s, " k n"), (time.per_row_s, " r"), (time.per_row_token_s, " m"),
+            (time.per_row_context_s, " r n"), (time.several_s, " [r]"), (time.several_per_token_s, " [r] k"),
+        ]  # fmt: skip
+        formula = " + ".join(f"{1000 * value:.3g}{term}" for value, term in terms if value) or "0"
+        error = _fit_errors(profile.measured.get(name, []))
+        in_service = batched.get("prefill" if name == "verify_prefill" else name)
+        if in_service is not None:
+            error = f"{in_service['mean_absolute_error']:.1%} of {in_service['steps']} steps in service"
+        if name != "realign" or formula != "0":
+            symbols = (
+                "k tokens, n context, r further rows of m tokens, [r] if any" if batched else "k tokens, n context"
+            )
+            rows.append((f"{name} ({symbols})", f"{formula} ms", error))
+    bandwidth = profile.link.bandwidth_bytes_per_s
+    a_row = f" + {1000 * profile.turnaround_row_s:.3g} r ms" if profile.turnaround_row_s else ""
+    rate = f", {bandwidth / 1e6:.3g} MB/s" if bandwidth else ""
+    rows += [
+        ("turnaround", f"{1000 * profile.turnaround_s:.3g} ms{a_row}", ""),
+        ("wake-up", f"{1000 * profile.wake_up_s:.3g} ms", ""),
+        ("link, one way", f"{1000 * profile.link.latency_s:.3g} ms{rate}", ""),
+    ]
+    if profile.idle != IdleEffect():
+        rows += [
+            (f"draft after an idle gap of {1000 * gap_s:.3g} ms", f"x {slowdown:.3f}", "")
+            for gap_s, slowdown in zip(profile.idle.gaps_s, profile.idle.slowdowns, strict=True)
+        ]
+    rows += [
+        (f"excess left after {tokens} warm-up tokens", f"{left:.0%}", "")
+        for tokens, left in enumerate(profile.idle.recoveries)
+        if tokens
+    ]
+    if profile.recent_load is not None:
+        half_life_ms = 1000 * profile.recent_load.half_life_s
+        rows += [
+            (f"draft at a recent load of {load:.0%} (half-life {half_life_ms:.0f} ms)", f"x {slowdown:.3f}", "")
+            for load, slowdown in zip(profile.recent_load.loads, profile.recent_load.slowdowns, strict=True)
+        ]
+    if profile.control_s:
+        rows.append(("control computation at the reference pace", f"{1e6 * profile.control_s:.1f} us", ""))
+    shared = [(f"turns of a drafter and {_many(k, 'target')}", turns) for k, turns in enumerate(profile.turns, start=1)]
+    for how, turns in [*shared, ("all stations in one process", profile.one_process)]:
+        rows.append((f"{how}: handover", f"{1000 * turns.handover_s:.3g} ms", ""))
+        rows += [(f"{how}: {step}", f"x {slowdown:.3f}", "") for step, slowdown in turns.slowdowns.items()]
+    rows += [
+        (f"contention, {_many(k, 'step')} at once", f"x {factor:.3f}", "")
+        for k, factor in enumerate(profile.contention, start=1)
+    ]
+    return rows
+
+
+def _many(count: int, thing: str) -> str:
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
+def _fit_errors(table: list[dict[str, Any]]) -> str:
+    """Median absolute relative error of fitted and of held-out grid points, each with its count."""
+    texts = []
+    for held_out in (False, True):
+        errors = [abs(row["fitted_s"] / row["quantiles_s"][1] - 1) for row in table if row["held_out"] == held_out]
+        texts.append(f"{np.median(errors):.1%} of {len(errors)}" if errors else "-")
+    return " | ".join(texts) if table else ""

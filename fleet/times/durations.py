@@ -1,0 +1,184 @@
+"""How long steps take, drawn from a profile: for the simulator, and for replayed targets that only wait.
+
+Random numbers come in blocks: an event loop cannot afford a numpy call a number.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
+
+import numpy as np
+
+from fleet.policies.shapes import Shape
+from fleet.scenario.scenario import Scenario, decode_time, draft_time, prefill_time, profile_of, turns_of, verify_time
+from fleet.times.step import Step
+from fleet.times.step_time import Constant, LinkTime, Spread, StepTime
+
+BLOCK = 4096
+
+
+def ratios(spread: Spread, rng: np.random.Generator) -> Iterator[float]:
+    """Yield independent multipliers of a mean time, for ever."""
+    return repeat(1.0) if isinstance(spread, Constant) else _blocks(spread, rng)
+
+
+def _blocks(spread: Spread, rng: np.random.Generator) -> Iterator[float]:
+    while True:
+        yield from spread.ratios(rng.random(BLOCK)).tolist()
+
+
+def one_way_s(link: LinkTime, rng: np.random.Generator) -> Callable[[int], float]:
+    """Return the function that draws the one-way time in seconds of a payload in bytes."""
+    latency_s, s_per_byte = link.latency_s, link.s_per_byte
+    jitter = ratios(link.spread, rng)
+    return lambda payload: latency_s * next(jitter) + payload * s_per_byte
+
+
+Draw = Callable[[int, int, float], float]
+
+
+def step_durations(time: StepTime, rng: np.random.Generator) -> Draw:
+    """Return the function that draws the time in seconds of a step over (tokens, context).
+
+    Its third argument is what the rows of a batch beyond the first add to the mean.
+    """
+    spread = ratios(time.spread, rng)
+    a, b, c, e = time.base_s, time.per_token_s, time.per_context_token_s, time.per_token_context_s
+    return lambda tokens, context, rows_s: (a + b * tokens + (c + e * tokens) * context + rows_s) * next(spread)
+
+
+def step_name(drafting: bool, kind: str) -> str:
+    """Name that a profile gives to a station's steps of `kind`: the two prefills are told apart."""
+    if kind == "prefill":
+        return "draft_prefill" if drafting else "verify_prefill"
+    return kind
+
+
+def grid_place(kind: str, tokens: int, base: int) -> tuple[int, int]:
+    """Tokens fed and context: what the time of a step over `tokens` tokens at committed length `base` depends on.
+
+    d draft tokens are verified by feeding d + 1; a plain decoding step feeds one; a prefill has no context.
+    """
+    match kind:
+        case "verify":
+            return tokens + 1, base
+        case "decode":
+            return 1, base
+        case "prefill" | "draft_prefill" | "transfer":
+            return tokens, 0
+        case _:
+            return tokens, base
+
+
+def timed(draw: Draw, time: StepTime, step: Step, padded: bool = False, tokens: Sequence[int] | None = None) -> float:
+    """Draw the time of a step: of its one member, or of a batch whose longest row sets the time.
+
+    `padded`: rows are filled up to the longest. `tokens`: what the members work on, where that differs from the plan.
+    """
+    members = step.members
+    if len(members) == 1 and not step.ballast and tokens is None:
+        member = members[0]
+        if step.kind == "draft":  # the two frequent ones, without a detour
+            return draw(member.tokens, member.base, 0.0)
+        if step.kind == "verify":
+            return draw(member.tokens + 1, member.base, 0.0)
+        return draw(*grid_place(step.kind, member.tokens, member.base), 0.0)
+    longest, context, rows, row_tokens = extent(step, padded, tokens)
+    return draw(longest, context, time.rows_s(longest, context, rows, row_tokens))
+
+
+def extent(step: Step, padded: bool = False, tokens: Sequence[int] | None = None) -> tuple[int, int, int, int]:
+    """Return what the time of a batch's step depends on: tokens and context of the longest row, rows, others' tokens.
+
+    `padded` and `tokens` as in `timed`.
+    """
+    planned = tokens if tokens is not None else [member.tokens for member in step.members]
+    places = [grid_place(step.kind, length, member.base) for length, member in zip(planned, step.members, strict=True)]
+    longest, context = max(fed for fed, _ in places), max(known for _, known in places)
+    rows = len(step.members) + step.ballast
+    row_tokens = longest * (rows - 1) if padded else sum(fed for fed, _ in places) - longest + longest * step.ballast
+    return longest, context, rows, row_tokens
+
+
+def nodes_of(step: Step, shape: Shape) -> list[int] | None:
+    """Return how many nodes each member's draft has, where that is not its depth."""
+    return None if shape.kind == "chain" else [shape.nodes(member.tokens) for member in step.members]
+
+
+def draft_durations(
+    scenario: Scenario, rng: np.random.Generator, paced: bool = False, drafter: int = 0
+) -> Callable[[Step, float], float]:
+    """Return the function that draws S(d) and the drafter's other steps, from the step and its device's recent load.
+
+    Drafts are slower after an idle gap (section 5.3), or on a device that was little used of late; where stations take
+    turns, their slowdown by each other holds instead. `paced`: the host's pace is played back, so its mean at a load is
+    left out.
+    """
+    profile, turns = profile_of(scenario), turns_of(scenario, scenario.drafters.device)
+    slowdowns = turns.slowdowns if turns else {}
+    draft = draft_time(scenario, drafter).slowed(slowdowns.get("draft", 1.0))
+    prefill = profile.draft_prefill.slowed(slowdowns.get("draft_prefill", 1.0))
+    draft_s, prefill_s = step_durations(draft, rng), step_durations(prefill, rng)
+    transfer_s = step_durations(profile.transfer, rng)
+    slowdown, by_load = profile.idle.slowdown, None if turns else profile.recent_load
+    catch_up_s = profile.catch_up_s
+
+    def duration_s(step: Step, recent_load: float) -> float:
+        if step.kind == "prefill":
+            return timed(prefill_s, prefill, step)
+        if step.kind == "transfer":
+            return timed(transfer_s, profile.transfer, step)
+        cold = slowdown(step.idle_gap_s, step.warm_tokens)
+        if by_load is not None:
+            cold *= by_load.slowdown(recent_load) * (1.0 if paced else by_load.pace(recent_load))
+        catching_up_s = catch_up_s * step.members[0].behind if catch_up_s else 0.0
+        return cold * timed(draft_s, draft, step) + catching_up_s
+
+    return duration_s
+
+
+def verifier_durations(scenario: Scenario, target: int, rng: np.random.Generator) -> Callable[[Step, float], float]:
+    """Return the function that draws the times of a verifier's steps."""
+    turns = turns_of(scenario, scenario.verifiers.device)
+    slowdowns = turns.slowdowns if turns else {}
+    times = {
+        kind: time.slowed(slowdowns.get(step_name(drafting=False, kind=kind), 1.0))
+        for kind, time in (
+            ("verify", verify_time(scenario, target)),
+            ("prefill", prefill_time(scenario)),
+            ("decode", decode_time(scenario)),
+        )
+    }
+    draws = {kind: step_durations(time, rng) for kind, time in times.items()}
+    padded, shape = scenario.verifiers.padded, scenario.drafters.shape
+
+    def duration_s(step: Step, recent_load: float) -> float:  # noqa: ARG001  (one signature for all stations)
+        nodes = nodes_of(step, shape) if step.kind == "verify" else None
+        return timed(draws[step.kind], times[step.kind], step, padded, nodes)
+
+    return duration_s
+
+
+def batch_durations(
+    scenario: Scenario, rng: np.random.Generator, drafted: Callable[[Step], list[int]]
+) -> Callable[[Step, float], float]:
+    """Return the function that draws the times of a co-located batch's steps.
+
+    `drafted`: how many tokens each row of a draft step gets, where a stop rule decides on that.
+    """
+    profile = profile_of(scenario)
+    times = {
+        "draft": profile.draft,
+        "draft_prefill": profile.draft_prefill,
+        "prefill": prefill_time(scenario),
+        "verify": verify_time(scenario, 0),
+        "decode": decode_time(scenario),
+        "realign": profile.realign,
+    }
+    draws = {kind: step_durations(time, rng) for kind, time in times.items()}
+    padded, shape = scenario.batch is None or scenario.batch.padded, scenario.drafters.shape
+
+    def duration_s(step: Step, recent_load: float) -> float:  # noqa: ARG001  (as above)
+        tokens = drafted(step) if step.kind == "draft" else nodes_of(step, shape) if step.kind == "verify" else None
+        return timed(draws[step.kind], times[step.kind], step, padded, tokens)
+
+    return duration_s

@@ -1,0 +1,97 @@
+"""What makes steps slower than their step times say: idle gaps, recent load, a shared device; and electrical power."""
+
+import bisect
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from fleet.times.step_time import Seconds
+
+
+class IdleEffect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a draft slows down after the drafter was idle: flat, rising, flat (StarSD, section 5.3 and figure 6b).
+
+    `slowdowns[i]` multiplies the draft time after a gap of `gaps_s[i]`, linear in between, flat outside.
+    `recoveries[w]` is the share of the excess that is left after w warm-up tokens (figure 6c), flat beyond the last.
+    """
+
+    gaps_s: tuple[float, ...] = (0.0,)
+    slowdowns: tuple[float, ...] = (1.0,)
+    recoveries: tuple[float, ...] = (1.0,)
+
+    def __post_init__(self) -> None:
+        if len(self.gaps_s) != len(self.slowdowns) or list(self.gaps_s) != sorted(self.gaps_s):
+            raise ValueError("idle effect needs rising gaps_s and one slowdown for each")
+
+    def slowdown(self, idle_gap_s: float, warm_tokens: int = 0) -> float:
+        """Multiplier of the draft time after `idle_gap_s` of idleness and `warm_tokens` warm-up tokens."""
+        slowdown = interpolated(idle_gap_s, self.gaps_s, self.slowdowns)
+        if not warm_tokens:
+            return slowdown
+        return 1 + (slowdown - 1) * self.recoveries[min(warm_tokens, len(self.recoveries) - 1)]
+
+
+class RecentLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a draft slows down while its device was little used of late: clocks and caches follow the load, not one gap.
+
+    The recent load is the busy share of the past, weighted by an exponential memory with half-life `half_life_s`.
+    `slowdowns[i]` multiplies the draft time at a recent load of `loads[i]`, linear in between, flat outside. `paces[i]`
+    is the host's mean slowness at that load, apart from it: a shared host lends out cores that idle. Where a measured
+    pace is played back (`pace.py`), that takes the place of `paces`.
+    """
+
+    half_life_s: Annotated[float, Meta(gt=0)]
+    loads: tuple[float, ...]
+    slowdowns: tuple[float, ...]
+    paces: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.loads) != len(self.slowdowns) or not self.loads or list(self.loads) != sorted(self.loads):
+            raise ValueError("recent load needs rising loads and one slowdown for each")
+        if self.paces and len(self.paces) != len(self.loads):
+            raise ValueError("recent load needs one pace for each load, or none")
+
+    def after(self, load: float, time_s: float, busy: bool) -> float:
+        """Return the recent load `time_s` later, if the device was busy, or idle, all that time."""
+        kept = 2 ** (-time_s / self.half_life_s)
+        return 1 - (1 - load) * kept if busy else load * kept
+
+    def slowdown(self, load: float) -> float:
+        """Multiplier of the draft time at a recent load, at the reference pace."""
+        return interpolated(load, self.loads, self.slowdowns)
+
+    def pace(self, load: float) -> float:
+        """The host's mean slowness at a recent load."""
+        return interpolated(load, self.loads, self.paces) if self.paces else 1.0
+
+
+def interpolated(x: float, xs: tuple[float, ...], ys: tuple[float, ...]) -> float:
+    """Piecewise linear interpolation, flat outside; `numpy.interp` for one number is ten times slower."""
+    right = bisect.bisect_right(xs, x)
+    if right == 0:
+        return ys[0]
+    if right == len(xs):
+        return ys[-1]
+    share = (x - xs[right - 1]) / (xs[right] - xs[right - 1])
+    return ys[right - 1] + share * (ys[right] - ys[right - 1])
+
+
+class Turns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What stations pay for taking turns on a device: each finds the caches full of the others' data.
+
+    `slowdowns[step]` multiplies that step, named as the step times of a profile are; what is missing is not slowed.
+    `handover_s` passes between the end of one step and the start of the next that was waiting. Contended stations pay
+    the slowdowns too, beside the contention.
+    """
+
+    slowdowns: dict[str, Annotated[float, Meta(gt=0)]] = {}
+    handover_s: Seconds = 0.0
+
+
+class Power(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Electrical power of a device, in watts, by what it does."""
+
+    idle_w: float
+    draft_w: float
+    verify_w: float

@@ -1,0 +1,112 @@
+"""How long steps and links take: means by tokens and context, or by bytes, and their spread."""
+
+from typing import Annotated
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+Seconds = Annotated[float, Meta(ge=0)]
+
+
+class Constant(msgspec.Struct, frozen=True, tag="constant", tag_field="spread", forbid_unknown_fields=True):
+    """No spread: every draw is the mean."""
+
+    def ratios(self, uniforms: np.ndarray) -> np.ndarray:
+        """Multipliers of the mean for uniform numbers in [0, 1)."""
+        return np.ones_like(uniforms)
+
+
+class Exponential(msgspec.Struct, frozen=True, tag="exponential", tag_field="spread", forbid_unknown_fields=True):
+    """Exponentially distributed times, as queueing theory likes them."""
+
+    def ratios(self, uniforms: np.ndarray) -> np.ndarray:
+        """Multipliers of the mean for uniform numbers in [0, 1)."""
+        exponential: np.ndarray = -np.log1p(-uniforms)
+        return exponential
+
+
+class Quantiles(msgspec.Struct, frozen=True, tag="quantiles", tag_field="spread", forbid_unknown_fields=True):
+    """The measured spread: quantiles of measured time over fitted time, interpolated between the levels.
+
+    `levels` rise from 0 to 1; `ratios_at` has one value a level.
+    """
+
+    levels: tuple[float, ...]
+    ratios_at: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        rising = list(self.levels) == sorted(self.levels) and list(self.ratios_at) == sorted(self.ratios_at)
+        if len(self.levels) != len(self.ratios_at) or len(self.levels) < 2 or not rising:
+            raise ValueError("quantiles need equally many rising levels and ratios, two at least")
+
+    def ratios(self, uniforms: np.ndarray) -> np.ndarray:
+        """Multipliers of the mean for uniform numbers in [0, 1)."""
+        interpolated: np.ndarray = np.interp(uniforms, self.levels, self.ratios_at)
+        return interpolated
+
+
+Spread = Constant | Exponential | Quantiles
+
+
+class StepTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Time of a step over `tokens` new tokens after `context` known ones: a + b k + c n + e k n, times the spread.
+
+    StarSD's S(d) = d t_s (equation 5) is the case a = c = e = 0; the fixed cost `base_s` is real (kernel launches,
+    Python) and belongs to it. In a batch, tokens and context are those of the longest row, which sets the time; each
+    further row adds `per_row_s` and `per_row_context_s` a context token, and each token of further rows, padding
+    included where there is any, adds `per_row_token_s`. However many they are, that there are further rows at all adds
+    `several_s` and `several_per_token_s` a token: other kernels, and masks.
+    """
+
+    base_s: Seconds = 0.0
+    per_token_s: Seconds = 0.0
+    per_context_token_s: Seconds = 0.0
+    per_token_context_s: Seconds = 0.0
+    per_row_s: Seconds = 0.0
+    per_row_token_s: Seconds = 0.0
+    per_row_context_s: Seconds = 0.0
+    several_s: Seconds = 0.0
+    several_per_token_s: Seconds = 0.0
+    spread: Spread = Constant()
+
+    def mean_s(self, tokens: float, context: float = 0.0, rows: int = 1, row_tokens: float = 0.0) -> float:
+        """Mean time in seconds; `row_tokens`: tokens of all rows but the longest."""
+        single_s = (
+            self.base_s
+            + self.per_token_s * tokens
+            + self.per_context_token_s * context
+            + self.per_token_context_s * tokens * context
+        )
+        return single_s + self.rows_s(tokens, context, rows, row_tokens)
+
+    def rows_s(self, tokens: float, context: float, rows: int, row_tokens: float) -> float:
+        """Return what the rows beyond the first add."""
+        if rows == 1:
+            return 0.0
+        several_s = self.several_s + self.several_per_token_s * tokens
+        rows_s = (self.per_row_s + self.per_row_context_s * context) * (rows - 1)
+        return several_s + rows_s + self.per_row_token_s * row_tokens
+
+    def slowed(self, factor: float) -> "StepTime":
+        """Return the same step, `factor` times slower."""
+        times_s = msgspec.structs.asdict(self)
+        spread = times_s.pop("spread")
+        return StepTime(**{name: factor * time_s for name, time_s in times_s.items()}, spread=spread)
+
+
+class LinkTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One way over a link: latency (with jitter as its spread) plus payload over bandwidth, which None leaves out."""
+
+    latency_s: Seconds = 0.0
+    bandwidth_bytes_per_s: Annotated[float, Meta(gt=0)] | None = None
+    spread: Spread = Constant()
+
+    def mean_s(self, payload_bytes: float) -> float:
+        """Mean one-way time in seconds."""
+        return self.latency_s + payload_bytes * self.s_per_byte
+
+    @property
+    def s_per_byte(self) -> float:
+        """Time that each byte adds."""
+        return 1 / self.bandwidth_bytes_per_s if self.bandwidth_bytes_per_s else 0.0

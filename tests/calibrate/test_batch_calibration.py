@@ -1,0 +1,116 @@
+"""Batches are calibrated in service: the fit gives back what made its steps, and a profile predicts its own runs."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from calibrate.batch_profile import Gap, Served, fit, fit_gaps
+from calibrate.fits import fit_batch_step
+from fleet.times.pace import typical_control_s
+from fleet.times.step_time import StepTime
+
+TRUTH = StepTime(0.002, 0.0002, 1e-6, 2e-9, 0.0001, 0.00012, 4e-7, 0.0005, 0.0001)
+
+
+def steps(rng: np.random.Generator, count: int) -> np.ndarray:
+    """Extents as a batch of mixed rows has them: tokens, context, rows, tokens of the other rows."""
+    tokens, context = rng.integers(2, 10, count), rng.integers(50, 400, count)
+    rows = rng.choice([1, 2, 4, 8, 16], count)
+    return np.stack([tokens, context, rows, (rows - 1) * rng.integers(1, tokens)], axis=1)
+
+
+def times_s(time: StepTime, extents: np.ndarray) -> np.ndarray:
+    return np.array([time.mean_s(*map(int, extent)) for extent in extents])
+
+
+def test_the_fit_gives_back_the_step_time_that_made_the_steps() -> None:
+    rng = np.random.default_rng(0)
+    extents = steps(rng, 400)
+    fitted, error = fit_batch_step(extents, times_s(TRUTH, extents))
+    others = steps(rng, 100)
+    assert times_s(fitted, others) == pytest.approx(times_s(TRUTH, others), rel=1e-6)
+    assert error < 1e-6
+
+
+def test_steps_that_were_interrupted_count_in_the_mean_and_not_in_the_shape() -> None:
+    """One step in fifty takes five times as long: the fit's mean is that of all, its proportions are the others'."""
+    rng = np.random.default_rng(1)
+    extents = steps(rng, 2000)
+    measured = times_s(TRUTH, extents)
+    measured[::50] *= 5
+    fitted, _ = fit_batch_step(extents, measured)
+    factors = times_s(fitted, extents) / times_s(TRUTH, extents)
+    assert factors.std() < 0.02
+    assert factors.mean() == pytest.approx(1 + 4 / 50, rel=0.02)
+
+
+@pytest.mark.parametrize("count", [10, 200])
+def test_steps_are_referred_to_the_pace_that_simulated_runs_play_back(count: int) -> None:
+    """Controls with two levels, three for two: steps that took what the truth says are fitted as they are."""
+    extents = steps(np.random.default_rng(2), 3 * count)
+    controls_s = np.tile([1e-4, 1e-4, 2e-4], count)
+    served = Served(
+        [tuple(extent) for extent in extents.tolist()], times_s(TRUTH, extents).tolist(), controls_s.tolist()
+    )
+    fitted, _ = fit(served, typical_control_s(controls_s))
+    assert times_s(fitted, extents) == pytest.approx(times_s(TRUTH, extents), rel=0.02)
+
+
+def test_the_time_between_steps_grows_with_the_rows_and_is_told_at_the_reference_pace() -> None:
+    gaps = [
+        Gap(rows, slowness * (1e-4 + 1e-5 * (rows - 1)), slowness * 2e-5)
+        for rows in (1, 1.8, 3.5, 14)
+        for slowness in (1.0, 1.5)
+    ]
+    assert fit_gaps(gaps, 2e-5) == pytest.approx((1e-4, 1e-5))
+    assert fit_gaps(gaps[::2], 0.0) == pytest.approx((1e-4, 1e-5))  # on a device there is no pace
+
+
+@pytest.mark.slow
+def test_a_batch_is_calibrated_run_recorded_and_predicted_from_the_command_line(tmp_path: Path) -> None:
+    """No figure is checked here, for that would depend on this host: only that the four commands fit together."""
+    pytest.importorskip("torch")
+    from typer.testing import CliRunner
+
+    from fleet.chance.signals import read_signals
+    from fleet.records.run import read_run
+    from fleet.times.profile import read_profile
+    from specfleet.cli import app
+
+    (tmp_path / "small.toml").write_text(
+        '[batch]\nrule = {policy = "slots", size = 2}\npadded = false\n[drafters]\ndepth = 3\n'
+        "[workload]\nrequests = 4\nprompt_tokens = {low = 16, high = 32}\nnew_tokens = 12\n"
+    )
+    scenario, profile = str(tmp_path / "small.toml"), tmp_path / "profile.json"
+    for command in (
+        ["calibrate", "--scenario", scenario, "-o", str(profile)],
+        ["run", scenario, "-o", str(tmp_path / "engine.parquet"), "--signals", str(tmp_path / "here.parquet")],
+        ["simulate", scenario, "--set", f"profile={profile}", "-o", str(tmp_path / "sim.parquet")],
+        ["simulate", scenario, "--set", f"profile={profile}", "--set", "batch.allocate.policy=dsde",
+         "--set", "acceptance.model=signals", "--set", f"acceptance.file={tmp_path / 'signals.parquet'}",
+         "-o", str(tmp_path / "dsde.parquet")],
+    ):  # fmt: skip
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 0, result.output
+    assert read_profile(str(profile), tmp_path).verify.base_s > 0
+    assert len(read_signals(tmp_path / "here.parquet")) == 4
+    runs = [read_run(tmp_path / f"{name}.parquet") for name in ("engine", "sim", "dsde")]
+    assert [run.header.world for run in runs] == ["engine", "sim", "sim"]
+    requests = [set(run.frame().query("event == 'join'").request) for run in runs]
+    assert requests[0] == requests[1] == requests[2] == {0, 1, 2, 3}
+
+
+def test_signals_are_refused_where_nothing_tells_them(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from typer.testing import CliRunner
+
+    from specfleet.cli import app
+
+    (tmp_path / "star.toml").write_text("[workload]\nrequests = 2\n")
+    result = CliRunner().invoke(app, ["run", str(tmp_path / "star.toml"), "--signals", str(tmp_path / "x.parquet")])
+    assert result.exit_code != 0
+    assert "only chains of a [batch] tell signals" in str(result.exception or result.output)

@@ -1,0 +1,139 @@
+"""What calibration reads from records: simulated fleets, whose numbers are known, must give them back."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from calibrate.assemble import link_under_way
+from calibrate.contention import factors_in
+from calibrate.fits import Point, fit_step
+from calibrate.inservice import Fleets, take_apart
+from calibrate.load import fit_recent_load, recent_loads
+from calibrate.reference import at_pace
+from calibrate.turns import sharing_fleet, turns_in
+from fleet.scenario.reading import make_scenario
+from fleet.scenario.scenario import Scenario
+from fleet.stations.build import DRAFTER
+from fleet.times.effects import RecentLoad, Turns
+from fleet.times.pace import Pace
+from fleet.times.profile import HardwareProfile
+from fleet.times.step_time import LinkTime, StepTime
+from sim.run import simulate
+from tests.helpers.stars import star
+
+TIMES = {
+    "draft": StepTime(0.002, 0.001, 0.0, 1e-6),
+    "verify": StepTime(0.006, 0.001, 1e-5),
+    "decode": StepTime(0.004),
+    "draft_prefill": StepTime(0.001, 1e-5),
+    "verify_prefill": StepTime(0.005, 1e-4),
+}
+SLOWDOWNS = {"draft": 1.1, "verify": 1.3, "draft_prefill": 1.2, "verify_prefill": 1.05}
+
+
+def known(**more: Any) -> dict[str, Any]:
+    return {"name": "known", **TIMES, **more}
+
+
+def fleets(scenario: Scenario) -> Fleets:
+    return Fleets(scenario, TIMES, 0.0, Path())
+
+
+@pytest.mark.parametrize(("sharing", "targets"), [("turns", 2), ("turns", 3), ("one-process", 1)])
+def test_slowdowns_and_handover_of_turns_are_read_back(sharing: str, targets: int) -> None:
+    turns = {"slowdowns": SLOWDOWNS, "handover_s": 0.0003}
+    fleet = sharing_fleet(star(), targets, 12, sharing)
+    profile = known(turns=[turns] * targets, one_process=turns, link={"latency_s": 0.0001})
+    acceptance = {"model": "geometric", "beta": 0.7}
+    tables = {"profile": profile, "acceptance": acceptance, "seed": 3}
+    run = simulate(make_scenario(tables | sharing_tables(fleet)))
+    read = turns_in(run, fleets(fleet))
+    assert read.slowdowns == pytest.approx(SLOWDOWNS)
+    assert read.handover_s == pytest.approx(0.0003)
+
+
+def test_factors_of_contention_are_read_back() -> None:
+    paid = {"slowdowns": SLOWDOWNS}
+    profile = known(turns=[paid], contention=[1.0, 1.2, 1.9], link={"latency_s": 0.0001})
+    acceptance = {"model": "geometric", "beta": 0.7}
+    runs = []
+    for targets in (1, 2, 3):
+        fleet = sharing_fleet(star(), targets, 12, "contended")
+        runs.append(simulate(make_scenario({"profile": profile, "acceptance": acceptance} | sharing_tables(fleet))))
+    factors = factors_in(runs, fleets(star()), [Turns(SLOWDOWNS)] * 3)
+    assert factors == pytest.approx((1.0, 1.2, 1.9), rel=1e-6)
+
+
+def sharing_tables(fleet: Scenario) -> dict[str, Any]:
+    return {
+        "name": fleet.name, "devices": fleet.devices, "drafters": fleet.drafters,
+        "verifiers": fleet.verifiers, "workload": fleet.workload,
+    }  # fmt: skip
+
+
+def test_turnaround_wake_up_and_link_are_read_back() -> None:
+    profile = known(turnaround_s=0.0002, wake_up_s=0.00015, link={"latency_s": 0.0004})
+    workload = {"requests": 20, "new_tokens": 60}
+    alone, crowd = (
+        take_apart(simulate(star(profile=profile, verifiers={"count": count}, workload=workload)), TIMES["draft"], 0.0)
+        for count in (1, 8)
+    )
+    np.testing.assert_allclose(alone.wake_up_s[1:], 0.00015)
+    np.testing.assert_allclose(crowd.turnaround_s, 0.0002)
+    # A target that idled wakes up before it verifies; replayed targets, which calibration uses, do not sleep.
+    np.testing.assert_allclose(alone.return_s, 2 * 0.0004 + 0.00015)
+    np.testing.assert_allclose(alone.ratios, 1.0)
+    assert link_under_way(LinkTime(1.0, 1e6), alone.return_s).latency_s == pytest.approx((0.0008 + 0.00015) / 2)
+
+
+def test_the_effect_of_recent_load_is_read_back() -> None:
+    effect = {"half_life_s": 0.032, "loads": [0.1, 0.9], "slowdowns": [1.6, 1.0]}
+    runs = [
+        take_apart(
+            simulate(star(profile=known(recent_load=effect), verifiers={"count": count}, workload={"requests": 60})),
+            TIMES["draft"],
+            0.0,
+        )
+        for count in (1, 2, 3, 6)
+    ]
+    read = fit_recent_load(runs)
+    for rounds in runs:
+        loads = recent_loads(rounds, read.half_life_s)
+        expected = np.interp(loads, read.loads, read.slowdowns)
+        assert np.abs(rounds.ratios / expected - 1).mean() < 0.02
+
+
+def test_a_profile_referred_to_another_pace_predicts_the_same_runs() -> None:
+    """With a station's measured pace played back, whatever pace the profile's times are told at, and blind."""
+    overheads = {"turnaround_s": 0.0003, "wake_up_s": 0.0002, "link": LinkTime(0.0004), "turns": (Turns({}, 0.0003),)}
+    load = RecentLoad(0.03, (0.1, 0.9), (1.2, 1.0), (1.1, 1.05))
+    first = HardwareProfile("first", **TIMES, **overheads, recent_load=load, control_s=2e-5)
+    second = at_pace(first, 1.25)
+    assert second.control_s == pytest.approx(2.5e-5)
+    scenario = star(verifiers={"kind": "real", "count": 2})
+    stations = (DRAFTER, "verifier.1", "verifier.2")
+    paced = [
+        simulate(
+            msgspec.structs.replace(scenario, profile=profile),
+            {station: Pace((3e-5 / profile.control_s,)) for station in stations},
+        ).frame()
+        for profile in (first, second)
+    ]
+    np.testing.assert_allclose(paced[0].time_s, paced[1].time_s)
+    assert second.recent_load is not None
+    blind_s = second.draft.mean_s(5, 100) * second.recent_load.pace(0.5)
+    assert blind_s == pytest.approx(first.draft.mean_s(5, 100) * load.pace(0.5))
+
+
+def test_a_fit_finds_the_terms_that_made_the_times() -> None:
+    made = StepTime(0.002, 0.001, 1e-5, 1e-6)
+    points = [Point(k, n, (made.mean_s(k, n),) * 3) for k in (1, 2, 5, 9) for n in (64, 128, 256)]
+    fit, residuals = fit_step(points)
+    assert (fit.base_s, fit.per_token_s, fit.per_context_token_s, fit.per_token_context_s) == pytest.approx(
+        (0.002, 0.001, 1e-5, 1e-6)
+    )
+    assert any(residual.held_out for residual in residuals)
+    assert all(abs(residual.error) < 1e-9 for residual in residuals)

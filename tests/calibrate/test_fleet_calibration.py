@@ -1,0 +1,48 @@
+"""A fleet is calibrated on its own kind of drafts, and its profile predicts its own runs."""
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+import msgspec
+
+from calibrate.run import STAGES, Effort, calibrate, pair_of
+from engine.runtime.serve import serve
+from fleet.chance.acceptance import Recorded
+from fleet.errors import InputError
+from fleet.records.replay import replay
+from sim.run import simulate
+from tests.helpers.pairs import drafters_of, fleet, write_pair
+
+TINY = Effort(
+    depths=(1, 3), contexts=(16, 24), repeats=2, prompts=6, longest_gap_s=0.003, gap_rounds=30, warm_tokens=(0,),
+    warm_rounds=6, loads=(None, 1), saturated_rounds=40, loaded_rounds=30, payloads_bytes=(64, 4096), pings=5,
+    sharing_targets=1, sharing_requests=6,
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["dynamic tree", "EAGLE tree"])
+def test_a_fleet_is_calibrated_on_its_own_drafts(tmp_path: Path, kind: str) -> None:
+    scenario = fleet(write_pair(tmp_path), drafters=drafters_of(tmp_path, kind))
+    told: list[str] = []
+    profile = calibrate(scenario, tmp_path, TINY, told.append)
+    assert tuple(told) == STAGES
+    nodes = scenario.drafters.shape.nodes(scenario.drafters.depth)
+    assert max(row["tokens"] for row in profile.measured["verify"]) == nodes + 1
+    assert profile.hidden == (32 if kind == "EAGLE tree" else 0)
+    assert isinstance(profile.acceptance, Recorded)
+    # The run has the calibration's prompts, so what is accepted is known, not estimated.
+    rounds = sum(map(len, profile.acceptance.sessions))
+    simulated = simulate(msgspec.structs.replace(scenario, profile=profile))
+    for run in (serve(scenario).run, simulated):
+        assert len(run.frame().query("event == 'done' and kind == 'verify'")) == rounds
+        assert replay(run) == []
+
+
+def test_prompt_lookup_is_calibrated_as_a_batch(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"'lookup' drafts in no time.*calibrate it as a \[batch\]"):
+        pair_of(fleet(tmp_path, drafters=drafters_of(tmp_path, "prompt lookup")), 3)

@@ -1,0 +1,192 @@
+"""Batches on the engine: whatever the rule, every row says what it says alone, and the log replays."""
+
+import msgspec
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from engine.decoding.decode import decode_plain, decode_speculatively
+from engine.decoding.draft import Drafter
+from engine.decoding.graphs import Graphs
+from engine.decoding.models import CausalLM, load_model
+from engine.decoding.sampling import Sampling
+from engine.decoding.verify import Target
+from engine.demo_pair.corpus import read_prompts
+from engine.runtime import batch as batches
+from engine.runtime.batch import Batched, executor_of, serve_batch
+from engine.runtime.batch_executor import BatchExecutor
+from engine.runtime.prompts import prompts_of
+from fleet.policies.shapes import CHAIN, Shape, tree
+from fleet.records.matching import match
+from fleet.records.replay import replay
+from fleet.scenario.reading import make_scenario
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.workload import streams_of
+
+RULES = {
+    "slots": {"policy": "slots"},
+    "EqSpec": {"policy": "realign"},
+    "EqSpec, online": {"policy": "realign", "fixed": False},
+    "ExSpec": {"policy": "same-length"},
+    "rollback": {"policy": "rollback"},
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def batch(rule: str, size: int, **tables: dict[str, object]) -> Scenario:
+    """The demo pair in float64 on prompts of mixed length."""
+    policy = RULES[rule] | {"size": size} | ({"window": 3 * size} if rule == "ExSpec" else {})
+    content: dict[str, dict[str, object]] = {
+        "batch": {"rule": policy},
+        "drafters": {"depth": 4},
+        "workload": {
+            "requests": max(6, size + 3),
+            "prompt_tokens": {"low": 12, "high": 40},
+            "new_tokens": {"low": 5, "high": 24},
+        },
+    }
+    for name, table in tables.items():
+        content[name] = content.get(name, {}) | table
+    return make_scenario({"name": rule, "precision": "float64", **content})
+
+
+def plain_outputs(scenario: Scenario) -> dict[int, list[int]]:
+    target = Target(load_model(scenario.verifiers.model, "target", scenario.precision))
+    prompts = prompts_of(scenario)
+    return {
+        request.number: decode_plain(target, prompts[request.number][: request.prompt_tokens], request.new_tokens)
+        for requests in streams_of(scenario).values()
+        for request in requests
+    }
+
+
+def check_lossless(scenario: Scenario) -> Batched:
+    served = serve_batch(scenario, prompts_of(scenario))
+    assert served.outputs == plain_outputs(scenario)
+    assert replay(served.run) == []
+    return served
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_says_exactly_what_plain_decoding_says(rule: str, size: int) -> None:
+    check_lossless(batch(rule, size))
+
+
+@pytest.mark.parametrize("rule", ["slots", "EqSpec"])
+@pytest.mark.parametrize(
+    "shape", [{"kind": "tree", "branching": [3, 2, 1]}, {"kind": "dynamic", "width": 3, "most": 8}], ids=str
+)
+def test_trees_in_batches_are_lossless_too(rule: str, shape: dict[str, object]) -> None:
+    check_lossless(batch(rule, 4, drafters={"shape": shape}))
+
+
+POLICIES = [
+    {"policy": "fixed", "depth": 6},
+    {"policy": "heuristic"},
+    {"policy": "dsde", "calibration": 2},
+    {"policy": "adaedl"},
+    {"policy": "svip"},
+]
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy["policy"])
+@pytest.mark.parametrize("rule", ["slots", "EqSpec", "ExSpec"])
+def test_speculation_lengths_of_every_rows_own_are_lossless_too(rule: str, policy: dict[str, object]) -> None:
+    check_lossless(batch(rule, 4, batch={"allocate": policy}))
+
+
+@pytest.mark.parametrize("rule", ["slots", "EqSpec", "EqSpec, online", "ExSpec"])
+def test_a_row_has_as_much_accepted_in_a_batch_as_alone(rule: str) -> None:
+    """A drafter's cache that is wrong harms nothing but acceptance; so acceptance is a law too."""
+    scenario = batch(rule, 4)
+    rows = serve_batch(scenario, prompts_of(scenario)).run.frame()
+    verified = rows[(rows.event == "done") & (rows.kind == "verify")]
+    small, large = (load_model("demo", role, "float64") for role in ("drafter", "target"))
+    for requests in streams_of(scenario).values():
+        for request in requests:
+            prompt = prompts_of(scenario)[request.number][: request.prompt_tokens]
+            _, accepted = decode_speculatively(Target(large), Drafter(small), prompt, request.new_tokens, 4)
+            assert verified[verified.request == request.number].accepted.tolist() == accepted
+
+
+def feed_alike(target: Target, drafter: Drafter) -> None:
+    """Let them feed rows as they do on a GPU: equally many tokens each, through graphs, which here run again."""
+    target.rectangular = True
+    for model in (target.model, drafter.model):
+        model.graphs = Graphs(lambda work: work)
+
+
+@pytest.mark.parametrize("rule", ["slots", "EqSpec"])
+def test_rows_that_are_fed_alike_say_the_same(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    executors = []
+
+    def on_a_gpu(*arguments: object) -> BatchExecutor:
+        executors.append(executor_of(*arguments))
+        feed_alike(executors[0].target, executors[0].drafter)
+        return executors[0]
+
+    monkeypatch.setattr(batches, "executor_of", on_a_gpu)
+    check_lossless(batch(rule, 4, batch={"allocate": {"policy": "adaedl"}}))
+    assert executors
+
+
+def gap_of_best_two(model: CausalLM, text: list[int]) -> float:
+    cache = model.new_cache(1, len(text))
+    cache.open(0)
+    best = model.logits(model.prefill(cache, 0, text)[-1]).float().topk(2).values
+    return float(best[0] - best[1])
+
+
+@pytest.mark.parametrize(("precision", "tie"), [("float32", 1e-4), ("bfloat16", 0.25)])
+@pytest.mark.parametrize("rule", ["slots", "EqSpec", "ExSpec"])
+def test_lower_precision_differs_at_near_ties_of_the_targets_best_two_only(
+    rule: str, precision: str, tie: float
+) -> None:
+    """bfloat16 has 8 bits of mantissa: logits of about 16 are multiples of 1/8, and rounding may swap neighbours."""
+    scenario = msgspec.structs.replace(batch(rule, 8), precision=precision)
+    plain = plain_outputs(scenario)
+    served = serve_batch(scenario, prompts_of(scenario))
+    model, prompts = load_model("demo", "target", precision), prompts_of(scenario)
+    lengths = {request.number: request.prompt_tokens for own in streams_of(scenario).values() for request in own}
+    for request, place in match(served.outputs, plain).first.items():
+        prompt = prompts[request][: lengths[request]]
+        assert gap_of_best_two(model, [*prompt, *plain[request][:place]]) < tie
+
+
+@pytest.mark.parametrize("alike", [False, True], ids=["ragged", "fed alike"])
+@pytest.mark.parametrize("shape", [CHAIN, tree(2, 1)], ids=str)
+def test_rows_with_samplings_of_their_own_draw_what_they_draw_alone(shape: Shape, alike: bool) -> None:
+    """In one batch: greedy, warm, top-k and top-p rows. Every row brings its own random numbers."""
+    large, small = (load_model("demo", role, "float64") for role in ("target", "drafter"))
+    prompts = [prompt[: 20 + 5 * number] for number, prompt in enumerate(read_prompts("evaluation")[:4])]
+    samplings = [Sampling(), Sampling(1.0), Sampling(0.8, top_k=20), Sampling(1.2, top_p=0.9)]
+    target, drafter = Target(large), Drafter(small, shape)
+    if alike:
+        feed_alike(target, drafter)
+    for tag, (prompt, sampling) in enumerate(zip(prompts, samplings, strict=True)):
+        target.open(tag, prompt, sampling, seed=tag)
+        first = target.prefill(tag)
+        drafter.open(tag, [*prompt, first.token], sampling, seed=tag + 1)
+        drafter.prefill(tag)
+    tags = list(range(4))
+    for _ in range(8):
+        verdicts = target.verify(tags, drafter.draft(tags, [4, 2, 5, 3]))
+        for tag, verdict in zip(tags, verdicts, strict=True):
+            drafter.advance(tag, verdict.path, verdict.tokens)
+    for tag, depth in zip(tags, [4, 2, 5, 3], strict=True):
+        said = target.committed(tag)[len(prompts[tag]) :]
+        alone, _ = decode_speculatively(
+            Target(large), Drafter(small, shape), prompts[tag], len(said), depth, samplings[tag], seed=tag
+        )
+        assert said == alone
+
+
+def test_matches_count_equal_texts_and_tokens_before_the_first_difference() -> None:
+    found = match({0: [1, 2, 3, 4], 1: [5, 6]}, {0: [1, 2, 9, 4], 1: [5, 6]})
+    assert (found.exact, found.partial, found.first) == (0.5, 0.75, {0: 2})

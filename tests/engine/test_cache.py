@@ -1,0 +1,292 @@
+"""Slot-addressed rows: whatever their neighbours do, a row's tokens see what they would see alone."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.decoding.cache import WINDOWED
+from engine.decoding.feed import Nodes
+from engine.decoding.models import CausalLM, load_model
+from engine.decoding.slots import SlotCache
+from engine.decoding.trees import tree_of
+from fleet.errors import InputError
+
+VOCABULARY = 40
+TEXT = np.random.default_rng(1).integers(VOCABULARY, size=(6, 700))
+
+
+@pytest.fixture(scope="module", params=["lean", "transformers"])
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> CausalLM:
+    """An untrained model with grouped queries, by the lean forward pass and by transformers' own."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.set_num_threads(1)
+    folder: Path = tmp_path_factory.mktemp("model")
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=VOCABULARY, hidden_size=48, intermediate_size=64, num_hidden_layers=3, num_attention_heads=6,
+        num_key_value_heads=2, bos_token_id=None, eos_token_id=None,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return load_model(str(folder), "target", "float64", "cpu", lean=request.param == "lean")
+
+
+def alone(model: CausalLM, tokens: Sequence[int]) -> torch.Tensor:
+    """Logits of a text in a cache of its own: (tokens, vocabulary)."""
+    cache = model.new_cache(1, len(tokens))
+    cache.open(0)
+    return model.logits(model.prefill(cache, 0, tokens))
+
+
+def close(left: torch.Tensor, right: torch.Tensor) -> bool:
+    # transformers computes norms in single precision whatever the model's own is
+    return torch.allclose(left, right, rtol=0, atol=1e-5)
+
+
+def test_the_lean_pass_computes_what_transformers_computes(model: CausalLM) -> None:
+    tokens = TEXT[0, :60].tolist()
+    with torch.inference_mode():
+        ours, model.config._attn_implementation = model.config._attn_implementation, "sdpa"
+        theirs = model.model(input_ids=torch.tensor([tokens])).logits[0]
+        model.config._attn_implementation = ours
+    assert close(alone(model, tokens), theirs)
+
+
+def test_a_text_in_pieces_is_the_text_at_once_also_beyond_the_first_buffer(model: CausalLM) -> None:
+    tokens = TEXT[0].tolist()
+    cache = model.new_cache(1, 16)
+    cache.open(0)
+    pieces = [model.prefill(cache, 0, tokens[start : start + 70]) for start in range(0, len(tokens), 70)]
+    assert close(model.logits(torch.cat(pieces)), alone(model, tokens))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["open", "close", "feed", "reject"]),
+            st.lists(st.integers(0, 5), min_size=1, max_size=4, unique=True),
+            st.lists(st.integers(1, 7), min_size=4, max_size=4),
+        ),
+        min_size=4,
+        max_size=25,
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_rows_that_come_go_grow_and_fall_back_read_as_if_they_were_alone(
+    model: CausalLM, actions: list[tuple[str, list[int], list[int]]]
+) -> None:
+    cache = model.new_cache(2, 8)
+    fed_last: dict[int, int] = {}  # tokens that a row speculated, which are committed only when it goes on
+    for action, tags, counts in actions:
+        known = [tag for tag in tags if tag in cache.rows]
+        if action == "open":
+            for tag in set(tags) - set(known):
+                cache.open(tag)
+        elif action == "close":
+            for tag in known:
+                cache.close(tag)
+                fed_last.pop(tag, None)
+        elif known:
+            fed = counts[: len(known)]
+            cache.keep(known, [list(range(fed_last.pop(tag, 0))) for tag in known])
+            begins = [cache.lengths[tag] for tag in known]
+            line = np.concatenate([TEXT[t, b : b + n] for t, b, n in zip(known, begins, fed, strict=True)])
+            logits = model.logits(model.feed(cache, known, torch.tensor(line), fed))
+            wanted = [alone(model, TEXT[t, : b + n].tolist())[b:] for t, b, n in zip(known, begins, fed, strict=True)]
+            assert close(logits, torch.cat(wanted))
+            if action == "feed":
+                fed_last.update(zip(known, fed, strict=True))
+        check(cache)
+
+
+def test_a_row_that_moves_while_its_draft_is_out_takes_the_draft_along(model: CausalLM) -> None:
+    cache = model.new_cache(2, 32)
+    for tag in (0, 1):
+        cache.open(tag)
+        model.prefill(cache, tag, TEXT[tag, :9].tolist())
+    model.feed(cache, [1], torch.tensor(TEXT[1, 9:13]), [4])
+    cache.close(0)
+    cache.keep([1], [[0, 1, 2]])
+    logits = model.logits(model.feed(cache, [1], torch.tensor(TEXT[1, 12:13]), [1]))
+    assert close(logits, alone(model, TEXT[1, :13].tolist())[-1:])
+
+
+def test_an_aligned_batch_is_copied_into_memory_that_it_left_before_and_reads_none_of_what_lies_there(
+    model: CausalLM,
+) -> None:
+    cache, rounds = model.aligned_cache(), 12
+    lengths = {0: 9, 1: 30, 2: 17}
+    for tag, length in lengths.items():
+        cache.open(tag, 30)
+        model.prefill(cache, tag, TEXT[tag, :length].tolist())
+    memory = set()
+    for number in range(rounds):
+        cache.realign(list(lengths))
+        memory.add(cache.storage.data_ptr())
+        line = np.concatenate([TEXT[tag, length : length + 2] for tag, length in lengths.items()])
+        logits = model.logits(model.feed(cache, list(lengths), torch.tensor(line), [2] * 3))
+        wanted = [alone(model, TEXT[tag, : length + 2].tolist())[-2:] for tag, length in lengths.items()]
+        assert close(logits, torch.cat(wanted))
+        kept = {tag: 1 + (tag + number) % 2 for tag in lengths}  # rows accept unequally
+        cache.keep(list(lengths), [range(kept[tag]) for tag in lengths])
+        lengths = {tag: length + kept[tag] for tag, length in lengths.items()}
+    assert len(memory) == 2
+    assert cache.allocated_bytes <= 4 * cache.bytes_per_token * 3 * 128  # two batches, and what rows began in
+
+
+def check(cache: SlotCache) -> None:
+    """Open rows lie side by side, and every tag knows its own."""
+    assert [cache.rows[tag] for tag in cache.tags] == list(range(len(cache.tags)))
+    assert cache.lengths.keys() == cache.rows.keys()
+    assert 0 <= cache.used_bytes <= cache.allocated_bytes
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.integers(0, 4))
+@settings(max_examples=25, deadline=None)
+def test_a_tree_node_reads_its_ancestors_and_its_accepted_path_stays(
+    model: CausalLM, seed: int, nodes: int, begin: int
+) -> None:
+    """Two rows with a random tree each, over prefixes of different lengths."""
+    rng = np.random.default_rng(seed)
+    parents = np.array([[rng.integers(number) for number in range(1, nodes + 1)] for _ in range(2)])
+    tree = tree_of(torch.tensor(parents), nodes, nodes)
+    cache = model.new_cache(2, 32)
+    prefixes = [TEXT[row, : 5 + row * begin].tolist() for row in range(2)]
+    for row in range(2):
+        cache.open(row)
+        model.prefill(cache, row, prefixes[row])
+    tokens = rng.integers(VOCABULARY, size=(2, nodes + 1))
+    fed = model.feed(
+        cache, [0, 1], torch.tensor(tokens).flatten(), [nodes + 1] * 2, Nodes(0, tree.ancestors, tree.depths)
+    )
+    logits = model.logits(fed).view(2, nodes + 1, -1)
+    paths = []
+    for row in range(2):
+        node = int(rng.integers(nodes + 1))
+        path = [number for number in range(nodes + 1) if tree.ancestors[row, node, number]]
+        text = [*prefixes[row], *tokens[row, path].tolist()]
+        assert close(logits[row, path], alone(model, text)[len(prefixes[row]) :])
+        paths.append(path)
+        prefixes[row] = text
+    cache.keep([0, 1], paths)
+    after = model.logits(model.feed(cache, [0, 1], torch.tensor([3, 4]), [1, 1]))
+    for row, token in ((0, 3), (1, 4)):
+        assert close(after[row], alone(model, [*prefixes[row], token])[-1])
+
+
+def test_a_cache_beyond_its_limit_refuses_the_newest_row_and_leaves_the_others(model: CausalLM) -> None:
+    room = model.new_cache().bytes_per_token * 3 * 64  # the second row is opened while the first one is copied
+    cache = model.new_cache(1, 64, limit_bytes=room)
+    for tag in (0, 1):
+        cache.open(tag, 64)
+        model.prefill(cache, tag, TEXT[tag, :30].tolist())
+    with pytest.raises(InputError, match=r"cannot grow to 3 rows of 64 tokens: \d+ bytes beside the \d+ that"):
+        cache.open(2, 64)
+    check(cache)
+    assert cache.tags == [0, 1]
+    logits = model.logits(model.feed(cache, [0, 1], torch.tensor([TEXT[0, 30], TEXT[1, 30]]), [1, 1]))
+    for tag in (0, 1):
+        assert close(logits[tag], alone(model, TEXT[tag, :31].tolist())[-1])
+
+
+def test_a_model_whose_state_cannot_be_rolled_back_is_refused() -> None:
+    from transformers import Gemma2Config, MistralConfig
+
+    from engine.decoding.cache import shape_of
+
+    assert shape_of(MistralConfig(sliding_window=None)).layers == 32
+    with pytest.raises(
+        InputError, match=r"'gemma2': layers of kind full_attention, sliding_attention.*windows of gemma3"
+    ):
+        shape_of(Gemma2Config())
+
+
+SMALL = {
+    "vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "head_dim": 8,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "bos_token_id": None, "eos_token_id": None,
+    "pad_token_id": None,
+}  # fmt: skip
+WINDOW = 12
+WINDOWED_TYPES = {
+    "mistral": {"sliding_window": WINDOW},
+    "phi3": {"sliding_window": WINDOW},
+    "qwen2": {"use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 1},
+    "qwen3": {"use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 2},
+    "gemma3_text": {
+        "sliding_window": WINDOW,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    },
+}
+
+
+def test_every_type_with_a_window_is_tried_here() -> None:
+    assert WINDOWED_TYPES.keys() == WINDOWED
+
+
+@pytest.mark.parametrize("kind", WINDOWED_TYPES)
+def test_layers_that_see_a_window_compute_what_transformers_computes(kind: str) -> None:
+    """A text of four windows: at once, in two rows of unequal pieces, with a tree after it, and padded."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(3)
+    config = AutoConfig.for_model(kind, **SMALL, **WINDOWED_TYPES[kind])
+    network = AutoModelForCausalLM.from_config(config, dtype=torch.float64, attn_implementation="sdpa").eval()
+    tokens = TEXT[0, : 4 * WINDOW]
+    with torch.inference_mode():
+        theirs = network(input_ids=torch.tensor(tokens)[None]).logits[0]
+    windowed = CausalLM(network)
+    assert not windowed.lean
+    assert close(alone(windowed, tokens.tolist()), theirs)
+    cache = windowed.new_cache(2, 64)
+    for row in (0, 1):
+        cache.open(row)
+        windowed.prefill(cache, row, tokens[: 30 + row].tolist())
+    line = torch.tensor([*tokens[30:34], *tokens[31:33]])
+    logits = windowed.logits(windowed.feed(cache, [0, 1], line, [4, 2]))
+    assert close(logits, torch.cat([theirs[30:34], theirs[31:33]]))
+    tree = tree_of(torch.tensor([[0, 0, 1]]), 2, 2)  # the second child of the root is another token
+    fed = torch.tensor([tokens[30], tokens[31], (tokens[31] + 1) % VOCABULARY, tokens[32]])
+    logits = windowed.logits(windowed.feed(cache, [0], fed, [4], Nodes(0, tree.ancestors, tree.depths)))
+    assert close(logits[[0, 1, 3]], theirs[30:33])
+    padded = windowed.aligned_cache()
+    for row, length in ((0, 40), (1, 25)):
+        padded.open(row)
+        windowed.prefill(padded, row, tokens[:length].tolist())
+    padded.realign([0, 1])
+    line = torch.tensor([*tokens[40:43], *tokens[25:28]])
+    logits = windowed.logits(windowed.feed(padded, [0, 1], line, [3, 3]))
+    assert close(logits, torch.cat([theirs[40:43], theirs[25:28]]))
+    with pytest.raises(AssertionError):  # the window is seen: without it, numbers are others
+        assert close(theirs[-1], unwindowed(kind, network, tokens)[-1])
+
+
+def unwindowed(kind: str, network: torch.nn.Module, tokens: np.ndarray) -> torch.Tensor:
+    """Logits of the same weights with a window that hides nothing."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    wide = WINDOWED_TYPES[kind] | {"sliding_window": 1000}
+    config = AutoConfig.for_model(kind, **SMALL, **wide)
+    other = AutoModelForCausalLM.from_config(config, dtype=torch.float64, attn_implementation="sdpa").eval()
+    other.load_state_dict(network.state_dict())
+    with torch.inference_mode():
+        return other(input_ids=torch.tensor(tokens)[None]).logits[0]
+
+
+def test_the_limit_holds_while_rows_are_copied_to_larger_storage(model: CausalLM) -> None:
+    room = model.new_cache().bytes_per_token * 3 * 64
+    cache = model.new_cache(1, 64, limit_bytes=room)
+    cache.open(0, 3 * 64)  # nothing to copy yet
+    cache.close(0)
+    cache = model.new_cache(1, 64, limit_bytes=room)
+    cache.open(0, 64)
+    with pytest.raises(InputError, match=r"beside the \d+ that it holds"):
+        cache.place([0], [129])
+    check(cache)

@@ -1,0 +1,61 @@
+"""The demo pair as committed: its weights are the recorded ones, its prompts are held out, its card tells the truth."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from engine.decoding.models import check_shared_tokenizer, load_model
+from engine.demo_pair.corpus import FOLDER, LEFT_OUT, files, read_prompts, split_of
+
+TRAINING = json.loads((FOLDER / "training.json").read_text())
+
+
+@pytest.mark.parametrize("role", ["target", "drafter"])
+def test_the_weights_are_those_that_training_wrote(role: str) -> None:
+    weights = (FOLDER / role / "model.safetensors").read_bytes()
+    assert hashlib.sha256(weights).hexdigest() == TRAINING["sha256"][role]
+
+
+def test_both_models_together_are_at_most_15_MB() -> None:
+    assert sum(path.stat().st_size for path in FOLDER.rglob("*.safetensors")) <= 15_000_000
+
+
+def test_the_pair_shares_its_tokenizer() -> None:
+    check_shared_tokenizer("demo", "demo")
+
+
+def test_prompts_come_from_held_out_files_only() -> None:
+    for group in ("calibration", "evaluation"):
+        for prompt in json.loads((FOLDER / "prompts" / f"{group}.json").read_text()):
+            assert split_of(prompt["file"]) == "held-out"
+
+
+def test_no_prompt_comes_twice_nor_in_both_groups() -> None:
+    calibration, evaluation = (list(map(tuple, read_prompts(group))) for group in ("calibration", "evaluation"))
+    assert len(calibration) == len(evaluation) >= 100
+    assert len({*calibration, *evaluation}) == len(calibration) + len(evaluation)
+
+
+def test_held_out_files_are_no_training_files() -> None:
+    training, held_out = ({name for name, _ in files(group)} for group in ("train", "held-out"))
+    assert not training & held_out
+    assert len(held_out) > 20
+    assert not any(LEFT_OUT & set(Path(name).parts) for name in training | held_out)
+
+
+def test_the_pair_predicts_held_out_text_as_well_as_its_record_says() -> None:
+    """Perplexity on the committed evaluation prompts; the record's figure is from other held-out windows."""
+    prompts = torch.tensor(read_prompts("evaluation")[:48])
+    perplexity = {}
+    for role in ("target", "drafter"):
+        with torch.inference_mode():
+            logits = load_model("demo", role).model(input_ids=prompts).logits[:, :-1]
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), prompts[:, 1:].flatten())
+        perplexity[role] = float(loss.exp())
+    assert perplexity["target"] < perplexity["drafter"]
+    for role, measured in perplexity.items():
+        assert measured == pytest.approx(TRAINING["held_out"][f"{role}_perplexity"], rel=0.35)

@@ -1,0 +1,28 @@
+"""On an accelerator everything stays there, and the host waits for it once a round. None is needed to show that."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_drafting_copies_nothing_to_the_host_and_verification_its_outcome_only() -> None:
+    """All kinds of drafts, greedy and drawn, with graphs and without, on a device whose tensors mix with no others."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.helpers.pretended"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert len(found) == 24
+    for case, copies in found.items():
+        assert copies["draft"] == [0, 0], case
+        assert copies["verify"] == [1, 1], case
+        reordered = case.startswith("model, dynamic")  # where such a draft's nodes lie is known on the device only
+        assert max(copies["advance"]) <= reordered, case

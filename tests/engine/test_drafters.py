@@ -1,0 +1,101 @@
+"""Drafters besides the small model: lossless whatever they propose, and their caches hold what a fresh one would."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from transformers import LlamaConfig
+
+from engine.decoding.decode import decode_plain, decode_speculatively
+from engine.decoding.draft import Drafter
+from engine.decoding.eagle import EagleHead
+from engine.decoding.eagle_draft import EagleDrafter, head_shape
+from engine.decoding.lookup import LookupDrafter, continuation
+from engine.decoding.models import CausalLM, load_model
+from engine.decoding.sampling import Sampling
+from engine.decoding.verify import Target
+from engine.demo_pair.corpus import read_prompts
+from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
+
+PROMPTS = [prompt[: 20 + 7 * number] for number, prompt in enumerate(read_prompts("evaluation")[:5])]
+SHAPES = [(CHAIN, 4), (tree(3, 1), 3), (dynamic(3, 8), 4)]
+
+
+@pytest.fixture(scope="module")
+def target() -> CausalLM:
+    torch.set_num_threads(1)
+    return load_model("demo", "target", "float64", "cpu")
+
+
+@pytest.fixture(scope="module")
+def head(target: CausalLM) -> EagleHead:
+    """An untrained head: its guesses are poor, its caches must be right."""
+    torch.manual_seed(3)
+    config = LlamaConfig(
+        vocab_size=target.vocabulary, hidden_size=target.config.hidden_size, intermediate_size=64, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=1,
+    )  # fmt: skip
+    return EagleHead(config, target.model.get_input_embeddings()).double().eval()
+
+
+@pytest.mark.parametrize(("shape", "depth"), SHAPES, ids=str)
+def test_an_eagle_head_decodes_losslessly(target: CausalLM, head: EagleHead, shape: Shape, depth: int) -> None:
+    for prompt in PROMPTS:
+        tokens, _ = decode_speculatively(Target(target), EagleDrafter(head, target, shape), prompt, 30, depth)
+        assert tokens == decode_plain(Target(target), prompt, 30)
+
+
+@pytest.mark.parametrize("kind", ["model", "eagle", "eagle, aligned"])
+@pytest.mark.parametrize(("shape", "depth"), SHAPES, ids=str)
+def test_drafts_are_those_of_a_drafter_that_has_just_read_everything(
+    target: CausalLM, head: EagleHead, kind: str, shape: Shape, depth: int
+) -> None:
+    """Two rows at once, round after round, beside fresh drafters that prefill all that is committed."""
+    from engine.decoding.aligned import AlignedCache
+
+    small = load_model("demo", "drafter", "float64", "cpu")
+
+    def new_drafter() -> Drafter:
+        if kind == "model":
+            return Drafter(small, shape)
+        cache = AlignedCache(head_shape(head), target.dtype, target.device) if "aligned" in kind else None
+        return EagleDrafter(head, target, shape, cache=cache)
+
+    verifier, drafter = Target(target), new_drafter()
+    hidden = {}
+    for tag in (0, 1):
+        verifier.open(tag, PROMPTS[tag + 2])
+        first = verifier.prefill(tag)
+        hidden[tag] = first.hidden
+        drafter.open(tag, [*PROMPTS[tag + 2], first.token])
+        drafter.prefill(tag, hidden=first.hidden)
+    for _ in range(6):
+        drafts = drafter.draft([0, 1], [depth, depth])
+        for tag in (0, 1):
+            fresh = new_drafter()
+            fresh.open(tag, list(verifier.committed(tag)))
+            fresh.prefill(tag, hidden=hidden[tag])
+            assert fresh.draft([tag], [depth]).tokens[0].tolist() == drafts.tokens[tag].tolist()
+        for tag, verdict in enumerate(verifier.verify([0, 1], drafts)):
+            hidden[tag] = torch.cat([hidden[tag], verdict.told])
+            drafter.advance(tag, verdict.path, verdict.tokens, verdict.told)
+
+
+def test_prompt_lookup_continues_the_longest_and_newest_repetition() -> None:
+    assert continuation([1, 2, 3, 9, 1, 2, 3], 2) == [9, 1]
+    assert continuation([5, 3, 7, 1, 3, 8, 3], 5) == [8, 3]
+    assert continuation([1, 2, 3, 4], 5) == []
+    assert continuation([4, 4], 3) == [4]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_prompt_lookup_decodes_losslessly_also_where_nothing_repeats(target: CausalLM, temperature: float) -> None:
+    for prompt in PROMPTS:
+        tokens, accepted = decode_speculatively(
+            Target(target), LookupDrafter(target.device), prompt, 30, 4, Sampling(temperature)
+        )
+        assert len(tokens) == 30
+        if temperature == 0:
+            assert tokens == decode_plain(Target(target), prompt, 30)
+            assert accepted

@@ -1,0 +1,266 @@
+"""The draft head: it reads published checkpoints, computes what they mean, and the demo target's is as recorded."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from safetensors.torch import load_file, save_file
+from torch.nn.functional import silu
+from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
+
+from engine.decoding.eagle import EagleHead, load_head, save_head
+from engine.decoding.models import load_model
+from engine.demo_pair.corpus import FOLDER, read_prompts
+from engine.demo_pair.train_eagle import unrolled
+from fleet.errors import InputError
+
+VOCABULARY, WIDTH, HEADS, KV_HEADS, HEAD_SIZE, MLP, THETA = 40, 32, 4, 2, 8, 48, 5e5
+SHAPES = {
+    "embed_tokens.weight": (VOCABULARY, WIDTH),
+    "fc.weight": (WIDTH, 2 * WIDTH),
+    "fc.bias": (WIDTH,),
+    "layers.0.self_attn.q_proj.weight": (HEADS * HEAD_SIZE, WIDTH),
+    "layers.0.self_attn.k_proj.weight": (KV_HEADS * HEAD_SIZE, WIDTH),
+    "layers.0.self_attn.v_proj.weight": (KV_HEADS * HEAD_SIZE, WIDTH),
+    "layers.0.self_attn.o_proj.weight": (WIDTH, HEADS * HEAD_SIZE),
+    "layers.0.mlp.gate_proj.weight": (MLP, WIDTH),
+    "layers.0.mlp.up_proj.weight": (MLP, WIDTH),
+    "layers.0.mlp.down_proj.weight": (WIDTH, MLP),
+    "layers.0.post_attention_layernorm.weight": (WIDTH,),
+}
+Tensors = dict[str, torch.Tensor]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def target() -> LlamaForCausalLM:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=VOCABULARY, hidden_size=WIDTH, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
+        bos_token_id=None, eos_token_id=None,
+    )  # fmt: skip
+    return LlamaForCausalLM(config).double().eval()
+
+
+def random_tensors(left_out: str = "") -> Tensors:
+    generator = torch.Generator().manual_seed(1)
+    return {
+        name: torch.randn(shape, generator=generator, dtype=torch.float64) / 4
+        for name, shape in SHAPES.items()
+        if name != left_out
+    }
+
+
+def write_checkpoint(folder: Path, tensors: Tensors, file: str = "model.safetensors", **config: object) -> Path:
+    """Write a checkpoint as people publish them: keys of older transformers versions, and keys that nobody needs."""
+    content = {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": WIDTH,
+        "intermediate_size": MLP, "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "num_hidden_layers": 1,
+        "vocab_size": VOCABULARY, "rms_norm_eps": 1e-5, "rope_theta": THETA, "rope_scaling": None, "pad_token_id": 0,
+        "max_position_embeddings": 512, "torch_dtype": "float16", "transformers_version": "4.28.1", "use_cache": True,
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(content | config))
+    write = save_file if file.endswith("safetensors") else torch.save
+    write(tensors, folder / file)
+    return folder
+
+
+def by_hand(tensors: Tensors, tokens: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+    """The head's output (T, WIDTH) for a sequence from position 0, in plain torch; tokens (T,), features (T, WIDTH)."""
+
+    def w(name: str) -> torch.Tensor:
+        return tensors[f"layers.0.{name}.weight"]
+
+    def rotated(x: torch.Tensor) -> torch.Tensor:
+        """Rotate (T, heads, HEAD_SIZE) pairwise: component j with component j + HEAD_SIZE / 2."""
+        one, other = x.chunk(2, dim=-1)
+        return torch.cat([one * cos - other * sin, other * cos + one * sin], dim=-1)
+
+    # Llama models compute angles and norms in float32, whatever their precision.
+    speeds = 1 / THETA ** (torch.arange(0, HEAD_SIZE, 2, dtype=torch.float32) / HEAD_SIZE)
+    angles = torch.arange(len(tokens), dtype=torch.float32)[:, None, None] * speeds  # (T, 1, HEAD_SIZE / 2)
+    cos, sin = angles.cos().double(), angles.sin().double()
+
+    x = torch.cat([tensors["embed_tokens.weight"][tokens], features], dim=-1) @ tensors["fc.weight"].T
+    x = x + tensors.get("fc.bias", 0)
+    q = rotated((x @ w("self_attn.q_proj").T).view(-1, HEADS, HEAD_SIZE))
+    k = rotated((x @ w("self_attn.k_proj").T).view(-1, KV_HEADS, HEAD_SIZE))
+    v = (x @ w("self_attn.v_proj").T).view(-1, KV_HEADS, HEAD_SIZE)
+    outputs = []
+    for head in range(HEADS):
+        shared = head * KV_HEADS // HEADS
+        scores = q[:, head] @ k[:, shared].T / HEAD_SIZE**0.5
+        future = torch.ones_like(scores, dtype=torch.bool).triu(1)
+        outputs.append(scores.masked_fill(future, -torch.inf).softmax(-1) @ v[:, shared])
+    x = x + torch.cat(outputs, dim=-1) @ w("self_attn.o_proj").T
+    single = x.float()
+    normed = (
+        w("post_attention_layernorm") * (single * torch.rsqrt(single.pow(2).mean(-1, keepdim=True) + 1e-5)).double()
+    )
+    return x + (silu(normed @ w("mlp.gate_proj").T) * (normed @ w("mlp.up_proj").T)) @ w("mlp.down_proj").T
+
+
+def random_inputs(length: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(2)
+    tokens = torch.randint(VOCABULARY, (1, length), generator=generator)
+    features = torch.randn(1, length, WIDTH, generator=generator, dtype=torch.float64)
+    return tokens, features, torch.arange(length)[None]
+
+
+def check_output(head: EagleHead, tensors: Tensors) -> None:
+    tokens, features, positions = random_inputs(23)
+    with torch.inference_mode():
+        estimates = head(tokens, features, None, positions)
+        assert torch.allclose(estimates[0], by_hand(tensors, tokens[0], features[0]), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
+def test_a_published_checkpoint_computes_what_plain_torch_does(
+    tmp_path: Path, target: LlamaForCausalLM, file: str
+) -> None:
+    tensors = random_tensors()
+    check_output(load_head(write_checkpoint(tmp_path, tensors, file), target, torch.float64, "cpu"), tensors)
+
+
+def test_a_head_may_do_without_a_bias(tmp_path: Path, target: LlamaForCausalLM) -> None:
+    tensors = random_tensors(left_out="fc.bias")
+    check_output(load_head(write_checkpoint(tmp_path, tensors, bias=False), target, torch.float64, "cpu"), tensors)
+
+
+def test_a_head_without_an_embedding_uses_the_targets(tmp_path: Path, target: LlamaForCausalLM) -> None:
+    tensors = random_tensors(left_out="embed_tokens.weight")
+    head = load_head(write_checkpoint(tmp_path, tensors), target, torch.float64, "cpu")
+    assert head.embed_tokens is target.get_input_embeddings()
+    check_output(head, tensors | {"embed_tokens.weight": target.get_input_embeddings().weight})
+
+
+def test_with_a_cache_a_head_computes_piece_by_piece_what_it_does_at_once(
+    tmp_path: Path, target: LlamaForCausalLM
+) -> None:
+    head = load_head(write_checkpoint(tmp_path, random_tensors()), target, torch.float64, "cpu")
+    tokens, features, positions = random_inputs(23)
+    cache = DynamicCache()
+    parts = (slice(0, 9), slice(9, 10), slice(10, 14), slice(14, 23))
+    with torch.inference_mode():
+        pieces = [head(tokens[:, part], features[:, part], cache, positions[:, part]) for part in parts]
+        whole = head(tokens, features, None, positions)
+    assert torch.allclose(torch.cat(pieces, dim=1), whole, rtol=0, atol=1e-12)
+
+
+def test_a_head_attends_by_the_function_that_its_config_names(tmp_path: Path, target: LlamaForCausalLM) -> None:
+    head = load_head(write_checkpoint(tmp_path, random_tensors()), target, torch.float64, "cpu")
+    tokens, features, positions = random_inputs(7)
+    with torch.inference_mode():
+        before = head(tokens, features, None, positions)
+        head.config._attn_implementation = "eager"
+        assert torch.allclose(head(tokens, features, None, positions), before, rtol=0, atol=1e-6)
+        head.config._attn_implementation = "nobody registered this"
+        with pytest.raises(KeyError, match="nobody registered this"):
+            head(tokens, features, None, positions)
+
+
+def test_what_training_unrolls_is_what_drafting_step_by_step_computes(tmp_path: Path, target: LlamaForCausalLM) -> None:
+    head = load_head(write_checkpoint(tmp_path, random_tensors()), target, torch.float64, "cpu")
+    tokens, features, _ = random_inputs(20)
+    with torch.inference_mode():
+        estimates = list(unrolled(head, tokens, features, 4))
+        for base in (0, 1, 9, 15):  # the last position whose feature is known
+            cache, known = DynamicCache(), features[:, : base + 1]
+            for step in range(4):
+                fed = slice(base + step + 2 - known.shape[1], base + step + 2)
+                positions = torch.arange(fed.start - 1, fed.stop - 1)[None]
+                known = head(tokens[:, fed], known, cache, positions)[:, -1:]
+                assert torch.allclose(estimates[step][:, base : base + 1], known, rtol=0, atol=1e-12)
+
+
+def test_a_saved_head_is_the_loaded_one_in_half_precision(tmp_path: Path, target: LlamaForCausalLM) -> None:
+    tensors = random_tensors(left_out="embed_tokens.weight")
+    head = load_head(write_checkpoint(tmp_path, tensors), target, torch.float64, "cpu")
+    save_head(head, tmp_path / "saved")
+    written = load_file(tmp_path / "saved" / "model.safetensors")
+    assert written.keys() == tensors.keys()
+    assert all(torch.equal(written[name], tensors[name].half()) for name in tensors)
+    check_output(
+        load_head(tmp_path / "saved", target, torch.float64, "cpu"),
+        {name: tensor.half().double() for name, tensor in tensors.items()}
+        | {"embed_tokens.weight": target.get_input_embeddings().weight},
+    )
+
+
+def with_wrong_shape(tensors: Tensors) -> str:
+    tensors["fc.weight"] = tensors["fc.weight"][:, 1:].contiguous()
+    return r"fc\.weight has shape \(32, 63\); expected \(32, 64\)"
+
+
+def with_another_vocabulary(tensors: Tensors) -> str:
+    tensors["embed_tokens.weight"] = tensors["embed_tokens.weight"][1:].contiguous()
+    return r"embed_tokens\.weight has shape \(39, 32\); expected \(40, 32\)"
+
+
+def without_a_projection(tensors: Tensors) -> str:
+    del tensors["layers.0.self_attn.k_proj.weight"]
+    return r"layers\.0\.self_attn\.k_proj\.weight is missing; expected one of shape \(16, 32\)"
+
+
+def with_a_second_layer(tensors: Tensors) -> str:
+    tensors["layers.1.mlp.up_proj.weight"] = tensors["layers.0.mlp.up_proj.weight"].clone()
+    return r"layers\.1\.mlp\.up_proj\.weight is unknown; expected only embed_tokens\.weight, fc\.weight"
+
+
+@pytest.mark.parametrize(
+    "spoil", [with_wrong_shape, with_another_vocabulary, without_a_projection, with_a_second_layer]
+)
+def test_a_checkpoint_that_does_not_fit_is_told_by_its_tensor(
+    tmp_path: Path, target: LlamaForCausalLM, spoil: Callable[[Tensors], str]
+) -> None:
+    tensors = random_tensors()
+    told = spoil(tensors)
+    with pytest.raises(InputError, match=told) as caught:
+        load_head(write_checkpoint(tmp_path, tensors), target, torch.float64, "cpu")
+    assert str(caught.value).startswith(f"{tmp_path}: tensor ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_without_a_head_is_told(tmp_path: Path, target: LlamaForCausalLM) -> None:
+    with pytest.raises(InputError, match=r"expected model\.safetensors or pytorch_model\.bin"):
+        load_head(tmp_path, target, torch.float64, "cpu")
+    write_checkpoint(tmp_path, random_tensors())
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    with pytest.raises(InputError, match="no intermediate_size"):
+        load_head(tmp_path, target, torch.float64, "cpu")
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(InputError, match=r"no config\.json"):
+        load_head(tmp_path, target, torch.float64, "cpu")
+
+
+def test_the_demo_heads_weights_are_those_that_training_wrote() -> None:
+    weights = (FOLDER / "eagle" / "model.safetensors").read_bytes()
+    assert hashlib.sha256(weights).hexdigest() == json.loads((FOLDER / "eagle" / "training.json").read_text())["sha256"]
+
+
+def test_the_demo_head_agrees_with_its_target_about_as_often_as_its_record_says() -> None:
+    """On the committed evaluation prompts; the record's figures are from other held-out windows."""
+    recorded = json.loads((FOLDER / "eagle" / "training.json").read_text())["held_out"]["top1_agreement"]
+    target = load_model("demo", "target", device="cpu").model
+    head = load_head(FOLDER / "eagle", target, torch.float32, "cpu")
+    prompts = torch.tensor(read_prompts("evaluation")[:16])
+    with torch.inference_mode():
+        features = target.model(input_ids=prompts).last_hidden_state
+        best = target.lm_head(features).argmax(-1)
+        for step, estimates in enumerate(unrolled(head, prompts, features, 3), start=1):
+            measured = (target.lm_head(estimates).argmax(-1) == best[:, step:]).float().mean().item()
+            assert measured == pytest.approx(recorded[step - 1], rel=0.15)
+
+
+def test_all_weights_of_the_demo_pair_together_are_below_20_MB() -> None:
+    assert sum(path.stat().st_size for path in FOLDER.rglob("*.safetensors")) < 20_000_000

@@ -1,0 +1,361 @@
+"""Captured forward passes: the same numbers as eager ones, whatever happens to rows and storage in between.
+
+A CPU cannot capture, so a recorder stands in: it traces a pass into its tensor operations, over the very tensors that
+it saw. As a CUDA graph would, it goes on reading and writing these when the cache has moved on.
+"""
+
+import gc
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.decoding import graphs, models
+from engine.decoding.cache import RowCache
+from engine.decoding.decode import decode_plain, decode_speculatively
+from engine.decoding.draft import Drafter
+from engine.decoding.eagle import EagleHead
+from engine.decoding.eagle_draft import EagleDrafter
+from engine.decoding.feed import Nodes
+from engine.decoding.graphs import Graphs, Work, bucket
+from engine.decoding.models import CausalLM
+from engine.decoding.trees import tree_of
+from engine.decoding.verify import Target
+from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
+from tests.helpers.recorder import Reads, Recorder
+
+VOCABULARY = 40
+TEXT = np.random.default_rng(1).integers(VOCABULARY, size=(6, 700))
+
+
+def tiny(device: str = "cpu", captured: bool | None = None, layers: int = 2) -> CausalLM:
+    """An untrained model with grouped queries."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.set_num_threads(1)
+    torch.manual_seed(layers)
+    config = LlamaConfig(
+        vocab_size=VOCABULARY, hidden_size=48, intermediate_size=64, num_hidden_layers=layers, num_attention_heads=6,
+        num_key_value_heads=2, bos_token_id=None, eos_token_id=None,
+    )  # fmt: skip
+    return CausalLM(LlamaForCausalLM(config).double().to(device), graphs=captured)
+
+
+@pytest.fixture(scope="module")
+def model() -> CausalLM:
+    model = tiny()
+    cache = model.new_cache(1, 300)
+    cache.open(0)
+    model.prefill(cache, 0, TEXT[0, :300].tolist())  # its table of positions is long enough from now on
+    return model
+
+
+class Twins:
+    """A model that captures and the same one that does not, each with a cache that is told the same."""
+
+    def __init__(self, model: CausalLM, capture: Callable[[Work], Work], rows: int = 2, tokens: int = 64) -> None:
+        self.model, self.graphs = model, Graphs(capture)
+        self.caches = [model.new_cache(rows, tokens) for _ in range(2)]
+        with torch.inference_mode():
+            self.caches[0].storage.fill_(1e3)  # what nobody wrote must not be read
+
+    def both(self, tell: Callable[[RowCache], object]) -> None:
+        for cache in self.caches:
+            tell(cache)
+
+    def feed(
+        self, tags: Sequence[int], tokens: Sequence[int], counts: Sequence[int], nodes: Nodes | None = None
+    ) -> None:
+        line = torch.tensor(tokens, device=self.model.device)
+        found = []
+        for cache, captured in zip(self.caches, (self.graphs, None), strict=True):
+            self.model.graphs = captured
+            found.append(self.model.feed(cache, tags, line, counts, nodes))
+        self.model.graphs = None
+        # As near as another order of summation: the eager pass reads fewer places.
+        assert torch.allclose(*found, rtol=0, atol=1e-12)
+
+    def act(self, action: str, tags: Sequence[int], counts: Sequence[int], seed: int) -> None:
+        known = [tag for tag in tags if tag in self.caches[0].lengths]
+        if action == "open":
+            for tag in set(tags) - set(known):
+                self.both(lambda cache, tag=tag: cache.open(tag))
+        elif action == "close":
+            for tag in known:
+                self.both(lambda cache, tag=tag: cache.close(tag))
+        elif known:
+            fed = counts[: len(known)] if action == "ragged" else [counts[0]] * len(known)
+            rng = np.random.default_rng(seed)
+            nodes, paths = None, [list(range(n)) for n in fed]
+            if action == "tree":
+                n = counts[0]
+                fed = [n + 1] * len(known)
+                drafted = [[int(rng.integers(number)) for number in range(1, n + 1)] for _ in known]
+                grown = tree_of(torch.tensor(drafted, dtype=torch.long), n, n)
+                nodes = Nodes(0, *(part.to(self.model.device) for part in (grown.ancestors, grown.depths)))
+                paths = [[0, n] if line[n - 1] == 0 else [0] for line in drafted]
+            self.feed(known, rng.integers(VOCABULARY, size=sum(fed)).tolist(), fed, nodes)
+            if action != "reject":
+                self.both(lambda cache: cache.keep(known, paths))
+
+
+ACTIONS = st.lists(
+    st.tuples(
+        st.sampled_from(["open", "close", "chain", "chain", "ragged", "reject", "tree", "tree"]),
+        st.lists(st.integers(0, 4), min_size=1, max_size=5, unique=True),
+        st.lists(st.integers(1, 4), min_size=5, max_size=5),
+        st.integers(0, 99),
+    ),
+    min_size=15,
+    max_size=40,
+)
+BEGIN = ("open", [0, 1], [1] * 5, 0)
+
+
+@pytest.mark.parametrize("trace", [True, False], ids=["traced", "run again"])
+def test_captured_passes_compute_what_eager_ones_do(model: CausalLM, trace: bool) -> None:
+    recorder = Recorder(trace)
+
+    @given(ACTIONS)
+    @settings(max_examples=20 if trace else 60, deadline=None)
+    def law(actions: list[tuple[str, list[int], list[int], int]]) -> None:
+        twins = Twins(model, recorder)
+        for action in (BEGIN, *actions):
+            twins.act(*action)
+
+    law()
+    assert recorder.replayed > recorder.captured > 10  # or the law says nothing
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a cuda device")
+def test_cuda_graphs_compute_what_eager_passes_do() -> None:
+    model, rng = tiny("cuda"), np.random.default_rng(5)
+    twins = Twins(model, graphs.CudaCapture())
+    twins.act(*BEGIN)
+    for _ in range(300):
+        action = str(
+            rng.choice(["open", "close", "chain", "reject", "tree", "ragged"], p=[0.1, 0.05, 0.3, 0.2, 0.3, 0.05])
+        )
+        twins.act(action, rng.permutation(5)[: rng.integers(1, 5)].tolist(), rng.integers(1, 5, 5).tolist(), 1)
+    assert len(twins.graphs)
+
+
+def test_a_device_that_is_too_full_for_a_capture_goes_on_with_the_graphs_that_it_has(model: CausalLM) -> None:
+    class Full(Recorder):
+        def __call__(self, work: Work) -> Work:
+            if self.captured == 2:
+                work()  # a pass runs before it is captured
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return super().__call__(work)
+
+    recorder = Full()
+    twins = Twins(model, recorder)
+    twins.act(*BEGIN)
+    for number in range(24):
+        twins.act("chain", [0, 1], [1 + number % 4] * 5, number)
+    assert recorder.captured == len(twins.graphs) == 2
+    assert recorder.replayed > 2
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4])
+def test_a_shape_is_captured_when_it_is_seen_again_and_then_repeated(model: CausalLM, rows: int) -> None:
+    recorder = Recorder()
+    twins = Twins(model, recorder, rows, 200)
+    tags = list(range(rows))
+    for tag in tags:
+        twins.both(lambda cache, tag=tag: cache.open(tag))
+    twins.feed(tags, TEXT[:rows, :9].flatten().tolist(), [9] * rows)
+    twins.both(lambda cache: cache.keep(tags, [list(range(9))] * rows))
+    for token in range(54):  # up to width 63
+        twins.feed(tags, TEXT[:rows, token].tolist(), [1] * rows)
+        twins.both(lambda cache: cache.keep(tags, [[0]] * rows))
+    assert (recorder.captured, recorder.replayed) == (1, 53)
+    for token in range(10):  # 64, and the next bucket
+        twins.feed(tags, TEXT[:rows, token].tolist(), [1] * rows)
+        twins.both(lambda cache: cache.keep(tags, [[0]] * rows))
+    assert (recorder.captured, recorder.replayed) == (2, 62)
+
+
+@pytest.mark.parametrize("is_tree", [False, True], ids=["chain", "tree"])
+def test_what_a_graph_reads_lives_as_long_as_the_graph(model: CausalLM, is_tree: bool) -> None:
+    """A captured graph knows addresses and holds nothing; the work that it was captured from is forgotten."""
+    reads = []
+
+    def capture(work: Work) -> Work:
+        with Reads() as mode:
+            output = work()
+        reads.append(mode)
+        return lambda: output
+
+    grown = tree_of(torch.tensor([[0, 0]]), 1, 2)
+    nodes = Nodes(0, grown.ancestors, grown.depths) if is_tree else None
+    cache = model.new_cache(2, 64)
+    model.graphs = Graphs(capture)
+    try:
+        for tag in (0, 1):
+            cache.open(tag)
+        for _ in range(3):
+            model.feed(cache, [0, 1], torch.tensor([1, 2, 3, 4, 5, 6]), [3, 3], nodes)
+        gc.collect()
+        (mode,) = reads
+        assert len(mode.found) > 10  # weights at least
+        assert not any(storage.expired() for storage in mode.found.values())
+    finally:
+        model.graphs = None
+
+
+def test_storage_that_grew_has_no_graphs_yet(model: CausalLM) -> None:
+    recorder = Recorder(trace=False)  # a trace would keep the old storage alive
+    twins = Twins(model, recorder, 1, 16)
+    twins.both(lambda cache: cache.open(0))
+    for _ in range(3):
+        twins.feed([0], [1, 2], [2])
+    assert len(twins.graphs) == 1
+    twins.both(lambda cache: cache.open(1))
+    assert len(twins.graphs) == 0
+    twins.feed([0], [1, 2], [2])
+    assert recorder.captured == 1
+    twins.feed([0], [1, 2], [2])
+    assert recorder.captured == 2
+
+
+def test_graphs_are_dropped_with_the_table_of_positions_that_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "POSITIONS", 64)
+    recorder = Recorder()
+    twins = Twins(tiny(), recorder, 1, 400)
+    twins.both(lambda cache: cache.open(0))
+    for _ in range(3):
+        twins.feed([0], [3], [1])
+    long = TEXT[0, :300].tolist()
+    twins.feed([0], long, [300])
+    assert len(twins.graphs) == 0
+    twins.feed([0], [3], [1])
+    twins.feed([0], [3], [1])
+    assert recorder.captured == 2
+
+
+def test_the_number_of_graphs_stays_bounded(model: CausalLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "MOST_GRAPHS", 3)
+    monkeypatch.setattr(graphs, "RESTED", 10)
+    recorder = Recorder(trace=False)
+    twins = Twins(model, recorder, 1, 64)
+    twins.both(lambda cache: cache.open(0))
+    for count in (1, 2, 3, 4, 5):
+        for _ in range(3):
+            twins.feed([0], TEXT[0, :count].tolist(), [count])
+            assert len(twins.graphs) <= 3
+    assert recorder.captured == 4  # when the fourth shape came, nobody had rested long enough
+    twins.feed([0], TEXT[0, :4].tolist(), [4])
+    assert (recorder.captured, len(twins.graphs)) == (5, 3)
+
+
+def test_what_is_rare_or_moves_is_never_captured(model: CausalLM) -> None:
+    recorder = Recorder(trace=False)
+    twins = Twins(model, recorder, 2, 600)
+    twins.caches[0] = model.aligned_cache()
+    for tag in (0, 1):
+        twins.both(lambda cache, tag=tag: cache.open(tag, 600))
+    for _ in range(3):
+        twins.feed([0, 1], [1, 2], [1, 1])
+    twins.caches[0] = model.new_cache(2, 600)
+    for tag in (0, 1):
+        twins.caches[0].open(tag)
+    for _ in range(3):
+        twins.feed([0, 1], [1, 2, 3], [1, 2])  # ragged
+        twins.feed([0], TEXT[0, :300].tolist(), [300])  # long
+        twins.feed([0], TEXT[0, :33].tolist(), [33])  # part of a prompt
+    assert recorder.captured == 0
+
+
+def test_a_row_alone_is_captured_with_a_tree_of_any_size_and_with_a_chain_as_long_as_drafts_are(
+    model: CausalLM,
+) -> None:
+    recorder = Recorder()
+    twins = Twins(model, recorder, 1, 200)
+    twins.both(lambda cache: cache.open(0))
+    twins.feed([0], TEXT[0, :10].tolist(), [10])
+    twins.both(lambda cache: cache.keep([0], [list(range(10))]))
+    grown = tree_of(torch.zeros(1, 40, dtype=torch.long), 1, 40)
+    for token in range(3):
+        twins.feed([0], TEXT[0, token : token + 32].tolist(), [32])
+        twins.feed([0], TEXT[0, token : token + 41].tolist(), [41], Nodes(0, grown.ancestors, grown.depths))
+    assert (recorder.captured, recorder.replayed) == (2, 4)
+    (known,) = twins.graphs.storages.values()
+    assert {form.is_chain: graph.mask is None for form, graph in known.graphs.items()} == {True: True, False: False}
+
+
+@pytest.mark.parametrize(("shape", "depth"), [(CHAIN, 4), (tree(2, 1), 3), (dynamic(3, 8), 3)], ids=str)
+def test_speculation_with_graphs_decodes_the_same_tokens(model: CausalLM, shape: Shape, depth: int) -> None:
+    small, recorder = tiny(layers=1), Recorder()
+    prompt = TEXT[0, :30].tolist()
+    wanted = decode_plain(Target(model), prompt, 40)
+    large_cache, small_cache = model.new_cache(1, 128), small.new_cache(1, 128)
+    model.graphs, small.graphs = Graphs(recorder), Graphs(recorder)
+    try:
+        for _ in range(2):
+            found, _ = decode_speculatively(
+                Target(model, cache=large_cache), Drafter(small, shape, cache=small_cache), prompt, 40, depth
+            )
+            assert found == wanted
+    finally:
+        model.graphs = None
+    assert recorder.replayed > 20
+
+
+@pytest.mark.parametrize(("shape", "depth"), [(CHAIN, 4), (tree(2, 1), 3), (dynamic(3, 8), 3)], ids=str)
+def test_a_head_drafts_the_same_with_graphs_from_the_states_that_it_is_given(
+    model: CausalLM, shape: Shape, depth: int
+) -> None:
+    """Round after round beside a head that runs eagerly; what both are told differs from round to round."""
+    from transformers import LlamaConfig
+
+    torch.manual_seed(7)
+    config = LlamaConfig(
+        vocab_size=VOCABULARY, hidden_size=48, intermediate_size=64, num_hidden_layers=1, num_attention_heads=6,
+        num_key_value_heads=2,
+    )  # fmt: skip
+    head, recorder = EagleHead(config, model.model.get_input_embeddings()).double().eval(), Recorder()
+    eager, captured = (EagleDrafter(head, model, shape) for _ in range(2))
+    captured.graphs = Graphs(recorder)
+    rng = np.random.default_rng(9)
+    for tag in (0, 1):
+        prompt = TEXT[tag, : 20 + tag].tolist()
+        for drafter in (eager, captured):
+            drafter.open(tag, list(prompt), room=200)
+            drafter.prefill(tag, hidden=torch.tensor(np.random.default_rng(tag).normal(size=(len(prompt) - 1, 48))))
+    for _ in range(12):
+        wanted, found = (drafter.draft([0, 1], [depth, depth]) for drafter in (eager, captured))
+        assert found.tokens.tolist() == wanted.tokens.tolist()
+        assert torch.allclose(captured.outputs, eager.outputs, rtol=0, atol=1e-12)
+        for tag in (0, 1):
+            path = [1] if rng.random() < 0.5 else []
+            tokens = rng.integers(VOCABULARY, size=len(path) + 1).tolist()
+            states = torch.tensor(rng.normal(size=(len(tokens), 48)))
+            for drafter in (eager, captured):
+                drafter.advance(tag, path, tokens, states)
+    assert recorder.replayed > 2 * recorder.captured > 0
+
+
+def test_a_heads_graphs_rest_when_its_targets_do() -> None:
+    of_target = Graphs(Recorder(trace=False))
+    of_head = of_target.beside()
+    assert of_head.capture is of_target.capture
+    assert not of_head.resting
+    of_target.paused = True
+    assert of_head.resting
+
+
+def test_buckets_are_as_wide_as_what_they_hold_and_at_most_a_quarter_wider() -> None:
+    for width in range(1, 5000):
+        assert width <= bucket(width) <= max(width + 63, 1.25 * width)
+        assert bucket(bucket(width)) == bucket(width)
+
+
+def test_without_a_cuda_device_nothing_is_captured_unless_asked_for(model: CausalLM) -> None:
+    assert model.graphs is None

@@ -1,0 +1,291 @@
+"""The verification rules are lossless: exactly, by following every branch of draft and verification, and as drawn."""
+
+import itertools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from engine.decoding.feed import Nodes
+from engine.decoding.greedy import longest_path, path_in_text
+from engine.decoding.grow import Drafts, drawn, grow_dynamic, grow_static
+from engine.decoding.rules import Rule, decisions, normalised, verify
+from engine.decoding.sampling import Chance, Sampling, Uniforms, distributions, uniforms
+from engine.decoding.signals import signals_of
+from engine.decoding.trees import static_tree
+from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
+from tests.helpers.branches import Branches, explore
+
+VOCABULARY = 3
+WARM = Sampling(1.0)
+HOST = torch.device("cpu")
+Language = dict[tuple[int, ...], np.ndarray]  # logits of the next token after every prefix
+
+
+def language(rng: np.random.Generator, longest: int) -> Language:
+    prefixes = (prefix for n in range(longest + 1) for prefix in itertools.product(range(VOCABULARY), repeat=n))
+    return {prefix: np.log(rng.dirichlet(np.full(VOCABULARY, 0.7))) for prefix in prefixes}
+
+
+def logits_after(texts: Language, prefixes: Sequence[tuple[int, ...]]) -> torch.Tensor:
+    return torch.tensor(np.stack([texts[prefix] for prefix in prefixes]))[None]  # (1, prefixes, vocabulary)
+
+
+def drafted(drafter: Language, shape: Shape, depth: int, rule: Rule, sampling: Sampling, chance: Chance) -> Drafts:
+    """Draft with the engine's own growth from a drafter that is a table."""
+    fed: list[tuple[int, ...]] = [()]
+
+    def extend(tokens: torch.Tensor, above: torch.Tensor, nodes: Nodes) -> torch.Tensor:  # noqa: ARG001
+        level = [
+            (*fed[parent], max(token, 0)) for parent, token in zip(above[0].tolist(), tokens[0].tolist(), strict=True)
+        ]
+        fed[:] = level
+        return logits_after(drafter, level)
+
+    first = logits_after(drafter, [()])[:, 0]
+    if shape.kind == "dynamic":
+        return grow_dynamic(shape, depth, first, extend)
+    return grow_static(shape, [depth], first, extend, rule, [sampling], chance)
+
+
+def texts_of(drafts: Drafts) -> list[tuple[int, ...]]:
+    """What every node of the first row reads, the root first."""
+    texts: list[tuple[int, ...]] = [()]
+    for parent, token in zip(drafts.tree.parents[0].tolist(), drafts.tokens[0].tolist(), strict=True):
+        texts.append((*texts[parent], max(token, 0)))
+    return texts
+
+
+def one_round(
+    target: Language, drafter: Language, shape: Shape, depth: int, rule: Rule, sampling: Sampling
+) -> Callable[[Branches], tuple[int, ...]]:
+    """A round of speculation: the tokens that it emits."""
+
+    def run(chance: Branches) -> tuple[int, ...]:
+        drafts = drafted(drafter, shape, depth, rule, sampling, chance)
+        texts = texts_of(drafts)
+        p = distributions(logits_after(target, texts), [sampling])
+        q = None if drafts.q is None else normalised(drafts.q.double())
+        walk = verify(rule, drafts.tree, drafts.tokens, q, p, chance)
+        path = [node for node in walk.path[0].tolist() if node > 0]
+        return (*(texts[path[-1]] if path else ()), int(walk.token[0]))
+
+    return run
+
+
+def distance(target: Language, sampling: Sampling, depth: int, emitted: dict[tuple[int, ...], float]) -> float:
+    """Total variation between texts of `depth` + 1 tokens by rounds that the target completes, and by the target."""
+    p = {
+        prefix: distributions(torch.tensor(row)[None, None], [sampling])[0, 0].numpy() for prefix, row in target.items()
+    }
+
+    def likelihood(text: tuple[int, ...], begin: int) -> float:
+        return float(np.prod([p[text[:n]][text[n]] for n in range(begin, len(text))]))
+
+    total = 0.0
+    for text in itertools.product(range(VOCABULARY), repeat=depth + 1):
+        spoken = sum(mass * likelihood(text, len(head)) for head, mass in emitted.items() if text[: len(head)] == head)
+        total += abs(spoken - likelihood(text, 0))
+    return total / 2
+
+
+def emitted_by(run: Callable[[Branches], tuple[int, ...]]) -> dict[tuple[int, ...], float]:
+    masses: dict[tuple[int, ...], float] = {}
+    for probability, text in explore(run):
+        masses[text] = masses.get(text, 0.0) + probability
+    return masses
+
+
+CASES = [
+    *[(rule, CHAIN, 3) for rule in ("rejection", "without-replacement", "top-k", "match")],
+    *[(rule, tree(2), 2) for rule in ("rejection", "without-replacement", "top-k", "match")],
+    *[(rule, tree(3, 1), 2) for rule in ("without-replacement", "top-k", "match")],
+    *[(rule, dynamic(2, 4), 3) for rule in ("top-k", "match")],
+]
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [WARM, Sampling(0.6), Sampling(1.4, top_k=2), Sampling(1.0, top_p=0.7), Sampling(0.8, top_k=2, top_p=0.8)],
+    ids=["T=1", "T=0.6", "top-k", "top-p", "both"],
+)
+@pytest.mark.parametrize(("rule", "shape", "depth"), CASES, ids=str)
+def test_every_rule_emits_exactly_the_targets_distribution(
+    rule: Rule, shape: Shape, depth: int, sampling: Sampling
+) -> None:
+    rng = np.random.default_rng(depth)
+    target, drafter = language(rng, depth), language(rng, depth)
+    emitted = emitted_by(one_round(target, drafter, shape, depth, rule, sampling))
+    assert sum(emitted.values()) == pytest.approx(1.0, abs=1e-12)
+    assert distance(target, sampling, depth, emitted) < 1e-12
+
+
+def algorithm_2(target: Language, drafter: Language, depth: int) -> Callable[[Branches], tuple[int, ...]]:
+    """StarSD's algorithm 2 as printed: r <= p on each of the k^d paths by itself, the longest accepted one wins."""
+
+    def run(chance: Branches) -> tuple[int, ...]:
+        drafts = drafted(drafter, tree(2), depth, "top-k", WARM, chance)
+        texts = texts_of(drafts)
+        best: tuple[int, ...] = ()
+        for leaf in [text for text in texts if len(text) == depth]:
+            accepted = 0
+            while accepted < depth and bool(
+                chance.accepts(torch.tensor([np.exp(target[leaf[:accepted]][leaf[accepted]])]))
+            ):
+                accepted += 1
+            if accepted == depth:
+                candidate = leaf
+            else:
+                left = np.maximum(0.0, np.exp(target[leaf[:accepted]]) - np.exp(drafter[leaf[:accepted]]))
+                candidate = (*leaf[:accepted], int(chance.draws(torch.tensor(left)[None])[0]))
+            if len(candidate) > len(best):
+                best = candidate
+        return best
+
+    return run
+
+
+def test_the_papers_algorithm_2_as_printed_would_bias_the_output() -> None:
+    rng = np.random.default_rng(2)
+    target, drafter = language(rng, 2), language(rng, 2)
+    assert distance(target, WARM, 2, emitted_by(algorithm_2(target, drafter, 2))) > 0.05
+
+
+def test_dropping_a_token_for_its_own_bad_luck_would_bias_the_output() -> None:
+    """Rules may stop a draft by its distribution, never by the probability of the token that was drawn."""
+    p, q = np.array([0.5, 0.3, 0.2]), np.array([0.6, 0.25, 0.15])
+
+    def run(chance: Branches) -> tuple[int, ...]:
+        token = int(chance.draws(torch.tensor(q)[None])[0])
+        if q[token] < 0.5:  # dropped: the target's own token instead
+            return (int(chance.draws(torch.tensor(p)[None])[0]),)
+        if bool(chance.accepts(torch.tensor([p[token] / q[token]]))):
+            return (token,)
+        return (int(chance.draws(torch.tensor(np.maximum(0.0, p - q))[None])[0]),)
+
+    assert distance({(): np.log(p)}, WARM, 0, emitted_by(run)) > 0.1
+
+
+@pytest.mark.parametrize("rule", ["rejection", "without-replacement", "top-k", "match"])
+def test_drawn_outcomes_have_the_explored_frequencies(rule: Rule) -> None:
+    """Chi-square over accepted path and next token; a correct rule fails one seed in 1000, and this seed is fixed."""
+    rng = np.random.default_rng(7)
+    target, drafter = language(rng, 2), language(rng, 2)
+    expected = emitted_by(one_round(target, drafter, tree(2, 1), 2, rule, WARM))
+    draws = 4000
+    counts = dict.fromkeys(expected, 0)
+    generator = np.random.default_rng(8)
+    for _ in range(draws):
+        counts[one_round(target, drafter, tree(2, 1), 2, rule, WARM)(uniforms([generator], [16], HOST))] += 1
+    observed = np.array([counts[text] for text in expected])
+    wanted = np.array(list(expected.values()))
+    assert chisquare(observed, wanted / wanted.sum() * draws).pvalue > 0.001
+
+
+def test_a_row_decides_alike_alone_and_in_a_batch_of_longer_drafts() -> None:
+    """Rows bring their own numbers: who shares a batch changes nothing."""
+    rng = np.random.default_rng(5)
+    for rule in ("rejection", "match"):
+        tree, alone_tree = static_tree((1,) * 4, HOST), static_tree((1,) * 2, HOST)
+        p, q = (torch.tensor(rng.dirichlet(np.ones(VOCABULARY), size=(2, count))) for count in (5, 4))
+        tokens = torch.tensor([[0, 1, -1, -1], [1, 2, 0, 1]])
+        for seed in range(50):
+            both = uniforms(
+                [np.random.default_rng(seed), np.random.default_rng(99)],
+                [decisions(rule, tree, 2), decisions(rule, tree, 4)],
+                HOST,
+            )
+            alone = uniforms([np.random.default_rng(seed)], [decisions(rule, alone_tree, 2)], HOST)
+            walk = verify(rule, tree, tokens, q, p, both)
+            single = verify(rule, alone_tree, tokens[:1, :2], q[:1, :2], p[:1, :3], alone)
+            assert walk.path[0, :2].tolist() == single.path[0].tolist()
+            assert walk.token[0] == single.token[0]
+
+
+@pytest.mark.parametrize("replace", [True, False])
+def test_all_nodes_of_a_level_draw_at_once_what_they_draw_one_after_the_other(replace: bool) -> None:
+    rng = np.random.default_rng(17)
+    q = torch.tensor(rng.dirichlet(np.full(5, 0.5), size=(3, 4)))  # 3 rows with 4 nodes
+    numbers = torch.tensor(rng.random((3, 2 + 4 * 3)))
+    together, each = Uniforms(numbers), Uniforms(numbers)
+    for chance in (together, each):
+        chance.accepts(q[:, 0, 0])  # two numbers are taken already
+        chance.accepts(q[:, 0, 0])
+    found = drawn(q, 3, together, replace)
+    for node in range(4):
+        assert found[:, node].tolist() == drawn(q[:, node : node + 1], 3, each, replace)[:, 0].tolist()
+    assert together.used == each.used == 14
+
+
+def test_greedy_verification_accepts_the_common_prefix_and_adds_the_targets_own_token() -> None:
+    assert longest_path([5, 6, 7], [5, 6, 9, 1]) == ([1, 2], 9)
+    assert longest_path([5, 6, 7], [5, 6, 7, 1]) == ([1, 2, 3], 1)
+    assert longest_path([], [4]) == ([], 4)
+
+
+def test_greedy_verification_descends_to_the_child_that_the_target_says() -> None:
+    parents = [0, 0, 1, 2, 2]
+    assert longest_path([5, 6, 7, 8, 9], [6, 0, 9, 0, 0, 3], parents) == ([2, 5], 3)
+    assert path_in_text([5, 6, 7, 8, 9], [6, 9, 3], parents) == [2, 5]
+
+
+@pytest.mark.parametrize("rule", ["rejection", "without-replacement", "top-k", "match"])
+def test_at_temperature_zero_every_rule_is_the_greedy_one(rule: Rule) -> None:
+    rng = np.random.default_rng(11)
+    cold = Sampling(0.0)
+    for _ in range(20):
+        target, drafter = language(rng, 3), language(rng, 3)
+        (mass, text), *others = explore(one_round(target, drafter, tree(2, 1), 3, rule, cold))
+        assert mass == 1.0
+        assert not others
+        assert text == tuple(int(target[text[:n]].argmax()) for n in range(len(text)))
+
+
+def test_top_k_and_top_p_keep_the_fewest_tokens_that_are_enough() -> None:
+    logits = torch.log(torch.tensor([[[0.5, 0.3, 0.15, 0.05]]]))
+    assert distributions(logits, [Sampling(1.0, top_k=2)])[0, 0].tolist() == pytest.approx([0.625, 0.375, 0, 0])
+    assert distributions(logits, [Sampling(1.0, top_p=0.8)])[0, 0].tolist() == pytest.approx([0.625, 0.375, 0, 0])
+    assert distributions(logits, [Sampling(1.0, top_p=0.81)])[0, 0, 2] > 0
+    assert distributions(logits, [Sampling(0.0)])[0, 0].tolist() == [1, 0, 0, 0]
+
+
+def test_a_token_of_probability_zero_is_never_drawn() -> None:
+    weights = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]], dtype=torch.float64)
+    for number, token in ((0.0, 1), (np.nextafter(1.0, 0.0), 3)):
+        assert Uniforms(torch.tensor([[number]], dtype=torch.float64)).draws(weights).tolist() == [token]
+
+
+def test_nor_where_a_sum_in_pieces_rises_by_rounding_or_falls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accelerators add up in an order of their own: here their sums are off by far more than rounding."""
+    rng = np.random.default_rng(13)
+    exact = torch.Tensor.cumsum
+    for _ in range(200):
+        weights = torch.tensor(rng.dirichlet(np.ones(12), size=4) * (rng.random((4, 12)) < 0.4))
+        weights[:, 5] += 0.01
+        noise = torch.tensor(rng.normal(scale=0.05, size=(4, 12)))
+        monkeypatch.setattr(torch.Tensor, "cumsum", lambda of, dim, noise=noise: exact(of, dim) + noise)
+        chance = Uniforms(torch.tensor(rng.random((4, 3))))
+        for _ in range(3):
+            assert (weights.gather(1, chance.draws(weights)[:, None]) > 0).all()
+
+
+def test_distributions_are_in_double_precision_whatever_the_models_own_is() -> None:
+    logits = torch.zeros(2, 1, VOCABULARY, dtype=torch.bfloat16)
+    for sampling in (Sampling(), WARM, Sampling(0.7, top_k=2, top_p=0.9)):
+        assert distributions(logits, [sampling, WARM]).dtype == torch.float64
+    assert uniforms([np.random.default_rng(0)], [2], HOST).numbers.dtype == torch.float64
+
+
+def test_signals_are_numbers_also_of_tokens_that_the_drafter_would_never_say() -> None:
+    """Of its best token, of another one, and of one that neither model would say, at temperature 0 and with top-k."""
+    logits = torch.tensor([[[3.0, 0.0, -900.0], [0.0, 3.0, -900.0], [0.0, 0.0, 3.0]]] * 2)
+    drafts = Drafts(
+        static_tree((1, 1), HOST), torch.tensor([[0, 2], [1, 2]]), [2, 2], [2, 2], logits=logits[:, :2].clone()
+    )
+    for row, signals in enumerate(signals_of(drafts, logits, [Sampling(0.0), Sampling(0.5, top_k=1)])):
+        assert [token.ratio for token in signals] == ([1.0, 0.0] if row == 0 else [0.0, 0.0])
+        assert all(np.isfinite([token.ratio, token.kld, token.entropy]).all() for token in signals)

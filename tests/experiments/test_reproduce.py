@@ -1,0 +1,78 @@
+"""Reproductions say what kind of number each row is and predict something; StarSD's predict table 1."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from experiments.draw import FIGURES
+from experiments.reproduce import REPRODUCTIONS
+from experiments.reproduce.rows import Inputs, Reproduction
+from fleet.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def table1() -> Reproduction:
+    return REPRODUCTIONS["starsd-table1"](Inputs())
+
+
+MEASURED = ("dsde-table2", "batch-fig5b-engine")
+SLOW = ("dsde-table3", "dsde-table4", "dsde-fig9", "goodspeed-fig3", "goodspeed-fig4", "batch-fig5a", "batch-table3")
+NAMES = [
+    pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name
+    for name in REPRODUCTIONS
+    if name not in ("amusd-a100", *MEASURED)  # that one needs a file: see test_amusd.py
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_reproduction_predicts_something_and_states_its_errors(name: str) -> None:
+    reproduction = REPRODUCTIONS[name](Inputs())
+    assert any(row.kind == "predicted" for row in reproduction.rows)
+    assert reproduction.assumptions
+    for row in reproduction.rows:
+        if row.error is not None:
+            assert row.paper is not None
+            assert row.ours is not None
+            assert row.error == pytest.approx((row.ours - row.paper) / row.paper)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MEASURED)
+def test_what_is_measured_here_does_not_pass_for_a_prediction(name: str) -> None:
+    pytest.importorskip("torch")
+    rows = REPRODUCTIONS[name](Inputs()).rows
+    assert {row.kind for row in rows} == {"measured"}
+    assert all(row.ours is not None for row in rows)
+
+
+@pytest.mark.parametrize("N", [1, 2, 3, 5, 6])
+def test_table_1_has_the_round_speed_within_three_per_cent(table1: Reproduction, N: int) -> None:
+    (row,) = [row for row in table1.rows if row.quantity == "rounds_per_s" and row.case == {"N": N}]
+    assert row.error is not None
+    assert abs(row.error) < 0.03
+
+
+def test_the_papers_throughput_is_not_N_times_that_of_a_target(table1: Reproduction) -> None:
+    rows = [row for row in table1.rows if row.quantity == "O against N O_i" and row.case["N"] > 1]
+    assert all(row.kind == "identity" and row.error is not None and row.error > 0.15 for row in rows)
+
+
+def test_the_blind_version_uses_nothing_beyond_three_targets() -> None:
+    blind = REPRODUCTIONS["starsd-table1-blind"](Inputs())
+    used = [row.case["N"] for row in blind.rows if row.kind == "input"]
+    assert max(used) == 3
+
+
+def test_a_reproduction_is_drawn_from_what_json_printed(table1: Reproduction, tmp_path: Path) -> None:
+    (tmp_path / "table1.json").write_bytes(msgspec.json.encode(table1))
+    FIGURES["reproduction"](tmp_path / "table1.json", tmp_path / "table1.png")
+    assert (tmp_path / "table1.png").stat().st_size > 10_000
+    with pytest.raises(InputError, match="not a reproduction"):
+        FIGURES["reproduction"](tmp_path / "table1.png", tmp_path / "again.png")
+
+
+def test_the_json_form_has_the_documented_keys(table1: Reproduction) -> None:
+    content = msgspec.to_builtins(table1)
+    assert set(content) == {"name", "rows", "assumptions"}
+    assert set(content["rows"][0]) == {"quantity", "case", "kind", "paper", "ours", "error"}

@@ -1,0 +1,130 @@
+"""Figures say what they show: axes with units, every source drawn, marks where they belong; traces open in a viewer."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from experiments.draw import FIGURES
+from experiments.sweep import sweep
+from figures import draft_time, residuals, throughput, timeline
+from figures.style import save
+from fleet.errors import InputError
+from fleet.records.run import write_run
+from fleet.records.trace import to_trace
+from sim.run import simulate
+from tests.helpers.stars import star
+
+RUN = simulate(star())
+
+
+def throughput_figure() -> Figure:
+    rows = []
+    for source in ("analytic", "sim", "engine"):
+        for N in (1, 2, 4):
+            row = {"case": "t_v = 4 s", "source": source, "N": N}
+            for name, value in (("throughput", 10.0 * N), ("throughput_per_target", 10.0)):
+                row |= {name: value, f"{name}_low": value - 1, f"{name}_high": value + 1}
+            rows.append(row)
+    marks = pd.DataFrame(
+        [{"case": "t_v = 4 s", "N_full": 3, "N_max": 4, "colocated_tokens_per_s": 8.0, "standalone_tokens_per_s": 6.0}]
+    )
+    return throughput.draw(pd.DataFrame(rows), marks)
+
+
+def timeline_figure() -> Figure:
+    return timeline.draw({"a star": RUN.frame()})
+
+
+def draft_time_figure() -> Figure:
+    idle = pd.DataFrame({"gap_s": [0, 0.01], "mean_s": [0.01, 0.012], "p10_s": [0.009, 0.01], "p90_s": [0.011, 0.02]})
+    return draft_time.draw(idle, idle.rename(columns={"gap_s": "warm_tokens"}))
+
+
+def residuals_figure() -> Figure:
+    row = {"step": "draft", "tokens": 1, "context": 64, "quantiles_s": [0.9, 1.0, 1.2], "fitted_s": 1.1}
+    return residuals.draw(pd.DataFrame([row | {"held_out": held_out} for held_out in (False, True)]))
+
+
+DRAWN = {
+    "throughput": (throughput_figure, ["targets N", "system throughput, tokens/s", "throughput of a target, tokens/s"]),
+    "timeline": (timeline_figure, ["time, ms"]),
+    "draft time": (draft_time_figure, ["idle gap before the draft, ms", "draft time S(d), ms"]),
+    "residuals": (residuals_figure, ["fitted, ms", "error of the fit, %"]),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_axes_have_names_and_units_and_the_file_is_written(name: str, tmp_path: Path) -> None:
+    make, expected = DRAWN[name]
+    figure = make()
+    labels = {text for axes in figure.axes for text in (axes.get_xlabel(), axes.get_ylabel())}
+    assert set(expected) <= labels
+    save(figure, tmp_path / "figure.png", "What was measured, and where.")
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+    assert any("What was measured" in text.get_text() for text in figure.texts)
+
+
+def test_the_throughput_figure_marks_what_every_user_looks_for() -> None:
+    figure = throughput_figure()
+    (legend,) = figure.legends
+    entries = " | ".join(text.get_text() for text in legend.get_texts())
+    for source in ("analytic", "simulation", "engine", "co-located", "standalone"):
+        assert source in entries
+    notes = {text.get_text().strip() for axes in figure.axes for text in axes.texts}
+    assert notes == {"$N_{full}$", "$N_{max}$"}
+
+
+def test_the_timeline_draws_as_many_boxes_as_steps_it_shows() -> None:
+    frame = RUN.frame()
+    begin_s, end_s = timeline.middle(frame, 3.0)
+    steps = timeline.steps_of(frame)
+    shown = steps[(steps.end_s > begin_s) & (steps.begin_s < end_s)]
+    assert set(shown.kind) == {"draft", "verify"}
+    assert len(shown[shown.kind == "draft"]) >= 3 * 3
+
+
+def test_figures_come_from_files(tmp_path: Path) -> None:
+    write_run(RUN, tmp_path / "run.parquet")
+    FIGURES["timeline"](tmp_path / "run.parquet", tmp_path / "timeline.png")
+    scenario = tmp_path / "star.toml"
+    scenario.write_text(
+        'profile = "rtx-4090"\nacceptance = {model = "geometric", beta = 0.8}\nworkload = {requests = 16}\n'
+    )
+    sweep(scenario, ["verifiers.count=1:3"], tmp_path / "swept", seeds=2)
+    FIGURES["throughput"](tmp_path / "swept", tmp_path / "throughput.png")
+    assert (tmp_path / "timeline.png").stat().st_size > 5000
+    assert (tmp_path / "throughput.png").stat().st_size > 5000
+
+
+def test_a_profile_without_measurements_is_refused_with_advice(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"rtx-4090.*no measurements of 'idle'; calibrate one"):
+        FIGURES["draft-time"](Path("rtx-4090"), tmp_path / "x.png")
+
+
+def test_a_folder_without_a_sweep_over_N_is_refused_with_advice(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"holds no sweep\.csv; give the folder of `specfleet sweep"):
+        FIGURES["throughput"](tmp_path, tmp_path / "x.png")
+
+
+def test_a_trace_has_a_slice_for_every_step_and_an_arrow_for_every_verified_draft() -> None:
+    events = to_trace(RUN)["traceEvents"]
+    frame = RUN.frame()
+    slices = [event for event in events if event["ph"] == "X"]
+    assert len(slices) == (frame.event == "done").sum()
+    assert all(event["dur"] >= 0 for event in slices)
+    begins, ends = ([event["id"] for event in events if event["ph"] == phase] for phase in "sf")
+    assert sorted(begins) == sorted(ends)
+    assert len(ends) == ((frame.event == "start") & (frame.kind == "verify")).sum()
+    names = {event["args"]["name"] for event in events if event["ph"] == "M"}
+    assert names == {"drafter", "verifier.1", "verifier.2", "verifier.3"}
+    json.dumps(events, allow_nan=False)  # a viewer reads strict JSON
+
+
+def test_nobody_waits_at_the_end_of_a_trace() -> None:
+    counts = [event["args"]["requests"] for event in to_trace(RUN)["traceEvents"] if event["ph"] == "C"]
+    assert counts[-1] == 0
+    assert min(counts) == 0
+    assert max(counts) <= 3

@@ -1,0 +1,114 @@
+"""Scenarios whose keys do not go together are refused in one line that names them."""
+
+from typing import Any
+
+import pytest
+
+from experiments.sweep import analytic_values
+from fleet.errors import InputError
+from fleet.records.metrics import measure, measure_targets
+from fleet.scenario.reading import make_scenario
+from sim.predict import predict
+from sim.run import simulate
+
+PROFILE = {"name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 4.0}, "decode": {"base_s": 3.0}}
+SLOTS = {"rule": {"policy": "slots", "size": 2}}
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        ({"batch": SLOTS, "drafters": {"count": 0}}, r"\[batch\] .* leave drafters.count out"),
+        ({"batch": SLOTS, "verifiers": {"count": 2}}, "leave verifiers.count out"),
+        ({"batch": SLOTS, "drafters": {"overlap": "ahead"}}, "leave drafters.overlap out"),
+        ({"batch": SLOTS, "drafters": {"allocate": "adaptive"}}, "leave drafters.allocate out"),
+        ({"drafters": {"overlap": "ahead", "limits_per_s": [1.0]}}, "drafters.limits_per_s does not go with it"),
+        ({"drafters": {"overlap": "ahead", "allocate": "adaptive"}}, "drafters.allocate does not go with it"),
+        ({"drafters": {"overlap": "ahead"}, "verifiers": {"allocate": {"policy": "fixed", "depth": 2}}}, "does not go"),
+        ({"drafters": {"overlap": "ahead", "count": 2, "route": "central"}}, "would wait for ever"),
+        ({"drafters": {"group": "barrier"}}, "allowed: one, batch"),
+        ({"drafters": {"move": "shared"}}, "moves no session"),
+        ({"verifiers": {"allocate": "adaedl"}}, "in \\[batch\\] only"),
+        (
+            {"batch": SLOTS | {"allocate": "dsde"}, "acceptance": {"model": "geometric", "beta": 0.5}},
+            "signals",
+        ),
+        ({"verifiers": {"allocate": {"policy": "goodspeed", "budget": -1}}}, "allocate.budget = -1"),
+        ({"batch": SLOTS | {"allocate": {"policy": "fixed", "depth": -1}}}, "depth = -1"),
+        (
+            {"batch": SLOTS | {"allocate": {"policy": "heuristic", "first": 9, "most": 5}}},
+            "first = 9 is above",
+        ),
+        ({"drafters": {"group": {"policy": "batch", "most": 0}}}, "most = 0"),
+    ],
+)
+def test_what_does_not_go_together_is_named(tables: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        make_scenario(tables)
+    assert "\n" not in str(caught.value)
+
+
+def scenario(acceptance: dict[str, Any] | None = None, **tables: Any) -> Any:
+    content = {"name": "case", "profile": PROFILE, "acceptance": acceptance or {"model": "geometric", "beta": 0.7}}
+    return make_scenario(content | {"workload": {"requests": 8, "prompt_tokens": 10, "new_tokens": 200}} | tables)
+
+
+def test_a_rule_that_learns_ratios_needs_a_model_that_knows_them() -> None:
+    rates = {"model": "per-position", "rates": [0.5] * 9}
+    with pytest.raises(InputError, match="need to know single tokens"):
+        simulate(scenario(rates, verifiers={"allocate": {"policy": "goodspeed", "budget": 4}}))
+
+
+@pytest.mark.parametrize("policy", ["goodspeed", "fixed-share"])
+def test_the_gap_to_the_best_utility_is_not_negative_beyond_noise(policy: str) -> None:
+    verifiers = {"group": "barrier", "allocate": {"policy": policy, "budget": 8}}
+    run = simulate(scenario(verifiers=verifiers, drafters={"count": 2}, workload={"requests": 40, "new_tokens": 400}))
+    assert measure(run)["utility_gap"].value > -0.03
+
+
+def test_the_equations_of_a_star_are_not_offered_for_other_fleets() -> None:
+    for tables in ({"batch": SLOTS}, {"drafters": {"overlap": "ahead"}}, {"drafters": {"count": 2}}):
+        with pytest.raises(InputError, match="the equations are a star's"):
+            predict(scenario(**tables))
+
+
+def test_a_sweep_of_other_fleets_has_no_equations_beside_it() -> None:
+    assert analytic_values(scenario(drafters={"count": 2})) == {}
+    assert analytic_values(scenario())
+
+
+def test_targets_own_the_streams_dealt_to_them() -> None:
+    joins = simulate(scenario(verifiers={"count": 2, "priorities": [5, 0]}, workload={"requests": 6, "streams": 6}))
+    frame = joins.frame().query("event == 'join'")
+    assert dict(zip(frame.tag, frame.priority, strict=True)) == {0: 5, 1: 0, 2: 5, 3: 0, 4: 5, 5: 0}
+
+
+def test_requests_that_arrive_by_themselves_are_counted_at_their_targets() -> None:
+    arrivals = {"requests": 60, "new_tokens": 40, "arrivals": {"process": "poisson", "per_s": 0.2}}
+    run = simulate(scenario(verifiers={"count": 2}, workload=arrivals))
+    targets = measure_targets(run)
+    metrics = measure(run)
+    assert list(targets.tag) == [0, 1]
+    assert targets.throughput.sum() == pytest.approx(metrics["throughput"].value)
+    assert metrics["fairness"].value > 0.9
+
+
+def test_at_a_barrier_who_decodes_alone_does_not_hold_up_the_others() -> None:
+    scenario_ = scenario(
+        drafters={"admit": {"policy": "at-most", "sessions": 2}},
+        verifiers={"group": "barrier"},
+        workload={"requests": 4, "streams": 4, "prompt_tokens": 5, "new_tokens": 60},
+    )
+    frame = simulate(scenario_).frame().query("event == 'done'")
+    first_verify, last_decode = frame[frame.kind == "verify"].time_s.min(), frame[frame.kind == "decode"].time_s.max()
+    assert first_verify < last_decode / 2
+
+
+def test_an_evicted_session_is_prefilled_and_not_transferred() -> None:
+    tables = {"count": 2, "route": "shortest-queue", "move": "transfer", "cache_tokens": 60}
+    frame = simulate(scenario(drafters=tables, verifiers={"count": 4})).frame().query("event == 'done'")
+    drafting = frame[frame.station.str.startswith("drafter")]
+    moves = int((drafting.kind == "transfer").sum())
+    assert int((drafting.kind == "prefill").sum()) > 8
+    leaves = simulate(scenario(drafters=tables, verifiers={"count": 4})).frame().query("event == 'leave'")
+    assert moves <= int(leaves.station.str.startswith("drafter").sum())

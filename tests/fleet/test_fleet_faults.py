@@ -1,0 +1,240 @@
+"""Every kind of fleet under random interleavings and faults: nobody is lost, nobody is served twice, progress always.
+
+The stations are those that a scenario builds; messages go over links that keep their order, take any time, and may
+bring a copy of what they brought before at any moment. Steps take any time. The laws are checked after every step.
+"""
+
+from collections import deque
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from fleet.policies.outcome import Outcome
+from fleet.scenario.reading import make_scenario
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.workload import streams_of
+from fleet.stations.build import (
+    DRAFTER,
+    ROUTER,
+    drafter_name,
+    drafter_of,
+    is_routed,
+    join_of,
+    stations,
+    target_of,
+    verifier_name,
+)
+from fleet.stations.drafter import DrafterStation
+from fleet.stations.messages import (
+    Draft,
+    DraftRequest,
+    Finished,
+    Ignored,
+    Instruction,
+    Leave,
+    Message,
+    Refusal,
+    Routed,
+    StepDone,
+    View,
+)
+from fleet.stations.station import Start, Station
+from fleet.stations.verifier import VerifierStation
+from fleet.times.step import Step
+
+BUDGET = 5
+FLEETS: dict[str, dict[str, Any]] = {
+    "goodspeed": {
+        "drafters": {"count": 3},
+        "verifiers": {"count": 1, "group": "barrier", "allocate": {"policy": "goodspeed", "budget": BUDGET}},
+    },
+    "work-conserving": {
+        "drafters": {"count": 3},
+        "verifiers": {"count": 1, "group": "batch", "allocate": {"policy": "random-share", "budget": BUDGET}},
+    },
+    "ahead": {"drafters": {"overlap": {"policy": "ahead", "least": 2}}, "verifiers": {"count": 2}},
+    "ahead and busy": {"drafters": {"overlap": {"policy": "ahead", "busy": True}}, "verifiers": {"count": 2}},
+    "routed": {"drafters": {"count": 2, "route": "shortest-queue"}, "verifiers": {"count": 3}},
+    "central": {"drafters": {"count": 2, "route": "central", "move": "transfer"}, "verifiers": {"count": 3}},
+    "batched drafter": {"drafters": {"group": {"policy": "batch", "most": 2}}, "verifiers": {"count": 3}},
+    "shared target": {"verifiers": {"count": 1, "group": "batch"}, "workload": {"streams": 3}},
+}
+choices = st.integers(0, 1 << 16)
+
+
+def snapshot(station: Station) -> tuple[object, ...]:
+    """Everything that decides what the station does next."""
+    cold = set(station.cache.cold) if isinstance(station, DrafterStation) else None
+    return dict(station.sessions), list(station.waiting), list(station.program), station.running, cold
+
+
+class FaultyFleet(RuleBasedStateMachine):
+    """Stations of a scenario on links that the test controls."""
+
+    @initialize(name=st.sampled_from(sorted(FLEETS)), new_tokens=st.integers(1, 9))
+    def build(self, name: str, new_tokens: int) -> None:
+        tables = {"drafters": {"depth": 3}, "workload": {"requests": 6, "prompt_tokens": 4, "new_tokens": new_tokens}}
+        content: dict[str, Any] = {"acceptance": {"model": "geometric", "beta": 0.5}, "profile": {
+            "name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 1.0}}}  # fmt: skip
+        for table in ("drafters", "verifiers", "workload"):
+            content[table] = tables.get(table, {}) | FLEETS[name].get(table, {})
+        self.scenario: Scenario = make_scenario(content)
+        self.stations = stations(self.scenario)
+        self.requests = {tag: iter(requests) for tag, requests in streams_of(self.scenario).items()}
+        self.goals: dict[tuple[int, int], int] = {}
+        self.links: dict[tuple[str, str], deque[Message]] = {}
+        self.delivered: list[tuple[str, Message]] = []
+        self.finished: list[tuple[int, int]] = []
+        self.committed: dict[tuple[int, int], int] = {}
+        for tag in self.requests:
+            self.next_request(tag)
+
+    # The world.
+
+    def next_request(self, tag: int) -> None:
+        request = next(self.requests[tag], None)
+        if request is not None:
+            self.goals[tag, request.number] = request.prompt_tokens + request.new_tokens
+            self.committed[tag, request.number] = request.prompt_tokens
+            self.tell(self.target(tag), join_of(self.scenario, tag, request))
+
+    def target(self, tag: int) -> str:
+        return verifier_name(target_of(self.scenario, tag))
+
+    def tell(self, name: str, event: Any) -> list[Instruction]:
+        followed = self.stations[name].handle(event, 0.0)
+        for instruction in followed:
+            self.carry_out(name, instruction)
+        return followed
+
+    def carry_out(self, name: str, instruction: Instruction) -> None:
+        match instruction:
+            case DraftRequest(tag) | Leave(tag):
+                routed = is_routed(self.scenario)
+                to = ROUTER if routed else drafter_name(self.scenario, drafter_of(self.scenario, tag))
+                self.links.setdefault((name, to), deque()).append(instruction)
+            case Routed():
+                # Each target's messages to a drafter stay in order, whoever routed them.
+                link = self.target(instruction.tag), drafter_name(self.scenario, instruction.drafter)
+                self.links.setdefault(link, deque()).append(instruction.message)
+            case Draft(tag) | Refusal(tag):
+                self.links.setdefault((name, self.target(tag)), deque()).append(instruction)
+            case View():
+                self.links.setdefault((name, ROUTER), deque()).append(instruction)
+            case Finished(tag, request):
+                self.finished.append((tag, request))
+                self.next_request(tag)
+
+    @property
+    def busy_links(self) -> list[tuple[str, str]]:
+        return sorted(link for link, messages in self.links.items() if messages)
+
+    @property
+    def running(self) -> list[str]:
+        return [name for name, station in self.stations.items() if station.running is not None]
+
+    @property
+    def ready(self) -> list[str]:
+        return [name for name, station in self.stations.items() if station.ready]
+
+    @rule()
+    def time_passes(self) -> None:
+        """Nothing happens: there may be nothing left to happen."""
+
+    @precondition(lambda self: self.busy_links)
+    @rule(choice=choices)
+    def link_delivers(self, choice: int) -> None:
+        link = self.busy_links[choice % len(self.busy_links)]
+        message = self.links[link].popleft()
+        self.delivered.append((link[1], message))
+        self.tell(link[1], message)
+
+    @precondition(lambda self: self.delivered)
+    @rule(choice=choices)
+    def link_repeats(self, choice: int) -> None:
+        name, message = self.delivered[choice % len(self.delivered)]
+        before = snapshot(self.stations[name])
+        followed = self.stations[name].handle(message, 0.0)
+        assert [type(instruction) for instruction in followed] == [Ignored], (message, followed)
+        assert snapshot(self.stations[name]) == before
+
+    @precondition(lambda self: self.ready)
+    @rule(choice=choices)
+    def device_starts(self, choice: int) -> None:
+        name = self.ready[choice % len(self.ready)]
+        plan = self.stations[name].plan(0.0)
+        assert isinstance(plan, Start)
+        tags = [member.tag for member in plan.step.members]
+        assert len(tags) == len(set(tags)) > 0
+
+    @precondition(lambda self: self.running)
+    @rule(choice=choices, luck=choices)
+    def device_ends(self, choice: int, luck: int) -> None:
+        name = self.running[choice % len(self.running)]
+        station = self.stations[name]
+        step = station.running
+        assert step is not None
+        outcomes = tuple(self.outcome(station, step, place, luck) for place in range(len(step.members)))
+        before = {member.tag: station.sessions.get(member.tag) for member in step.members}
+        done = StepDone(step.number, outcomes, 1.0)
+        self.tell(name, done)
+        if not name.startswith(DRAFTER) and name != ROUTER:
+            for member, outcome in zip(step.members, outcomes, strict=True):
+                session = before[member.tag]
+                assert session is not None
+                stream = (member.tag, member.request)
+                assert outcome.accepted <= member.tokens
+                self.committed[stream] = min(self.committed[stream] + outcome.accepted + 1, self.goals[stream])
+        repeated = station.handle(done, 0.0)
+        assert [type(instruction) for instruction in repeated] == [Ignored]
+
+    @staticmethod
+    def outcome(station: Station, step: Step, place: int, luck: int) -> Outcome:
+        member = step.members[place]
+        if step.kind != "verify":
+            return Outcome()
+        accepted = (luck >> (3 * place)) % (member.tokens + 1)
+        went_on = accepted == member.tokens < station.sessions[member.tag].tail
+        return Outcome(accepted, matches=went_on and luck % 2 == 0, ratio=0.5)
+
+    # The laws.
+
+    @invariant()
+    def nobody_is_served_twice(self) -> None:
+        assert len(self.finished) == len(set(self.finished))
+
+    @invariant()
+    def targets_own_the_truth(self) -> None:
+        for station in self.stations.values():
+            if isinstance(station, VerifierStation):
+                for tag, session in station.sessions.items():
+                    assert session.base == self.committed[tag, session.request]
+
+    @invariant()
+    def the_budget_holds(self) -> None:
+        for station in self.stations.values():
+            if isinstance(station, VerifierStation) and station.grants is not None:
+                assert sum(station.grants.out.values()) <= BUDGET
+
+    def teardown(self) -> None:
+        """From wherever the test left it, the fleet must come to its end by itself."""
+        if not hasattr(self, "stations"):
+            return
+        for _ in range(20_000):
+            if self.busy_links:
+                self.link_delivers(0)
+            elif self.running:
+                self.device_ends(0, 0)
+            elif self.ready:
+                self.device_starts(0)
+            else:
+                break
+        assert sorted(self.finished) == sorted(self.goals)
+        assert {stream: self.committed[stream] for stream in self.goals} == self.goals
+        assert not any(station.waiting or station.running for station in self.stations.values())
+
+
+TestFaultyFleet = FaultyFleet.TestCase
+TestFaultyFleet.settings = settings(max_examples=150, stateful_step_count=60, derandomize=True, deadline=None)

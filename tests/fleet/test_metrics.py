@@ -1,0 +1,341 @@
+"""Metrics of stars whose every event is known beforehand, and of tables written by hand."""
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heappop, heappush
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from fleet.errors import InputError
+from fleet.policies.outcome import Outcome
+from fleet.records.intervals import jain_index
+from fleet.records.metrics import combine, measure, measure_targets
+from fleet.records.recorded import RecordedStation, log_of
+from fleet.records.run import Run, make_run
+from fleet.records.schema import Row
+from fleet.records.tables import commits_of
+from fleet.records.window import Metric
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.workload import requests_of
+from fleet.stations.build import DRAFTER, join_of, stations, verifier_name
+from fleet.stations.messages import Draft, DraftRequest, Finished, Instruction, Leave, Refusal, StationEvent, StepDone
+from fleet.stations.station import Start
+from fleet.times.step import Step
+from sim import analytic
+from tests.helpers.stars import repeatable, star
+
+LINK_S, VERIFY_S = 1.0, 2.0
+RETURN_S = 2 * LINK_S + VERIFY_S  # Z, equation (6)
+SIZES = {DraftRequest: 7, Draft: 40}
+
+
+class HandStar:
+    """Real stations, constant step times by kind, links of LINK_S, accepted lengths from `accepted(draft tokens)`."""
+
+    def __init__(self, scenario: Scenario, accepted: Callable[[int], int], durations_s: dict[str, float]) -> None:
+        self.scenario = scenario
+        self.accepted = accepted
+        self.durations_s = durations_s
+        self.fleet = {name: RecordedStation(station, "simulated") for name, station in stations(scenario).items()}
+        self.requests = [requests_of(scenario, target) for target in range(scenario.verifiers.count)]
+        self.agenda: list[tuple[float, int, str, StationEvent]] = []
+        self.tickets = itertools.count()
+
+    def run(self) -> Run:
+        for target in range(self.scenario.verifiers.count):
+            self._join_next(0.0, target)
+        while self.agenda:
+            now_s, _, name, event = heappop(self.agenda)
+            for instruction in self.fleet[name].handle(event, now_s, SIZES.get(type(event), 0)):
+                self._post(now_s, instruction)
+            plan = self.fleet[name].plan(now_s)
+            if isinstance(plan, Start):
+                done = self._done(name, plan.step)
+                self._at(now_s + done.duration_s, name, done)
+        return make_run(self.scenario, "sim", [value for station in self.fleet.values() for value in station.log])
+
+    def _at(self, time_s: float, name: str, event: StationEvent) -> None:
+        heappush(self.agenda, (time_s, next(self.tickets), name, event))
+
+    def _join_next(self, time_s: float, target: int) -> None:
+        for request in itertools.islice(self.requests[target], 1):
+            self._at(time_s, verifier_name(target), join_of(self.scenario, target, request))
+
+    def _post(self, now_s: float, instruction: Instruction) -> None:
+        if isinstance(instruction, DraftRequest | Leave):
+            self._at(now_s + LINK_S, DRAFTER, instruction)
+        elif isinstance(instruction, Draft | Refusal):
+            self._at(now_s + LINK_S, verifier_name(instruction.tag), instruction)
+        elif isinstance(instruction, Finished):
+            self._join_next(now_s, instruction.tag)
+
+    def _done(self, name: str, step: Step) -> StepDone:
+        outcome = Outcome(self.accepted(step.members[0].tokens) if step.kind == "verify" else 0)
+        kind = "drafter prefill" if name == DRAFTER and step.kind == "prefill" else step.kind
+        return StepDone(step.number, (outcome,), self.durations_s.get(kind, 0.0))
+
+
+def run_star(scenario: Scenario, accepted: Callable[[int], int], **durations_s: float) -> Run:
+    return HandStar(scenario, accepted, {"draft": 1.0, "verify": VERIFY_S, **durations_s}).run()
+
+
+def two_of_three(drafted: int) -> int:
+    return min(2, drafted)
+
+
+def constant_star(targets: int, service_s: float, iterations: int = 20, batches: int = 20) -> Run:
+    """One request a target; two of three draft tokens pass each round. The window is `iterations` whole iterations.
+
+    The first target takes 2 x iterations x T_gamma in all, the prefill filling what its rounds leave of that; half of
+    it is warm-up, so that all times and edges are exact in floating point.
+    """
+    T_s = analytic.iteration_s(targets, service_s, RETURN_S)
+    scenario = star(
+        verifiers={"count": targets},
+        drafters={"depth": 3},
+        workload={"requests": targets, "new_tokens": 1 + 3 * (2 * iterations - 1)},
+        measure={"warm_up_share": 0.5, "batches": batches},
+    )
+    prefill_s = 2 * T_s - (service_s + RETURN_S)
+    return run_star(scenario, two_of_three, draft=service_s, prefill=prefill_s)
+
+
+def values(run: Run) -> dict[str, float]:
+    return {name: metric.value for name, metric in measure(run).items()}
+
+
+@pytest.mark.parametrize("targets", range(1, 9))
+@pytest.mark.parametrize("service_s", [0.5, 1.0, 3.0])
+def test_a_constant_star_measures_the_equations(targets: int, service_s: float) -> None:
+    """Both regimes and the border between them, Z = (N - 1) S; equations (8) to (11)."""
+    measured = values(constant_star(targets, service_s))
+    star_of = targets, service_s, RETURN_S
+    idle_s, rate = analytic.idle_s(*star_of), analytic.rounds_per_s(*star_of)
+    expected = {
+        "throughput": 3 * rate,
+        "accepted_throughput": 2 * rate,
+        "throughput_per_target": 3 * rate / targets,
+        "rounds_per_s": rate,
+        "rounds_per_s_per_target": rate / targets,
+        "rounds": 20 * targets,
+        "load": analytic.load(*star_of),
+        "service_s": service_s,
+        "wait_s": analytic.wait_s(*star_of),
+        "idle_gap_s": idle_s / targets,
+        "iteration_idle_s": idle_s,
+        "iteration_s": analytic.iteration_s(*star_of),
+        "return_s": RETURN_S,
+        "verify_s": VERIFY_S,
+        "communication_s": 2 * LINK_S,
+        "acceptance_length": 2,
+        "mean_acceptance_length": 3,
+        "acceptance_rate": 2 / 3,
+        "fairness": 1,
+        "refused": 0,
+        "request_bytes": SIZES[DraftRequest],
+        "draft_bytes": SIZES[Draft],
+    }
+    assert {name: measured[name] for name in expected} == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("targets", [2, 8])
+def test_a_star_that_repeats_itself_leaves_no_uncertainty(targets: int) -> None:
+    known = [metric for metric in measure(constant_star(targets, 1.0)).values() if not math.isnan(metric.low)]
+    assert len(known) > 15
+    for metric in known:
+        assert (metric.low, metric.high) == pytest.approx((metric.value, metric.value), rel=1e-9, abs=1e-9)
+
+
+def test_steps_on_the_edge_of_the_window_count_for_what_lies_inside() -> None:
+    """Drafts run from 1, 6, 11 and 16 s for 1 s, the last verification ends at 20 s; the window begins at 6.5 s."""
+    scenario = star(
+        verifiers={"count": 1}, workload={"requests": 1, "new_tokens": 13}, measure={"warm_up_share": 0.325}
+    )
+    measured = values(run_star(scenario, two_of_three))
+    assert measured["load"] == pytest.approx(2.5 / 13.5)
+    assert measured["rounds_per_s"] == pytest.approx(3 / 13.5)
+    assert measured["rounds"] == 3
+
+
+def test_a_run_that_was_cut_short_is_measured_up_to_its_last_token() -> None:
+    """Verifications end at 6 and 11 s; at 12 s a draft has begun, and the second request never comes."""
+    scenario = star(verifiers={"count": 1}, workload={"requests": 2, "new_tokens": 50}, measure={"warm_up_share": 0})
+    rows = run_star(scenario, two_of_three, prefill=1).frame()
+    measured = values(make_run(scenario, "engine", log_of(rows[rows.time_s <= 12].to_numpy())))
+    assert measured["throughput"] == pytest.approx((1 + 3 + 3) / 11)
+    assert measured["load"] == pytest.approx((1 + 1) / 11)
+
+
+def test_the_drafters_prefill_is_load_but_neither_service_nor_wait() -> None:
+    scenario = star(verifiers={"count": 1}, workload={"requests": 1, "new_tokens": 7}, measure={"warm_up_share": 0})
+    measured = values(run_star(scenario, two_of_three, **{"drafter prefill": 3.0}))
+    assert (measured["service_s"], measured["wait_s"]) == (1, 0)
+    assert measured["load"] == pytest.approx((3 + 1 + 1) / (3 + 2 * (1 + RETURN_S)))
+
+
+@settings(repeatable, max_examples=25)
+@given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 30), st.randoms(use_true_random=False))
+def test_every_request_gets_exactly_its_tokens(targets: int, depth: int, new_tokens: int, random: Any) -> None:
+    scenario = star(
+        verifiers={"count": targets},
+        drafters={"depth": depth},
+        workload={"requests": 2 * targets, "new_tokens": new_tokens},
+        measure={"warm_up_share": 0},
+    )
+    run = run_star(scenario, lambda drafted: random.randint(0, drafted), prefill=0.5)
+    commits = commits_of(run.frame())
+    assert (commits.committed >= 1).all()
+    assert (commits.from_draft <= commits.committed).all()
+    assert commits.groupby("request").committed.sum().tolist() == [new_tokens] * 2 * targets
+    measured, of_targets = values(run), measure_targets(run)
+    assert of_targets.throughput.sum() == pytest.approx(measured["throughput"])
+    assert jain_index(of_targets.throughput) == pytest.approx(measured["fairness"])
+    if new_tokens > 1:
+        assert measured["accepted_throughput"] < measured["throughput"]
+        assert of_targets.rounds_per_s.mean() == pytest.approx(measured["rounds_per_s_per_target"])
+    if targets == 1:
+        assert measured["throughput"] == pytest.approx(2 * new_tokens / commits.time_s.max())
+
+
+def test_a_repeated_message_changes_no_metric() -> None:
+    run = constant_star(3, 1.0)
+    messages = run.frame()[lambda rows: rows.event.isin(["draft-request", "draft", "join"])]
+    late = messages.assign(time_s=messages.time_s + 2.25, payload_bytes=1)
+    repeated = make_run(run.header.scenario, "sim", log_of([*run.frame().to_numpy(), *late.to_numpy()]))
+    assert repeated.table.num_rows > run.table.num_rows
+    assert values(repeated) == values(run)
+
+
+def test_priorities_show_in_the_waits_of_the_targets() -> None:
+    scenario = star(
+        verifiers={"count": 6, "priorities": [1]}, drafters={"order": "priority"}, workload={"requests": 60}
+    )
+    run = run_star(scenario, two_of_three)
+    of_targets = measure_targets(run)
+    assert of_targets.tag.tolist() == list(range(6))
+    assert of_targets.wait_s[0] < of_targets.wait_s[1:].min()
+    assert of_targets.throughput[0] > of_targets.throughput[1:].max()
+    assert 1 / 6 < values(run)["fairness"] < 1
+
+
+def test_the_baseline_has_no_drafter_and_no_metrics_of_one() -> None:
+    scenario = star(drafters={"count": 0}, workload={"requests": 6, "new_tokens": 21}, measure={"warm_up_share": 0})
+    run = run_star(scenario, two_of_three, prefill=5, decode=2)
+    measured = values(run)
+    absent = {"accepted_throughput", "rounds_per_s", "load", "wait_s", "return_s", "acceptance_length", "refused"}
+    assert not measured.keys() & absent
+    assert measured["throughput"] == pytest.approx(3 * 21 / (5 + 20 * 2))
+    assert (measured["ttft_mean_s"], measured["tpot_p50_s"], measured["latency_p99_s"]) == pytest.approx((5, 2, 45))
+    assert measured["requests"] == 6
+    assert measure_targets(run).columns.tolist() == ["tag", "throughput"]
+
+
+def test_refused_requests_are_counted_among_the_complete_ones() -> None:
+    """One of three targets gets drafts, three tokens a round; the others decode alone."""
+    scenario = star(
+        drafters={"admit": {"policy": "at-most", "sessions": 1}},
+        workload={"requests": 3, "new_tokens": 13},
+        measure={"warm_up_share": 0},
+    )
+    run = run_star(scenario, two_of_three, decode=1.5)
+    measured = values(run)
+    assert (measured["requests"], measured["refused"]) == (3, 2)
+    assert measured["rounds"] == 4
+
+
+# Tables written by hand: plain decoding of two tokens a request, so that a few rows make a request.
+
+
+def request_rows(number: int, joined_s: float, first_s: float, last_s: float | None, tag: int = 0) -> Iterator[Row]:
+    """A request of two tokens after a prompt of ten; without `last_s` its second token never comes."""
+    name = verifier_name(tag)
+    yield Row(joined_s, name, 0, "join", "real", tag=tag, request=number, tokens=10, goal=12)
+    yield Row(first_s, name, 1, "done", "real", 1, "prefill", tag, number, tokens=10)
+    if last_s is not None:
+        yield Row(last_s, name, 2, "done", "real", 2, "decode", tag, number, base=11, tokens=1)
+
+
+def run_of(rows: Iterable[Row], targets: int = 1, requests: int = 1, **measured: float) -> Run:
+    scenario = star(
+        drafters={"count": 0},
+        verifiers={"count": targets},
+        workload={"requests": requests, "new_tokens": 2},
+        measure={"warm_up_share": 0.0, **measured},
+    )
+    return make_run(scenario, "engine", log_of(rows))
+
+
+def test_latencies_are_those_of_the_requests() -> None:
+    """Request n = 1..100 waits n ms for its first token, 2n ms for the second; linear interpolation between ranks."""
+    rows = [row for n in range(1, 101) for row in request_rows(n - 1, n, n + 0.001 * n, n + 0.003 * n)]
+    measured = measure(run_of(rows, requests=100))
+    assert measured["ttft_mean_s"].value == pytest.approx(0.0505)
+    assert measured["tpot_mean_s"].value == pytest.approx(0.1010)
+    assert measured["latency_p50_s"].value == pytest.approx(3 * 0.0505)
+    assert measured["latency_p90_s"].value == pytest.approx(3 * 0.0901)
+    median = measured["ttft_p50_s"]
+    assert (median.low, median.high) == pytest.approx((0.040, 0.061))
+    assert math.isnan(measured["ttft_p99_s"].low)  # a hundred requests cannot bracket their 99th percentile
+    assert measured["requests"].value == 100
+
+
+def test_requests_that_complete_in_the_warm_up_are_left_out() -> None:
+    rows = [row for n in range(10) for row in request_rows(n, n, n + 0.5, n + 1.0)]
+    measured = values(run_of(rows, requests=10, warm_up_share=0.5))
+    assert measured["requests"] == 5
+    assert measured["throughput"] == pytest.approx(2)
+
+
+@pytest.mark.parametrize(("warm_up_share", "tokens"), [(0.0, 4), (0.5, 2)])
+def test_the_window_ends_with_the_first_target_that_has_nothing_left(warm_up_share: float, tokens: int) -> None:
+    """The fast target ends at 4 s, the slow one at 152 s: warm-up is a share of the former."""
+    fast = [row for n in (0, 2) for row in request_rows(n, n, n + 1, n + 2)]
+    slow = [row for n in (1, 3) for row in request_rows(n, 50 * n, 50 * n + 1, 50 * n + 2, tag=1)]
+    measured = values(run_of([*fast, *slow], targets=2, requests=4, warm_up_share=warm_up_share))
+    assert measured["throughput"] == pytest.approx(tokens / (4 - 4 * warm_up_share))
+    assert measured["fairness"] == pytest.approx(1 / 2)
+
+
+def test_a_text_that_ends_early_is_complete() -> None:
+    joined, first, _ = request_rows(0, 0.0, 1.0, 2.0)
+    measured = values(run_of([joined, first._replace(flag=True)]))
+    assert (measured["requests"], measured["latency_mean_s"]) == (1, 1)
+    assert "tpot_mean_s" not in measured  # it has no token after the first
+
+
+def test_without_a_complete_request_there_are_no_latencies() -> None:
+    measured = values(run_of(request_rows(0, 0.0, 1.0, None)))
+    assert measured["throughput"] == 1
+    assert not [name for name in measured if name.startswith(("ttft", "tpot", "latency", "requests"))]
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_run_without_a_token_is_refused_with_advice(rows: int) -> None:
+    with pytest.raises(InputError, match=r"workload\.requests = 1 .* measure\.warm_up_share = 0\.0"):
+        measure(run_of(itertools.islice(request_rows(0, 0.0, 1.0, 2.0), rows)))
+
+
+def test_a_drafter_that_serves_nobody_has_no_rounds() -> None:
+    scenario = star(
+        drafters={"admit": {"policy": "at-most", "sessions": 0}}, workload={"requests": 3, "new_tokens": 13}
+    )
+    run = run_star(scenario, two_of_three, prefill=1, decode=1)
+    measured = values(run)
+    assert (measured["rounds"], measured["load"], measured["refused"]) == (0, 0, 3)
+    assert not measured.keys() & {"wait_s", "return_s", "acceptance_length", "iteration_s"}
+    assert measure_targets(run).rounds_per_s.tolist() == [0, 0, 0]
+
+
+def test_replications_combine_to_their_mean_and_student_interval() -> None:
+    runs = [{"load": Metric(value, 0, 1, "share"), f"only {value}": Metric(1, 1, 1, "s")} for value in (0.4, 0.5, 0.9)]
+    combined = combine(runs)
+    theory = stats.ttest_1samp([0.4, 0.5, 0.9], 0).confidence_interval(0.95)
+    assert combined.keys() == {"load"}
+    assert combined["load"].value == pytest.approx(0.6)
+    assert (combined["load"].low, combined["load"].high) == pytest.approx((theory.low, theory.high))
+    assert math.isnan(combine(runs[:1])["load"].low)

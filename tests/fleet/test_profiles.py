@@ -1,0 +1,68 @@
+"""Shipped profiles load, and every number in them has a source or the word "assumed"."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fleet.errors import InputError
+from fleet.times.describe import describe
+from fleet.times.effects import IdleEffect, RecentLoad
+from fleet.times.profile import read_profile, shipped_profiles, write_profile
+
+NAMES = ["a100", "jetson-orin", "rtx-4090"]
+
+
+def numbers(content: Any, path: str = "") -> Iterator[str]:
+    """Paths of all numbers: those of a list share the path of the list."""
+    if isinstance(content, dict):
+        for key, value in content.items():
+            yield from numbers(value, f"{path}.{key}" if path else key)
+    elif isinstance(content, list):
+        if any(isinstance(value, int | float) for value in content):
+            yield path
+    elif isinstance(content, int | float):
+        yield path
+
+
+def test_the_shipped_profiles_are_those_of_the_readme() -> None:
+    assert sorted(shipped_profiles()) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_number_of_a_shipped_profile_has_a_source(name: str) -> None:
+    content = msgspec.json.decode(shipped_profiles()[name].read_bytes())
+    sources = content.pop("sources")
+    assert set(numbers(content)) == set(sources)
+    assert all(text.strip() for text in sources.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_profile_survives_its_file(name: str, tmp_path: Path) -> None:
+    profile = read_profile(name, Path())
+    write_profile(profile, tmp_path / "copy.json")
+    copy = read_profile("copy.json", tmp_path)
+    assert copy == profile
+    assert copy.digest() == profile.digest()
+    assert describe(copy)
+
+
+def test_a_missing_profile_is_named_with_the_shipped_ones() -> None:
+    with pytest.raises(InputError, match=r"no file 'h100'.*a100, jetson-orin, rtx-4090"):
+        read_profile("h100", Path())
+
+
+def test_the_idle_effect_is_flat_rising_flat_and_warm_up_takes_its_share() -> None:
+    effect = IdleEffect(gaps_s=(0.01, 0.03), slowdowns=(1.0, 2.0), recoveries=(1.0, 0.5))
+    assert [effect.slowdown(gap_s) for gap_s in (0.0, 0.01, 0.02, 0.03, 1.0)] == pytest.approx([1, 1, 1.5, 2, 2])
+    assert effect.slowdown(1.0, warm_tokens=1) == pytest.approx(1.5)
+    assert effect.slowdown(1.0, warm_tokens=9) == pytest.approx(1.5)
+
+
+def test_recent_load_forgets_by_half_lives() -> None:
+    effect = RecentLoad(half_life_s=2.0, loads=(0.0, 1.0), slowdowns=(3.0, 1.0))
+    assert effect.after(1.0, 2.0, busy=False) == pytest.approx(0.5)
+    assert effect.after(0.0, 4.0, busy=True) == pytest.approx(0.75)
+    assert effect.slowdown(0.5) == pytest.approx(2.0)

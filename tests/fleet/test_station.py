@@ -1,0 +1,336 @@
+"""Laws of single stations, by examples small enough to follow on paper."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from fleet.policies.admit import AtMost
+from fleet.policies.allocate import Fixed
+from fleet.policies.order import Priority
+from fleet.policies.outcome import Outcome
+from fleet.policies.warm_up import AfterIdle
+from fleet.stations.drafter import DrafterStation
+from fleet.stations.messages import (
+    Draft,
+    DraftRequest,
+    Finished,
+    Ignored,
+    Instruction,
+    Join,
+    Leave,
+    Refusal,
+    Released,
+    StepDone,
+)
+from fleet.stations.station import WAIT, Start, Station
+from fleet.stations.verifier import VerifierStation
+from fleet.times.step import Step
+
+
+def drafter(**policies: object) -> DrafterStation:
+    return DrafterStation("drafter", Fixed(5), **policies)  # type: ignore[arg-type]
+
+
+def opening(tag: int, request: int = 0, priority: int = 0) -> DraftRequest:
+    """What a verifier asks after the prefill of a 10-token prompt."""
+    return DraftRequest(tag, request, epoch=1, base=11, opening=True, priority=priority)
+
+
+def start(station: Station, now_s: float = 0.0) -> Step:
+    plan = station.plan(now_s)
+    assert isinstance(plan, Start)
+    return plan.step
+
+
+def finish(station: Station, now_s: float = 0.0, *outcomes: Outcome) -> list[Instruction]:
+    assert station.running is not None
+    return station.handle(StepDone(station.running.number, outcomes or (Outcome(),), 1.0), now_s)
+
+
+def run_all(station: Station) -> list[tuple[str, int]]:
+    """(kind, tag) of all steps until the station waits, each done as soon as begun."""
+    steps = []
+    while isinstance(plan := station.plan(0.0), Start):
+        steps.append((plan.step.kind, plan.step.members[0].tag))
+        finish(station)
+    return steps
+
+
+def drafted(steps: Sequence[tuple[str, int]]) -> list[int]:
+    return [tag for kind, tag in steps if kind == "draft"]
+
+
+def snapshot(station: Station) -> tuple[object, ...]:
+    return dict(station.sessions), list(station.waiting), list(station.program), station.running
+
+
+def verifier_with_draft(accepting: bool = True) -> VerifierStation:
+    """A verifier after prefill, with a draft of five tokens in its buffer."""
+    station = VerifierStation("verifier.1")
+    station.handle(Join(0, 0, prompt_tokens=10, new_tokens=20), 0.0)
+    start(station)
+    finish(station)
+    if accepting:
+        station.handle(Draft(0, 0, epoch=1, base=11, tokens=5), 0.0)
+    return station
+
+
+def test_a_request_goes_through_prefill_draft_and_verification() -> None:
+    verifier, hub = VerifierStation("verifier.1"), drafter()
+    assert verifier.handle(Join(0, 0, prompt_tokens=10, new_tokens=7), 0.0) == []
+    assert start(verifier).kind == "prefill"
+    assert finish(verifier) == [DraftRequest(0, 0, epoch=1, base=11, opening=True)]
+    assert hub.handle(opening(0), 0.0) == []
+    assert start(hub).kind == "prefill"
+    assert finish(hub) == []
+    assert start(hub).kind == "draft"
+    assert finish(hub) == [Draft(0, 0, epoch=1, base=11, tokens=5)]
+    assert verifier.handle(Draft(0, 0, epoch=1, base=11, tokens=5), 0.0) == []
+    assert start(verifier).members[0].tokens == 5
+    assert finish(verifier, 0.0, Outcome(accepted=2)) == [DraftRequest(0, 0, epoch=2, base=14)]
+    assert hub.handle(DraftRequest(0, 0, epoch=2, base=14), 0.0) == []
+    assert run_all(hub) == [("draft", 0)]
+    verifier.handle(Draft(0, 0, epoch=2, base=14, tokens=5), 0.0)
+    start(verifier)
+    assert finish(verifier, 0.0, Outcome(accepted=5)) == [Leave(0, 0), Released(0, 0), Finished(0, 0)]
+    assert hub.handle(Leave(0, 0), 0.0) == [Released(0, 0)]
+    assert not hub.sessions
+    assert not verifier.sessions
+
+
+def test_requests_are_served_in_the_order_of_arrival() -> None:
+    hub = drafter()
+    for tag in (2, 0, 1):
+        hub.handle(opening(tag), 0.0)
+    assert drafted(run_all(hub)) == [2, 0, 1]
+
+
+def test_the_most_urgent_request_is_served_first_and_equals_in_the_order_of_arrival() -> None:
+    hub = drafter(order=Priority())
+    for tag, priority in ((0, 1), (1, 2), (2, 1), (3, 2)):
+        hub.handle(opening(tag, priority=priority), 0.0)
+    assert drafted(run_all(hub)) == [1, 3, 0, 2]
+
+
+def test_a_prefill_and_its_draft_are_not_torn_apart() -> None:
+    hub = drafter(order=Priority())
+    hub.handle(opening(0), 0.0)
+    assert start(hub).kind == "prefill"
+    hub.handle(opening(1, priority=9), 0.0)
+    finish(hub)
+    assert run_all(hub) == [("draft", 0), ("prefill", 1), ("draft", 1)]
+
+
+def test_the_drafter_prefills_all_but_the_last_token() -> None:
+    hub = drafter()
+    hub.handle(opening(0), 0.0)
+    member = start(hub).members[0]
+    assert (member.base, member.tokens) == (0, 10)
+
+
+def test_one_step_runs_at_a_time() -> None:
+    hub = drafter()
+    hub.handle(opening(0), 0.0)
+    start(hub)
+    hub.handle(opening(1), 0.0)
+    assert hub.plan(0.0) == WAIT
+    assert not hub.ready
+
+
+def test_a_step_works_on_the_prefix_of_the_moment_it_starts() -> None:
+    """Two verified prefixes reach the buffer before the first is served: the draft continues the newer one."""
+    hub = drafter()
+    hub.handle(opening(0), 0.0)
+    run_all(hub)
+    hub.handle(DraftRequest(0, 0, epoch=2, base=13), 0.0)
+    hub.handle(DraftRequest(0, 0, epoch=3, base=15), 0.0)
+    member = start(hub).members[0]
+    assert (member.epoch, member.base) == (3, 15)
+
+
+def test_a_repeated_draft_request_leads_to_one_draft() -> None:
+    hub = drafter()
+    for message in (opening(0), DraftRequest(0, 0, epoch=2, base=13)):
+        hub.handle(message, 0.0)
+        before = snapshot(hub)
+        assert isinstance(hub.handle(message, 0.0)[0], Ignored)
+        assert snapshot(hub) == before
+        assert drafted(run_all(hub)) == [0]
+        assert isinstance(hub.handle(message, 0.0)[0], Ignored)
+        assert run_all(hub) == []
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Draft(0, 0, epoch=1, base=11, tokens=5),  # the one that waits already
+        Draft(0, 0, epoch=0, base=10, tokens=5),  # an epoch that is over
+        Draft(0, 0, epoch=1, base=12, tokens=5),  # not where the tail ends
+        Draft(0, 1, epoch=1, base=11, tokens=5),  # another request
+        Draft(7, 0, epoch=1, base=11, tokens=5),  # a tag that nobody has
+        Refusal(0, 1, "full"),
+        Refusal(7, 0, "full"),
+        Join(0, 1, 10, 20),  # the target is busy
+        StepDone(99, (Outcome(),), 1.0),
+    ],
+)
+def test_a_message_that_does_not_fit_changes_nothing_at_the_verifier(
+    message: Draft | Refusal | Join | StepDone,
+) -> None:
+    station = verifier_with_draft()
+    before = snapshot(station)
+    assert [type(instruction) for instruction in station.handle(message, 0.0)] == [Ignored]
+    assert snapshot(station) == before
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        DraftRequest(0, 0, epoch=2, base=13),  # the one that waits already
+        DraftRequest(0, 0, epoch=1, base=15),
+        DraftRequest(0, 0, epoch=3, base=13),
+        DraftRequest(0, 1, epoch=3, base=15),
+        DraftRequest(7, 0, epoch=3, base=15),
+        opening(0),
+        Leave(0, 1),
+        Leave(7, 0),
+        StepDone(99, (Outcome(),), 1.0),
+    ],
+)
+def test_a_message_that_does_not_fit_changes_nothing_at_the_drafter(message: DraftRequest | Leave | StepDone) -> None:
+    station = drafter()
+    station.handle(opening(0), 0.0)
+    run_all(station)
+    station.handle(DraftRequest(0, 0, epoch=2, base=13), 0.0)
+    before = snapshot(station)
+    assert [type(instruction) for instruction in station.handle(message, 0.0)] == [Ignored]
+    assert snapshot(station) == before
+
+
+def test_a_late_copy_of_an_opening_does_not_open_a_finished_request_again() -> None:
+    hub = drafter()
+    hub.handle(opening(0), 0.0)
+    run_all(hub)
+    hub.handle(Leave(0, 0), 0.0)
+    hub.handle(opening(0), 0.0)
+    assert not hub.sessions
+    assert run_all(hub) == []
+    assert hub.handle(opening(0, request=1), 0.0) == []
+    assert drafted(run_all(hub)) == [0]
+
+
+def test_a_late_copy_of_a_refused_opening_is_not_admitted() -> None:
+    """The target decodes alone by then: a session for it would keep its place for ever."""
+    hub = drafter(admission=AtMost(1))
+    hub.handle(opening(0), 0.0)
+    assert isinstance(hub.handle(opening(1), 0.0)[0], Refusal)
+    hub.handle(Leave(0, 0), 0.0)
+    hub.handle(opening(1), 0.0)
+    assert not hub.sessions
+
+
+def test_a_finished_request_is_not_decoded_again() -> None:
+    station = VerifierStation("verifier.1", speculates=False)
+    request = Join(0, 0, prompt_tokens=10, new_tokens=2)
+    station.handle(request, 0.0)
+    assert run_all(station) == [("prefill", 0), ("decode", 0)]
+    station.handle(request, 0.0)
+    assert run_all(station) == []
+
+
+@pytest.mark.parametrize("steps_before", [0, 1])
+def test_a_target_may_leave_during_a_running_step(steps_before: int) -> None:
+    hub = drafter()
+    hub.handle(opening(0), 0.0)
+    hub.handle(opening(1), 0.0)
+    for _ in range(steps_before):
+        start(hub)
+        finish(hub)
+    start(hub)
+    assert hub.handle(Leave(0, 0), 0.0) == [Released(0, 0)]
+    assert finish(hub) == []
+    assert drafted(run_all(hub)) == [1]
+
+
+@pytest.mark.parametrize("steps_before", [0, 1])
+def test_a_step_of_a_request_that_left_gives_nothing_to_the_next_one(steps_before: int) -> None:
+    """Both requests are in epoch 1: the outcome of the old one's step must not pass for the new one's."""
+    hub = drafter()
+    hub.handle(opening(0, request=0), 0.0)
+    for _ in range(steps_before):
+        start(hub)
+        finish(hub)
+    start(hub)
+    hub.handle(Leave(0, 0), 0.0)
+    hub.handle(opening(0, request=1), 0.0)
+    assert finish(hub) == []
+    assert hub.sessions[0].tail == 0
+    assert run_all(hub) == [("prefill", 0), ("draft", 0)]
+
+
+def test_sessions_beyond_the_limit_are_refused_until_one_leaves() -> None:
+    hub = drafter(admission=AtMost(2))
+    assert [hub.handle(opening(tag), 0.0) for tag in (0, 1)] == [[], []]
+    refused = hub.handle(opening(2), 0.0)[0]
+    assert isinstance(refused, Refusal)
+    assert refused.tag == 2
+    hub.handle(Leave(0, 0), 0.0)
+    assert hub.handle(opening(3), 0.0) == []
+    assert set(hub.sessions) == {1, 3}
+
+
+def test_a_refused_target_finishes_alone() -> None:
+    station = verifier_with_draft(accepting=False)
+    assert station.handle(Refusal(0, 0, "full"), 0.0) == []
+    assert isinstance(station.handle(Draft(0, 0, epoch=1, base=11, tokens=5), 0.0)[0], Ignored)
+    for _ in range(18):
+        assert start(station).kind == "decode"
+        assert finish(station) == []
+    assert start(station).kind == "decode"
+    assert finish(station) == [Released(0, 0), Finished(0, 0)]
+
+
+def test_without_a_drafter_every_step_decodes_one_token() -> None:
+    station = VerifierStation("verifier.1", speculates=False)
+    station.handle(Join(0, 0, prompt_tokens=10, new_tokens=4), 0.0)
+    assert run_all(station) == [("prefill", 0), ("decode", 0), ("decode", 0), ("decode", 0)]
+
+
+def test_the_target_may_end_the_text_before_the_goal() -> None:
+    station = verifier_with_draft()
+    start(station)
+    ended = finish(station, 0.0, Outcome(accepted=1, stopped=True))
+    assert ended == [Leave(0, 0), Released(0, 0), Finished(0, 0)]
+
+
+def test_a_request_of_one_token_ends_with_its_prefill_and_the_drafter_never_hears_of_it() -> None:
+    station = VerifierStation("verifier.1")
+    station.handle(Join(0, 0, prompt_tokens=10, new_tokens=1), 0.0)
+    start(station)
+    assert finish(station) == [Released(0, 0), Finished(0, 0)]
+
+
+def test_the_idle_gap_is_the_time_without_anything_to_do() -> None:
+    hub = drafter()
+    hub.handle(opening(0), 2.0)
+    assert start(hub, 2.0).idle_gap_s == 2.0
+    finish(hub, 3.0)
+    assert start(hub, 3.0).idle_gap_s == 2.0  # the draft belongs to the same group
+    finish(hub, 4.0)
+    hub.handle(DraftRequest(0, 0, epoch=2, base=13), 4.5)
+    assert start(hub, 4.5).idle_gap_s == 0.5
+
+
+def test_warm_up_tokens_run_once_before_the_group_and_only_after_a_long_gap() -> None:
+    hub = drafter(warm_up=AfterIdle(idle_gap_s=1.0, tokens=3))
+    hub.handle(opening(0), 0.5)
+    assert start(hub, 0.5).kind == "prefill"
+    finish(hub, 1.0)
+    start(hub, 1.0)
+    finish(hub, 2.0)
+    hub.handle(DraftRequest(0, 0, epoch=2, base=13), 3.0)
+    warm_up = start(hub, 3.0)
+    assert (warm_up.kind, warm_up.members[0].tokens, warm_up.warm_tokens) == ("warm_up", 3, 0)
+    assert finish(hub, 3.5) == []
+    draft = start(hub, 3.5)
+    assert (draft.kind, draft.idle_gap_s, draft.warm_tokens) == ("draft", 1.0, 3)

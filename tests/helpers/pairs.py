@@ -1,0 +1,59 @@
+"""An untrained pair with a head, in a folder, and small fleets of it: what tests of the engine run."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from engine.decoding.eagle import EagleHead, save_head
+from fleet.scenario.reading import make_scenario
+from fleet.scenario.scenario import Scenario
+
+VOCABULARY = 40
+DRAFTERS = {
+    "tree": {"shape": {"kind": "tree", "branching": [3, 1]}},
+    "dynamic tree": {"shape": {"kind": "dynamic", "width": 3, "most": 7}},
+    "EAGLE": {"kind": "eagle", "model": "head"},
+    "EAGLE tree": {"kind": "eagle", "model": "head", "shape": {"kind": "tree", "branching": [2, 2, 1]}},
+    "prompt lookup": {"kind": "lookup"},
+}
+
+
+def write_pair(folder: Path) -> Path:
+    """Write an untrained pair with a small vocabulary, an EAGLE head, and prompts; return the folder."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    for role, layers in (("target", 3), ("drafter", 1)):
+        torch.manual_seed(layers)
+        config = LlamaConfig(
+            vocab_size=VOCABULARY, hidden_size=32, intermediate_size=64, num_hidden_layers=layers,
+            num_attention_heads=2, num_key_value_heads=1, bos_token_id=None, eos_token_id=None,
+        )  # fmt: skip
+        model = LlamaForCausalLM(config)
+        model.save_pretrained(folder / role)
+        if role == "target":
+            save_head(EagleHead(config, model.get_input_embeddings()), folder / "head")
+    rng = np.random.default_rng(0)
+    lines = (f'{{"prompt_ids": {rng.integers(VOCABULARY, size=20).tolist()}}}' for _ in range(16))
+    (folder / "prompts.jsonl").write_text("\n".join(lines))
+    return folder
+
+
+def fleet(tiny: Path, **tables: dict[str, object]) -> Scenario:
+    """A scenario of the tiny pair in float64."""
+    content: dict[str, dict[str, object]] = {
+        "drafters": {"model": str(tiny / "drafter"), "depth": 4},
+        "verifiers": {"model": str(tiny / "target"), "count": 2},
+        "workload": {
+            "prompts": str(tiny / "prompts.jsonl"), "prompt_tokens": 16, "new_tokens": 20, "requests": 6,
+        },
+    }  # fmt: skip
+    for name, table in tables.items():
+        content[name] = content.get(name, {}) | table
+    return make_scenario({"name": "tiny", "precision": "float64", **content})
+
+
+def drafters_of(tiny: Path, kind: str) -> dict[str, object]:
+    """The keys of `[drafters]` for a kind of draft; an EAGLE head is the one beside the tiny pair."""
+    drafters = DRAFTERS[kind]
+    return drafters | {"model": str(tiny / "head")} if "model" in drafters else drafters

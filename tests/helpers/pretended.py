@@ -1,0 +1,116 @@
+"""A pretended accelerator: its tensors have shapes and no content, so nothing can be read from them.
+
+Run as a program, it lets the engine draft and verify there and prints how often something was copied to the host, by
+what was done. Tensors of two devices do not mix, and whatever depends on content other than by `tolist` is an error.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from engine.decoding.draft import Drafter
+from engine.decoding.eagle import EagleHead
+from engine.decoding.eagle_draft import EagleDrafter
+from engine.decoding.graphs import Graphs
+from engine.decoding.models import CausalLM
+from engine.decoding.rules import Rule
+from engine.decoding.sampling import Sampling
+from engine.decoding.verify import Target, Verdict
+from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
+
+T = TypeVar("T")
+NAME = "pretended"
+CONFIG = LlamaConfig(
+    vocab_size=40, hidden_size=48, intermediate_size=64, num_hidden_layers=2, num_attention_heads=6,
+    num_key_value_heads=2,
+)  # fmt: skip
+CASES: list[tuple[Shape, Rule]] = [(CHAIN, "rejection"), (tree(2, 1), "without-replacement"), (dynamic(3, 8), "match")]
+DEPTH = 4
+
+
+class Pretended(FakeTensorMode):
+    """torch's own fakes, for a device that no build of torch knows."""
+
+    avoid_device_init = True
+
+
+class Host:
+    """Counts copies of tensors to the host, which all read zeros."""
+
+    copies = 0
+
+    def tolist(self, tensor: torch.Tensor) -> object:
+        self.copies += tensor.device.type == NAME
+        return np.zeros(tensor.shape, int).tolist()
+
+    def during(self, work: Callable[[], T]) -> tuple[T, int]:
+        before = self.copies
+        return work(), self.copies - before
+
+
+def moved(module: torch.nn.Module) -> torch.nn.Module:
+    """Replace all weights by pretended ones in half precision; no number is taken along."""
+    for part in module.modules():
+        for name, weight in part._parameters.items():
+            if weight is not None and weight.device.type != NAME:
+                there = torch.empty(weight.shape, dtype=torch.bfloat16, device=NAME)
+                part._parameters[name] = torch.nn.Parameter(there)
+        for name, buffer in part._buffers.items():
+            if buffer is not None and buffer.device.type != NAME:
+                part._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype, device=NAME)
+    return module
+
+
+def copies(host: Host, model: CausalLM, drafter: Drafter, sampling: Sampling) -> dict[str, list[int]]:
+    """Copies to the host of two rounds of three rows with texts and drafts of different length, by what was done."""
+    target, tags, depths = Target(model, drafter.rule), [0, 1, 2], [DEPTH, DEPTH - 1, DEPTH]
+    for tag in tags:
+        target.open(tag, list(range(5 + tag)), sampling)
+        first = target.prefill(tag)
+        drafter.open(tag, [*range(5 + tag), first.token], sampling)
+        drafter.prefill(tag, hidden=first.hidden)
+
+    def advance(verdicts: Sequence[Verdict]) -> None:
+        for tag, verdict in zip(tags, verdicts, strict=True):
+            drafter.advance(tag, verdict.path, verdict.tokens, verdict.told if drafter.reads_hidden else None)
+
+    found: dict[str, list[int]] = {"draft": [], "verify": [], "advance": []}
+    for _ in range(2):
+        drafts, drafting = host.during(partial(drafter.draft, tags, depths))
+        assert {drafts.tokens.device.type, model.device.type} == {NAME}
+        verdicts, verifying = host.during(partial(target.verify, tags, drafts))
+        _, advancing = host.during(partial(advance, verdicts))
+        for name, number in zip(found, (drafting, verifying, advancing), strict=True):
+            found[name].append(number)
+    return found
+
+
+def main() -> None:
+    """Print the copies of all cases as JSON."""
+    host, found = Host(), {}
+    _setup_privateuseone_for_python_backend(NAME)
+    plain, head = LlamaForCausalLM(CONFIG), EagleHead(CONFIG)
+    FakeTensor.tolist = lambda tensor: host.tolist(tensor)  # noqa: PLW0108  (bound to the tensor, not to the host)
+    with Pretended():
+        model, head = CausalLM(moved(plain)), moved(head)
+        for graphs in (None, Graphs(lambda work: work)):
+            model.graphs = graphs
+            for shape, rule in CASES:
+                for temperature in (0.0, 1.0):
+                    for name, drafter in (
+                        ("model", Drafter(model, shape, rule)), ("eagle", EagleDrafter(head, model, shape, rule))
+                    ):  # fmt: skip
+                        case = f"{name}, {shape.kind}, T={temperature}, {'eager' if graphs is None else 'graphs'}"
+                        found[case] = copies(host, model, drafter, Sampling(temperature))
+    print(json.dumps(found))  # noqa: T201  (for the test that runs this)
+
+
+if __name__ == "__main__":
+    main()

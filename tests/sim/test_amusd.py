@@ -1,0 +1,230 @@
+"""Drafting ahead (AMUSD): the epoch protocol by example, its theory, and the reader of the authors' run files."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calibrate.amusd import agreement_of, catch_up_s, depth_of, read_runs
+from experiments.reproduce import REPRODUCTIONS
+from experiments.reproduce.rows import Inputs
+from fleet.errors import InputError
+from fleet.policies.allocate import Fixed
+from fleet.policies.outcome import Outcome
+from fleet.policies.overlap import Ahead
+from fleet.records.metrics import measure
+from fleet.records.replay import replay
+from fleet.scenario.reading import make_scenario
+from fleet.stations.drafter import DrafterStation
+from fleet.stations.messages import Draft, DraftRequest, Ignored, Join, StepDone
+from fleet.stations.station import Start, Station
+from fleet.stations.verifier import VerifierStation
+from sim.ahead import drafting_ahead
+from sim.run import simulate
+
+
+def run_step(station: Station, *outcomes: Outcome) -> tuple[str, list[object]]:
+    plan = station.plan(0.0)
+    assert isinstance(plan, Start)
+    done = StepDone(plan.step.number, outcomes or (Outcome(),), 1.0)
+    return plan.step.kind, list(station.handle(done, 0.0))
+
+
+def drafting(**changes: Any) -> DrafterStation:
+    station = DrafterStation("drafter", Fixed(5), overlap=Ahead(**changes))
+    station.handle(DraftRequest(0, 0, 1, 11, opening=True), 0.0)
+    assert run_step(station)[0] == "prefill"
+    return station
+
+
+def verifying(tail: int, **changes: Any) -> VerifierStation:
+    """A target after its prefill, with `tail` draft tokens at hand."""
+    station = VerifierStation("verifier.1", overlap=Ahead(**changes))
+    station.handle(Join(0, 0, 10, 50), 0.0)
+    run_step(station)
+    for place in range(tail):
+        station.handle(Draft(0, 0, 1, 11 + place, 1), 0.0)
+    return station
+
+
+def test_a_drafter_ahead_goes_on_token_by_token_without_being_asked() -> None:
+    station = drafting()
+    drafts = [run_step(station)[1] for _ in range(3)]
+    assert drafts == [[Draft(0, 0, 1, 11 + place, 1)] for place in range(3)]
+
+
+def test_a_rollback_makes_the_token_in_the_making_worthless_and_restarts_at_the_new_base() -> None:
+    station = drafting()
+    run_step(station)
+    plan = station.plan(0.0)
+    assert isinstance(plan, Start)
+    assert station.handle(DraftRequest(0, 0, 2, 12), 0.0) == []
+    assert station.handle(StepDone(plan.step.number, (Outcome(),), 1.0), 0.0) == []
+    assert run_step(station) == ("draft", [Draft(0, 0, 2, 12, 1)])
+
+
+def test_a_verification_takes_a_snapshot_and_keeps_the_rest_of_the_tail_if_the_own_token_matches() -> None:
+    station = verifying(2)
+    plan = station.plan(0.0)
+    assert isinstance(plan, Start)
+    assert plan.step.members[0].tokens == 2
+    for place in (13, 14, 15):
+        station.handle(Draft(0, 0, 1, place, 1), 0.0)
+    assert station.handle(StepDone(plan.step.number, (Outcome(2, matches=True),), 1.0), 0.0) == []
+    session = station.sessions[0]
+    assert (session.base, session.epoch, session.tail) == (14, 1, 2)  # two accepted and the own one, which was drafted
+    next_plan = station.plan(0.0)
+    assert isinstance(next_plan, Start)
+    assert (next_plan.step.members[0].base, next_plan.step.members[0].tokens) == (14, 2)
+
+
+def test_a_mismatch_at_the_first_token_still_makes_progress_and_refuses_the_old_tail() -> None:
+    station = verifying(3)
+    assert run_step(station, Outcome(0))[1] == [DraftRequest(0, 0, 2, 12)]
+    ignored = station.handle(Draft(0, 0, 1, 14, 1), 0.0)
+    assert isinstance(ignored[0], Ignored)
+    assert not station.ready
+
+
+def test_a_verification_waits_for_the_least_tail() -> None:
+    station = verifying(1, least=2)
+    assert not station.ready
+    station.handle(Draft(0, 0, 1, 12, 1), 0.0)
+    assert station.ready
+
+
+def test_a_busy_target_decodes_alone_while_the_drafter_rolls_back() -> None:
+    station = verifying(2, least=2, busy=True)
+    run_step(station, Outcome(1))
+    plan = station.plan(0.0)
+    assert isinstance(plan, Start)
+    assert (plan.step.kind, plan.step.members[0].tokens) == ("verify", 0)
+
+
+def scenario(beta: float, draft_s: float, verify_s: float, least: int, tokens: int) -> Any:
+    return make_scenario(
+        {
+            "name": "ahead",
+            "profile": {"name": "p", "draft": {"per_token_s": draft_s}, "verify": {"base_s": verify_s}},
+            "acceptance": {"model": "geometric", "beta": beta},
+            "drafters": {"overlap": {"policy": "ahead", "least": least}},
+            "workload": {"requests": 1, "prompt_tokens": 10, "new_tokens": tokens},
+            "measure": {"warm_up_share": 0.0},
+        }
+    )
+
+
+@pytest.mark.parametrize(("beta", "verify_s", "least"), [(0.9, 2.7, 2), (0.6, 3.31, 1), (0.95, 0.37, 1), (0.8, 5.3, 3)])
+def test_the_simulation_follows_the_exact_chain(beta: float, verify_s: float, least: int) -> None:
+    """95 % intervals by batch means of one run, widened to 99.9 %: each case misses once in a thousand seeds."""
+    run = simulate(scenario(beta, 1.0, verify_s, least, 20_000))
+    metrics, theory = measure(run), drafting_ahead(1.0, verify_s, beta, least)
+    for name, expected in (("throughput", theory.tokens_per_s), ("mean_acceptance_length", theory.committed)):
+        metric = metrics[name]
+        half = (metric.high - metric.low) / 2 * 3.88 / 2.09  # Student t with 19 degrees of freedom: 99.9 % over 95 %
+        assert abs(metric.value - expected) < half, (name, metric, expected)
+
+
+def test_sure_acceptance_is_bound_by_the_slower_side() -> None:
+    assert drafting_ahead(1.0, 3.3, 0.9999).tokens_per_s == pytest.approx(1.0, rel=1e-2)
+    # A fast drafter gives the target all it wants: verifications back to back.
+    assert drafting_ahead(0.01, 1.0, 0.5).verifications_per_s == pytest.approx(1 / 1.02, rel=0.01)
+
+
+def test_a_run_ahead_replays() -> None:
+    assert replay(simulate(scenario(0.8, 1.0, 2.7, 2, 300))) == []
+
+
+# The authors' run files.
+
+
+def trace(tmp_path: Path, **changes: Any) -> Path:
+    """A run file of the authors' form, made from known times: t = 10 ms, v = 30 ms, d = 5."""
+    accepted = [6, 6, 3, 6, 1, 6, 6, 6, 2, 6] * 20
+    drafts = 5 * len(accepted) + sum(k == 6 for k in accepted[:-1])
+    runs: dict[str, dict[str, Any]] = {
+        "greedy": {"token_times": [0.04] + [0.02] * 959, "total_time": 21.0},
+        "sd": {
+            "draft_times": [0.1] + [0.01] * (drafts - 1),
+            "verify_times": [0.05] + [0.03] * (len(accepted) - 1),
+            "accepted_tokens": accepted,
+            "total_time": 0.11 + 0.01 * drafts + 0.03 * len(accepted),
+        },
+        "amusd": {
+            "draft_times": [0.02] + [0.01] * 1099,
+            "verify_times": [0.5] + [0.03] * 399,
+            "accepted_tokens": [3] * 280 + [1] * 120,
+            "total_time": 13.0,
+        },
+    }
+    for strategy, change in changes.items():
+        runs[strategy] |= change
+    content = [
+        {"sample_index": 0, "strategy": name, "metrics": {"tokens_generated": 960, "time_per_token": 0.0} | metrics}
+        for name, metrics in runs.items()
+    ]
+    file = tmp_path / "runs.json"
+    file.write_text(json.dumps(content))
+    return file
+
+
+def test_the_reader_finds_depth_agreement_and_the_extra_draft(tmp_path: Path) -> None:
+    sd = read_runs(trace(tmp_path))[0]["sd"]
+    assert depth_of(sd) == 5
+    agreement = agreement_of(sd)
+    assert agreement.sessions[0].startswith("11111?11111?11011111?0")
+    assert len(agreement.sessions[0]) == sum(sd.accepted_tokens)
+    assert agreement.unknown == pytest.approx(38 / 41)  # in ten rounds 7 x 5, 2, 0 and 1 agreements, 3 mismatches
+    assert catch_up_s(sd) == pytest.approx(0.01)
+
+
+def test_a_run_file_of_known_times_is_predicted(tmp_path: Path) -> None:
+    reproduction = REPRODUCTIONS["amusd-a100"](Inputs(trace=str(trace(tmp_path))))
+    (synchronous,) = [row for row in reproduction.rows if row.quantity == "total_s" and row.case["strategy"] == "sd"]
+    assert synchronous.error is not None
+    assert math.isclose(synchronous.error, 0.0, abs_tol=0.005)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "not JSON"),
+        ("{}", "needs a list"),
+        ("[]", "holds no run"),
+        ('[{"sample_index": 0, "strategy": "sd"}]', "entry 0 is not a run"),
+        (
+            '[{"sample_index": 0, "strategy": "x", "metrics": {"total_time": 1, "tokens_generated": 1}}]',
+            "allowed",
+        ),
+    ],
+)
+def test_a_bad_run_file_is_one_clear_line(tmp_path: Path, content: str, message: str) -> None:
+    file = tmp_path / "bad.json"
+    file.write_text(content)
+    with pytest.raises(InputError, match=message) as caught:
+        read_runs(file)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_sd_run_is_named(tmp_path: Path) -> None:
+    file = trace(tmp_path)
+    entries = json.loads(file.read_text())
+    file.write_text(json.dumps([entries[0], entries[2]]))
+    with pytest.raises(InputError, match="sample 0 has no run of sd"):
+        read_runs(file)
+
+
+def test_a_file_without_greedy_or_amusd_gives_the_rows_that_it_can(tmp_path: Path) -> None:
+    file = trace(tmp_path)
+    entries = json.loads(file.read_text())
+    file.write_text(json.dumps([*entries[1:2], entries[1] | {"sample_index": 7}]))
+    rows = REPRODUCTIONS["amusd-a100"](Inputs(trace=str(file))).rows
+    assert {row.case["sample"] for row in rows} == {0, 7}
+    assert {row.case.get("strategy", "sd") for row in rows} == {"sd"}
+
+
+def test_without_a_full_round_the_depth_is_told_by_the_draft_steps(tmp_path: Path) -> None:
+    sd = {"accepted_tokens": [2, 3, 1], "draft_times": [0.01] * 15, "verify_times": [0.03] * 3, "total_time": 0.3}
+    assert depth_of(read_runs(trace(tmp_path, sd=sd))[0]["sd"]) == 5

@@ -1,0 +1,331 @@
+"""StarSD's equations against a star replayed by hand, and mean value analysis against product forms; no randomness.
+
+Oracles compute with integers or fractions, so a tie in the paper's conditions is a tie here too.
+"""
+
+import heapq
+import math
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from fleet.equations import idle_s, iteration_s, rounds_per_s_per_target, service_s
+from fleet.errors import InputError
+from fleet.policies.admit import N_max
+from sim.analytic import (
+    N_full,
+    is_fully_loaded,
+    load,
+    plateau_ratio,
+    predict_star,
+    regime,
+    return_s,
+    round_rate_bounds,
+    rounds_per_s,
+    throughput,
+    wait_s,
+)
+from sim.mva import mean_value_analysis
+from sim.predict import predict, star_inputs
+from sim.run import simulate
+from tests.helpers.stars import repeatable, star
+
+ACCURACY = 1e-9
+
+targets = st.integers(1, 40)
+service_ms = st.integers(1, 2000)
+return_ms = st.integers(0, 20_000)
+positive_s = st.floats(1e-4, 10)
+not_negative_s = st.just(0.0) | st.floats(1e-4, 100)
+
+
+def replay(services: list[list[float]], returns: list[list[float]]) -> list[tuple[int, float, float, float]]:
+    """Serve each target's rounds in order of arrival, all targets ready at 0: (target, ready, start, back) each."""
+    waiting = [(0.0, target, 0) for target in range(len(services))]
+    free, rounds = 0.0, []
+    while waiting:
+        ready, target, done = heapq.heappop(waiting)
+        start = max(ready, free)
+        free = start + services[target][done]
+        back = free + returns[target][done]
+        rounds.append((target, ready, start, back))
+        if done + 1 < len(services[target]):
+            heapq.heappush(waiting, (back, target, done + 1))
+    return rounds
+
+
+# --- the equations of the star ---
+
+
+def test_service_and_return_add_up_their_parts():
+    assert service_s(0.5, 0.25, 4) == 1.5
+    assert service_s(0.0, 0.25, 4) == 4 * 0.25, "equation (5) as printed"
+    assert return_s(0.5, 2.0) == 2.5
+
+
+@pytest.mark.parametrize(("S", "Z"), [(1, 0), (1, 4), (2, 7), (3, 12), (5, 1), (7, 50)])
+@pytest.mark.parametrize("N", range(1, 11))
+def test_the_equations_describe_a_star_that_is_replayed_round_by_round(N, S, Z):
+    rounds = 5
+    served = replay([[S] * rounds] * N, [[Z] * rounds] * N)
+    before, last = served[-2 * N : -N], served[-N:]
+    period = last[0][2] - before[0][2]
+    gaps = sum(now[2] - (earlier[2] + S) for earlier, now in zip(served[-N - 1 : -1], last, strict=True))
+    assert last[0][0] == before[0][0], "the same target begins each iteration"
+    assert iteration_s(N, S, Z) == period
+    assert idle_s(N, S, Z) == gaps
+    assert {wait_s(N, S, Z)} == {start - ready for _, ready, start, _ in last}
+    assert rounds_per_s(N, S, Z) == pytest.approx(N / period, rel=ACCURACY)
+    assert load(N, S, Z) == pytest.approx((period - gaps) / period, rel=ACCURACY)
+
+
+@repeatable
+@given(targets, positive_s, not_negative_s)
+def test_an_iteration_is_the_longer_of_all_services_and_one_round_trip(N, S_s, Z_s):
+    T_gamma = iteration_s(N, S_s, Z_s)
+    assert T_gamma == pytest.approx(max(N * S_s, S_s + Z_s), rel=ACCURACY)
+    assert S_s + Z_s + wait_s(N, S_s, Z_s) == pytest.approx(T_gamma, rel=ACCURACY), "a target's round trip"
+    assert N * S_s + idle_s(N, S_s, Z_s) == T_gamma, "the drafter's"
+    assert min(wait_s(N, S_s, Z_s), idle_s(N, S_s, Z_s)) <= ACCURACY * T_gamma, "requests wait or the drafter does"
+
+
+@repeatable
+@given(targets, positive_s, not_negative_s)
+def test_the_round_rate_of_constant_times_is_the_upper_bound(N, S_s, Z_s):
+    R_q = rounds_per_s(N, S_s, Z_s)
+    lower, upper = round_rate_bounds(N, S_s, Z_s)
+    assert R_q == pytest.approx(min(N / (S_s + Z_s), 1 / S_s), rel=ACCURACY)
+    assert R_q == pytest.approx(upper, rel=ACCURACY)
+    assert lower <= upper * (1 + ACCURACY)
+    assert load(N, S_s, Z_s) == pytest.approx(R_q * S_s, rel=ACCURACY), "utilisation law"
+    assert rounds_per_s_per_target(N, S_s, Z_s) * N == pytest.approx(R_q, rel=ACCURACY)
+    assert throughput(N, S_s, Z_s, 3.5) == pytest.approx(3.5 * R_q, rel=ACCURACY)
+
+
+@repeatable
+@given(st.data(), st.integers(1, 5), st.integers(1, 6))
+def test_any_service_and_return_times_stay_within_the_bounds(data, N, rounds):
+    """Sums of whole milliseconds are exact. In order of arrival, a service delays each other target once at most."""
+    times = st.lists(st.integers(0, 1000), min_size=rounds, max_size=rounds)
+    services, returns = ([data.draw(times) for _ in range(N)] for _ in range(2))
+    S, Z = (sum(map(sum, part)) / (N * rounds) for part in (services, returns))
+    assume(S > 0)
+    lower, upper = round_rate_bounds(N, S, Z)
+    finished = [0.0] * N
+    for target, _, _, back in replay(services, returns):
+        finished[target] = back
+    assert N * rounds / (sum(finished) / N) >= lower * (1 - ACCURACY)
+    assert N * rounds / max(finished) <= upper * (1 + ACCURACY)
+
+
+# --- where the regimes meet ---
+
+
+@repeatable
+@given(service_ms, return_ms | st.integers(0, 30), st.booleans())
+def test_N_full_is_the_smallest_N_that_covers_the_return(S_ms, Z_ms, whole_ratio):
+    if whole_ratio:
+        Z_ms = (Z_ms % 50) * S_ms
+    S_s, Z_s = S_ms / 1000, Z_ms / 1000
+    smallest = next(N for N in range(1, Z_ms + 2) if Z_ms <= (N - 1) * S_ms)
+    assert N_full(S_s, Z_s) == smallest
+    assert smallest == math.ceil(Fraction(Z_ms, S_ms)) + 1, "equation (12)"
+    for N in {1, smallest - 1, smallest, smallest + 1} - {0}:
+        assert is_fully_loaded(N, S_s, Z_s) == (smallest <= N)
+        assert regime(N, S_s, Z_s) == ("fully-loaded" if smallest <= N else "under-loaded")
+
+
+@pytest.mark.parametrize("ratio", [1, 3, 7, 11, 19, 22, 38, 49, 1000])
+@pytest.mark.parametrize("Z_s", [0.013, 0.1, 0.3, 2.1])
+def test_both_regimes_agree_where_the_return_is_just_covered(ratio, Z_s):
+    """Z / ratio rounds up or down; both must count as a whole ratio."""
+    S_s = Z_s / ratio
+    N = ratio + 1
+    assert N_full(S_s, Z_s) == N
+    assert regime(N, S_s, Z_s) == "fully-loaded"
+    assert regime(N - 1, S_s, Z_s) == "under-loaded"
+    assert N * S_s == pytest.approx(S_s + Z_s, rel=ACCURACY), "equations (8) and (10) meet"
+    assert idle_s(N, S_s, Z_s) == pytest.approx(0, abs=ACCURACY * Z_s)
+    assert wait_s(N, S_s, Z_s) == pytest.approx(0, abs=ACCURACY * Z_s)
+
+
+def test_N_full_does_not_round_a_real_excess_away():
+    assert N_full(1.0, 3.0 + 1e-9) == 5
+    assert N_full(1.0, 2e9 + 1.0) == 2_000_000_002
+
+
+@repeatable
+@given(positive_s, not_negative_s)
+def test_the_round_rate_stops_growing_at_the_plateau(S_s, Z_s):
+    N = N_full(S_s, Z_s)
+    one, full = rounds_per_s(1, S_s, Z_s), rounds_per_s(N, S_s, Z_s)
+    assert full / one == pytest.approx(plateau_ratio(S_s, Z_s), rel=ACCURACY)
+    assert rounds_per_s(N + 10, S_s, Z_s) == pytest.approx(full, rel=ACCURACY)
+    assert N == 1 or rounds_per_s(N - 1, S_s, Z_s) < full
+
+
+# --- where speculation stops to pay ---
+
+
+@repeatable
+@given(st.integers(10, 500), st.integers(0, 3000), st.integers(1, 10), st.integers(1, 200))
+def test_N_max_is_the_last_N_at_which_a_target_is_not_slowed(S_ms, Z_ms, tokens, standalone):
+    def pays(N: int) -> bool:
+        return tokens * 1000 >= standalone * max(N * S_ms, S_ms + Z_ms)
+
+    assume(tokens * 1000 != standalone * (S_ms + Z_ms))  # at this tie, rounding decides between 0 and the rest
+    last = 0
+    while pays(last + 1):
+        last += 1
+    assert N_max(S_ms / 1000, Z_ms / 1000, tokens, standalone) == last
+
+
+def test_N_max_is_zero_where_one_round_takes_longer_than_plain_decoding():
+    assert N_max(S_s=1.0, Z_s=4.0, tokens_per_round=3.0, standalone_tokens_per_s=1.0) == 0
+    assert N_max(S_s=1.0, Z_s=4.0, tokens_per_round=3.0, standalone_tokens_per_s=math.inf) == 0
+
+
+def test_N_max_has_no_answer_without_a_standalone_rate():
+    with pytest.raises(ValueError, match="standalone_tokens_per_s"):
+        N_max(S_s=1.0, Z_s=4.0, tokens_per_round=3.0, standalone_tokens_per_s=0.0)
+
+
+# --- the whole prediction ---
+
+
+@repeatable
+@given(targets, positive_s, not_negative_s, st.floats(0, 10))
+def test_a_prediction_is_consistent_with_itself(N, S_s, Z_s, accepted):
+    star = predict_star(N, S_s, Z_s, accepted_per_round=accepted, standalone_tokens_per_s=20.0)
+    system, target, bounds = star.throughput, star.throughput_per_target, star.bounds
+    assert (star.regime == "fully-loaded") == (star.N_full <= N)
+    assert system.without_bonus == pytest.approx(accepted * star.rounds_per_s, rel=ACCURACY)
+    assert system.with_bonus - system.without_bonus == pytest.approx(star.rounds_per_s, rel=1e-6), "one a round"
+    assert target.with_bonus == pytest.approx((accepted + 1) * star.rounds_per_s_per_target, rel=ACCURACY)
+    assert target.without_bonus == pytest.approx(accepted * star.rounds_per_s_per_target, rel=ACCURACY)
+    assert star.load == pytest.approx(star.rounds_per_s * star.S_s, rel=ACCURACY)
+    assert (star.S_s, star.Z_s, star.N) == (S_s, Z_s, N)
+    assert star.N_max == N_max(S_s, Z_s, accepted + 1, 20.0)
+    assert bounds.lower_rounds_per_s <= star.exponential_rounds_per_s * (1 + ACCURACY)
+    assert star.exponential_rounds_per_s <= bounds.upper_rounds_per_s * (1 + ACCURACY)
+    assert star.exponential_load == pytest.approx(star.exponential_rounds_per_s * S_s, rel=ACCURACY)
+    # Little's law over the whole round: N targets, each round S + wait + Z long.
+    round_trip_s = S_s + star.exponential_wait_s + Z_s
+    assert star.exponential_rounds_per_s * round_trip_s == pytest.approx(N, rel=ACCURACY)
+    assert star.exponential_wait_s >= star.wait_s - ACCURACY * round_trip_s, "variance only adds to the wait"
+
+
+@pytest.mark.parametrize(("N", "S_s", "Z_s"), [(0, 1.0, 4.0), (3, 0.0, 4.0), (3, 1.0, -0.1)])
+def test_a_star_without_targets_or_time_is_refused(N, S_s, Z_s):
+    with pytest.raises(ValueError, match="N >= 1, S > 0 and Z >= 0"):
+        predict_star(N, S_s, Z_s, accepted_per_round=2.0, standalone_tokens_per_s=1.0)
+
+
+# --- mean value analysis ---
+
+
+def test_eight_machines_with_one_repairman():
+    """The birth-death chain of n waiting requests gives 1 - P(n = 0) = 0.96958 a unit of time."""
+    assert mean_value_analysis(8, [1.0], 4.0).throughput_per_s == pytest.approx(0.96958, abs=5e-6)
+
+
+@pytest.mark.parametrize("N", [1, 2, 3, 8, 20, 64])
+@pytest.mark.parametrize(
+    "ratio", [Fraction(0), Fraction(1, 10), Fraction(1), Fraction(4), Fraction(19, 3), Fraction(50)]
+)
+def test_one_station_is_the_machine_repairman_model(N, ratio):
+    """n requests at the drafter: arrivals at rate (N - n) / Z, departures at rate 1 / S; balanced exactly."""
+    S = Fraction(1, 4)
+    Z = ratio * S
+    weights = [Fraction(1)]  # from all N at the drafter downwards, so that Z = 0 needs no division
+    for n in range(N, 0, -1):
+        weights.append(weights[-1] * Z / ((N - n + 1) * S))
+    P = [weight / sum(weights) for weight in reversed(weights)]
+    solved = mean_value_analysis(N, [float(S)], float(Z))
+    throughput_per_s = (1 - P[0]) / S
+    length = sum(n * probability for n, probability in enumerate(P))
+    assert solved.throughput_per_s == pytest.approx(float(throughput_per_s), rel=ACCURACY)
+    assert solved.queue_length[0] == pytest.approx(float(length), rel=ACCURACY)
+    assert solved.residence_s[0] == pytest.approx(float(length / throughput_per_s), rel=ACCURACY)
+    assert solved.utilisation[0] == pytest.approx(float(1 - P[0]), rel=ACCURACY)
+
+
+@pytest.mark.parametrize("N", [1, 2, 5, 9])
+@pytest.mark.parametrize(("demands", "think"), [((3, 5), 0), ((3, 5), 7), ((2, 2, 9), 4), ((1, 0, 6), 11)])
+def test_several_stations_follow_the_product_form(N, demands, think):
+    """P(n_0 thinking, n_1, n_2 ...) is proportional to Z^n_0 / n_0! times the product of D_k^n_k, over all states."""
+    states = [state for state in product(range(N + 1), repeat=len(demands)) if sum(state) <= N]
+    weights = []
+    for state in states:
+        thinking = N - sum(state)
+        weight = Fraction(think**thinking, math.factorial(thinking))
+        weights.append(weight * math.prod(demand**n for demand, n in zip(demands, state, strict=True)))
+    total = sum(weights)
+    solved = mean_value_analysis(N, demands, think)
+    for k, demand in enumerate(demands):
+        length = sum(weight * state[k] for state, weight in zip(states, weights, strict=True)) / total
+        assert solved.queue_length[k] == pytest.approx(float(length), rel=ACCURACY)
+        if demand:
+            busy = sum(weight for state, weight in zip(states, weights, strict=True) if state[k]) / total
+            assert solved.utilisation[k] == pytest.approx(float(busy), rel=ACCURACY)
+            assert solved.throughput_per_s == pytest.approx(float(busy / demand), rel=ACCURACY)
+
+
+@repeatable
+@given(targets, st.lists(positive_s, min_size=1, max_size=4), not_negative_s)
+def test_customers_are_conserved_and_laws_of_queues_hold(N, demands_s, think_s):
+    solved = mean_value_analysis(N, demands_s, think_s)
+    X = solved.throughput_per_s
+    assert sum(solved.queue_length) + X * think_s == pytest.approx(N, rel=ACCURACY)
+    for demand, residence, length, busy in zip(
+        demands_s, solved.residence_s, solved.queue_length, solved.utilisation, strict=True
+    ):
+        assert length == pytest.approx(X * residence, rel=ACCURACY), "Little's law"
+        assert busy == pytest.approx(X * demand, rel=ACCURACY), "utilisation law"
+        assert residence >= demand * (1 - ACCURACY)
+        assert busy <= 1 + ACCURACY
+
+
+@repeatable
+@given(targets, st.lists(positive_s, min_size=1, max_size=4), not_negative_s)
+def test_throughput_lies_within_the_asymptotic_bounds(N, demands_s, think_s):
+    rate, round_s = mean_value_analysis(N, demands_s, think_s).throughput_per_s, sum(demands_s)
+    assert rate <= min(N / (round_s + think_s), 1 / max(demands_s)) * (1 + ACCURACY)
+    assert rate >= N / (N * round_s + think_s) * (1 - ACCURACY)
+
+
+@pytest.mark.parametrize(
+    ("N", "demands_s", "think_s"), [(0, [1.0], 1.0), (2, [-1.0], 3.0), (2, [1.0], -0.5), (2, [], 0.0)]
+)
+def test_a_network_without_customers_or_time_is_refused(N, demands_s, think_s):
+    with pytest.raises(ValueError, match="needs N >= 1"):
+        mean_value_analysis(N, demands_s, think_s)
+
+
+def test_drafts_that_take_no_time_are_refused_by_name() -> None:
+    with pytest.raises(InputError, match=r"scenario 'unnamed': its profile's drafts take no time"):
+        predict(star(profile={"draft": {"base_s": 0.0}}))
+
+
+@pytest.mark.parametrize("drafters", [{"shape": {"kind": "tree", "branching": [3, 1]}}, {"kind": "eagle"}])
+def test_equations_and_simulation_agree_on_trees_and_on_hidden_states_over_a_slow_link(drafters):
+    """Nothing is accepted, so every round is alike: all nodes are verified, one token's hidden state is told."""
+    profile = {
+        "draft": {"per_token_s": 1.0}, "verify": {"per_token_s": 0.5}, "hidden": 1000,
+        "link": {"latency_s": 0.1, "bandwidth_bytes_per_s": 1000.0},
+    }  # fmt: skip
+    scenario = star(
+        profile=profile, drafters={"depth": 3} | drafters, verifiers={"count": 1},
+        acceptance={"model": "geometric", "beta": 0.0}, workload={"requests": 1, "new_tokens": 40},
+    )  # fmt: skip
+    starts = simulate(scenario).frame().query("station == 'drafter' and event == 'start' and kind == 'draft'").time_s
+    rounds_s = np.diff(starts)[1:]  # the first one has a prefill before it
+    assert rounds_s == pytest.approx(rounds_s[0])
+    inputs = star_inputs(scenario)
+    assert inputs.service_s + inputs.return_s == pytest.approx(rounds_s[0])
+    nodes = 9 if "shape" in drafters else 3
+    assert inputs.verify_s == pytest.approx(0.5 * (nodes + 1))

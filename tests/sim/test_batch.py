@@ -1,0 +1,214 @@
+"""Batches: which rows share a round, what realignment costs, and that nobody is lost, by example and by property."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.chance.acceptance import Geometric, committed_closed_form, pmf
+from fleet.policies.allocate import Fixed
+from fleet.policies.outcome import Outcome
+from fleet.policies.ragged import BatchRule, Realign, Rollback, Row, SameLength, Slots
+from fleet.records.metrics import measure
+from fleet.records.replay import replay
+from fleet.records.run import Run
+from fleet.scenario.reading import make_scenario
+from fleet.stations.batch import BatchStation
+from fleet.stations.messages import Finished, Join, StepDone
+from fleet.stations.station import Start
+from fleet.times.step import Step
+from sim.analytic import batch_speedup
+from sim.run import simulate
+from tests.helpers.stars import repeatable
+
+
+def rows(*lengths: int) -> list[Row]:
+    return [Row(tag, length) for tag, length in enumerate(lengths)]
+
+
+def test_exspec_takes_the_first_length_that_fills_a_batch() -> None:
+    choice = SameLength(2, window=6).pick(rows(9, 7, 8, 7, 8))
+    assert (choice.tags, choice.realign) == ((1, 3), False)
+
+
+def test_exspec_realigns_the_oldest_rows_when_no_length_fills_a_batch() -> None:
+    choice = SameLength(2, window=6).pick(rows(9, 7, 8))
+    assert (choice.tags, choice.realign) == ((0, 1), True)
+
+
+def test_exspec_groups_new_rows_with_new_rows_only() -> None:
+    pool = [Row(0, 9), Row(1, 7, fresh=True), Row(2, 7), Row(3, 7, fresh=True)]
+    assert SameLength(2, window=6).pick(pool).tags == (1, 3)
+
+
+def test_eqspec_realigns_always_and_slots_never() -> None:
+    pool = rows(5, 5)
+    assert Realign(2).pick(pool).realign
+    assert not Slots(2).pick(pool).realign
+
+
+def test_rollback_keeps_the_least_of_all() -> None:
+    assert Rollback(3).kept([3, 1, 5]) == [1, 1, 1]
+    assert Slots(3).kept([3, 1, 5]) == [3, 1, 5]
+
+
+def test_a_window_smaller_than_the_batch_is_refused() -> None:
+    with pytest.raises(ValueError, match="window = 2 must hold at least size = 4"):
+        SameLength(4, window=2)
+
+
+class Device:
+    """Runs a batch station by hand: rows accept what they are told to, and steps are written down."""
+
+    def __init__(self, rule: BatchRule, prompts: list[int], new_tokens: int, depth: int = 3) -> None:
+        self.station = BatchStation("batch", rule, Fixed(depth))
+        self.finished: list[int] = []
+        self.steps: list[Step] = []
+        for tag, prompt in enumerate(prompts):
+            assert self.station.handle(Join(tag, 0, prompt, new_tokens), 0.0) == []
+
+    def run(self, accepted: dict[int, int] | None = None, steps: int = 10_000) -> list[tuple[str, tuple[int, ...]]]:
+        shown = []
+        while steps and isinstance(plan := self.station.plan(0.0), Start):
+            steps -= 1
+            step = plan.step
+            self.steps.append(step)
+            shown.append((step.kind, tuple(member.tag for member in step.members)))
+            outcomes = tuple(
+                Outcome(min((accepted or {}).get(member.tag, 0), member.tokens) if step.kind == "verify" else 0)
+                for member in step.members
+            )
+            for instruction in self.station.handle(StepDone(step.number, outcomes, 1.0), 0.0):
+                if isinstance(instruction, Finished):
+                    self.finished.append(instruction.tag)
+        return shown
+
+
+def test_a_round_of_eqspec_is_prefill_realign_draft_verify() -> None:
+    device = Device(Realign(2), [5, 9, 7], 4)
+    both = (0, 1)
+    first = [("prefill", both), ("draft_prefill", both), ("realign", both), ("draft", both), ("verify", both)]
+    assert device.run(steps=8) == [*first, ("realign", both), ("draft", both), ("verify", both)]
+
+
+def test_a_fixed_batch_carries_finished_rows_until_all_are_done() -> None:
+    device = Device(Realign(2), [5, 5, 5], 8)
+    device.run({0: 3})
+    ballast = [step.ballast for step in device.steps if step.kind == "verify"]
+    assert ballast == [0, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0]
+    assert device.finished == [0, 1, 2]
+
+
+def test_slots_take_the_next_session_as_soon_as_one_is_free() -> None:
+    device = Device(Slots(2), [5, 5, 5], 8)
+    device.run({0: 3})
+    together = [step.members for step in device.steps if step.kind == "verify"]
+    assert [len(members) for members in together[:7]] == [2] * 7
+    assert all(step.ballast == 0 for step in device.steps)
+
+
+def test_rows_that_were_realigned_together_and_accept_the_same_are_a_group_again() -> None:
+    device = Device(SameLength(2, window=2), [5, 9], 20)
+    shown = [kind for kind, _ in device.run({0: 2, 1: 2})]
+    assert shown.count("realign") == 1
+    assert shown.count("verify") == 7
+
+
+def test_sorting_takes_short_prompts_in_first() -> None:
+    device = Device(SameLength(1, window=1, sort=True), [9, 5, 7], 2)
+    device.run()
+    assert device.finished == [1, 2, 0]
+
+
+rules: st.SearchStrategy[BatchRule] = st.sampled_from(
+    [
+        Slots(3),
+        Realign(3),
+        Realign(3, fixed=False),
+        Rollback(3),
+        SameLength(2, window=4),
+        SameLength(2, window=4, sort=True),
+    ]
+)
+
+
+@repeatable
+@given(rules, st.lists(st.integers(1, 9), min_size=1, max_size=9), st.integers(1, 9), st.data())
+def test_every_session_is_served_once_and_to_its_end(
+    rule: BatchRule, prompts: list[int], new_tokens: int, data: st.DataObject
+) -> None:
+    accepted = {tag: data.draw(st.integers(0, 3)) for tag in range(len(prompts))}
+    device = Device(rule, prompts, new_tokens)
+    device.run(accepted)
+    assert sorted(device.finished) == list(range(len(prompts)))
+    station = device.station
+    assert not station.sessions
+    assert not station.pool
+    assert not station.waiting
+    assert not station.grants.out
+    assert max(len(step.members) + step.ballast for step in device.steps) <= rule.size
+    if not isinstance(rule, Realign | SameLength):
+        assert "realign" not in {step.kind for step in device.steps}
+
+
+def run_batch(rule: dict[str, Any], beta: float = 0.6, realign_s: float = 0.0, **workload: Any) -> Run:
+    return simulate(
+        make_scenario(
+            {
+                "name": "batch",
+                "profile": {
+                    "name": "p",
+                    "draft": {"per_token_s": 1.0},
+                    "verify": {"base_s": 4.0},
+                    "realign": {"base_s": realign_s},
+                },
+                "drafters": {"depth": 4},
+                "batch": {"rule": rule},
+                "acceptance": {"model": "geometric", "beta": beta},
+                "workload": {"requests": 40, "prompt_tokens": 10, "new_tokens": 400} | workload,
+                "measure": {"warm_up_share": 0.0},
+            }
+        )
+    )
+
+
+@pytest.mark.parametrize("policy", ["slots", "realign", "rollback", "same-length"])
+def test_a_run_replays(policy: str) -> None:
+    size = {"size": 3, "window": 6} if policy == "same-length" else {"size": 3}
+    run = run_batch({"policy": policy} | size, requests=7, new_tokens=20, prompt_tokens={"low": 5, "high": 9})
+    assert replay(run) == []
+
+
+def test_a_batch_of_one_follows_equation_1() -> None:
+    """Costs in plain decoding steps of 4 s: drafting 1, verification 1, realignment 0.5; 99.9 % by batch means."""
+    beta, depth = 0.6, 4
+    metrics = measure(run_batch({"policy": "realign", "size": 1}, realign_s=2.0))
+    accepted_share = (committed_closed_form(beta, depth) - 1) / depth
+    expected = batch_speedup(accepted_share, depth, 1.0, 1.0, 0.5, 0.0) / 4.0  # speed-up over a token in 4 s
+    metric = metrics["accepted_throughput"]
+    assert abs(metric.value - expected) < (metric.high - metric.low) / 2 * 3.88 / 2.09
+    assert metrics["realign_share"].value == pytest.approx(2 / 10, rel=0.02)
+
+
+def test_rollback_commits_the_expected_minimum_of_the_batch() -> None:
+    """E[min of B] = sum over j of P(l >= j)^B, exact for independent rows; 99.9 % by batch means."""
+    beta, B = 0.8, 3
+    metric = measure(run_batch({"policy": "rollback", "size": B}, beta))["acceptance_length"]
+    survival = 1 - np.cumsum(pmf(Geometric(beta), 4))[:-1]
+    assert abs(metric.value - float((survival**B).sum())) < (metric.high - metric.low) / 2 * 3.88 / 2.09
+
+
+def test_slots_beat_realignment_and_realignment_beats_rollback_when_copies_are_cheap() -> None:
+    tps = {
+        policy: measure(run_batch({"policy": policy, "size": 4}, realign_s=0.5))["throughput"].value
+        for policy in ("slots", "realign", "rollback")
+    }
+    assert tps["slots"] > tps["realign"] > tps["rollback"]
+
+
+def test_head_of_line_blocking_shows_as_blocked_share() -> None:
+    free = measure(run_batch({"policy": "slots", "size": 4}, requests=8))["blocked_share"].value
+    held_up = measure(run_batch({"policy": "same-length", "size": 4, "window": 16}, requests=32))["blocked_share"].value
+    assert free < 0.1 < held_up

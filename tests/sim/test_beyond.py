@@ -1,0 +1,169 @@
+"""Beyond the papers: adaptive depth, a batched drafter, caches under pressure, packing."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from fleet.errors import InputError
+from fleet.policies.admit import WithinMemory
+from fleet.policies.depth import AdaptiveDepth, Observed
+from fleet.policies.shapes import CHAIN
+from fleet.records.metrics import measure
+from fleet.records.replay import replay
+from fleet.records.tables import cache_bytes
+from fleet.scenario.memory import (
+    DeviceMemory,
+    ModelMemory,
+    sessions_of_drafter,
+    targets_beside_drafters,
+    targets_without_drafters,
+)
+from fleet.scenario.reading import make_scenario
+from fleet.scenario.scenario import Scenario
+from sim.analytic import throughput
+from sim.packing import colocated, shared
+from sim.predict import predict
+from sim.run import simulate
+
+
+def star(N: int, beta: float = 0.7, **drafters: Any) -> Scenario:
+    return make_scenario(
+        {
+            "name": "beyond",
+            "profile": {
+                "name": "p",
+                "draft": {"base_s": 0.5, "per_token_s": 0.3, "per_row_s": 0.1},
+                "verify": {"base_s": 6.0},
+                "draft_prefill": {"per_token_s": 0.2},
+            },
+            "acceptance": {"model": "geometric", "beta": beta},
+            "drafters": {"depth": 4} | drafters,
+            "verifiers": {"count": N},
+            "workload": {"requests": 2 * N, "prompt_tokens": 10, "new_tokens": 600},
+        }
+    )
+
+
+def tokens_per_s(scenario: Scenario) -> float:
+    return measure(simulate(scenario))["throughput"].value
+
+
+# Adaptive depth.
+
+
+def test_the_line_of_s_of_d_is_found_from_two_depths() -> None:
+    seen = Observed()
+    assert seen.line() is None
+    for depth in (2, 2, 5):
+        seen = seen.step(depth, 0.5 + 0.3 * depth)
+    assert seen.line() == pytest.approx((0.5, 0.3))
+
+
+def test_depth_grows_with_acceptance_and_shrinks_with_load() -> None:
+    rule = AdaptiveDepth()
+    seen = Observed().step(2, 1.1).step(5, 2.0).back(6.0, 0.05)
+    sure, unsure = rule.start(), rule.start()
+    for _ in range(100):
+        sure, unsure = rule.learn(sure, 4, 4), rule.learn(unsure, 4, 1)
+    assert rule.depth(sure, seen, 1) > rule.depth(unsure, seen, 1)
+    assert rule.depth(unsure, seen, 1) > rule.depth(unsure, seen, 20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("N", "beta"), [(1, 0.6), (1, 0.9), (12, 0.6), (12, 0.9)])
+def test_adaptive_depth_keeps_up_with_the_best_fixed_one(N: int, beta: float) -> None:
+    """Each rate's interval is about 1.5 %: at most 4 % below the best of eight fixed depths."""
+    fixed = {depth: tokens_per_s(star(N, beta, depth=depth)) for depth in (1, 2, 3, 4, 6, 8, 12, 16)}
+    adaptive = tokens_per_s(star(N, beta, allocate="adaptive"))
+    assert adaptive > 0.96 * max(fixed.values())
+    assert adaptive > 1.03 * fixed[4] or fixed[4] > 0.95 * max(fixed.values())
+
+
+def test_a_run_with_adaptive_depth_replays() -> None:
+    assert replay(simulate(star(3, allocate="adaptive", cache_tokens=900))) == []
+
+
+# A batched drafter.
+
+
+def test_a_batched_drafter_serves_more_than_one_at_a_time_under_load() -> None:
+    alone, batched = (tokens_per_s(star(12, group=group)) for group in ("one", {"policy": "batch", "most": 8}))
+    assert batched > 1.5 * alone
+
+
+def test_a_batched_drafter_changes_nothing_for_one_target() -> None:
+    alone, batched = (simulate(star(1, group=group)).digest() for group in ("one", {"policy": "batch", "most": 8}))
+    assert alone == batched
+
+
+# Memory.
+
+
+def test_sessions_beyond_the_cache_are_prefilled_again() -> None:
+    def prefills(cache_tokens: int) -> int:
+        frame = simulate(star(3, cache_tokens=cache_tokens)).frame()
+        return int(((frame.station == "drafter") & (frame.event == "done") & (frame.kind == "prefill")).sum())
+
+    assert prefills(0) == prefills(10_000) == 6
+    assert prefills(1000) > 50
+
+
+def test_pressure_on_the_cache_costs_throughput() -> None:
+    assert tokens_per_s(star(3, cache_tokens=1000)) < 0.7 * tokens_per_s(star(3))
+
+
+GB = 10**9
+TARGET, DRAFTER = ModelMemory(16 * GB, 131_072), ModelMemory(3 * GB, 32_768)
+
+
+def test_the_drafters_cache_is_known_by_tag_and_time() -> None:
+    run = simulate(msgspec.structs.replace(star(2), memory=DeviceMemory(2, 24 * GB, TARGET, DRAFTER)))
+    held = cache_bytes(run.frame(), DRAFTER.kv_bytes_per_token)
+    assert set(held.tag) == {0, 1}
+    assert held.bytes.iloc[-1] == 0
+    last = held[held.bytes_of_tag > 0].groupby("tag").bytes_of_tag.max()
+    assert (last <= 610 * DRAFTER.kv_bytes_per_token).all()
+    peak = measure(run)["draft_cache_peak_bytes"].value
+    assert last.max() < peak <= last.sum()
+
+
+def test_what_fits_on_a_device() -> None:
+    context = 2000  # 0.262 GB of cache a target, 0.066 GB a drafter
+    assert targets_beside_drafters(80 * GB, TARGET, DRAFTER, context) == 4
+    assert targets_without_drafters(80 * GB, TARGET, context) == 4
+    assert targets_without_drafters(66 * GB, TARGET, context) == 4
+    assert targets_beside_drafters(66 * GB, TARGET, DRAFTER, context) == 3
+    assert sessions_of_drafter(4 * GB, DRAFTER, context) == 15
+    assert sessions_of_drafter(2 * GB, DRAFTER, context) == 0
+
+
+def test_admission_by_memory_takes_its_numbers_from_the_table_of_memory() -> None:
+    """The cache has 40000 bytes, a row of 617 tokens takes 18510 of them: two of three sessions have room."""
+    within = msgspec.structs.replace(star(3), drafters=msgspec.structs.replace(star(3).drafters, admit=WithinMemory()))
+    memory = DeviceMemory(2, 41_000, ModelMemory(1, 1), ModelMemory(1000, 30))
+    refusals = simulate(msgspec.structs.replace(within, memory=memory)).frame().query("event == 'refusal'")
+    tokens = 10 + 600 + CHAIN.room(4)
+    assert set(refusals.note) == {f"the drafter's cache of 40000 bytes holds 2 rows of {30 * tokens} bytes"}
+    with pytest.raises(InputError, match=r"needs cache_bytes and row_bytes, or a table \[memory\]"):
+        simulate(within)
+
+
+def test_a_shared_drafter_lets_more_targets_fit_and_work() -> None:
+    memory = DeviceMemory(8, 24 * GB, TARGET, ModelMemory(8 * GB, 32_768))
+    beside, elsewhere = colocated(memory, 2000, 0.010, 0.030, 3.0), shared(memory, 2000, 0.010, 0.030, 0.004, 3.0)
+    assert (beside.targets, elsewhere.targets) == (0, 7)
+    assert elsewhere.tokens_per_s == pytest.approx(throughput(7, 0.010, 0.034, 3.0))
+
+
+def test_a_fleet_without_room_does_nothing() -> None:
+    memory = DeviceMemory(2, 4 * GB, TARGET, DRAFTER)
+    assert shared(memory, 2000, 0.01, 0.03, 0.0, 3.0).tokens_per_s == 0
+
+
+def test_the_analytic_model_tells_how_many_targets_fit() -> None:
+    content = {"memory": DeviceMemory(8, 24 * GB, TARGET, DRAFTER)}
+    prediction = predict(msgspec.structs.replace(star(4), **content))
+    assert prediction.packings is not None
+    assert (prediction.packings.colocated.targets, prediction.packings.shared.targets) == (8, 7)
+    assert predict(star(4)).packings is None

@@ -1,0 +1,219 @@
+"""DSDE, AdaEDL and the signals that drive them: equations by hand, the process by statistics, the batch by theory."""
+
+import itertools
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.chance.signals import Regional, read_signals, synthetic, write_signals
+from fleet.chance.token import Token
+from fleet.chance.tokens import TokenSampler
+from fleet.errors import InputError
+from fleet.policies.adaedl import AdaEdl
+from fleet.policies.allocate import Heuristic
+from fleet.policies.dsde import Dsde, Stability, scale_factor, sl_max, weighted_variance
+from fleet.policies.outcome import Outcome
+from fleet.policies.svip import Svip
+from fleet.records.metrics import measure
+from fleet.records.replay import replay
+from fleet.scenario.reading import make_scenario
+from sim.run import simulate
+from tests.helpers.stars import repeatable
+
+RNG = np.random.default_rng(0)
+STEADY = Stability(klds=(0.1,) * 30, steps=30, longest=8, tokens=20, kld_sum=2.0, kld_peak=0.4)
+
+
+def test_the_longest_length_is_equation_1() -> None:
+    assert sl_max(STEADY) == pytest.approx(8 * (1 + 0.1 / (0.4 + 1e-6)))
+    assert sl_max(Stability(longest=5)) == 5
+
+
+def test_weighted_variance_is_equations_5_to_7() -> None:
+    weights, values = [0.5, 1.0], [1.0, 3.0]  # the newest weighs most
+    mean = np.average(values, weights=weights)
+    assert weighted_variance(values, 0.5) == pytest.approx(np.average((np.array(values) - mean) ** 2, weights=weights))
+
+
+def test_the_length_is_equations_2_and_3_when_nothing_varies() -> None:
+    """Var 0 / Var 0 counts as 1: the scale factor alone decides."""
+    rule = Dsde(cap=False)
+    longest = sl_max(STEADY)
+    assert rule.wvir(STEADY.klds) == 1
+    assert rule.predicted(STEADY) == pytest.approx((1 - math.expm1(0.2)) * (longest - 2) + 2)
+
+
+def test_great_disagreement_falls_back_to_the_least_length() -> None:
+    """Equation (8)."""
+    rule = Dsde(cap=False)
+    wild = Stability((*STEADY.klds[1:], 2.0), 30, 8, 20, 2.0, 0.4)
+    assert scale_factor(2.0) > 1
+    assert rule.lengths([wild], RNG) == [2]
+
+
+def test_the_cap_is_the_mean_of_the_batch() -> None:
+    """Equation (11)."""
+    calm, wild = STEADY, Stability((*STEADY.klds[1:], 2.0), 30, 8, 20, 2.0, 0.4)
+    free = Dsde(cap=False).lengths([calm, wild], RNG)
+    capped = Dsde().lengths([calm, wild], RNG)
+    assert free[1] == capped[1] == 2
+    assert capped[0] == round((Dsde().predicted(calm) + 2) / 2) < free[0]
+
+
+def test_calibration_uses_its_own_length_and_then_stops_learning_the_maximum() -> None:
+    rule = Dsde(calibration=2, first=6)
+    state = rule.start()
+    for accepted in (3, 5, 6):
+        assert rule.lengths([state], RNG) == [6] or state.steps >= 2
+        state = rule.learn(state, 6, Outcome(accepted, kld=0.2, kld_peak=0.5))
+    assert (state.longest, state.steps, len(state.klds)) == (5, 3, 3)
+
+
+@repeatable
+@given(st.lists(st.tuples(st.integers(0, 16), st.floats(0, 5)), min_size=1, max_size=40))
+def test_lengths_stay_within_their_bounds_whatever_happens(steps: list[tuple[int, float]]) -> None:
+    rule = Dsde()
+    state = rule.start()
+    for accepted, kld in steps:
+        (length,) = rule.lengths([state], RNG)
+        assert rule.least <= length <= rule.longest
+        state = rule.learn(state, length, Outcome(min(accepted, length), kld=kld, kld_peak=kld))
+
+
+def test_adaedl_stops_at_high_entropy_and_follows_the_acceptance() -> None:
+    rule = AdaEdl(gamma=0.2, threshold=0.4)
+    state = rule.start()
+    assert not rule.stops(state, 1.79)
+    assert rule.stops(state, 1.81)  # 1 - sqrt(0.2 * 1.8) = 0.4
+    worse, better = rule.learn(state, 4, Outcome(0)), rule.learn(state, 4, Outcome(4))
+    assert worse.threshold > state.threshold > better.threshold
+    assert rule.learn(state, 0, Outcome()) == state
+
+
+def test_the_heuristic_goes_two_up_and_one_down() -> None:
+    rule = Heuristic(first=3, most=6)
+    assert [rule.learn(3, 3, Outcome(3)), rule.learn(5, 5, Outcome(5)), rule.learn(3, 3, Outcome(2))] == [5, 6, 2]
+    assert rule.learn(1, 1, Outcome(0)) == 1
+
+
+def test_svip_stops_at_one_threshold_for_all() -> None:
+    rule = Svip(base=5, threshold=1.0)
+    assert rule.lengths([None, None], RNG) == [5, 5]
+    assert not rule.stops(None, 0.99)
+    assert rule.stops(None, 1.01)
+
+
+@pytest.mark.parametrize("policy", ["svip", "adaedl"])
+def test_a_rule_that_watches_tokens_is_refused_where_nobody_can_stop_a_draft(policy: str) -> None:
+    with pytest.raises(InputError, match=r"verifiers.allocate = .* stops drafts token by token"):
+        make_scenario({"verifiers": {"allocate": policy}})
+
+
+# Signals.
+
+
+def test_synthetic_signals_have_the_mean_and_the_signs_that_they_were_asked_for() -> None:
+    """60 000 tokens; regions of 20 tokens leave some 3 000 independent ones: 5 standard errors of the mean."""
+    model = Regional(0.7, gap=0.1, coupling=0.6)
+    ratio, kld, entropy = np.array(list(itertools.islice(synthetic(model, np.random.default_rng(0)), 60_000))).T
+    assert ratio.mean() == pytest.approx(0.7, abs=5 * 0.32 / math.sqrt(3_000))
+    assert np.corrcoef(ratio, entropy)[0, 1] < -0.2
+    assert np.corrcoef(ratio, kld)[0, 1] < -0.5
+    assert kld.min() >= 0
+    assert entropy.min() > 0
+
+
+def test_recorded_signals_play_back_what_was_written(tmp_path: Path) -> None:
+    file = tmp_path / "signals.parquet"
+    sessions = [[Token(1.0, 0.1, 0.2), Token(0.0, 0.3, 0.4)], [Token(0.5, 0.6, 0.7)]]
+    write_signals(sessions, file)
+    assert read_signals(file) == tuple(tuple(session) for session in sessions)
+    scenario = make_scenario(
+        {
+            "profile": {"name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 1.0}},
+            "acceptance": {"model": "signals", "file": "signals.parquet"},
+            "batch": {"rule": {"policy": "slots", "size": 2}, "allocate": "dsde"},
+            "workload": {"requests": 4, "prompt_tokens": 5, "new_tokens": 20},
+        },
+        base=tmp_path,
+    )
+    frame = simulate(scenario).frame()
+    assert set(np.round(frame.kld_peak[frame.kind == "verify"].unique(), 3)) <= {0.0, 0.1, 0.3, 0.6}
+
+
+@pytest.mark.parametrize(
+    ("sessions", "message"),
+    [([], "needs rows"), ([[Token(1.5)]], "ratio must lie"), ([[Token(0.5, -1.0)]], "must not be negative")],
+)
+def test_bad_signals_are_refused_in_one_line(tmp_path: Path, sessions: list[list[Token]], message: str) -> None:
+    write_signals(sessions, tmp_path / "bad.parquet")
+    with pytest.raises(InputError, match=message):
+        read_signals(tmp_path / "bad.parquet")
+
+
+def test_a_place_that_is_looked_at_again_is_the_same() -> None:
+    sampler = TokenSampler(Regional(0.5), np.random.default_rng(0))
+    sampler.begin_session(0, first=10)
+    first = sampler.verify(0, 11, 5)
+    sampler.begin_session(1, first=0)
+    sampler.verify(1, 1, 30)
+    assert sampler.verify(0, 11, 5) == first
+
+
+# In a batch.
+
+
+def batch(allocate: Any, size: int, acceptance: dict[str, Any] | None = None, **profile: Any) -> Any:
+    return make_scenario(
+        {
+            "name": "dsde",
+            "profile": {"name": "p", "draft": {"per_token_s": 1.0}, "verify": {"base_s": 5.0}} | profile,
+            "acceptance": {"model": "synthetic-signals", "acceptance": 0.8} | (acceptance or {}),
+            "batch": {"rule": {"policy": "slots", "size": size}, "allocate": allocate, "padded": False},
+            "workload": {"requests": 2 * size, "streams": size, "prompt_tokens": 5, "new_tokens": 1500},
+            "measure": {"warm_up_share": 0.0},
+        }
+    )
+
+
+@pytest.mark.parametrize("allocate", ["dsde", "adaedl", "svip", "heuristic", {"policy": "fixed", "depth": 3}])
+def test_a_run_of_every_length_rule_replays(allocate: Any) -> None:
+    scenario = batch(allocate, 3)
+    run = simulate(make_scenario({**scenario_content(scenario), "workload": {"requests": 4, "new_tokens": 60}}))
+    assert replay(run) == []
+
+
+def scenario_content(scenario: Any) -> dict[str, Any]:
+    import msgspec
+
+    content: dict[str, Any] = msgspec.to_builtins(scenario)
+    return content
+
+
+def test_the_longest_row_sets_the_time_of_a_draft_step() -> None:
+    """AdaEDL with a fixed lambda on independent entropies stops each row geometrically: E[max of N] tokens.
+
+    A row gets min(G, base) of them, P(G > k) = (1 - p)^k. Batch means at 99.9 %.
+    """
+    base, N = 6, 4
+    flat = {"gap": 0.0, "coupling": 0.0, "entropy": 1.8, "entropy_noise": 1.0}  # median at the threshold: p = 1/2
+    metric = measure(simulate(batch({"policy": "adaedl", "base": base, "step": 0.0}, N, flat)))["draft_share"]
+    beyond = [0.5**k for k in range(base)]  # P(a row gets more than k), k = 0 .. base - 1
+    longest = sum(1 - (1 - chance) ** N for chance in beyond)
+    expected = longest / (longest + 5.0)
+    assert abs(metric.value - expected) < (metric.high - metric.low) / 2 * 3.88 / 2.09
+
+
+def test_the_cap_speeds_a_large_batch_up() -> None:
+    costs = {"verify": {"base_s": 5.0, "per_row_token_s": 0.1}}
+    uneven = {"gap": 0.15}
+    capped, free = (
+        measure(simulate(batch({"policy": "dsde", "cap": cap}, 32, uneven, **costs)))["throughput"].value
+        for cap in (True, False)
+    )
+    assert capped > free

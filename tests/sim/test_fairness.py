@@ -1,0 +1,69 @@
+"""Fairness and service levels at the drafter: weights, deadlines, rate limits, and how they show in the metrics."""
+
+from typing import Any
+
+import pytest
+
+from fleet.policies.order import Deadline, Weighted
+from fleet.records.metrics import measure, measure_targets
+from fleet.records.replay import replay
+from fleet.scenario.scenario import Scenario
+from fleet.stations.station import Work
+from sim.run import simulate
+from tests.helpers.stars import star
+
+
+def test_the_earliest_deadline_goes_first() -> None:
+    order = Deadline((5.0, 1.0))
+    waiting = [
+        Work("draft", 0, target=0, asked_s=0.0),
+        Work("draft", 1, target=1, asked_s=3.0),
+        Work("draft", 2, target=2, asked_s=3.5),
+    ]
+    assert order.pick(waiting) == 1  # due at 4, before 4.5 and 5
+
+
+def test_the_last_weight_holds_for_the_rest() -> None:
+    order = Weighted((4.0, 1.0))
+    assert [order.weight(target) for target in (0, 1, 7)] == [4.0, 1.0, 1.0]
+
+
+def crowded(**tables: Any) -> Scenario:
+    """Twelve targets on a drafter that has time for five: they queue."""
+    drafters = {"depth": 5} | tables.pop("drafters", {})
+    return star(verifiers={"count": 12}, drafters=drafters, workload={"requests": 12, "new_tokens": 600}, **tables)
+
+
+def test_weighted_targets_get_rounds_in_proportion_as_far_as_they_can_use_them() -> None:
+    rounds = measure_targets(simulate(crowded(drafters={"order": {"policy": "weighted", "weights": [2, 1]}})))
+    rates = rounds.rounds_per_s
+    assert rates[0] == pytest.approx(2 * rates[1:].mean(), rel=0.1)
+    assert rates[1:].max() == pytest.approx(rates[1:].min(), rel=0.1)
+
+
+def test_a_limited_target_stays_at_its_limit_and_leaves_the_rest_to_others() -> None:
+    run = simulate(crowded(drafters={"limits_per_s": [0.05, 0]}))
+    rates = measure_targets(run).rounds_per_s
+    assert rates[0] == pytest.approx(0.05, rel=0.05)
+    assert rates[1:].min() > 0.08
+    assert replay(run) == []
+
+
+def test_deadline_order_keeps_more_rounds_in_time_than_first_come_first_served() -> None:
+    within = [3.0, 3.0, 20.0]
+    shares = {
+        policy["policy"]: measure(simulate(crowded(drafters={"order": policy}, measure={"deadlines_s": within})))[
+            "in_time"
+        ].value
+        for policy in ({"policy": "fifo"}, {"policy": "deadline", "within_s": within})
+    }
+    assert shares["deadline"] > shares["fifo"]
+
+
+def test_unequal_shares_show_in_jains_index() -> None:
+    fair = measure(simulate(crowded()))["fairness"].value
+    weighted = measure(simulate(crowded(drafters={"order": {"policy": "weighted", "weights": [3, 1]}})))[
+        "fairness"
+    ].value
+    assert weighted < fair
+    assert fair == pytest.approx(1.0, abs=0.01)

@@ -1,0 +1,174 @@
+"""Several drafters behind a router: its rules, what a move costs, and the queueing theory of one queue for all."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from fleet.policies.allocate import RandomShare
+from fleet.policies.route import Affinity, Central, DrafterView, LeastWork, RoundRobin, ShortestQueue
+from fleet.records.metrics import measure
+from fleet.records.replay import replay
+from fleet.scenario.reading import make_scenario
+from fleet.scenario.scenario import Scenario
+from fleet.stations.messages import DraftRequest, Ignored, Instruction, Leave, Routed, StepDone, View
+from fleet.stations.router import RouterStation
+from fleet.stations.station import Start
+from sim.mva import load_dependent_mva, mean_value_analysis
+from sim.run import simulate
+
+
+def views(*queues: int, work_s: float = 1.0) -> list[DrafterView]:
+    return [DrafterView(0.0, queue, queue * work_s) for queue in queues]
+
+
+def test_affinity_keeps_a_session_where_it_is() -> None:
+    assert [Affinity().choose(tag, None, views(9, 0), 0) for tag in range(4)] == [0, 1, 0, 1]
+    assert Affinity().choose(0, 1, views(0, 9), 0) == 1
+
+
+def test_round_robin_goes_round() -> None:
+    assert [RoundRobin().choose(0, None, views(9, 0, 0), turn) for turn in range(4)] == [0, 1, 2, 0]
+
+
+def test_the_shortest_queue_counts_what_was_sent_since() -> None:
+    seen = [DrafterView(0.0, 1), DrafterView(0.0, 0, 0.0, sent_since=2)]
+    assert ShortestQueue().choose(0, None, seen, 0) == 0
+
+
+def test_a_session_stays_at_home_unless_the_margin_is_worth_it() -> None:
+    assert ShortestQueue(margin=1).choose(0, 0, views(2, 1), 0) == 0
+    assert ShortestQueue(margin=1).choose(0, 0, views(3, 1), 0) == 1
+
+
+def test_least_work_weighs_the_cost_of_moving() -> None:
+    busy, idle = DrafterView(0.0, 1, 3.0), DrafterView(0.0, 2, 1.0)
+    assert LeastWork().choose(0, 0, [busy, idle], 0) == 1
+    assert LeastWork(move_s=5.0).choose(0, 0, [busy, idle], 0) == 0
+
+
+def test_the_central_queue_waits_for_an_idle_drafter() -> None:
+    assert Central().choose(0, None, views(1, 2), 0) is None
+    assert Central().choose(0, 1, views(0, 0), 0) == 1
+
+
+def route(station: RouterStation, *events: Any) -> list[Instruction]:
+    followed: list[Instruction] = []
+    for event in events:
+        followed += station.handle(event, 0.0)
+        while isinstance(plan := station.plan(0.0), Start):
+            followed += station.handle(StepDone(plan.step.number, (), 0.0), 0.0)
+    return followed
+
+
+def test_a_move_leaves_the_old_drafter_and_opens_at_the_new_one() -> None:
+    station = RouterStation("router", 2, RoundRobin())
+    first, second = DraftRequest(0, 0, 1, 11, opening=True), DraftRequest(0, 0, 2, 15)
+    assert route(station, first) == [Routed(0, 0, 0, first)]
+    assert route(station, second) == [
+        Routed(0, 0, 0, Leave(0, 0)),
+        Routed(0, 0, 1, DraftRequest(0, 0, 2, 15, opening=True)),
+    ]
+    assert route(station, Leave(0, 0)) == [Routed(0, 0, 1, Leave(0, 0))]
+
+
+def test_repeated_and_late_messages_change_nothing() -> None:
+    station = RouterStation("router", 2, RoundRobin())
+    opening = DraftRequest(0, 0, 1, 11, opening=True)
+    route(station, opening, View(0, 5, 3, 1.0))
+    before = (dict(station.homes), list(station.views), station.turn)
+    for event in (opening, View(0, 4, 9, 9.0), DraftRequest(1, 0, 2, 15), Leave(7, 0)):
+        assert isinstance(route(station, event)[0], Ignored)
+    assert (dict(station.homes), list(station.views), station.turn) == before
+    route(station, Leave(0, 0))
+    assert isinstance(route(station, opening)[0], Ignored)
+
+
+def test_requests_wait_for_news_and_go_on_with_it() -> None:
+    station = RouterStation("router", 1, Central())
+    busy = DraftRequest(0, 0, 1, 11, opening=True)
+    waits = DraftRequest(1, 0, 1, 11, opening=True)
+    assert route(station, busy, View(0, 0, 1, 0.0), waits) == [Routed(0, 0, 0, busy)]
+    assert route(station, View(0, 1, 0, 0.0)) == [Routed(1, 0, 0, waits)]
+
+
+def m_for_n(M: int, N: int, route: str | dict[str, Any], new_tokens: int = 4000, **drafters: Any) -> Scenario:
+    return make_scenario(
+        {
+            "name": "m-for-n",
+            "profile": {
+                "name": "p",
+                "draft": {"base_s": 1.0, "spread": {"spread": "exponential"}},
+                "verify": {"base_s": 2.0},
+                "draft_prefill": {"per_token_s": 0.1},
+                "transfer": {"per_token_s": 0.01},
+            },
+            "acceptance": {"model": "geometric", "beta": 0.6},
+            "drafters": {"count": M, "depth": 4, "route": route, "move": "shared"} | drafters,
+            "verifiers": {"count": N},
+            "workload": {"requests": N, "prompt_tokens": 10, "new_tokens": new_tokens},
+        }
+    )
+
+
+@pytest.mark.parametrize(("M", "N"), [(1, 5), (2, 5), (3, 8)])
+def test_one_queue_for_all_is_the_load_dependent_station(M: int, N: int) -> None:
+    """Exact mean value analysis, exponential service; batch means at 99.9 %."""
+    metric = measure(simulate(m_for_n(M, N, "central")))["rounds_per_s"]
+    expected = load_dependent_mva(N, 1.0, range(1, M + 1), 2.0).throughput_per_s
+    assert abs(metric.value - expected) < (metric.high - metric.low) / 2 * 3.88 / 2.09
+
+
+def test_load_dependent_analysis_of_one_server_is_the_plain_one() -> None:
+    plain, dependent = mean_value_analysis(7, [1.0], 3.0), load_dependent_mva(7, 1.0, [1.0], 3.0)
+    assert dependent.throughput_per_s == pytest.approx(plain.throughput_per_s)
+    assert dependent.residence_s == pytest.approx(plain.residence_s)
+    assert dependent.utilisation == pytest.approx(plain.utilisation)
+
+
+def test_enough_servers_leave_no_queue() -> None:
+    assert load_dependent_mva(4, 1.0, range(1, 5), 2.0).throughput_per_s == pytest.approx(4 / 3)
+
+
+def test_routing_by_queue_beats_routing_by_turn_and_fresh_news_beat_old() -> None:
+    rate = {
+        name: measure(simulate(m_for_n(3, 9, route, 1500, view_delay_s=delay_s)))["rounds_per_s"].value
+        for name, route, delay_s in (
+            ("central", "central", 0.0),
+            ("queue", "shortest-queue", 0.0),
+            ("stale", "shortest-queue", 5.0),
+            ("turn", "round-robin", 0.0),
+        )
+    }
+    assert rate["central"] >= rate["queue"] * 0.98
+    assert rate["queue"] > rate["turn"]
+    assert rate["queue"] > rate["stale"]
+
+
+def test_moving_costs_a_prefill_a_transfer_or_nothing() -> None:
+    rate = {
+        move: measure(simulate(m_for_n(2, 6, "round-robin", 300, move=move)))["rounds_per_s"].value
+        for move in ("prefill", "transfer", "shared")
+    }
+    assert rate["prefill"] < rate["transfer"] < rate["shared"]
+
+
+@pytest.mark.parametrize("admit", [{"policy": "at-most", "sessions": 0}, {"policy": "at-most", "sessions": 1}])
+def test_a_refused_session_does_not_keep_its_drafter_busy_for_the_router(admit: dict[str, Any]) -> None:
+    frame = simulate(m_for_n(2, 4, "central", 40, admit=admit)).frame()
+    assert set(frame.kind[frame.tag == 3]) >= {"decode"}  # the last one was refused, and finished all the same
+
+
+def test_an_empty_grant_does_not_keep_a_drafter_busy_for_the_router() -> None:
+    scenario = m_for_n(2, 4, "central", 40)
+    verifiers = msgspec.structs.replace(scenario.verifiers, count=1, allocate=RandomShare(2))
+    workload = msgspec.structs.replace(scenario.workload, streams=4)
+    run = simulate(msgspec.structs.replace(scenario, verifiers=verifiers, workload=workload))
+    assert (run.frame().query("event == 'draft-request'").tokens == 0).any()
+
+
+@pytest.mark.parametrize("policy", ["round-robin", "shortest-queue", "least-work", "central"])
+def test_a_routed_run_replays(policy: str) -> None:
+    run = simulate(m_for_n(2, 5, policy, 60, view_delay_s=0.3, move="prefill"))
+    assert "router" in set(run.frame().station)
+    assert replay(run) == []

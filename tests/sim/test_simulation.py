@@ -1,0 +1,335 @@
+"""The simulated star against theory: equations (8) to (12) exactly, exact mean values at a stated confidence."""
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import t as student_t
+
+from fleet.records.metrics import measure, measure_targets
+from fleet.records.window import Metric
+from fleet.scenario.scenario import Scenario
+from fleet.stations.build import DRAFTER
+from fleet.times.effects import RecentLoad
+from sim.analytic import idle_s, iteration_s, load, rounds_per_s, wait_s
+from sim.mva import mean_value_analysis
+from sim.predict import predict
+from sim.run import simulate
+from tests.helpers.stars import repeatable, star
+
+FALSE_ALARM = 1e-3  # probability that a statistical test here fails although theory and simulation agree
+
+
+def endless(N: int, rounds: int = 40, **tables: Any) -> Scenario:
+    """A star whose targets decode one long request each: about `rounds` rounds without a disturbance."""
+    return star(
+        verifiers={"count": N, **tables.pop("verifiers", {})},
+        workload={"requests": N, "new_tokens": 6 * rounds},
+        acceptance={"model": "geometric", "beta": 1.0},
+        **tables,
+    )
+
+
+def profile(S_s: float, Z_s: float, **more: Any) -> dict[str, Any]:
+    return {"draft": {"base_s": S_s}, "verify": {"base_s": Z_s}, **more}
+
+
+def steps(scenario: Scenario, station: str = DRAFTER) -> pd.DataFrame:
+    """The finished steps of a station, in order, with their begin."""
+    rows = simulate(scenario).frame()
+    done = rows[(rows.event == "done") & (rows.station == station)]
+    starts = rows[(rows.event == "start") & (rows.station == station)].set_index("step")
+    return done.assign(begun_s=starts.time_s.reindex(done.step).to_numpy()).sort_values("seq")
+
+
+def shown(scenario: Scenario, station: str = DRAFTER) -> list[tuple[str, int, float, float]]:
+    """(kind, tag, begin, end) of a station's steps: small enough to follow on paper."""
+    rows = steps(scenario, station)
+    return list(zip(rows.kind, rows.tag, rows.begun_s.round(9), rows.time_s.round(9), strict=True))
+
+
+def middle(scenario: Scenario) -> dict[str, Metric]:
+    return measure(simulate(scenario))
+
+
+# ---- constant times: the equations, to floating-point accuracy
+
+
+@repeatable
+@given(N=st.integers(1, 12), S_s=st.floats(0.01, 10), Z_s=st.floats(0.0, 50))
+def test_constant_times_give_the_iteration_of_equations_8_to_10(N: int, S_s: float, Z_s: float) -> None:
+    begun_s = steps(endless(N, profile=profile(S_s, Z_s))).query("kind == 'draft'").begun_s.to_numpy()
+    settled = begun_s[3 * N : -N]  # the first rounds find all targets in step; the last ones lack company
+    iterations_s = settled[N:] - settled[:-N]
+    np.testing.assert_allclose(iterations_s, iteration_s(N, S_s, Z_s), rtol=1e-9)
+
+
+@repeatable
+@given(N=st.integers(1, 12), S_s=st.floats(0.1, 10), Z_s=st.floats(0.0, 50))
+def test_constant_times_give_idleness_and_wait_of_equation_9(N: int, S_s: float, Z_s: float) -> None:
+    rows = simulate(endless(N, profile=profile(S_s, Z_s))).frame()
+    drafter = rows[rows.station == DRAFTER]
+    starts = drafter[(drafter.event == "start") & (drafter.kind == "draft")]
+    gaps_s = starts.idle_gap_s.to_numpy()[3 * N : -N]
+    whole = gaps_s[: len(gaps_s) // N * N].reshape(-1, N)  # (iterations, requests of one)
+    np.testing.assert_allclose(whole.sum(axis=1), idle_s(N, S_s, Z_s), rtol=1e-9, atol=1e-9)
+    asked = drafter[drafter.event == "draft-request"].set_index(["tag", "epoch"]).time_s
+    waits_s = starts.time_s.to_numpy() - asked.reindex(pd.MultiIndex.from_frame(starts[["tag", "epoch"]])).to_numpy()
+    np.testing.assert_allclose(waits_s[3 * N : -N], wait_s(N, S_s, Z_s), rtol=1e-9, atol=1e-9)
+
+
+def test_round_speed_stops_growing_at_N_full() -> None:
+    speeds = [middle(endless(N, 200, profile=profile(1.0, 4.0)))["rounds_per_s"].value for N in range(1, 9)]
+    np.testing.assert_allclose(speeds, [rounds_per_s(N, 1.0, 4.0) for N in range(1, 9)], rtol=0.01)
+    assert predict(endless(1, profile=profile(1.0, 4.0))).N_full == 5
+    assert speeds[4] == pytest.approx(speeds[7], rel=0.01)
+
+
+# ---- exponential times: the exact value lies in the interval
+
+
+def replicated(scenario: dict[str, Any], name: str, replications: int, confidence: float) -> tuple[float, float]:
+    """Interval of a metric over independent replications, at a stated confidence."""
+    values = [measure(simulate(star(**scenario, seed=seed)))[name].value for seed in range(replications)]
+    half = student_t.ppf((1 + confidence) / 2, replications - 1) * np.std(values, ddof=1) / np.sqrt(replications)
+    return float(np.mean(values) - half), float(np.mean(values) + half)
+
+
+GRID = [(N, ratio) for N in (1, 3, 8) for ratio in (0.5, 4.0, 10.0)]
+
+
+@pytest.mark.parametrize("return_spread", ["exponential", "constant"])
+@pytest.mark.parametrize(("N", "ratio"), GRID)
+def test_exponential_service_gives_the_exact_round_speed(N: int, ratio: float, return_spread: str) -> None:
+    """The machine-repairman model; insensitive to how the return is distributed, as long as service is exponential.
+
+    All cells together raise a false alarm with probability FALSE_ALARM; N = 8, Z / S = 4 is 0.96958 a unit of time.
+    """
+    exact = mean_value_analysis(N, [1.0], ratio).throughput_per_s
+    scenario = {
+        "verifiers": {"count": N},
+        "workload": {"requests": N, "new_tokens": 1800 // N + 100},
+        "acceptance": {"model": "geometric", "beta": 0.0},
+        "profile": {
+            "draft": {"base_s": 1.0, "spread": "exponential"},
+            "verify": {"base_s": ratio, "spread": return_spread},
+        },
+    }
+    low, high = replicated(scenario, "rounds_per_s", 6, 1 - FALSE_ALARM / (2 * len(GRID)))
+    assert low <= exact <= high
+    assert high - low < 0.35 * exact  # an interval so wide that it says nothing would not be a test
+
+
+def test_the_exact_value_of_eight_targets() -> None:
+    assert mean_value_analysis(8, [1.0], 4.0).throughput_per_s == pytest.approx(0.96958, abs=5e-6)
+
+
+# ---- what else the star knows, by examples small enough to follow on paper
+
+
+def test_a_first_look_at_a_star_of_two() -> None:
+    scenario = star(
+        verifiers={"count": 2}, workload={"requests": 2, "new_tokens": 13}, acceptance={"model": "geometric", "beta": 1}
+    )
+    assert shown(scenario) == [
+        ("prefill", 0, 0, 0), ("draft", 0, 0, 1), ("prefill", 1, 1, 1), ("draft", 1, 1, 2),
+        ("draft", 0, 5, 6), ("draft", 1, 6, 7),
+    ]  # fmt: skip
+    assert shown(scenario, "verifier.2") == [("prefill", 1, 0, 0), ("verify", 1, 2, 6), ("verify", 1, 7, 11)]
+
+
+def test_a_prefill_at_the_drafter_holds_up_the_queue() -> None:
+    prefilling = {"profile": profile(1.0, 4.0, draft_prefill={"base_s": 3.0})}
+    scenario = star(verifiers={"count": 2}, workload={"requests": 2, "new_tokens": 2}, **prefilling)
+    assert shown(scenario)[:4] == [("prefill", 0, 0, 3), ("draft", 0, 3, 4), ("prefill", 1, 4, 7), ("draft", 1, 7, 8)]
+
+
+def test_step_times_follow_depth_and_context() -> None:
+    times = {"base_s": 1.0, "per_token_s": 0.5, "per_context_token_s": 0.01, "per_token_context_s": 0.001}
+    rows = steps(endless(1, 4, profile={"draft": times, "verify": {"base_s": 0.0}}))
+    drafts = rows[rows.kind == "draft"]
+    expected = 1 + 0.5 * 5 + (0.01 + 0.001 * 5) * drafts.base
+    np.testing.assert_allclose(drafts.time_s - drafts.begun_s, expected)
+    assert drafts.base.is_monotonic_increasing
+
+
+def test_a_link_adds_latency_and_payload_over_bandwidth_on_both_ways() -> None:
+    slow = {"latency_s": 0.25, "bandwidth_bytes_per_s": 100.0}
+    metrics = middle(endless(1, 200, link=slow, profile=profile(1.0, 4.0)))
+    on_wire_s = (metrics["request_bytes"].value + metrics["draft_bytes"].value) / 100
+    assert metrics["return_s"].value == pytest.approx(4 + 2 * 0.25 + on_wire_s)
+    assert metrics["communication_s"].value == pytest.approx(2 * 0.25 + on_wire_s)
+
+
+def test_later_tiers_have_longer_links_and_slower_devices() -> None:
+    tiers = [{"first": 2, "link": {"latency_s": 1.0}}, {"first": 3, "verify": {"base_s": 9.0}}]
+    run = simulate(star(verifiers={"count": 3, "tiers": tiers}))
+    assert measure_targets(run).return_s.tolist() == pytest.approx([4, 6, 11])
+
+
+@pytest.mark.parametrize(("gap_s", "slowdown"), [(0.5, 1.0), (2.0, 1.5), (9.0, 2.0)])
+def test_drafts_are_slower_after_an_idle_gap(gap_s: float, slowdown: float) -> None:
+    idle = {"gaps_s": [1.0, 3.0], "slowdowns": [1.0, 2.0]}
+    metrics = middle(endless(1, 200, profile=profile(1.0, gap_s, idle=idle)))
+    assert metrics["service_s"].value == pytest.approx(slowdown)
+
+
+def test_warm_up_tokens_take_time_and_leave_less_of_the_slowdown() -> None:
+    idle = {"gaps_s": [0.0, 1.0], "slowdowns": [1.0, 2.0], "recoveries": [1.0, 0.5, 0.25]}
+    drafters = {"warm_up": {"policy": "after-idle", "idle_gap_s": 1.0, "tokens": 2}}
+    rows = steps(endless(1, 10, profile=profile(1.0, 4.0, idle=idle), drafters=drafters)).iloc[4:-1]
+    assert set(rows.kind) == {"warm_up", "draft"}
+    drafts = rows[rows.kind == "draft"]
+    np.testing.assert_allclose(drafts.time_s - drafts.begun_s, 1.25)
+
+
+def test_a_drafter_that_idles_settles_at_the_slowdown_of_its_own_load() -> None:
+    """The recent load at the begin of each draft is a fixed point: busy S', then idle Z, and there again."""
+    effect = RecentLoad(2.0, (0.0, 1.0), (3.0, 1.0))
+    metrics = middle(endless(1, 200, profile=profile(1.0, 4.0, recent_load={
+        "half_life_s": 2.0, "loads": [0.0, 1.0], "slowdowns": [3.0, 1.0],
+    })))  # fmt: skip
+    seen = 0.5
+    for _ in range(200):
+        seen = effect.after(effect.after(seen, effect.slowdown(seen), busy=True), 4.0, busy=False)
+    assert metrics["service_s"].value == pytest.approx(effect.slowdown(seen), rel=1e-6)
+
+
+def test_a_turnaround_keeps_the_drafter_from_drafting_but_not_from_sending() -> None:
+    busy = middle(endless(8, 100, profile=profile(1.0, 4.0, turnaround_s=0.25)))
+    alone = middle(endless(1, 200, profile=profile(1.0, 4.0, turnaround_s=0.25)))
+    assert busy["rounds_per_s"].value == pytest.approx(1 / 1.25, rel=0.01)
+    assert alone["rounds_per_s"].value == pytest.approx(1 / 5, rel=0.01)
+
+
+def test_messages_of_a_link_arrive_in_the_order_in_which_they_were_sent() -> None:
+    """A Leave that the next request overtook would leave that request unanswered: the simulation would stall."""
+    rows = simulate(
+        star(link={"latency_s": 2.0, "spread": {"spread": "exponential"}}, profile=profile(1.0, 0.1))
+    ).frame()
+    arrived = rows[(rows.station == DRAFTER) & rows.event.isin(["draft-request", "leave"])]
+    for _, of_target in arrived.groupby("tag"):
+        assert of_target.request.is_monotonic_increasing
+    assert not (rows.event == "ignored").any()
+
+
+def test_an_idle_station_wakes_up_and_a_busy_one_does_not() -> None:
+    """Drafter and target wake up for 0.5 s each: a lone target's iteration is 1 + 4 + 2 * 0.5 = 6 s.
+
+    Ten targets keep the drafter busy: only they wake up, and the drafter starts a draft a second.
+    """
+    alone, crowd = (middle(endless(N, 200, profile=profile(1.0, 4.0, wake_up_s=0.5))) for N in (1, 10))
+    assert alone["rounds_per_s"].value == pytest.approx(1 / 6, rel=0.01)
+    assert alone["wait_s"].value == pytest.approx(0.5)
+    assert crowd["rounds_per_s"].value == pytest.approx(1.0, rel=0.01)
+
+
+def test_wake_up_and_turnaround_are_of_processes_not_of_replayed_targets_nor_of_function_calls() -> None:
+    slow = profile(1.0, 4.0, wake_up_s=0.5)
+    replayed = middle(endless(1, 200, profile=slow, verifiers={"kind": "replayed"}))
+    assert replayed["rounds_per_s"].value == pytest.approx(1 / 5.5, rel=0.01)
+    inside = middle(endless(1, 200, **shared("one-process"), verifiers={"device": "host"}, profile=slow))
+    assert inside["rounds_per_s"].value == pytest.approx(1 / 5, rel=0.01)
+
+
+# ---- shared devices
+
+
+def shared(sharing: str) -> dict[str, Any]:
+    return {"devices": {"host": {"sharing": sharing}}, "drafters": {"device": "host"}}
+
+
+@pytest.mark.parametrize("N", [1, 2, 5])
+def test_stations_that_take_turns_add_up_all_their_work(N: int) -> None:
+    metrics = middle(endless(N, 200, **shared("turns"), verifiers={"device": "host"}, profile=profile(1.0, 4.0)))
+    assert metrics["rounds_per_s"].value == pytest.approx(1 / (1 + 4), rel=0.01)
+
+
+def test_turns_never_overlap_and_cost_their_slowdown_and_their_handover() -> None:
+    turns = [{}, {}, {"slowdowns": {"verify": 1.5}, "handover_s": 0.25}]
+    scenario = endless(3, 20, **shared("turns"), verifiers={"device": "host"}, profile=profile(1.0, 4.0, turns=turns))
+    everything = pd.concat([steps(scenario, name) for name in (DRAFTER, "verifier.1", "verifier.2", "verifier.3")])
+    timed = everything[everything.time_s > everything.begun_s].sort_values("begun_s")
+    assert all(nxt >= end + 0.25 for end, nxt in pairwise_ends(timed))
+    verifications = timed[timed.kind == "verify"]
+    np.testing.assert_allclose(verifications.time_s - verifications.begun_s, 6.0)
+
+
+def pairwise_ends(rows: pd.DataFrame) -> list[tuple[float, float]]:
+    """(end of a step, begin of the next) for steps in order of their begin."""
+    return [(first[1], second[0]) for first, second in pairwise(zip(rows.begun_s, rows.time_s, strict=True))]
+
+
+def test_contended_stations_slow_each_other_by_the_factor_of_how_many_are_active() -> None:
+    """Two targets verify for 4 s each; while both are active, each advances at half speed.
+
+    Target 1 begins at 1, alone until 2: 1 s of work done. Then both (the drafter has a device of its own): target 1
+    has 3 s left, which take 6 s, until 8; target 2 has then done 3 s, and its last second passes alone, until 9.
+    """
+    scenario = star(
+        verifiers={"count": 2, "device": "host"}, devices={"host": {"sharing": "contended"}},
+        workload={"requests": 2, "new_tokens": 2}, profile=profile(1.0, 4.0, contention=[1.0, 2.0]),
+    )  # fmt: skip
+    assert shown(scenario, "verifier.1")[1] == ("verify", 0, 1, 8)
+    assert shown(scenario, "verifier.2")[1] == ("verify", 1, 2, 9)
+
+
+def test_one_process_has_no_link() -> None:
+    one_process = endless(
+        1, 200, **shared("one-process"), verifiers={"device": "host"}, profile=profile(1.0, 4.0), link={"latency_s": 1}
+    )
+    assert middle(one_process)["rounds_per_s"].value == pytest.approx(1 / 5, rel=0.01)
+
+
+# ---- baselines and admission
+
+
+def test_without_a_drafter_every_target_decodes_one_token_a_step() -> None:
+    metrics = middle(star(drafters={"count": 0}, profile=profile(1.0, 4.0, decode={"base_s": 0.5})))
+    assert metrics["throughput_per_target"].value == pytest.approx(2.0, rel=0.02)
+    assert metrics["tpot_mean_s"].value == pytest.approx(0.5)
+
+
+def test_a_target_beyond_N_max_decodes_alone() -> None:
+    admit = {"policy": "at-most", "sessions": 2}
+    run = simulate(star(drafters={"admit": admit}, profile=profile(1.0, 4.0, decode={"base_s": 0.5})))
+    rows = run.frame()
+    refused = rows[rows.event == "refusal"]
+    assert (refused.note == "the drafter already serves N_max = 2 sessions").all()
+    alone = rows[(rows.kind == "decode") & (rows.event == "done")]
+    assert set(zip(alone.tag, alone.request, strict=True)) == set(zip(refused.tag, refused.request, strict=True))
+
+
+# ---- law 2
+
+
+def test_one_seed_has_one_digest() -> None:
+    noisy = {"draft": {"base_s": 1.0, "spread": "exponential"}, "verify": {"base_s": 4.0, "spread": "exponential"}}
+    first, again, other = (simulate(star(seed=seed, profile=noisy)).digest() for seed in (5, 5, 6))
+    assert first == again != other
+
+
+def test_load_counts_the_drafters_share_of_an_iteration() -> None:
+    for N in (1, 4, 7):
+        measured = middle(endless(N, 200, profile=profile(1.0, 4.0)))["load"].value
+        assert measured == pytest.approx(load(N, 1.0, 4.0), rel=0.01)
+
+
+@pytest.mark.parametrize("turnaround_s", [0.0, 0.5])
+def test_between_two_steps_of_a_batch_passes_its_turnaround_and_more_for_each_further_row(turnaround_s: float) -> None:
+    times = profile(1.0, 4.0, turnaround_s=turnaround_s, turnaround_row_s=0.25)
+    batch = star(
+        batch={"rule": {"policy": "slots", "size": 3}, "padded": False}, profile=times, verifiers={"count": 1},
+        workload={"requests": 7},
+    )  # fmt: skip
+    rows = simulate(batch).frame()
+    done = rows[rows.event == "done"].groupby("step").agg(time_s=("time_s", "first"), rows=("tag", "size"))
+    begun_s = rows[rows.event == "start"].groupby("step").time_s.first()
+    assert set(done.rows) == {1, 2, 3}
+    np.testing.assert_allclose(
+        begun_s.to_numpy()[1:] - done.time_s.to_numpy()[:-1], turnaround_s + 0.25 * (done.rows.to_numpy()[:-1] - 1)
+    )
