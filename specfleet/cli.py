@@ -95,11 +95,11 @@ def simulate(
     from fleet.records.paces import paces_of
     from fleet.records.run import read_run
     from fleet.scenario.reading import read_scenario
-    from fleet.scenario.scenario import profile_of
+    from fleet.scenario.settle import settle
     from sim.run import simulate as run_simulation
 
     read = read_scenario(scenario, changes)
-    paces = paces_of(read_run(pace), profile_of(read).control_s) if pace else {}
+    paces = paces_of(read_run(pace), settle(read).control_s) if pace else {}
     show_run(run_simulation(read, paces), as_json, out)
 
 
@@ -118,15 +118,17 @@ def run(
     from engine.runtime.serve import check_can_run, crowding, serve
     from fleet.chance.signals import write_signals
     from fleet.scenario.reading import read_scenario
+    from fleet.scenario.settle import settle
 
     read = read_scenario(scenario, changes)
-    check_can_run(read)
-    note = crowding(read)
+    fleet = settle(read)
+    check_can_run(fleet)
+    note = crowding(fleet)
     if note:
         screen.print(f"note: {note}")
     if signals is not None and (read.batch is None or read.drafters.shape.kind != "chain"):
         raise InputError(f"--signals {signals}: only chains of a [batch] tell signals, and {scenario} has none")
-    for account in accounts_of(read):
+    for account in accounts_of(fleet):
         screen.print(f"cache of {tell(account)}")
     with screen.status("the engine is running"):
         served = serve(read, signals=signals is not None)
