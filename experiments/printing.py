@@ -59,14 +59,14 @@ def print_json(value: Any) -> None:
     print(msgspec.json.encode(value).decode())
 
 
-def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table on standard output."""
+def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> None:
+    """Print a table on standard output; its first `texts` columns are words, the others numbers."""
     from rich.console import Console
     from rich.table import Table
 
     grid = Table(title=title, title_justify="left")
     for number, heading in enumerate(headings):
-        grid.add_column(heading, justify="left" if number == 0 else "right")
+        grid.add_column(heading, justify="left" if number < texts else "right")
     for row in rows:
         grid.add_row(*row)
     # Cells are plain text: "[r]" is a term of a fit, not a style.

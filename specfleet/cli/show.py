@@ -1,0 +1,20 @@
+"""show: what a scenario really runs."""
+
+from experiments.printing import print_json, print_table
+from specfleet.cli.options import AsJson, Changes, ScenarioFile
+
+
+def show(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = False) -> None:
+    """Print the settled fleet: its stations, and their times, links and rules, as both worlds will build them."""
+    from fleet.scenario.reading import read_scenario
+    from fleet.scenario.settle import settle
+    from fleet.scenario.show import describe_fleet
+
+    fleet = settle(read_scenario(scenario, changes or ()))
+    if as_json:
+        print_json(fleet)
+    else:
+        rows = describe_fleet(fleet)
+        places = ["", *(place for place, _, _ in rows)]  # of the row above
+        once = [("" if place == above else place, what, value) for above, (place, what, value) in zip(places, rows)]
+        print_table(f"{scenario}, settled", ("where", "what", "value"), once, texts=3)
