@@ -16,5 +16,8 @@ def show(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = Fals
     else:
         rows = describe_fleet(fleet)
         places = ["", *(place for place, _, _ in rows)]  # of the row above
-        once = [("" if place == above else place, what, value) for above, (place, what, value) in zip(places, rows)]
+        once = [
+            ("" if place == above else place, what, value)
+            for above, (place, what, value) in zip(places, rows, strict=False)
+        ]
         print_table(f"{scenario}, settled", ("where", "what", "value"), once, texts=3)

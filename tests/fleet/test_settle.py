@@ -1,4 +1,4 @@
-"""A settled fleet: what it tells of each station is what the scenario's keys say, and nobody asks the scenario again."""
+"""A settled fleet tells of each station what the scenario's keys say, and nobody asks the scenario again."""
 
 import ast
 from pathlib import Path
