@@ -97,7 +97,7 @@ def reproduce(
     (amusd-a100). Raises InputError, which lists the names, for an unknown one.
 
     >>> import specfleet
-    >>> specfleet.reproduce("batch-fig5a").frame().columns[0]
+    >>> specfleet.reproduce("starsd-fig6").frame().columns[0]
     'quantity'
     """
     if name not in REPRODUCTIONS:
