@@ -78,6 +78,11 @@ def number(value: float) -> str:
     return f"{0.0 if abs(value) < 1e-12 else value:.4g}"
 
 
+def value_text(value: Any) -> str:
+    """A value of any kind on one line."""
+    return number(value) if isinstance(value, float) else str(value)
+
+
 def interval(metric: "Metric") -> str:
     """The 95 % interval, or a dash where a quantity has none."""
     return "-" if math.isnan(metric.low) else f"{number(metric.low)} .. {number(metric.high)}"
@@ -98,10 +103,10 @@ def print_comparison(title: str, comparison: Any) -> None:
     print("mean absolute error: " + ", ".join(f"{name} {value:.1%}" for name, value in comparison.mape.items()))
 
 
-def flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the leaves of nested content as (dotted name, text)."""
+def flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the leaves of nested content as (dotted name, value)."""
     for name, value in content.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{prefix}{name}.")
         else:
-            yield f"{prefix}{name}", number(value) if isinstance(value, float) else str(value)
+            yield f"{prefix}{name}", value

@@ -1,16 +1,15 @@
 """show: what a scenario really runs."""
 
 from experiments.printing import print_json, print_table
-from specfleet.cli.options import AsJson, Changes, ScenarioFile
+from specfleet.cli.options import AsJson, Changes, ScenarioFile, settings
 
 
 def show(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = False) -> None:
     """Print the settled fleet: its stations, and their times, links and rules, as both worlds will build them."""
-    from fleet.scenario.reading import read_scenario
-    from fleet.scenario.settle import settle
     from fleet.scenario.show import describe_fleet
+    from specfleet.running import show
 
-    fleet = settle(read_scenario(scenario, changes or ()))
+    fleet = show(scenario, settings(changes))
     if as_json:
         print_json(fleet)
     else:

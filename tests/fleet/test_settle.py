@@ -24,7 +24,7 @@ from tests.helpers.stars import repeatable, star
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted((ROOT / "experiments" / "scenarios").glob("*.toml"))
 DOORS = {  # where a scenario is read, settled, kept, or taken in
-    "fleet/scenario/conflicts.py", "fleet/scenario/reading.py", "fleet/scenario/settle.py", "fleet/records/run.py",
+    "fleet/scenario/changes.py", "fleet/scenario/conflicts.py", "fleet/scenario/reading.py", "fleet/scenario/settle.py", "fleet/records/run.py",
     "sim/run.py", "sim/predict.py",
     "engine/runtime/batch.py", "engine/runtime/inprocess.py", "engine/runtime/nodes.py", "engine/runtime/serve.py",
 }  # fmt: skip
