@@ -35,7 +35,11 @@ Positive = Annotated[float, Meta(gt=0)]
 
 
 class SignalFile(msgspec.Struct, frozen=True, tag="signals", tag_field="model", forbid_unknown_fields=True):
-    """Recorded signals, from a signal file: a session plays a recorded one; if that is too short, others follow."""
+    """Recorded signals: a session plays a recorded one; if that is too short, others follow.
+
+    Keys:
+        file: A signal file (Parquet; records.md has its columns), found relative to the scenario's folder.
+    """
 
     file: str
 
@@ -43,10 +47,19 @@ class SignalFile(msgspec.Struct, frozen=True, tag="signals", tag_field="model", 
 class Regional(msgspec.Struct, frozen=True, tag="synthetic-signals", tag_field="model", forbid_unknown_fields=True):
     """Synthetic signals: a Markov chain of easy and hard regions drives acceptance, divergence and entropy.
 
-    The expected acceptance a of a place follows Beta with mean `acceptance` + or - `gap` by region and `concentration`;
-    a region goes on with probability `stay` a token. Divergence grows with the total variation 1 - a as 2 (1 - a)^2,
-    Pinsker's bound, times noise (`kld_noise`, sigma of a lognormal). Entropy is lognormal with median `entropy` and
-    sigma `entropy_noise`; `coupling` is the correlation of its normal score with that of a, negated.
+    The expected acceptance a of a place follows a beta distribution whose mean depends on its region. Divergence grows
+    with the total variation 1 - a as 2 (1 - a)^2, Pinsker's bound, times lognormal noise. Entropy is lognormal.
+
+    Keys:
+        acceptance (share): The mean acceptance probability over both kinds of regions.
+        gap (share): How far the mean of an easy region lies above it, and that of a hard one below.
+        stay (share): The probability that a region goes on for another token.
+        concentration (1): Concentration of the beta distribution: the larger, the less places of a region differ.
+        kld_noise (1): sigma of the lognormal noise of the divergence.
+        entropy (nats): Median of the draft distribution's entropy.
+        entropy_noise (1): sigma of the lognormal entropy.
+        coupling (1): How strongly entropy and acceptance go together: the correlation of the entropy's normal score
+            with that of a, negated.
     """
 
     acceptance: Unit
