@@ -1,4 +1,7 @@
-"""What people see in a terminal: results on standard output, progress and remarks on standard error."""
+"""What people see in a terminal: results on standard output, progress and remarks on standard error.
+
+rich draws tables and bars; it is imported when the first one is drawn, so that what prints none starts quickly.
+"""
 
 import math
 import sys
@@ -6,22 +9,34 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
-
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from fleet.records.window import Metric  # it needs pandas, which takes a while to import
 
-screen = Console(stderr=True)
+PIPED_WIDTH = 140  # columns of a table that no terminal limits
+
+
+def remark(text: str) -> None:
+    """Print one line on standard error."""
+    print(text, file=sys.stderr)
+
+
+@contextmanager
+def busy(text: str) -> Iterator[None]:
+    """Show on standard error that something of unknown length goes on."""
+    with _screen().status(text):
+        yield
 
 
 @contextmanager
 def progress(title: str, total: int) -> Iterator[Callable[[str], None]]:
     """Show a progress bar on standard error; the yielded function advances it by one and says what comes next."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=screen, transient=True) as bar:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    what_it_is = TextColumn("{task.description}", markup=False)
+    columns = (what_it_is, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=_screen(), transient=True) as bar:
         task = bar.add_task(title, total=total)
 
         def advance(what: str) -> None:
@@ -31,19 +46,31 @@ def progress(title: str, total: int) -> Iterator[Callable[[str], None]]:
         yield advance
 
 
+def _screen() -> "Console":
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
 def print_json(value: Any) -> None:
     """Print one JSON object."""
+    import msgspec
+
     print(msgspec.json.encode(value).decode())
 
 
 def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table on standard output."""
+    from rich.console import Console
+    from rich.table import Table
+
     grid = Table(title=title, title_justify="left")
     for number, heading in enumerate(headings):
         grid.add_column(heading, justify="left" if number == 0 else "right")
     for row in rows:
         grid.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 140).print(grid)
+    # Cells are plain text: "[r]" is a term of a fit, not a style.
+    Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, markup=False, emoji=False).print(grid)
 
 
 def number(value: float) -> str:
@@ -56,16 +83,15 @@ def interval(metric: "Metric") -> str:
     return "-" if math.isnan(metric.low) else f"{number(metric.low)} .. {number(metric.high)}"
 
 
+def case_text(case: Mapping[str, Any]) -> str:
+    """What distinguishes one case from others, on one line."""
+    return ", ".join(f"{key}={value}" for key, value in case.items())
+
+
 def print_comparison(title: str, comparison: Any) -> None:
     """Print a comparison's rows and its mean absolute errors."""
     rows = [
-        (
-            row.quantity,
-            ", ".join(f"{key}={value}" for key, value in row.case.items()),
-            number(row.sim),
-            number(row.engine),
-            f"{row.error:+.1%}",
-        )
+        (row.quantity, case_text(row.case), number(row.sim), number(row.engine), f"{row.error:+.1%}")
         for row in comparison.rows
     ]
     print_table(title, ("quantity", "case", "sim", "engine", "error"), rows)

@@ -1,0 +1,96 @@
+"""calibrate, demo: this host is measured."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from experiments.printing import print_comparison, print_json, print_table, progress, remark
+from fleet.errors import InputError
+from specfleet.cli.options import AsJson, Changes
+
+if TYPE_CHECKING:
+    from fleet.times.profile import HardwareProfile
+
+
+def calibrate(
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="PROFILE", help="Profile to write (JSON).")],
+    draft: Annotated[str, typer.Option(help="Folder of the draft model, or demo.")] = "demo",
+    target: Annotated[str, typer.Option(help="Folder of the target model, or demo.")] = "demo",
+    depth: Annotated[int, typer.Option(min=1, help="Depth at which acceptance is recorded.")] = 5,
+    precision: Annotated[str, typer.Option(help="float32, float64, bfloat16 or float16.")] = "float32",
+    prompts: Annotated[str, typer.Option(help="demo/calibration, or a JSON Lines file.")] = "demo/calibration",
+    prompt_tokens: Annotated[int, typer.Option(min=2)] = 128,
+    new_tokens: Annotated[int, typer.Option(min=1)] = 96,
+    quick: Annotated[bool, typer.Option("--quick", help="A smaller grid and fewer repetitions.")] = False,
+    scenario: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SCENARIO",
+            help="Measure what it describes; of the options above, only --prompts and --quick apply then.",
+        ),
+    ] = None,
+    changes: Changes = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a model pair on this host and write its hardware profile, with fits and residuals."""
+    from calibrate.batches import STAGES as BATCH_STAGES
+    from calibrate.batches import calibrate_batch
+    from calibrate.run import QUICK, STAGES, Effort
+    from calibrate.run import calibrate as measure_profile
+    from fleet.scenario.reading import make_scenario, read_scenario
+
+    if scenario is not None:
+        measured = read_scenario(scenario, [*(changes or ()), f"workload.prompts={prompts}"])
+    else:
+        if changes:
+            raise InputError("--set changes keys of a scenario; give one with --scenario")
+        measured = make_scenario(
+            {
+                "name": "calibration",
+                "precision": precision,
+                "drafters": {"model": draft, "depth": depth},
+                "verifiers": {"model": target},
+                "workload": {"prompts": prompts, "prompt_tokens": prompt_tokens, "new_tokens": new_tokens},
+            },
+            "specfleet calibrate",
+        )
+    if measured.batch is not None:
+        with progress("calibration", len(BATCH_STAGES)) as advance:
+            profile = calibrate_batch(measured, out.parent, advance)
+        remark(f"signals of drafted tokens, where the drafts are chains: {out.parent / 'signals.parquet'}")
+    else:
+        with progress("calibration", len(STAGES)) as advance:
+            profile = measure_profile(measured, out.parent, QUICK if quick else Effort(), advance)
+    _show_profile(profile, out, as_json)
+
+
+def _show_profile(profile: "HardwareProfile", out: Path, as_json: bool) -> None:
+    """Write a calibrated profile and print its fits, with how well they fit."""
+    from fleet.times.describe import describe
+    from fleet.times.profile import write_profile
+
+    write_profile(profile, out)
+    if as_json:
+        print_json(profile)
+    else:
+        print_table(
+            f"profile {profile.name}", ("quantity", "value", "fit's error (fitted | held out)"), describe(profile)
+        )
+        print("provenance: " + "; ".join(f"{key}: {value}" for key, value in profile.provenance.items()))
+        remark(f"profile: {out} (digest {profile.digest()})")
+
+
+def demo(
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR")] = Path("runs/demo"),
+    short: Annotated[bool, typer.Option("--short", help="A smaller grid, for continuous integration.")] = False,
+) -> None:
+    """Calibrate the demo pair here, sweep N in both worlds, compare, draw: the main job."""
+    from experiments.demo.cells import FULL, SHORT
+    from experiments.demo.run import run_demo
+
+    effort = SHORT if short else FULL
+    with progress("demo", effort.stages) as advance:
+        result = run_demo(out, effort, advance)
+    print_comparison("simulation at the pace of each run, against engine", result.comparison)
+    print("\n".join(result.story))

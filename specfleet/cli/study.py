@@ -1,0 +1,152 @@
+"""sweep, compare, reproduce, figure: several runs, papers, pictures."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from experiments.printing import (
+    busy,
+    case_text,
+    interval,
+    number,
+    print_comparison,
+    print_json,
+    print_table,
+    progress,
+    remark,
+)
+from fleet.errors import InputError
+from specfleet.cli.options import AsJson, Changes, ScenarioFile
+
+if TYPE_CHECKING:
+    from experiments.sweep import Result
+    from fleet.records.window import Metric
+
+
+def sweep(
+    scenario: ScenarioFile,
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Folder of the results.")],
+    vary: Annotated[list[str], typer.Option(help="KEY=FIRST:LAST[:STEP] or KEY=A,B,C; may be repeated.")],
+    world: Annotated[Literal["sim", "engine"], typer.Option(help="sim or engine.")] = "sim",
+    seeds: Annotated[int, typer.Option(min=1, help="Replications a cell.")] = 3,
+    jobs: Annotated[int, typer.Option(min=1, help="Cells at once (simulation only).")] = os.cpu_count() or 1,
+    changes: Changes = None,
+) -> None:
+    """Vary any keys of a scenario; a rerun computes only what is missing."""
+    from experiments.sweep import cells_of
+    from experiments.sweep import sweep as run_sweep
+
+    with progress("sweep", len(list(cells_of(vary)))) as advance:
+
+        def done(result: "Result") -> None:
+            advance(case_text(result.cell))
+
+        results = run_sweep(scenario, vary, out, world, seeds, jobs, changes or (), done)
+    rows = [
+        (
+            case_text(result.cell),
+            *([_interval(result.metrics.get(name)) for name in ("throughput", "rounds_per_s")]),
+            result.error,
+        )
+        for result in results
+    ]
+    print_table(f"sweep in {out}", ("cell", "throughput, tokens/s", "rounds/s", "error"), rows)
+    if any(result.error for result in results):
+        remark(f"specfleet: {sum(bool(result.error) for result in results)} of {len(results)} cells failed")
+        raise typer.Exit(1)
+
+
+def _interval(metric: "Metric | None") -> str:
+    return "-" if metric is None else f"{number(metric.value)} ({interval(metric)})"
+
+
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="RUN")],
+    second: Annotated[Path, typer.Argument(metavar="RUN")],
+    tolerance: Annotated[float, typer.Option(help="Largest relative error of throughput and rounds/s.")] = 0.05,
+    as_json: AsJson = False,
+) -> None:
+    """Hold a simulated and a measured run against each other; exit status 1 beyond the tolerance."""
+    from experiments.compare import compare_metrics, summarise, worst
+    from fleet.records.metrics import measure
+    from fleet.records.run import read_run
+
+    runs = [read_run(first), read_run(second)]
+    if runs[0].header.world == "engine" and runs[1].header.world == "sim":
+        runs.reverse()  # the measured one is what errors refer to
+    case = {"scenario": runs[1].header.scenario.name, "N": runs[1].header.scenario.verifiers.count}
+    comparison = summarise(compare_metrics(case, *map(measure, runs)), runs[0].header.profile_digest)
+    if as_json:
+        print_json(comparison)
+    else:
+        print_comparison("comparison", comparison)
+    beyond = [name for name in ("throughput", "rounds_per_s") if worst(comparison, name) > tolerance]
+    if beyond:
+        remark(f"specfleet: {' and '.join(beyond)} differ by more than {tolerance:.1%}")
+        raise typer.Exit(1)
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(help="Name of a table or figure of a paper; empty lists them.")] = "",
+    profile: Annotated[Path | None, typer.Option(help="A calibrated profile, where this host stands in.")] = None,
+    trace: Annotated[Path | None, typer.Option(metavar="FILE", help="A run file of the authors (amusd-a100).")] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Draw the rows, too.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Reproduce a paper's table or figure: paper, ours, error, row by row."""
+    from experiments.draw import save_reproduction
+    from experiments.reproduce import REPRODUCTIONS
+    from experiments.reproduce.rows import Inputs
+    from fleet.times.profile import read_profile
+
+    if name not in REPRODUCTIONS:
+        if not name:
+            print("\n".join(REPRODUCTIONS))
+            return
+        raise InputError(f"reproduce {name}: unknown; allowed: {', '.join(REPRODUCTIONS)}")
+    measured = read_profile(str(profile.resolve()), Path()) if profile else None
+    with busy(f"reproducing {name}"):
+        reproduction = REPRODUCTIONS[name](Inputs(measured, str(trace) if trace else None))
+    if out is not None:
+        save_reproduction(reproduction, out)
+        remark(f"figure: {out}")
+    if as_json:
+        print_json(reproduction)
+        return
+    rows = [
+        (
+            row.quantity,
+            case_text(row.case),
+            row.kind,
+            number(row.paper) if row.paper is not None else "-",
+            number(row.ours) if row.ours is not None else "-",
+            f"{row.error:+.1%}" if row.error is not None else "-",
+        )
+        for row in reproduction.rows
+    ]
+    print_table(name, ("quantity", "case", "kind", "paper", "ours", "error"), rows)
+    for assumption in reproduction.assumptions:
+        print(f"assumed: {assumption}")
+
+
+def figure(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="throughput, timeline, draft-time, residuals or reproduction.")
+    ],
+    results: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RESULTS", help="A sweep's folder, a run (Parquet), a calibrated profile or a reproduction (JSON)."
+        ),
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE")],
+) -> None:
+    """Draw a figure from results."""
+    from experiments.draw import FIGURES
+
+    if name not in FIGURES:
+        raise InputError(f"figure {name}: unknown; allowed: {', '.join(FIGURES)}")
+    FIGURES[name](results, out)
+    remark(f"figure: {out}")
