@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 import numpy as np
@@ -20,15 +20,27 @@ from msgspec import Meta
 from fleet.chance.token import Token
 from fleet.errors import InputError
 
-SCHEMA = pa.schema(
-    [
-        ("session", pa.int64()),
-        ("place", pa.int64()),  # of the token in its session's generated text
-        ("ratio", pa.float64()),  # probability that the target accepts it
-        ("kld", pa.float64()),  # KL(p||q) there, in nats
-        ("entropy", pa.float64()),  # of the draft distribution, in nats
-    ]
-)
+
+class SignalRow(NamedTuple):
+    """One row of a signal file: a place of a generated text that was drafted and verified.
+
+    Keys:
+        session (number): Which recorded text the token belongs to.
+        place (number): The token's place in its session's generated text.
+        ratio (share): min(1, p/q), the probability that the target accepts it.
+        kld (nats): KL(p||q) there.
+        entropy (nats): Entropy of the draft distribution there.
+    """
+
+    session: int
+    place: int
+    ratio: float
+    kld: float
+    entropy: float
+
+
+_STORED = {int: pa.int64(), float: pa.float64()}
+SCHEMA = pa.schema([(name, _STORED[kind]) for name, kind in SignalRow.__annotations__.items()])
 
 Unit = Annotated[float, Meta(gt=0, lt=1)]
 Positive = Annotated[float, Meta(gt=0)]

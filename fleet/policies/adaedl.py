@@ -34,8 +34,8 @@ class AdaEdl(Rule, frozen=True, tag="adaedl", tag_field="policy", forbid_unknown
 
     Keys:
         base (tokens): The longest draft.
-        gamma (1/nat): Weight of the entropy in the bound 1 - sqrt(gamma H) of the acceptance probability.
-        threshold (share): lambda at the beginning of a sequence.
+        gamma (1/nat): `gamma`, weight of the entropy in the bound 1 - sqrt(gamma H) of the acceptance probability.
+        threshold (share): `lambda`, the threshold at the beginning of a sequence.
         target (share): The share of accepted tokens that lambda steers to; the smoothed share begins there.
         step (share): How far lambda moves after a verification, before smoothing.
         share_memory (share): Weight of the past in the smoothed share of accepted tokens.

@@ -97,7 +97,7 @@ class Fixed(Memoryless, frozen=True, tag="fixed", tag_field="policy", forbid_unk
     """The same depth d for every round, as in StarSD.
 
     Keys:
-        depth (tokens): The length of every draft, d.
+        depth (tokens): `d`, the length of every draft.
     """
 
     depth: Length

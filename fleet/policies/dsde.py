@@ -37,8 +37,8 @@ class Dsde(Rule, frozen=True, tag="dsde", tag_field="policy", forbid_unknown_fie
     Keys:
         short (steps): The short window of equation (4).
         long (steps): The long window of equation (4).
-        decay (share): delta of equation (5): by how much a step's weight falls with each step after it.
-        least (tokens): SL_min, the shortest draft.
+        decay (share): `delta`, by how much a step's weight falls with each step after it, equation (5).
+        least (tokens): `SL_min`, the shortest draft.
         calibration (steps): How many first steps of a sequence set SL_max by equation (1).
         first (tokens): Draft tokens in each of those steps.
         cap: Whether no length of a batch goes beyond the mean of all, equation (11).

@@ -26,7 +26,7 @@ class GoodSpeed(Rule, frozen=True, tag="goodspeed", tag_field="policy", forbid_u
     """GoodSpeed: lengths that climb the gradient of a fair utility of the goodputs, equation (5).
 
     Keys:
-        budget (tokens): C, draft tokens that one verification takes in all.
+        budget (tokens): `C`, draft tokens that one verification takes in all.
         eta (share): Weight of the newest verification in the estimated acceptance alpha-hat, equation (3).
         beta (share): Weight of the newest verification in the estimated goodput X, equation (4).
         decay (power): eta and beta are divided by rounds^`decay`; 0 leaves them constant (assumption 3 of the paper

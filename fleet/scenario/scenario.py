@@ -55,8 +55,8 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The drafting side.
 
     Keys:
-        count (drafters): How many drafters there are, M. 0 is plain autoregressive decoding, without a drafter.
-        depth (levels): Levels of a draft, d; for a chain, the speculation length in tokens.
+        count (drafters): `M`, how many drafters there are. 0 is plain autoregressive decoding, without a drafter.
+        depth (levels): `d`, levels of a draft; for a chain, the speculation length in tokens.
         shape: What a draft looks like: a chain, a static tree, or a tree that grows where the drafter is sure.
         kind: What drafts: a small model, an EAGLE head of the target, or prompt lookup, which needs no model.
         model: What the real world loads: the folder of a Hugging Face causal language model (for "eagle", of a head in
@@ -118,7 +118,7 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The verifying side: the targets.
 
     Keys:
-        count (targets): How many targets there are, N. Each has a device of its own unless `device` says otherwise.
+        count (targets): `N`, how many targets there are. Each has a device of its own unless `device` says otherwise.
         kind: What a target is in the real world: "real" runs the model; "replayed" stands for an accelerator that is
             not there: it compares drafts with a target's recorded continuation, decoded beforehand, and waits for the
             time that `verify` states.
