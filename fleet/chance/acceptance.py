@@ -28,7 +28,7 @@ class Geometric(msgspec.Struct, frozen=True, tag="geometric", tag_field="model",
     """Every draft token is accepted with the same probability, independently (StarSD, equation 3).
 
     Keys:
-        beta (share): The acceptance probability of a draft token, given that all before it were accepted.
+        beta (share): `beta`, the acceptance probability of a draft token, given that all before it were accepted.
     """
 
     beta: Probability

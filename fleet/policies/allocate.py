@@ -151,7 +151,7 @@ class FixedShare(Memoryless, frozen=True, tag="fixed-share", tag_field="policy",
     """GoodSpeed's baseline Fixed-S: S_i = C / N, the remainder spread over the first ones.
 
     Keys:
-        budget (tokens): C, draft tokens that one verification takes in all.
+        budget (tokens): `C`, draft tokens that one verification takes in all.
     """
 
     budget: Length
@@ -173,7 +173,7 @@ class RandomShare(Memoryless, frozen=True, tag="random-share", tag_field="policy
     The paper says that the lengths are random with a sum of at most C, and not how they are drawn.
 
     Keys:
-        budget (tokens): C, draft tokens that one verification takes in all.
+        budget (tokens): `C`, draft tokens that one verification takes in all.
         spread: How they are drawn: "uniform" makes all compositions of C equally likely, "tokens" throws each token by
             itself, which varies less.
     """

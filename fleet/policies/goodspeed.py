@@ -27,12 +27,12 @@ class GoodSpeed(Rule, frozen=True, tag="goodspeed", tag_field="policy", forbid_u
 
     Keys:
         budget (tokens): `C`, draft tokens that one verification takes in all.
-        eta (share): Weight of the newest verification in the estimated acceptance alpha-hat, equation (3).
-        beta (share): Weight of the newest verification in the estimated goodput X, equation (4).
+        eta (share): `eta`, weight of the newest verification in the estimated acceptance alpha-hat, equation (3).
+        beta (share): `beta`, weight of the newest verification in the estimated goodput X, equation (4).
         decay (power): eta and beta are divided by rounds^`decay`; 0 leaves them constant (assumption 3 of the paper
             wants 0.5 to 1).
-        fairness (power): a of the alpha-fair utility, whose gradient is X^-a: 1 is the paper's logarithm, 0 the plain
-            sum of goodputs.
+        fairness (power): `a`, the exponent of the alpha-fair utility, whose gradient is X^-a: 1 is the paper's
+            logarithm, 0 the plain sum of goodputs.
         acceptance (share): alpha-hat(0), the estimate that a client begins with.
         goodput (tokens/round): X(0), the estimate that a client begins with.
     """

@@ -35,7 +35,7 @@ class _Rule(msgspec.Struct, frozen=True):
     """What the rules have in common.
 
     Keys:
-        size (rows): B, how many rows a step has at most.
+        size (rows): `B`, how many rows a step has at most.
     """
 
     size: Size
@@ -127,7 +127,8 @@ class SameLength(_Rule, frozen=True, tag="same-length", tag_field="policy", forb
     then it groups with its like only. Finished rows leave at once.
 
     Keys:
-        window (rows): W, how many sessions are taken in at a time; at least `size`. The authors' program runs with 3 B.
+        window (rows): `W`, how many sessions are taken in at a time; at least `size`. The authors' program runs with 3
+            B.
         sort: Whether sessions are taken in by prompt length, not by arrival.
     """
 

@@ -18,7 +18,8 @@ class Row(NamedTuple):
             "done" for a step that its device finished.
         origin: What the row comes from: "simulated", "real", or "replayed" (a target that stands for absent hardware).
         step (number): Number of the step (start, done).
-        kind: What the step does (start, done): prefill, draft_prefill, transfer, warm_up, draft, verify, decode, realign, route.
+        kind: What the step does (start, done): prefill, draft_prefill, transfer, warm_up, draft, verify, decode,
+            realign, route.
         tag (number): The decoding stream, from 0; of a view, the drafter.
         request (number): The request within the workload, from 0; of a view, the number of the view.
         epoch (number): Number of the session's round, which tells a stale message from a new one.

@@ -27,8 +27,8 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Keys:
         name: What the profile is called in tables.
-        draft: Time of a draft step, S(d), by speculation length and context.
-        verify: Time of a verification, t_v, by tokens fed (draft tokens + 1) and context.
+        draft: `S(d)`, time of a draft step by speculation length and context.
+        verify: `t_v`, time of a verification by tokens fed (draft tokens + 1) and context.
         decode: Time of one plain decoding step of the standalone target, by context.
         draft_prefill: Time of a drafter's prefill, by prompt tokens.
         verify_prefill: Time of a target's prefill, by prompt tokens.

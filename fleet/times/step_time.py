@@ -59,10 +59,10 @@ class StepTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     further rows add their own terms. Tokens of further rows count with their padding, where there is any.
 
     Keys:
-        base_s: a, the fixed time of a step.
-        per_token_s (s/token): b, what each token of the step (of its longest row) adds.
-        per_context_token_s (s/token): c, what each token of context (of the longest row) adds.
-        per_token_context_s (s/token^2): e, what each pair of a token and a context token adds: attention.
+        base_s: `a`, the fixed time of a step.
+        per_token_s (s/token): `b`, what each token of the step (of its longest row) adds.
+        per_context_token_s (s/token): `c`, what each token of context (of the longest row) adds.
+        per_token_context_s (s/token^2): `e`, what each pair of a token and a context token adds: attention.
         per_row_s (s/row): What each row beyond the first adds.
         per_row_token_s (s/token): What each token of the rows beyond the longest adds.
         per_row_context_s (s/token): What each row beyond the first adds for every token of the longest row's context.
