@@ -125,7 +125,8 @@ class StarPrediction(msgspec.Struct, frozen=True):
         N_full (targets): `N_full`, the smallest number of targets that keeps the drafter fully loaded: ceil(Z / S) + 1.
             Equation (12).
         N_max (targets): `N_max`, the largest number of targets at which each is still at least as fast as without the
-            drafter; 0 if it never is. The largest N with tokens a round / T_gamma >= O_standalone, section 4.2.
+            drafter; 0 if it never is. The largest N with tokens a round / T_gamma at least the standalone rate, section
+            4.2.
         regime: Which stage of section 4.2 the star is in: "fully-loaded" where Z <= (N - 1) S, equation (7), else
             "under-loaded".
         iteration_s: `T_gamma`, the time in which each target has one round: N S + T_idle = max(N S, S + Z). Equations

@@ -33,7 +33,7 @@ class StarInputs(msgspec.Struct, frozen=True):
         return_s: `Z`, both ways over the link, and the verification.
         verify_s: `t_v`, time of a verification.
         accepted_per_round (tokens/round): `E[l]`, accepted draft tokens a round, by the acceptance model.
-        standalone_tokens_per_s (tokens/s): `O_standalone`, what a target decodes by itself.
+        standalone_tokens_per_s (tokens/s): What a target decodes by itself, without a drafter.
     """
 
     service_s: float

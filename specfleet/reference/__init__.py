@@ -1,0 +1,12 @@
+"""What everything means: scenario keys, metrics, symbols, columns, profile fields and commands, read from the code.
+
+    docstrings.py   a struct's docstring in parts: a first sentence, prose, and its section `Keys:`
+    kinds.py        types, bounds and defaults of keys in words
+    entries.py      all that can be looked up, gathered from structs, glossary and columns
+    lookup.py       a word's entries, or the nearest ones
+    pages.py        the pages of docs/reference/; `command_line.py` makes the one of the commands
+    shipped.py      profiles and scenarios that come with the project
+    template.py     a commented scenario to begin with
+
+`python -m specfleet.reference` writes the pages; with `--check` it only says whether they are up to date.
+"""
