@@ -9,6 +9,7 @@ import msgspec
 from msgspec import inspect
 
 Fields = tuple[inspect.Field, ...]
+REQUIRED, LEFT_OUT, OF_ITS_KEYS = "required", "left out", "its keys' defaults"  # defaults that are no value
 TABLE_BY_NAME = "table by name"
 _WORDS: dict[type[inspect.Type], str] = {
     inspect.BoolType: "true or false",
@@ -79,7 +80,7 @@ def allowed(kind: inspect.Type) -> str:
         elif isinstance(arm, inspect.StrType) and arm.pattern:
             texts.append(f"text that matches {arm.pattern}")
     least = getattr(kind, "min_length", None) if isinstance(kind, inspect.VarTupleType) else None
-    return ", ".join([*dict.fromkeys(texts), *([f"{least} entries or more"] if least else [])])
+    return ", ".join([*dict.fromkeys(texts), *([f"{least} or more entries"] if least else [])])
 
 
 def bounds(kind: inspect.IntType | inspect.FloatType) -> str:
@@ -104,9 +105,9 @@ def default_text(field: inspect.Field) -> str:
     """Write a field's default as TOML; in words where there is no value, or a table whose keys have their defaults."""
     default = default_of(field)
     if default is msgspec.NODEFAULT:
-        return "required"
-    text = "left out" if default is None else toml(default)
-    return "its keys' defaults" if text == "{}" and isinstance(default, msgspec.Struct) else text
+        return REQUIRED
+    text = LEFT_OUT if default is None else toml(default)
+    return OF_ITS_KEYS if text == "{}" and isinstance(default, msgspec.Struct) else text
 
 
 def toml(value: Any) -> str:

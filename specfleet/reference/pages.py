@@ -15,7 +15,7 @@ from specfleet.reference import texts
 from specfleet.reference.command_line import command_page
 from specfleet.reference.docstrings import docs_of
 from specfleet.reference.entries import is_of_profile, prediction_tables, scenario_tables
-from specfleet.reference.kinds import tag_of
+from specfleet.reference.kinds import LEFT_OUT, OF_ITS_KEYS, REQUIRED, tag_of
 from specfleet.reference.markdown import code, paragraph, table_of
 from specfleet.reference.tables import Key, Table, keys_of
 
@@ -123,7 +123,7 @@ def _allowed(key: Key) -> str:
 
 
 def _default(key: Key) -> str:
-    return key.default if key.default in ("required", "left out", "its keys' defaults") else code(key.default)
+    return key.default if key.default in (REQUIRED, LEFT_OUT, OF_ITS_KEYS) else code(key.default)
 
 
 _known = {table.struct: table for table in (*prediction_tables(), *scenario_tables())}
