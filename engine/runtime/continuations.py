@@ -1,4 +1,4 @@
-"""Continuations for replayed targets: the target's greedy text after each prompt, decoded once and kept in a file."""
+"""Stories for replayed targets: what the target says after each prompt, decoded once and kept in a file."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ def stories_of(fleet: Fleet, cache_folder: Path) -> list[Story]:
     if fleet.workload.temperature > 0:
         raise InputError(
             f"workload.temperature = {fleet.workload.temperature} with verifiers.kind = 'replayed': a replayed "
-            "target has one greedy continuation; allowed: 0, or verifiers.kind = 'real'"
+            "target knows one greedy continuation; allowed: 0, or verifiers.kind = 'real'"
         )
     prompts = prompts_of(fleet)
     distinct = list({tuple(prompt): None for prompt in prompts})
@@ -70,5 +70,5 @@ def continue_greedily(
         if with_hidden:
             of_rows = zip(*rounds, strict=True)  # a row's verdicts, one after the other
             hidden += [torch.cat([verdict.hidden for verdict in row]).half().cpu().numpy() for row in of_rows]
-    decoded = {"continuations": np.array(continuations)}
-    return decoded | {"hidden": np.stack(hidden)} if with_hidden else decoded
+    told = {"continuations": np.array(continuations)}
+    return told | {"hidden": np.stack(hidden)} if with_hidden else told

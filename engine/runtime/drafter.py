@@ -1,4 +1,4 @@
-"""The drafter's node: one process that drafts for every target that connects to it (StarSD, algorithm 1)."""
+"""The drafter's node: one process that drafts for every target that shakes hands with it (StarSD, algorithm 1)."""
 
 import time
 
@@ -19,7 +19,7 @@ from fleet.stations.messages import Draft, Ignored, Instruction, Refusal
 
 
 class DrafterNode:
-    """Model, station and sockets of the drafter. `port`: its public port; `fleet`: with the admission that it settled."""
+    """Model, station and sockets of the drafter. `port` is its public port; `fleet` says which admission it settled."""
 
     def __init__(self, fleet: Fleet, lease: Lease = no_lease, address: str = "tcp://127.0.0.1", port: int = 0) -> None:
         drafter = new_drafter(fleet, room=(fleet.verifiers.count, fleet.room.longest_row))

@@ -17,7 +17,7 @@ from engine.runtime.device_lock import Lease, file_lease, no_lease
 from engine.runtime.drafter import DrafterNode
 from engine.runtime.inprocess import serve_in_process
 from engine.runtime.memory import check_room
-from engine.runtime.node import NodeProcess
+from engine.runtime.node import Node
 from engine.runtime.prompts import prompts_of
 from engine.runtime.replayed import ReplayedFleet, Story
 from engine.runtime.verifier import VerifierNode
@@ -125,12 +125,12 @@ def crowding(fleet: Fleet) -> str | None:
     )
 
 
-def start_drafter(fleet: Fleet, lease_file: Path | None = None) -> tuple[NodeProcess, int, Fleet]:
+def start_drafter(fleet: Fleet, lease_file: Path | None = None) -> tuple[Node, int, Fleet]:
     """Start the drafter's process; return it, its public port, and the fleet with the admission that it settled.
 
     It answers handshakes from now on.
     """
-    drafter = NodeProcess("drafter", _drafter_body, fleet, lease_file)
+    drafter = Node("drafter", _drafter_body, fleet, lease_file)
     return drafter, *drafter.receive()
 
 
@@ -145,7 +145,7 @@ def serve(scenario: Scenario, stories_folder: Path = STORIES, signals: bool = Fa
         check_shared_tokenizer(fleet.drafters.model, fleet.verifiers.model)
     check_room(fleet, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     if fleet.batch is not None:
-        node = NodeProcess("batch", _batch_body, scenario, prompts_of(fleet), signals)
+        node = Node("batch", _batch_body, scenario, prompts_of(fleet), signals)
         try:
             batched = node.receive()
         finally:
@@ -153,14 +153,14 @@ def serve(scenario: Scenario, stories_folder: Path = STORIES, signals: bool = Fa
         return Served(batched.run, batched.outputs, batched.signals)
     shared = fleet.devices.get(fleet.verifiers.device)
     if shared is not None and shared.sharing == "one-process":
-        node = NodeProcess("co-located", _one_process_body, scenario, prompts_of(fleet))
+        node = Node("co-located", _one_process_body, scenario, prompts_of(fleet))
         try:
             return Served(*node.receive())
         finally:
             node.end()
     with tempfile.TemporaryDirectory(prefix="specfleet-") as folder:
         leases = {name: Path(folder) / name for name, device in fleet.devices.items() if device.sharing == "turns"}
-        nodes: list[NodeProcess] = []
+        nodes: list[Node] = []
         try:
             log, outputs, fleet = _serve(fleet, stories_folder, leases, nodes)
         finally:
@@ -170,7 +170,7 @@ def serve(scenario: Scenario, stories_folder: Path = STORIES, signals: bool = Fa
 
 
 def _serve(
-    fleet: Fleet, stories_folder: Path, leases: dict[str, Path], nodes: list[NodeProcess]
+    fleet: Fleet, stories_folder: Path, leases: dict[str, Path], nodes: list[Node]
 ) -> tuple[Log, dict[int, list[int]], Fleet]:
     """Start the processes into `nodes`, shake hands, begin at one time zero; collect logs and outputs.
 
@@ -185,11 +185,11 @@ def _serve(
     if stories:
         if fleet.verifiers.device:
             raise InputError("verifiers.device with verifiers.kind = 'replayed': a replayed target has its own device")
-        targets = [NodeProcess("replayed targets", _replayed_body, fleet, stories, port)]
+        targets = [Node("replayed targets", _replayed_body, fleet, stories, port)]
     else:
         lease_file = leases.get(fleet.verifiers.device)
         targets = [
-            NodeProcess(f"target {target + 1}", _verifier_body, fleet, target, prompts, port, lease_file)
+            Node(f"target {target + 1}", _verifier_body, fleet, target, prompts, port, lease_file)
             for target in range(fleet.verifiers.count)
         ]
     nodes += targets

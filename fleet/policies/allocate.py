@@ -98,7 +98,11 @@ class Memoryless(Rule, frozen=True):
 
 
 class Fixed(Memoryless, frozen=True, tag="fixed", tag_field="policy", forbid_unknown_fields=True):
-    """The same depth d for every round, as in StarSD."""
+    """The same depth d for every round, as in StarSD.
+
+    Keys:
+        depth (tokens): `d`, the length of every draft.
+    """
 
     depth: Length
 
@@ -115,7 +119,11 @@ class Fixed(Memoryless, frozen=True, tag="fixed", tag_field="policy", forbid_unk
 class Heuristic(Rule, frozen=True, tag="heuristic", tag_field="policy", forbid_unknown_fields=True):
     """Two tokens more after full acceptance, one less after a mismatch: the `heuristic` schedule of transformers.
 
-    The state is the length itself. `first` is where it begins (transformers: 20), `most` where it ends.
+    The state is the length itself.
+
+    Keys:
+        first (tokens): The length at the beginning of a sequence; transformers begins at 20.
+        most (tokens): The longest draft, beyond which the length does not grow.
     """
 
     first: Annotated[int, Meta(ge=1)] = 5
@@ -144,7 +152,11 @@ class Heuristic(Rule, frozen=True, tag="heuristic", tag_field="policy", forbid_u
 
 
 class FixedShare(Memoryless, frozen=True, tag="fixed-share", tag_field="policy", forbid_unknown_fields=True):
-    """GoodSpeed's baseline Fixed-S: S_i = C / N, the remainder spread over the first ones."""
+    """GoodSpeed's baseline Fixed-S: S_i = C / N, the remainder spread over the first ones.
+
+    Keys:
+        budget (tokens): `C`, draft tokens that one verification takes in all.
+    """
 
     budget: Length
 
@@ -162,8 +174,12 @@ class FixedShare(Memoryless, frozen=True, tag="fixed-share", tag_field="policy",
 class RandomShare(Memoryless, frozen=True, tag="random-share", tag_field="policy", forbid_unknown_fields=True):
     """GoodSpeed's baseline Random-S: every token of the budget goes to a session chosen at random.
 
-    The paper says that the lengths are random with a sum of at most C, and not how they are drawn; `spread` "uniform"
-    makes all compositions of C equally likely, "tokens" throws each token by itself, which varies less.
+    The paper says that the lengths are random with a sum of at most C, and not how they are drawn.
+
+    Keys:
+        budget (tokens): `C`, draft tokens that one verification takes in all.
+        spread: How they are drawn: "uniform" makes all compositions of C equally likely, "tokens" throws each token by
+            itself, which varies less.
     """
 
     budget: Length

@@ -24,7 +24,11 @@ class One(msgspec.Struct, frozen=True, tag="one", tag_field="policy", forbid_unk
 
 
 class Batch(msgspec.Struct, frozen=True, tag="batch", tag_field="policy", forbid_unknown_fields=True):
-    """Whoever waits when the device is free, oldest first, at most `most` of them: work-conserving."""
+    """Whoever waits when the device is free, oldest first: work-conserving.
+
+    Keys:
+        most (sessions): How many sessions share a step at most.
+    """
 
     most: Annotated[int, Meta(ge=1)] = 1 << 30
 

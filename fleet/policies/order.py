@@ -48,8 +48,10 @@ class Weighted(msgspec.Struct, frozen=True, tag="weighted", tag_field="policy", 
 
     A request starts, in virtual time, when its target's last one ended, and ends 1 / weight later; the earliest start
     goes first. While its draft is verified a target asks for nothing, so it keeps what it is behind, up to `credit`:
-    start-time fair queueing (Goyal, Vin and Cheng 1996) would forget it, and serve all alike. `weights`: of targets
-    1, 2, ...; the last one holds for the rest.
+    start-time fair queueing (Goyal, Vin and Cheng 1996) would forget it, and serve all alike.
+
+    Keys:
+        weights (factor): Weights of targets 1, 2, ...; the last one holds for all further targets.
     """
 
     weights: Annotated[tuple[Annotated[float, Meta(gt=0)], ...], Meta(min_length=1)]
@@ -69,9 +71,10 @@ class Weighted(msgspec.Struct, frozen=True, tag="weighted", tag_field="policy", 
 
 
 class Deadline(msgspec.Struct, frozen=True, tag="deadline", tag_field="policy", forbid_unknown_fields=True):
-    """The earliest deadline first: a request is due `within_s` of its target after it came.
+    """The earliest deadline first: a request is due so long after it came as its target allows.
 
-    `within_s`: of targets 1, 2, ...; the last one holds for the rest.
+    Keys:
+        within_s: How long the requests of targets 1, 2, ... may take; the last entry holds for all further targets.
     """
 
     within_s: Annotated[tuple[Annotated[float, Meta(gt=0)], ...], Meta(min_length=1)]

@@ -41,7 +41,9 @@ class RoundRobin(msgspec.Struct, frozen=True, tag="round-robin", tag_field="poli
 class ShortestQueue(msgspec.Struct, frozen=True, tag="shortest-queue", tag_field="policy", forbid_unknown_fields=True):
     """The drafter with the fewest sessions, as far as the views tell; the session's own one among equals.
 
-    `margin`: how many sessions fewer make a move worth its cost.
+    Keys:
+        margin (sessions): How many sessions fewer another drafter must have for a move to be worth its cost: more than
+            this.
     """
 
     margin: int = 0
@@ -55,7 +57,11 @@ class ShortestQueue(msgspec.Struct, frozen=True, tag="shortest-queue", tag_field
 
 
 class LeastWork(msgspec.Struct, frozen=True, tag="least-work", tag_field="policy", forbid_unknown_fields=True):
-    """The drafter that will be free first: its expected work, and `move_s` more where the session has to move."""
+    """The drafter that will be free first, by the work that it expects.
+
+    Keys:
+        move_s: What is added to the work of a drafter that the session would have to move to.
+    """
 
     move_s: float = 0.0
 

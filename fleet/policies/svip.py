@@ -15,7 +15,12 @@ from fleet.policies.allocate import Memoryless, Needs
 
 
 class Svip(Memoryless, frozen=True, tag="svip", tag_field="policy", forbid_unknown_fields=True):
-    """Draft up to `base` tokens, and stop after one with sqrt(H) above `threshold` (H in nats)."""
+    """SVIP: draft up to `base` tokens, and stop after one with sqrt(H) above `threshold`.
+
+    Keys:
+        base (tokens): The longest draft.
+        threshold (root of nats): The largest root of the draft distribution's entropy H after which drafting goes on.
+    """
 
     base: Annotated[int, Meta(ge=1)] = 16
     threshold: Annotated[float, Meta(gt=0)] = 1.0

@@ -12,7 +12,12 @@ class NoWarmUp(msgspec.Struct, frozen=True, tag="none", tag_field="policy", forb
 
 
 class AfterIdle(msgspec.Struct, frozen=True, tag="after-idle", tag_field="policy", forbid_unknown_fields=True):
-    """Run `tokens` warm-up tokens whenever the drafter was idle for at least `idle_gap_s`."""
+    """Run throw-away tokens whenever the drafter was idle for long enough.
+
+    Keys:
+        idle_gap_s: How long it must have been idle, at least.
+        tokens (tokens): How many tokens it runs then.
+    """
 
     idle_gap_s: float
     tokens: int

@@ -16,7 +16,7 @@ from engine.decoding.draft import Drafter
 from engine.decoding.models import CausalLM, check_shared_tokenizer, load_model
 from engine.decoding.verify import Target
 from engine.runtime.memory import accounts_of
-from engine.runtime.node import NodeProcess
+from engine.runtime.node import Node
 from engine.runtime.prompts import prompts_of
 from engine.runtime.serve import Served, crowding, serve
 from fleet.errors import InputError
@@ -286,7 +286,7 @@ def out_of_memory(_pipe: object) -> None:
 
 
 def test_a_node_whose_device_is_full_says_so_in_one_line() -> None:
-    node = NodeProcess("target 1", out_of_memory)
+    node = Node("target 1", out_of_memory)
     with pytest.raises(InputError, match=r"^target 1: its device is out of memory; use smaller models"):
         node.receive()
     node.end()

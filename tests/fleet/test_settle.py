@@ -23,11 +23,11 @@ from tests.helpers.stars import repeatable, star
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted((ROOT / "experiments" / "scenarios").glob("*.toml"))
-DOORS = {  # where a scenario is read, settled, kept, or taken in
-    "fleet/scenario/changes.py", "fleet/scenario/conflicts.py", "fleet/scenario/reading.py", "fleet/scenario/settle.py", "fleet/records/run.py",
-    "sim/run.py", "sim/predict.py",
-    "engine/runtime/batch.py", "engine/runtime/inprocess.py", "engine/runtime/nodes.py", "engine/runtime/serve.py",
-}  # fmt: skip
+DOORS = {  # where a scenario is read, changed, settled, kept, or taken in
+    *(f"fleet/scenario/{name}.py" for name in ("changes", "conflicts", "reading", "settle")),
+    *("fleet/records/run.py", "sim/run.py", "sim/predict.py"),
+    *(f"engine/runtime/{name}.py" for name in ("batch", "inprocess", "nodes", "serve")),
+}
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
