@@ -18,15 +18,15 @@ from fleet.scenario.reading import make_scenario, read_scenario
 from fleet.times.profile import shipped_profiles
 from sim.predict import StarInputs
 from specfleet import cli
+from specfleet.meaning.docstrings import docs_of
+from specfleet.meaning.entries import prediction_tables, scenario_tables
+from specfleet.meaning.kinds import fields_of
+from specfleet.meaning.lookup import explain, in_lines
+from specfleet.meaning.shipped import profiles, scenario_files, scenarios
+from specfleet.meaning.tables import keys_of
+from specfleet.meaning.template import template, write_template
 from specfleet.reference.__main__ import main, outdated
-from specfleet.reference.docstrings import docs_of
-from specfleet.reference.entries import prediction_tables, scenario_tables
-from specfleet.reference.kinds import fields_of
-from specfleet.reference.lookup import explain, in_lines
 from specfleet.reference.pages import PAGES, all_pages
-from specfleet.reference.shipped import profiles, scenario_files, scenarios
-from specfleet.reference.tables import keys_of
-from specfleet.reference.template import template, write_template
 
 PAGES_FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 TABLES = {table.title: table for table in (*scenario_tables(), *prediction_tables())}
