@@ -79,7 +79,7 @@ class AdaEdl(Rule, frozen=True, tag="adaedl", tag_field="policy", forbid_unknown
         keep = self.threshold_memory
         return Threshold(min(max(keep * state.threshold + (1 - keep) * moved, 0.0), 1.0), share)
 
-    def lengths(self, states: Sequence[Threshold], rng: np.random.Generator) -> list[int]:  # noqa: ARG002  (one signature for all)
+    def lengths(self, states: Sequence[Threshold], rng: np.random.Generator) -> list[int]:
         """Return one length a sequence: the most that it may draft."""
         return [self.base] * len(states)
 

@@ -10,7 +10,7 @@ from msgspec import Meta
 class Everyone(msgspec.Struct, frozen=True, tag="everyone", tag_field="policy", forbid_unknown_fields=True):
     """Admit every session."""
 
-    def refusal(self, active_sessions: int) -> str | None:  # noqa: ARG002  (one signature for all rules)
+    def refusal(self, active_sessions: int) -> str | None:
         """Why a session beyond `active_sessions` is refused, or None."""
         return None
 

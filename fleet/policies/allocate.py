@@ -27,16 +27,20 @@ class Allocation(Protocol):
     """
 
     @property
-    def budget(self) -> int: ...  # noqa: D102
+    def budget(self) -> int:
+        """The sum of all lengths that may be out at a time."""
 
     @property
-    def longest(self) -> int: ...  # noqa: D102
+    def longest(self) -> int:
+        """The longest length that can come out."""
 
     @property
-    def watches(self) -> bool: ...  # noqa: D102
+    def watches(self) -> bool:
+        """Whether it may stop a draft after a token."""
 
     @property
-    def needs(self) -> Needs: ...  # noqa: D102
+    def needs(self) -> Needs:
+        """What the acceptance model must know."""
 
     def start(self) -> Any:
         """Return the state of a new session."""
@@ -78,7 +82,7 @@ class Rule(msgspec.Struct, frozen=True):
         """Which alpha-fair utility its goodputs are judged by: 1, the sum of logarithms."""
         return 1.0
 
-    def stops(self, state: Any, entropy: float) -> bool:  # noqa: ARG002  (one signature for all)
+    def stops(self, state: Any, entropy: float) -> bool:
         """Whether to stop after a token: never."""
         return False
 
@@ -107,7 +111,7 @@ class Fixed(Memoryless, frozen=True, tag="fixed", tag_field="policy", forbid_unk
         """The longest draft that can come out."""
         return self.depth
 
-    def lengths(self, states: Sequence[None], rng: np.random.Generator) -> list[int]:  # noqa: ARG002  (one signature for all)
+    def lengths(self, states: Sequence[None], rng: np.random.Generator) -> list[int]:
         """Return one length a state."""
         return [self.depth] * len(states)
 
@@ -142,7 +146,7 @@ class Heuristic(Rule, frozen=True, tag="heuristic", tag_field="policy", forbid_u
         """Return the state after a verification of `drafted` tokens."""
         return min(state + 2, self.most) if outcome.accepted == drafted else max(1, state - 1)
 
-    def lengths(self, states: Sequence[int], rng: np.random.Generator) -> list[int]:  # noqa: ARG002  (one signature for all)
+    def lengths(self, states: Sequence[int], rng: np.random.Generator) -> list[int]:
         """Return one length a state."""
         return list(states)
 
@@ -161,7 +165,7 @@ class FixedShare(Memoryless, frozen=True, tag="fixed-share", tag_field="policy",
         """The longest draft that can come out."""
         return self.budget
 
-    def lengths(self, states: Sequence[None], rng: np.random.Generator) -> list[int]:  # noqa: ARG002  (one signature for all)
+    def lengths(self, states: Sequence[None], rng: np.random.Generator) -> list[int]:
         """Return one length a state."""
         share, remainder = divmod(self.budget, max(len(states), 1))
         return [share + (place < remainder) for place in range(len(states))]

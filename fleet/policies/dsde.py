@@ -81,7 +81,7 @@ class Dsde(Rule, frozen=True, tag="dsde", tag_field="policy", forbid_unknown_fie
             max(state.kld_peak, outcome.kld_peak),
         )
 
-    def lengths(self, states: Sequence[Stability], rng: np.random.Generator) -> list[int]:  # noqa: ARG002  (one signature for all)
+    def lengths(self, states: Sequence[Stability], rng: np.random.Generator) -> list[int]:
         """Return one length a sequence."""
         predicted = [self.predicted(state) for state in states]
         if self.cap and predicted:

@@ -68,7 +68,7 @@ class GoodSpeed(Rule, frozen=True, tag="goodspeed", tag_field="policy", forbid_u
         realized = outcome.accepted + 1  # x_i(t): the accepted tokens and the correction
         return Client(acceptance, (1 - beta) * state.goodput + beta * realized, rounds)
 
-    def lengths(self, states: Sequence[Client], rng: np.random.Generator) -> list[int]:  # noqa: ARG002  (one signature for all)
+    def lengths(self, states: Sequence[Client], rng: np.random.Generator) -> list[int]:
         """Solve (5): the lengths that maximise the sum of gradient times expected goodput, at most C in all."""
         weights = [state.goodput**-self.fairness for state in states]
         return gradient_schedule(weights, [state.acceptance for state in states], self.budget)

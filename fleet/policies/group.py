@@ -11,13 +11,14 @@ class Waiting(Protocol):
     """What a group may look at; arrivals are listed oldest first."""
 
     @property
-    def kind(self) -> str: ...  # noqa: D102  (what is to be done: prefill, draft, verify, decode)
+    def kind(self) -> str:
+        """What is to be done: prefill, draft, verify, decode."""
 
 
 class One(msgspec.Struct, frozen=True, tag="one", tag_field="policy", forbid_unknown_fields=True):
     """One session at a time, as in StarSD; the station's order says which."""
 
-    def pick(self, waiting: Sequence[Waiting], sessions: int) -> list[int]:  # noqa: ARG002  (one signature for all)
+    def pick(self, waiting: Sequence[Waiting], sessions: int) -> list[int]:
         """Indices of the work that shares the next step."""
         return [0] if waiting else []
 
@@ -31,7 +32,7 @@ class Batch(msgspec.Struct, frozen=True, tag="batch", tag_field="policy", forbid
 
     most: Annotated[int, Meta(ge=1)] = 1 << 30
 
-    def pick(self, waiting: Sequence[Waiting], sessions: int) -> list[int]:  # noqa: ARG002  (one signature for all)
+    def pick(self, waiting: Sequence[Waiting], sessions: int) -> list[int]:
         """Indices of the work that shares the next step: those of the oldest one's kind."""
         return alike(waiting, waiting[0].kind)[: self.most] if waiting else []
 

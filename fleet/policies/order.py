@@ -11,22 +11,26 @@ class Waiting(Protocol):
     """What an order may look at; arrivals are listed oldest first."""
 
     @property
-    def target(self) -> int: ...  # noqa: D102  (whose request it is, from 0)
+    def target(self) -> int:
+        """Whose request it is, from 0."""
 
     @property
-    def priority(self) -> int: ...  # noqa: D102  (a larger number is more urgent)
+    def priority(self) -> int:
+        """A larger number is more urgent."""
 
     @property
-    def asked_s(self) -> float: ...  # noqa: D102  (when it came)
+    def asked_s(self) -> float:
+        """When it came."""
 
     @property
-    def virtual_start(self) -> float: ...  # noqa: D102  (see `Weighted`)
+    def virtual_start(self) -> float:
+        """Where it stands in virtual time, see `Weighted`."""
 
 
 class Fifo(msgspec.Struct, frozen=True, tag="fifo", tag_field="policy", forbid_unknown_fields=True):
     """First in, first out: the order of StarSD's global request buffer (appendix E.2)."""
 
-    def pick(self, waiting: Sequence[Waiting]) -> int:  # noqa: ARG002  (one signature for all orders)
+    def pick(self, waiting: Sequence[Waiting]) -> int:
         """Index of the request to serve next."""
         return 0
 

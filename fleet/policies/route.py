@@ -25,7 +25,7 @@ class DrafterView(msgspec.Struct, frozen=True):
 class Affinity(msgspec.Struct, frozen=True, tag="affinity", tag_field="policy", forbid_unknown_fields=True):
     """A session stays where it is; a new one goes to the drafter of its number, dealt in turn."""
 
-    def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:  # noqa: ARG002  (one signature for all)
+    def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:
         """Number of the drafter; None to wait for news."""
         return tag % len(views) if home is None else home
 
@@ -33,7 +33,7 @@ class Affinity(msgspec.Struct, frozen=True, tag="affinity", tag_field="policy", 
 class RoundRobin(msgspec.Struct, frozen=True, tag="round-robin", tag_field="policy", forbid_unknown_fields=True):
     """One drafter after the other, whatever they are doing."""
 
-    def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:  # noqa: ARG002  (one signature for all)
+    def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:
         """Number of the drafter; None to wait for news."""
         return turn % len(views)
 
@@ -48,7 +48,7 @@ class ShortestQueue(msgspec.Struct, frozen=True, tag="shortest-queue", tag_field
 
     margin: int = 0
 
-    def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:  # noqa: ARG002  (one signature for all)
+    def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:
         """Number of the drafter; None to wait for news."""
         shortest = min(range(len(views)), key=lambda i: (views[i].queue, i != home, i))
         if home is not None and views[home].queue - views[shortest].queue <= self.margin:
@@ -65,7 +65,7 @@ class LeastWork(msgspec.Struct, frozen=True, tag="least-work", tag_field="policy
 
     move_s: float = 0.0
 
-    def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:  # noqa: ARG002  (one signature for all)
+    def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:
         """Number of the drafter; None to wait for news."""
 
         def cost(i: int) -> tuple[float, int]:
@@ -80,7 +80,7 @@ class LeastWork(msgspec.Struct, frozen=True, tag="least-work", tag_field="policy
 class Central(msgspec.Struct, frozen=True, tag="central", tag_field="policy", forbid_unknown_fields=True):
     """One queue for all: a session waits at the router until a drafter has nothing to do."""
 
-    def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:  # noqa: ARG002  (one signature for all)
+    def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:
         """Number of the drafter; None to wait for news."""
         idle = [i for i, view in enumerate(views) if view.queue == 0]
         if not idle:

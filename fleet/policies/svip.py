@@ -40,10 +40,10 @@ class Svip(Memoryless, frozen=True, tag="svip", tag_field="policy", forbid_unkno
         """Whether drafts are stopped token by token: yes."""
         return True
 
-    def lengths(self, states: Sequence[None], rng: np.random.Generator) -> list[int]:  # noqa: ARG002  (one signature for all)
+    def lengths(self, states: Sequence[None], rng: np.random.Generator) -> list[int]:
         """Return one length a sequence: the most that it may draft."""
         return [self.base] * len(states)
 
-    def stops(self, state: None, entropy: float) -> bool:  # noqa: ARG002  (one signature for all)
+    def stops(self, state: None, entropy: float) -> bool:
         """Whether to stop after a token of a draft distribution with that entropy."""
         return math.sqrt(entropy) > self.threshold

@@ -6,7 +6,7 @@ import msgspec
 class NoWarmUp(msgspec.Struct, frozen=True, tag="none", tag_field="policy", forbid_unknown_fields=True):
     """Draft at once."""
 
-    def tokens_after(self, idle_gap_s: float) -> int:  # noqa: ARG002  (one signature for all rules)
+    def tokens_after(self, idle_gap_s: float) -> int:
         """Warm-up tokens to run before a step that follows `idle_gap_s` of idleness."""
         return 0
 

@@ -10,6 +10,7 @@ from specfleet.cli.calibrate import calibrate, demo
 from specfleet.cli.meaning import explain, init, profiles, scenarios
 from specfleet.cli.nodes import drafter, verifier
 from specfleet.cli.run import analytic, run, simulate
+from specfleet.cli.show import show
 from specfleet.cli.study import compare, figure, reproduce, sweep
 
 # No rich markup: importing rich takes longer than all the rest of `specfleet --help`.
@@ -22,7 +23,7 @@ app = typer.Typer(
     context_settings={"max_content_width": 120},
 )
 COMMANDS = (
-    simulate, run, analytic, sweep, compare, calibrate, reproduce, demo, figure, drafter, verifier,
+    simulate, run, analytic, show, sweep, compare, calibrate, reproduce, demo, figure, drafter, verifier,
     explain, profiles, scenarios, init,
 )  # fmt: skip
 for command in COMMANDS:

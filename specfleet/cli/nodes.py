@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from specfleet.cli.options import Changes, RunFile, ScenarioFile
+from specfleet.cli.options import Changes, RunFile, ScenarioFile, settings
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104  (a drafter serves other hosts)
 
@@ -18,9 +18,9 @@ def drafter(
 ) -> None:
     """Start the drafter of a real fleet on this host; ends with Ctrl-C, then writes its records."""
     from engine.runtime.nodes import serve_drafter
-    from fleet.scenario.reading import read_scenario
+    from specfleet.scenario import scenario_of
 
-    serve_drafter(read_scenario(scenario, changes or ()), host, port, out)
+    serve_drafter(scenario_of(scenario, settings(changes)), host, port, out)
 
 
 def verifier(
@@ -32,6 +32,6 @@ def verifier(
 ) -> None:
     """Start one target of a real fleet on this host; it decodes its share of the requests."""
     from engine.runtime.nodes import serve_verifier
-    from fleet.scenario.reading import read_scenario
+    from specfleet.scenario import scenario_of
 
-    serve_verifier(read_scenario(scenario, changes or ()), connect, target - 1, out)
+    serve_verifier(scenario_of(scenario, settings(changes)), connect, target - 1, out)

@@ -22,11 +22,12 @@ from specfleet.meaning.docstrings import docs_of
 from specfleet.meaning.entries import prediction_tables, scenario_tables
 from specfleet.meaning.kinds import fields_of
 from specfleet.meaning.lookup import explain, in_lines
-from specfleet.meaning.shipped import profiles, scenario_files, scenarios
+from specfleet.meaning.shipped import profiles, scenarios
 from specfleet.meaning.tables import keys_of
 from specfleet.meaning.template import template, write_template
 from specfleet.reference.__main__ import main, outdated
 from specfleet.reference.pages import PAGES, all_pages
+from specfleet.scenario import shipped_scenarios
 
 PAGES_FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 TABLES = {table.title: table for table in (*scenario_tables(), *prediction_tables())}
@@ -160,7 +161,7 @@ def test_what_ships_is_listed_with_a_line_each(
     basis = {one.name: one.basis for one in profiles()}
     assert basis["rtx-4090"] == "stated"
     assert basis["jetson-orin"] == "assumed"
-    assert "star" in scenario_files()
+    assert "star" in shipped_scenarios()
     for command, listed in (("profiles", profiles()), ("scenarios", scenarios())):
         assert run_cli(monkeypatch, command) == 0
         lines = capsys.readouterr().out.splitlines()
@@ -169,9 +170,9 @@ def test_what_ships_is_listed_with_a_line_each(
         assert [one["what"] for one in json.loads(capsys.readouterr().out)[command]] == [one.what for one in listed]
 
 
-@pytest.mark.parametrize("kind", scenario_files())
+@pytest.mark.parametrize("kind", shipped_scenarios())
 def test_a_template_says_what_the_scenario_of_its_kind_is(kind: str) -> None:
-    shipped, text = read_scenario(scenario_files()[kind]), template(kind)
+    shipped, text = read_scenario(shipped_scenarios()[kind]), template(kind)
     assert make_scenario(tomllib.loads(text)) == shipped
     assert max(map(len, text.splitlines())) <= 120
     # A line that begins with # alone is a default: setting all of them changes nothing.
@@ -190,7 +191,7 @@ def test_a_template_never_takes_the_place_of_a_file(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run_cli(monkeypatch, "init", "tree") == 0
-    assert read_scenario(tmp_path / "tree.toml") == read_scenario(scenario_files()["tree"])
+    assert read_scenario(tmp_path / "tree.toml") == read_scenario(shipped_scenarios()["tree"])
     mine = tmp_path / "mine.toml"
     mine.write_text("# mine")
     capsys.readouterr()
