@@ -21,6 +21,7 @@ from fleet.chance.signals import write_signals
 from fleet.policies.ragged import Slots
 from fleet.records.run import make_run
 from fleet.scenario.scenario import Batch, Scenario
+from fleet.scenario.settle import settle
 from fleet.stations.build import batch_station
 from fleet.times.durations import extent, nodes_of
 from fleet.times.pace import typical_control_s
@@ -41,7 +42,7 @@ def calibrate_batch(scenario: Scenario, folder: Path, report: Report = lambda _s
 
     `folder` gets `signals.parquet`, the signals of every drafted token, where drafts are chains of a model's tokens.
     """
-    large, measured = load_target(scenario), BatchMeasured()
+    large, measured = load_target(settle(scenario)), BatchMeasured()
     for number in range(PASSES):
         report(STAGES[number])
         go_over(scenario, large, number, measured)
@@ -96,17 +97,18 @@ def serve_part(scenario: Scenario, part: Scenario, large: CausalLM, measured: Ba
     """
     assert scenario.batch is not None
     allocate, shape = scenario.batch.allocate, scenario.drafters.shape
-    station = batch_station(part)
-    executor = executor_of(part, station, large, prompts_of(part))
+    fleet = settle(part)
+    station = batch_station(fleet)
+    executor = executor_of(fleet, station, large, prompts_of(fleet))
     if allocate is not None:
         executor.signals = allocate.needs == "signals"
         executor.watch = (lambda _tag, _nats: False) if allocate.watches else None
     steps: list[Step] = []
     executor.watcher = steps.append
     started_s = time.perf_counter()
-    log = drive(part, station, executor, large.device)
+    log = drive(fleet, station, executor, large.device)
     wall_s = time.perf_counter() - started_s
-    rows = make_run(part, "engine", log).frame()
+    rows = make_run(part, "engine", log, fleet).frame()
     done = rows[rows.event == "done"].drop_duplicates("step").set_index("step")
     extents = [
         extent(step, scenario.batch.padded, nodes_of(step, shape) if step.kind == "verify" else None) for step in steps
@@ -134,10 +136,11 @@ def record_acceptance(scenario: Scenario, large: CausalLM, folder: Path) -> list
         batch=Batch(Slots(scenario.batch.rule.size), padded=False),
         workload=msgspec.structs.replace(recorded.workload, requests=RECORDED),
     )
-    station = batch_station(recorded)
+    fleet = settle(recorded)
+    station = batch_station(fleet)
     signals = scenario.drafters.shape.kind == "chain" and scenario.drafters.kind != "lookup"
-    executor = executor_of(recorded, station, large, prompts_of(recorded), signals)
-    rows = make_run(recorded, "engine", drive(recorded, station, executor, large.device)).frame()
+    executor = executor_of(fleet, station, large, prompts_of(fleet), signals)
+    rows = make_run(recorded, "engine", drive(fleet, station, executor, large.device)).frame()
     if signals:
         write_signals(list(executor.recorded.values()), folder / "signals.parquet")
     verified = rows[(rows.event == "done") & (rows.kind == "verify")]

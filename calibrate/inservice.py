@@ -15,8 +15,8 @@ from engine.runtime.serve import serve
 from fleet.policies.warm_up import AfterIdle, NoWarmUp
 from fleet.records.paces import paces_of
 from fleet.records.run import Run
+from fleet.scenario.names import DRAFTER
 from fleet.scenario.scenario import Scenario, mean_tokens
-from fleet.stations.build import DRAFTER
 from fleet.times.pace import Pace, slowness_at
 from fleet.times.step_time import Quantiles, StepTime
 

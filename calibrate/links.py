@@ -14,15 +14,15 @@ from engine.runtime.clock import now_s
 from engine.runtime.node import Node
 from engine.runtime.serve import start_drafter
 from engine.runtime.transport import Ping, connect, parse
-from fleet.scenario.scenario import Scenario
+from fleet.scenario.settled import Fleet
 
 PAUSE_S = 0.002  # between pings, so that the node's threads have gone to sleep as they do between requests
 TIMEOUT_MS = 10_000
 
 
-def measure_round_trips(scenario: Scenario, payloads_bytes: Sequence[int], repeats: int) -> list[list[float]]:
+def measure_round_trips(fleet: Fleet, payloads_bytes: Sequence[int], repeats: int) -> list[list[float]]:
     """Return round-trip times in seconds for each payload, each the same size both ways."""
-    drafter, port, _ = start_drafter(scenario)
+    drafter, port, _ = start_drafter(fleet)
     client = Node("ping client", _ping_body, port, list(payloads_bytes), repeats)
     try:
         drafter.tell(now_s())

@@ -35,6 +35,7 @@ from engine.runtime.prompts import prompts_of
 from fleet.errors import InputError
 from fleet.records.run import Run
 from fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload, mean_tokens
+from fleet.scenario.settle import settle
 from fleet.times.profile import HardwareProfile
 
 Report = Callable[[str], None]
@@ -84,10 +85,11 @@ def calibrate(
     if scenario.drafters.kind == "model":
         check_shared_tokenizer(scenario.drafters.model, scenario.verifiers.model)
     torch.set_num_threads(THREADS)
-    target = new_target(scenario, load_target(scenario))
-    drafter = new_drafter(scenario, target.model)
+    fleet = settle(scenario)
+    target = new_target(fleet, load_target(fleet))
+    drafter = new_drafter(fleet, target.model)
     assert isinstance(drafter, Drafter)
-    prompt = prompts_of(scenario)[0]
+    prompt = prompts_of(fleet)[0]
     on_cpu = target.model.device.type == "cpu"
     control_s = control_beside_steps_s(drafter, target, prompt) if on_cpu else 0.0
     # What fits rest on is measured in three passes, minutes apart: a shared host has spells that outlast any of them.
@@ -107,9 +109,9 @@ def calibrate(
     go_over(0)
     report("acceptance")
     depth, new_tokens = scenario.drafters.depth, int(mean_tokens(scenario.workload.new_tokens))
-    accepted = [accepted_lengths(drafter, story, new_tokens, depth) for story in stories_of(scenario, folder)]
+    accepted = [accepted_lengths(drafter, story, new_tokens, depth) for story in stories_of(fleet, folder)]
     report("links")
-    round_trips_s = measure_round_trips(scenario, effort.payloads_bytes, effort.pings)
+    round_trips_s = measure_round_trips(fleet, effort.payloads_bytes, effort.pings)
     report("idle gaps")
     idling = over_gaps(fleets(), SHORTEST_GAP_S, effort.longest_gap_s, effort.gap_rounds)
     go_over(1)

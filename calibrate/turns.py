@@ -11,8 +11,8 @@ from calibrate.inservice import SETTLING_ROUNDS, Fleets
 from engine.runtime.serve import serve
 from fleet.records.paces import paces_of
 from fleet.records.run import Run
+from fleet.scenario.names import DRAFTER
 from fleet.scenario.scenario import Device, Scenario, Sharing
-from fleet.stations.build import DRAFTER
 from fleet.times.durations import grid_place, step_name
 from fleet.times.effects import Turns
 from fleet.times.pace import Pace, slowness_at
@@ -48,7 +48,7 @@ def turns_in(run: Run, fleets: Fleets) -> Turns:
         ]
     )
     ratios = steps.duration_s / steps.fitted_s / slowness
-    one_process = run.header.scenario.devices[SHARED].sharing == "one-process"
+    one_process = run.header.fleet.devices[SHARED].sharing == "one-process"
     slowdowns = {str(name): float(mean) for name, mean in ratios.groupby(steps.name).mean().items()}
     return Turns(slowdowns, mean_handover_s(run.frame(), everyone_waits=one_process) / float(slowness.mean()))
 

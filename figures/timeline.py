@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from figures.style import STEP_COLOURS, STYLE, new_figure
-from fleet.stations.build import DRAFTER, ROUTER
+from fleet.scenario.names import DRAFTER, ROUTER
 
 BOX = 0.62  # height of a box; lanes are 1 apart
 ROUND = ["tag", "request", "epoch"]

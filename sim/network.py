@@ -10,21 +10,9 @@ from simpy import Environment
 from simpy.events import Event
 
 from fleet.records.recorded import Log, RecordedStation
-from fleet.scenario.scenario import Scenario, link_time, profile_of, turns_of, wake_up_s
+from fleet.scenario.settled import Fleet, SettledDevice
 from fleet.scenario.workload import streams_of
-from fleet.stations.build import (
-    BATCH,
-    batch_station,
-    drafter_name,
-    drafter_of,
-    drafter_station,
-    is_routed,
-    join_of,
-    router_station,
-    target_of,
-    verifier_name,
-    verifier_station,
-)
+from fleet.stations.build import batch_station, drafter_station, join_of, router_station, verifier_station
 from fleet.stations.messages import (
     TO_DRAFTER,
     TO_VERIFIER,
@@ -39,12 +27,14 @@ from fleet.stations.messages import (
     View,
 )
 from fleet.stations.payload import payload_bytes
+from fleet.stations.station import Station
 from fleet.times.durations import batch_durations, draft_durations, one_way_s, verifier_durations
 from fleet.times.effects import RecentLoad
 from fleet.times.pace import Pace
+from fleet.times.station_times import Delays
 from fleet.times.step import Step
 from sim.outcomes import Outcomes, nothing
-from sim.servers import ContendedDevice, Device, OwnDevice, Server, TurnsDevice
+from sim.servers import ContendedDevice, Device, OwnDevice, Server, Service, TurnsDevice
 
 
 class Wire:
@@ -64,67 +54,66 @@ class Wire:
         self.under_way.append((message, payload_bytes))
         self.env.timeout(self.last_s - now_s).callbacks.append(self._arrive)
 
-    def _arrive(self, arrival: Event) -> None:  # noqa: ARG002  (SimPy hands the event to its callbacks)
+    def _arrive(self, _arrival: Event) -> None:
         self.server.deliver(*self.under_way.popleft())
 
 
 class Network:
-    """All servers of a scenario in one SimPy environment. `start` lets every stream send its first request.
+    """All servers of a fleet in one SimPy environment. `start` lets every stream send its first request.
 
     `paces`: measured slowness over time of the hosts of some stations, by station name.
     """
 
-    def __init__(self, env: Environment, scenario: Scenario, paces: Mapping[str, Pace] | None = None) -> None:
+    def __init__(self, env: Environment, fleet: Fleet, paces: Mapping[str, Pace] | None = None) -> None:
         self.env = env
         self.paces = paces or {}
-        self.scenario = scenario
-        self.profile = profile_of(scenario)
-        self.devices = {name: self._shared_device(name) for name in scenario.devices}
+        self.fleet = fleet
+        self.devices = {name: _shared_device(device) for name, device in fleet.devices.items()}
         self.log: Log = []
-        self.requests = {tag: iter(requests) for tag, requests in streams_of(scenario).items()}
+        self.requests = {tag: iter(requests) for tag, requests in streams_of(fleet).items()}
         self.owner: dict[int, Server] = {}  # the server that verifies a stream
         self.up: dict[int, Wire] = {}
         self.down: dict[int, Wire] = {}
         self.wires: dict[tuple[int, int], tuple[Wire, Wire]] = {}  # down and up, by target and drafter
         self.router: Server | None = None
-        workload = scenario.workload
+        workload = fleet.workload
         self.known: dict[int, int] = {}  # committed tokens that drafters know, by tag
         plain_size = partial(
-            payload_bytes, temperature=workload.temperature, vocabulary=self.profile.vocabulary,
-            shape=scenario.drafters.shape,
+            payload_bytes, temperature=workload.temperature, vocabulary=fleet.vocabulary,
+            shape=fleet.drafters.shape,
         )  # fmt: skip
-        self.size_of = self._size_with_hidden if scenario.drafters.kind == "eagle" else plain_size
+        self.size_of = self._size_with_hidden if fleet.drafters.kind == "eagle" else plain_size
         self.plain_size_of = plain_size
         # One random stream for each cause of randomness, so that a change in one leaves the others alone.
-        outcomes, targets, links, drafters = np.random.default_rng(scenario.seed).spawn(4)
-        self.outcomes = Outcomes(scenario, outcomes)
-        if scenario.batch is not None:
+        outcomes, targets, links, drafters = np.random.default_rng(fleet.seed).spawn(4)
+        self.outcomes = Outcomes(fleet, outcomes)
+        if fleet.batch is not None:
             self.servers = [self._batch(targets)]
             self.owner = dict.fromkeys(self.requests, self.servers[0])
         else:
-            self.servers = self._fleet(targets, links, drafters)
+            self.servers = self._star(targets, links, drafters)
 
     def start(self) -> None:
         """Let every stream send its first request."""
         for tag in self.requests:
             self._next_request(tag)
 
-    def _fleet(
+    def _star(
         self, targets: np.random.Generator, links: np.random.Generator, drafters: np.random.Generator
     ) -> list[Server]:
         """Build all servers, and the links on which the streams go between them."""
-        M, N = self.scenario.drafters.count, self.scenario.verifiers.count
+        M, N = self.fleet.drafters.count, self.fleet.verifiers.count
         drafting = [self._drafter(drafter, rng) for drafter, rng in enumerate(_spawn(drafters, M))]
         verifying = [self._verifier(target, rng) for target, rng in enumerate(targets.spawn(N))]
-        routed = is_routed(self.scenario)
-        dealt = {(target_of(self.scenario, tag), drafter_of(self.scenario, tag)) for tag in self.requests}
+        routed = self.fleet.routed
+        dealt = {(self.fleet.target_of(tag), self.fleet.drafter_of(tag)) for tag in self.requests}
         pairs = list(product(range(N), range(M))) if routed else sorted(dealt)
         for (target, drafter), rng in zip(pairs, links.spawn(len(pairs)), strict=True):
             way_s = self._way_s(target, drafter, rng)
             down = Wire(self.env, verifying[target], way_s)
             self.wires[target, drafter] = down, Wire(self.env, drafting[drafter], way_s) if M else down
         for tag in self.requests:
-            target, drafter = target_of(self.scenario, tag), drafter_of(self.scenario, tag)
+            target, drafter = self.fleet.target_of(tag), self.fleet.drafter_of(tag)
             self.owner[tag] = verifying[target]
             if not routed:
                 self.down[tag], self.up[tag] = self.wires[target, drafter]
@@ -132,64 +121,48 @@ class Network:
             return [*verifying, *drafting]
         for number, server in enumerate(drafting):
             server.post = partial(self._post_of_drafter, number)
-        station = RecordedStation(router_station(self.scenario), "simulated", self.log)
-        self.router = Server(self.env, station, OwnDevice(), no_time, nothing, self._post_of_router)
+        station = RecordedStation(router_station(self.fleet), "simulated", self.log)
+        self.router = Server(self.env, station, OwnDevice(), Service(no_time, nothing), self._post_of_router, Delays())
         for server in verifying:
             server.post = self._post_to_router
         return [*verifying, *drafting, self.router]
 
     def _way_s(self, target: int, drafter: int, rng: np.random.Generator) -> Callable[[int], float]:
         """Return the function that draws one-way times; a measured link goes at the pace of the drafter's host."""
-        link, pace = link_time(self.scenario, target, drafter), self.paces.get(drafter_name(self.scenario, drafter))
-        way_s = one_way_s(link, rng)
-        if pace is None or link is not self.profile.link:
+        link, pace = self.fleet.link(target, drafter), self.paces.get(self.fleet.drafter_name(drafter))
+        way_s = one_way_s(link.time, rng)
+        if pace is None or not link.of_host:
             return way_s
         return lambda payload_bytes: way_s(payload_bytes) * pace.at(self.env.now)
 
     def _drafter(self, drafter: int, rng: np.random.Generator) -> Server:
-        station = RecordedStation(drafter_station(self.scenario, drafter), "simulated", self.log)
-        pace = self.paces.get(drafter_name(self.scenario, drafter))
-        duration_s = draft_durations(self.scenario, rng, pace is not None, drafter)
-        device = self._device(self.scenario.drafters.device, self.profile.recent_load)
-        return Server(
-            self.env, station, device, duration_s, nothing, self._post,
-            turnaround_s=self.profile.turnaround_s,
-            wake_up_s=wake_up_s(self.scenario, self.scenario.drafters.device),
-            pace=pace,
-            turnaround_row_s=self.profile.turnaround_row_s,
-        )  # fmt: skip
+        station = drafter_station(self.fleet, drafter)
+        times, pace = self.fleet.drafter_times(drafter), self.paces.get(station.name)
+        service = Service(draft_durations(times, rng, pace is not None), nothing)
+        device = self._device(self.fleet.drafters.device, times.recent_load)
+        return self._server(station, device, service, times.delays)
 
     def _verifier(self, target: int, rng: np.random.Generator) -> Server:
-        station = RecordedStation(verifier_station(self.scenario, target), "simulated", self.log)
-        duration_s = verifier_durations(self.scenario, target, rng)
-        verifiers = self.scenario.verifiers
-        device = self._device(verifiers.device, None)
-        outcomes, pace = self.outcomes.at(station.station), self.paces.get(verifier_name(target))
-        return Server(
-            self.env, station, device, duration_s, outcomes, self._post,
-            wake_up_s=wake_up_s(self.scenario, verifiers.device, verifiers.kind), pace=pace,
-        )  # fmt: skip
+        station, verifiers = verifier_station(self.fleet, target), self.fleet.verifiers
+        times = self.fleet.verifier_times(target)
+        duration_s = verifier_durations(times, self.fleet.drafters.shape, verifiers.padded, rng)
+        service = Service(duration_s, self.outcomes.at(station))
+        return self._server(station, self._device(verifiers.device), service, times.delays)
 
     def _batch(self, rng: np.random.Generator) -> Server:
-        station = batch_station(self.scenario)
-        duration_s = batch_durations(self.scenario, rng, self.outcomes.drafting(station))
+        station, batch, times = batch_station(self.fleet), self.fleet.batch, self.fleet.batch_times()
+        assert batch is not None
+        drafted = self.outcomes.drafting(station)
+        duration_s = batch_durations(times, self.fleet.drafters.shape, batch.padded, rng, drafted)
+        service = Service(duration_s, self.outcomes.at(station, batch.rule))
+        return self._server(station, OwnDevice(), service, times.delays)
+
+    def _server(self, station: Station, device: Device, service: Service, delays: Delays) -> Server:
         recorded = RecordedStation(station, "simulated", self.log)
-        outcomes = self.outcomes.at(station, station.rule)
-        return Server(
-            self.env, recorded, OwnDevice(), duration_s, outcomes, self._post,
-            turnaround_s=self.profile.turnaround_s,
-            pace=self.paces.get(BATCH),
-            turnaround_row_s=self.profile.turnaround_row_s,
-        )  # fmt: skip
+        return Server(self.env, recorded, device, service, self._post, delays, self.paces.get(station.name))
 
-    def _device(self, name: str, effect: RecentLoad | None) -> Device:
+    def _device(self, name: str, effect: RecentLoad | None = None) -> Device:
         return self.devices[name] if name else OwnDevice(effect)
-
-    def _shared_device(self, name: str) -> Device:
-        if self.scenario.devices[name].sharing == "contended":
-            return ContendedDevice(self.profile.contention)
-        turns = turns_of(self.scenario, name)
-        return TurnsDevice(turns.handover_s if turns else 0.0)
 
     def _post(self, instruction: Instruction) -> None:
         """Carry out what a station asks for."""
@@ -213,16 +186,16 @@ class Network:
     def _post_of_router(self, instruction: Instruction) -> None:
         """Send what the router has routed on its way, from the target that asked."""
         if isinstance(instruction, Routed):
-            _, up = self.wires[target_of(self.scenario, instruction.tag), instruction.drafter]
+            _, up = self.wires[self.fleet.target_of(instruction.tag), instruction.drafter]
             up.send(instruction.message, self.size_of(instruction.message))
 
     def _post_of_drafter(self, drafter: int, instruction: Instruction) -> None:
         """Send a drafter's messages down, and its views to the router, who gets them late."""
         if isinstance(instruction, TO_VERIFIER):
-            down, _ = self.wires[target_of(self.scenario, instruction.tag), drafter]
+            down, _ = self.wires[self.fleet.target_of(instruction.tag), drafter]
             down.send(instruction, self.size_of(instruction))
         elif isinstance(instruction, View):
-            arrival = self.env.timeout(self.scenario.drafters.view_delay_s)
+            arrival = self.env.timeout(self.fleet.drafters.view_delay_s)
             arrival.callbacks.append(lambda _: self.router.deliver(instruction) if self.router else None)
         else:
             self._post(instruction)
@@ -233,22 +206,28 @@ class Network:
         if isinstance(message, DraftRequest):
             told = message.base - (1 if message.opening else self.known[message.tag])
             self.known[message.tag] = message.base
-        return self.plain_size_of(message, hidden_numbers=told * self.profile.hidden)
+        return self.plain_size_of(message, hidden_numbers=told * self.fleet.hidden)
 
     def _next_request(self, tag: int) -> None:
         """Let the stream's user send the next request, if any is left: when it is time, and this instant is over."""
         request = next(self.requests[tag], None)
         if request is not None:
             arrival = self.env.timeout(max(0.0, request.not_before_s - self.env.now))
-            arrival.callbacks.append(partial(_join, self.owner[tag], join_of(self.scenario, tag, request)))
+            arrival.callbacks.append(partial(_join, self.owner[tag], join_of(self.fleet, tag, request)))
 
 
-def no_time(step: Step, recent_load: float) -> float:  # noqa: ARG001  (one signature for all stations)
+def _shared_device(device: SettledDevice) -> Device:
+    if device.sharing == "contended":
+        return ContendedDevice(device.contention)
+    return TurnsDevice(device.handover_s)
+
+
+def no_time(_step: Step, _recent_load: float) -> float:
     """Time of a router's steps."""
     return 0.0
 
 
-def _join(server: Server, join: Join, arrival: Event) -> None:  # noqa: ARG001  (SimPy's call)
+def _join(server: Server, join: Join, _arrival: Event) -> None:
     server.deliver(join)
 
 

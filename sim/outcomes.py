@@ -11,8 +11,7 @@ from fleet.errors import InputError
 from fleet.policies.outcome import Outcome
 from fleet.policies.overlap import Ahead
 from fleet.policies.ragged import BatchRule
-from fleet.scenario.room import longest_draft
-from fleet.scenario.scenario import Scenario, acceptance_of, needs_of
+from fleet.scenario.settled import Fleet
 from fleet.stations.batch import BatchStation
 from fleet.stations.station import Station
 from fleet.times.step import Member, Step
@@ -28,9 +27,9 @@ def nothing(step: Step) -> tuple[Outcome, ...]:
 class Outcomes:
     """Draws what verifications accept. Streams remember their place in the model's texts, whoever verifies them."""
 
-    def __init__(self, scenario: Scenario, rng: np.random.Generator) -> None:
-        model = acceptance_of(scenario)
-        by_token = isinstance(scenario.drafters.overlap, Ahead) or needs_of(scenario) == "ratios"
+    def __init__(self, fleet: Fleet, rng: np.random.Generator) -> None:
+        model = fleet.acceptance_model()
+        by_token = isinstance(fleet.drafters.overlap, Ahead) or fleet.needs == "ratios"
         self.tokens: TokenSampler | None = None
         self.lengths: Sampler | None = None
         self.drafts: list[int] = []  # of the batch's running draft step
@@ -40,11 +39,11 @@ class Outcomes:
             self.tokens = TokenSampler(Coin(model.beta), rng)
         elif by_token:
             raise InputError(
-                f"scenario {scenario.name!r}: its rules need to know single tokens; acceptance.model = "
+                f"scenario {fleet.name!r}: its rules need to know single tokens; acceptance.model = "
                 f"{model.__struct_config__.tag!r} knows lengths of rounds; allowed: geometric, or a model of tokens"
             )
         else:
-            self.lengths = Sampler(model, longest_draft(scenario), rng)
+            self.lengths = Sampler(model, fleet.room.longest_draft, rng)
 
     def at(self, station: Station, rule: BatchRule | None = None) -> Callable[[Step], tuple[Outcome, ...]]:
         """Return the function that draws the outcomes of a verifying station's steps.

@@ -5,20 +5,15 @@ import msgspec
 from fleet.chance.acceptance import expected_accepted
 from fleet.chance.tokens import TokenModel
 from fleet.errors import InputError
+from fleet.policies.allocate import Fixed
 from fleet.policies.group import One
 from fleet.policies.overlap import Ahead
-from fleet.scenario.scenario import (
-    Scenario,
-    decode_time,
-    length_model_of,
-    link_time,
-    mean_tokens,
-    profile_of,
-    verify_time,
-)
+from fleet.scenario.scenario import Scenario, mean_tokens
+from fleet.scenario.settle import settle
+from fleet.scenario.settled import Fleet
 from fleet.stations.messages import Draft, DraftRequest
 from fleet.stations.payload import payload_bytes
-from fleet.times.profile import HardwareProfile
+from fleet.times.station_times import DrafterTimes
 from sim.analytic import StarPrediction, predict_star
 from sim.packing import Packings, packings
 
@@ -41,19 +36,19 @@ class StarInputs(msgspec.Struct, frozen=True):
         return (self.accepted_per_round + 1) / (self.service_s + self.verify_s)
 
 
-def star_inputs(scenario: Scenario, target: int = 0) -> StarInputs:
+def star_inputs(fleet: Fleet, target: int = 0) -> StarInputs:
     """Return S(d), Z(d) and the rest for target number `target`; equations (5) and (6), with the fixed costs."""
-    profile, depth, workload = profile_of(scenario), scenario.drafters.depth, scenario.workload
+    depth, shape, workload = fleet.drafters.depth, fleet.drafters.shape, fleet.workload
+    times, of_target, link = fleet.drafter_times(0), fleet.verifier_times(target), fleet.link(target).time
     context = mean_tokens(workload.prompt_tokens) + mean_tokens(workload.new_tokens) / 2
-    link = link_time(scenario, target)
-    shape, accepted = scenario.drafters.shape, expected_accepted(length_model_of(scenario), depth)
-    told = profile.hidden * (accepted + 1) if scenario.drafters.kind == "eagle" else 0
-    up = payload_bytes(DraftRequest(0, 0, 0, 0), workload.temperature, profile.vocabulary, hidden_numbers=told)
-    down = payload_bytes(Draft(0, 0, 0, 0, depth), workload.temperature, profile.vocabulary, shape)
-    verify_s = verify_time(scenario, target).mean_s(shape.nodes(depth) + 1, context)
-    decode_s = decode_time(scenario).mean_s(1, context)
+    accepted = expected_accepted(fleet.length_model(), depth)
+    told = fleet.hidden * (accepted + 1) if fleet.drafters.kind == "eagle" else 0
+    up = payload_bytes(DraftRequest(0, 0, 0, 0), workload.temperature, fleet.vocabulary, hidden_numbers=told)
+    down = payload_bytes(Draft(0, 0, 0, 0, depth), workload.temperature, fleet.vocabulary, shape)
+    verify_s = of_target.verify.mean_s(shape.nodes(depth) + 1, context)
+    decode_s = of_target.decode.mean_s(1, context)
     return StarInputs(
-        service_s=_busy_slowdown(profile) * profile.draft.mean_s(depth, context) + profile.turnaround_s,
+        service_s=_busy_slowdown(times) * times.draft.mean_s(depth, context) + times.delays.turnaround_s,
         return_s=link.mean_s(up) + link.mean_s(down) + verify_s,
         verify_s=verify_s,
         accepted_per_round=accepted,
@@ -61,11 +56,11 @@ def star_inputs(scenario: Scenario, target: int = 0) -> StarInputs:
     )
 
 
-def _busy_slowdown(profile: HardwareProfile) -> float:
+def _busy_slowdown(times: DrafterTimes) -> float:
     """Slowdown of a drafter that never idles: the equations know no other."""
-    effect = profile.recent_load
+    effect = times.recent_load
     by_load = effect.slowdown(1.0) * effect.pace(1.0) if effect else 1.0
-    return profile.idle.slowdown(0.0) * by_load
+    return times.idle.slowdown(0.0) * by_load
 
 
 class Prediction(StarPrediction, frozen=True):
@@ -74,19 +69,20 @@ class Prediction(StarPrediction, frozen=True):
     packings: Packings | None = None
 
 
-def not_of_a_star(scenario: Scenario) -> str | None:
-    """Return a key that makes the scenario something else than one star of plain rounds; None if it is one."""
+def not_of_a_star(fleet: Fleet) -> str | None:
+    """Return a key that makes the fleet something else than one star of plain rounds; None if it is one."""
+    drafters, verifiers = fleet.drafters, fleet.verifiers
     star_only = {
-        "[batch]": scenario.batch is not None,
-        "drafters.count": scenario.drafters.count > 1,
-        "drafters.overlap": isinstance(scenario.drafters.overlap, Ahead),
-        "drafters.group": not isinstance(scenario.drafters.group, One),
-        "drafters.allocate": scenario.drafters.allocate is not None,
-        "verifiers.group": not isinstance(scenario.verifiers.group, One),
-        "verifiers.allocate": scenario.verifiers.allocate is not None,
-        "workload.arrivals": scenario.workload.arrivals is not None,
-        "workload.streams": scenario.workload.streams not in (0, scenario.verifiers.count),
-        "acceptance.model": isinstance(scenario.acceptance, TokenModel),
+        "[batch]": fleet.batch is not None,
+        "drafters.count": drafters.count > 1,
+        "drafters.overlap": isinstance(drafters.overlap, Ahead),
+        "drafters.group": not isinstance(drafters.group, One),
+        "drafters.allocate": drafters.allocate != Fixed(drafters.depth),
+        "verifiers.group": not isinstance(verifiers.group, One),
+        "verifiers.allocate": verifiers.allocate is not None,
+        "workload.arrivals": fleet.workload.arrivals is not None,
+        "workload.streams": fleet.streams != verifiers.count,
+        "acceptance.model": isinstance(fleet.acceptance, TokenModel),
     }
     return next((key for key, asked in star_only.items() if asked), None)
 
@@ -96,24 +92,29 @@ def predict(scenario: Scenario) -> Prediction:
 
     Raises InputError where the scenario is no star, or its drafts take no time.
     """
-    key = not_of_a_star(scenario)
+    return predict_fleet(settle(scenario))
+
+
+def predict_fleet(fleet: Fleet) -> Prediction:
+    """Return the analytic model of a settled fleet; raises as `predict` does."""
+    key = not_of_a_star(fleet)
     if key is not None:
-        raise InputError(f"scenario {scenario.name!r}: the equations are a star's, and {key} is none; simulate it")
-    inputs = star_inputs(scenario)
+        raise InputError(f"scenario {fleet.name!r}: the equations are a star's, and {key} is none; simulate it")
+    inputs = star_inputs(fleet)
     if inputs.service_s == 0:
-        raise InputError(f"scenario {scenario.name!r}: its profile's drafts take no time; the equations need S(d) > 0")
+        raise InputError(f"scenario {fleet.name!r}: its profile's drafts take no time; the equations need S(d) > 0")
     star = predict_star(
-        scenario.verifiers.count,
+        fleet.verifiers.count,
         inputs.service_s,
         inputs.return_s,
         inputs.accepted_per_round,
         inputs.standalone_tokens_per_s,
     )
     packed = None
-    if scenario.memory is not None:
-        context = round(mean_tokens(scenario.workload.prompt_tokens) + mean_tokens(scenario.workload.new_tokens))
+    if fleet.memory is not None:
+        context = round(mean_tokens(fleet.workload.prompt_tokens) + mean_tokens(fleet.workload.new_tokens))
         communication_s = inputs.return_s - inputs.verify_s
         packed = packings(
-            scenario.memory, context, inputs.service_s, inputs.verify_s, communication_s, inputs.accepted_per_round + 1
+            fleet.memory, context, inputs.service_s, inputs.verify_s, communication_s, inputs.accepted_per_round + 1
         )
     return Prediction(**msgspec.structs.asdict(star), packings=packed)

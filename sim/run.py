@@ -6,6 +6,7 @@ from simpy import Environment
 
 from fleet.records.run import Run, make_run
 from fleet.scenario.scenario import Scenario
+from fleet.scenario.settle import settle
 from fleet.times.pace import Pace
 from sim.network import Network
 
@@ -17,11 +18,11 @@ def simulate(scenario: Scenario, paces: Mapping[str, Pace] | None = None) -> Run
     measured run; other stations keep the profile's pace.
     Raises InputError where the scenario names no profile or no acceptance model, RuntimeError if the fleet stalls.
     """
-    env = Environment()
-    network = Network(env, scenario, paces)
+    fleet, env = settle(scenario), Environment()
+    network = Network(env, fleet, paces)
     network.start()
     env.run()
     unfinished = [s.station.name for s in network.servers if s.station.sessions and s is not network.router]
     if unfinished:
         raise RuntimeError(f"simulation stalled with open sessions at {', '.join(unfinished)}")
-    return make_run(scenario, "sim", network.log)
+    return make_run(scenario, "sim", network.log, fleet)

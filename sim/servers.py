@@ -8,6 +8,7 @@ a generator for each server would cost a third of the speed and say nothing more
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 from simpy import Environment
 from simpy.events import Event
@@ -16,18 +17,25 @@ from fleet.policies.outcome import Outcome
 from fleet.records.recorded import RecordedStation
 from fleet.stations.messages import Instruction, StationEvent, StepDone
 from fleet.stations.station import Start
+from fleet.times.durations import Duration
 from fleet.times.effects import RecentLoad
 from fleet.times.pace import Pace
+from fleet.times.station_times import Delays
 from fleet.times.step import Step
+
+
+class Service(NamedTuple):
+    """How a station's steps go: how long one takes on an uncontended device, and what its members get out of it."""
+
+    duration_s: Duration
+    outcomes: Callable[[Step], tuple[Outcome, ...]]
 
 
 class Server:
     """One station in simulated time.
 
-    `duration_s(step, recent_load)`: how long a step takes on an uncontended device. `outcomes(step)`: what its members
-    get out of it. `post(instruction)`: carries out what the station asks for. `turnaround_s`: pause after each step
-    before the next can start, while the station already sends and receives, and `turnaround_row_s` for each further
-    row of that step. `wake_up_s`: pause before the first step after idleness. `pace`: slowness of its host over time.
+    `post(instruction)`: carries out what the station asks for. `delays`: what passes between steps; meanwhile the
+    station already sends and receives. `pace`: slowness of its host over time.
     """
 
     def __init__(
@@ -35,25 +43,21 @@ class Server:
         env: Environment,
         station: RecordedStation,
         device: "Device",
-        duration_s: Callable[[Step, float], float],
-        outcomes: Callable[[Step], tuple[Outcome, ...]],
+        service: Service,
         post: Callable[[Instruction], None],
-        turnaround_s: float = 0.0,
-        wake_up_s: float = 0.0,
+        delays: Delays,
         pace: Pace | None = None,
-        turnaround_row_s: float = 0.0,
     ) -> None:
         self.env = env
         self.recorded = station
         self.handle = station.handle
         self.station = station.station
         self.device = device
-        self.duration_s = duration_s
-        self.outcomes = outcomes
+        self.duration_s, self.outcomes = service
         self.post = post
-        self.turnaround_s = turnaround_s
-        self.turnaround_row_s = turnaround_row_s
-        self.wake_up_s = wake_up_s
+        self.turnaround_s = delays.turnaround_s
+        self.turnaround_row_s = delays.turnaround_row_s
+        self.wake_up_s = delays.wake_up_s
         self.pace = pace
         self.idle = True
         self.pausing = False  # turning around, or waking up
@@ -95,7 +99,7 @@ class Server:
         self.pausing = True
         self.env.timeout(self.paced(pause_s)).callbacks.append(self._go_on)
 
-    def _go_on(self, pause: Event) -> None:  # noqa: ARG002  (SimPy hands the event to its callbacks)
+    def _go_on(self, _pause: Event) -> None:
         self.pausing = False
         self.idle = not self.station.ready
         if not self.idle:
@@ -128,7 +132,7 @@ class OwnDevice(Device):
             end = server.env.timeout(begun[1])
             end.callbacks.append(partial(self._end, server, *begun))
 
-    def _end(self, server: Server, step: Step, duration_s: float, end: Event) -> None:  # noqa: ARG002  (SimPy's call)
+    def _end(self, server: Server, step: Step, duration_s: float, _end: Event) -> None:
         if self.effect:
             self._count(self.effect, server.env.now, busy=True)
         server.finish(step, duration_s)
@@ -166,7 +170,7 @@ class TurnsDevice(Device):
                 end = server.env.timeout(begun[1])
                 end.callbacks.append(partial(self._end, server, *begun))
 
-    def _end(self, server: Server, step: Step, duration_s: float, end: Event) -> None:  # noqa: ARG002  (SimPy's call)
+    def _end(self, server: Server, step: Step, duration_s: float, _end: Event) -> None:
         if self.handover_s:
             server.env.timeout(server.paced(self.handover_s)).callbacks.append(self._free)
         else:
@@ -174,7 +178,7 @@ class TurnsDevice(Device):
         server.finish(step, duration_s)
         self._next_turn()
 
-    def _free(self, pause: Event) -> None:  # noqa: ARG002  (SimPy's call)
+    def _free(self, _pause: Event) -> None:
         self.busy = False
         self._next_turn()
 

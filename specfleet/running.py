@@ -9,7 +9,7 @@ import msgspec
 from fleet.errors import InputError
 from fleet.records import run as records
 from fleet.records.paces import paces_of
-from fleet.scenario.scenario import profile_of
+from fleet.scenario.settle import settle
 from sim.predict import predict
 from sim.run import simulate as simulate_scenario
 from specfleet.results import Prediction, Result
@@ -32,7 +32,7 @@ def simulate(
     """
     chosen = scenario_of(scenario, changes, **keys)
     measured = pace if isinstance(pace, Result) or pace is None else read_run(pace)
-    paces = paces_of(measured.run, profile_of(chosen).control_s) if measured else {}
+    paces = paces_of(measured.run, settle(chosen).control_s) if measured else {}
     return Result(simulate_scenario(chosen, paces))
 
 
@@ -56,13 +56,14 @@ def run(
     from fleet.chance.signals import write_signals
 
     chosen = scenario_of(scenario, changes, **keys)
-    check_can_run(chosen)
-    note = crowding(chosen)
+    fleet = settle(chosen)
+    check_can_run(fleet)
+    note = crowding(fleet)
     if note:
         report(f"note: {note}")
     if signals is not None and (chosen.batch is None or chosen.drafters.shape.kind != "chain"):
         raise InputError(f"signals = {signals}: only chains of a [batch] tell signals; {chosen.name!r} has none")
-    for account in accounts_of(chosen):
+    for account in accounts_of(fleet):
         report(f"cache of {tell(account)}")
     served = serve(chosen, signals=signals is not None)
     if signals is not None:

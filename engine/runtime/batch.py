@@ -16,8 +16,9 @@ from engine.runtime.worker import Worker
 from fleet.chance.token import Token
 from fleet.records.recorded import Log, RecordedStation
 from fleet.records.run import Run, make_run
-from fleet.scenario.room import longest_row, overshoot
 from fleet.scenario.scenario import Scenario
+from fleet.scenario.settle import settle
+from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import Request, streams_of
 from fleet.stations.batch import BatchStation
 from fleet.stations.build import batch_station, join_of
@@ -34,16 +35,17 @@ class Batched(msgspec.Struct, frozen=True):
 
 def serve_batch(scenario: Scenario, prompts: Sequence[Sequence[int]], signals: bool = False) -> Batched:
     """Run the scenario in this process. `signals`: whether those of every drafted token are recorded."""
-    station = batch_station(scenario)
-    large = load_target(scenario)
-    executor = executor_of(scenario, station, large, prompts, signals)
-    log = drive(scenario, station, executor, large.device)
-    return Batched(make_run(scenario, "engine", log), executor.outputs, executor.recorded)
+    fleet = settle(scenario)
+    station = batch_station(fleet)
+    large = load_target(fleet)
+    executor = executor_of(fleet, station, large, prompts, signals)
+    log = drive(fleet, station, executor, large.device)
+    return Batched(make_run(scenario, "engine", log, fleet), executor.outputs, executor.recorded)
 
 
-def drive(scenario: Scenario, station: BatchStation, executor: BatchExecutor, device: torch.device) -> Log:
-    """Let the users of the scenario send their requests, and the station serve them; return its log."""
-    streams = {tag: iter(requests) for tag, requests in streams_of(scenario).items()}
+def drive(fleet: Fleet, station: BatchStation, executor: BatchExecutor, device: torch.device) -> Log:
+    """Let the users of the fleet send their requests, and the station serve them; return its log."""
+    streams = {tag: iter(requests) for tag, requests in streams_of(fleet).items()}
     opening: list[tuple[float, int, Request]] = []  # requests to come, by when, their stream
 
     def open_next(tag: int) -> None:
@@ -60,7 +62,7 @@ def drive(scenario: Scenario, station: BatchStation, executor: BatchExecutor, de
         open_next(tag)
     while opening or station.ready:
         for tag, request in _due(opening, now_s() - worker.zero_s):
-            worker.handle(join_of(scenario, tag, request), NOTHING, now_s())
+            worker.handle(join_of(fleet, tag, request), NOTHING, now_s())
         if station.ready:
             worker.step()
         elif opening:
@@ -69,27 +71,27 @@ def drive(scenario: Scenario, station: BatchStation, executor: BatchExecutor, de
 
 
 def executor_of(
-    scenario: Scenario,
+    fleet: Fleet,
     station: BatchStation,
     large: CausalLM,
     prompts: Sequence[Sequence[int]],
     signals: bool = False,
 ) -> BatchExecutor:
     """Return the hands of a batch station, with caches as its rule needs them."""
-    room = station.rule.pool, longest_row(scenario)
-    target = new_target(scenario, large, station.rule, room)
-    drafter = new_drafter(scenario, large, station.rule, room)
+    room = station.rule.pool, fleet.room.longest_row
+    target = new_target(fleet, large, station.rule, room)
+    drafter = new_drafter(fleet, large, station.rule, room)
     allocation = station.grants.allocation
     return BatchExecutor(
         drafter,
         target,
         prompts,
         station.rule,
-        scenario.seed,
-        sampling_of(scenario),
+        fleet.seed,
+        sampling_of(fleet),
         station.grants.stops if allocation.watches else None,
         signals or allocation.needs == "signals",
-        overshoot(scenario),
+        fleet.room.overshoot,
     )
 
 

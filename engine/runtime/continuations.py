@@ -13,33 +13,33 @@ from engine.decoding.verify import Target
 from engine.runtime.prompts import prompts_of
 from engine.runtime.replayed import Story
 from fleet.errors import InputError
-from fleet.scenario.scenario import Scenario
+from fleet.scenario.settled import Fleet
 
 BATCH = 16  # prompts decoded side by side
 
 
-def stories_of(scenario: Scenario, cache_folder: Path) -> list[Story]:
+def stories_of(fleet: Fleet, cache_folder: Path) -> list[Story]:
     """Return prompt and greedy continuation of every request, long enough for the last round to overshoot.
 
     Decoded continuations are kept in `cache_folder`, by a digest of the weights, the prompts and the precision. Where
     the drafter reads hidden states, they come along.
     """
-    if scenario.workload.temperature > 0:
+    if fleet.workload.temperature > 0:
         raise InputError(
-            f"workload.temperature = {scenario.workload.temperature} with verifiers.kind = 'replayed': a replayed "
+            f"workload.temperature = {fleet.workload.temperature} with verifiers.kind = 'replayed': a replayed "
             "target knows one greedy continuation; allowed: 0, or verifiers.kind = 'real'"
         )
-    prompts = prompts_of(scenario)
+    prompts = prompts_of(fleet)
     distinct = list({tuple(prompt): None for prompt in prompts})
-    tokens = scenario.workload.new_tokens + scenario.drafters.depth + 1
-    weights = folder_of(scenario.verifiers.model, "target") / "model.safetensors"
+    tokens = fleet.workload.new_tokens + fleet.drafters.depth + 1
+    weights = folder_of(fleet.verifiers.model, "target") / "model.safetensors"
     digest = hashlib.sha256(weights.read_bytes() if weights.is_file() else str(weights).encode())
-    digest.update(json.dumps([distinct, scenario.precision]).encode())
+    digest.update(json.dumps([distinct, fleet.precision]).encode())
     file = cache_folder / f"stories-{digest.hexdigest()[:16]}.npz"
-    with_hidden = scenario.drafters.kind == "eagle"
+    with_hidden = fleet.drafters.kind == "eagle"
     kept = dict(np.load(file)) if file.is_file() else {}
     if not kept or kept["continuations"].shape[1] < tokens or (with_hidden and "hidden" not in kept):
-        model = load_model(scenario.verifiers.model, "target", scenario.precision)
+        model = load_model(fleet.verifiers.model, "target", fleet.precision)
         kept = continue_greedily(model, distinct, tokens, with_hidden)
         cache_folder.mkdir(parents=True, exist_ok=True)
         np.savez(file, **kept)

@@ -9,31 +9,28 @@ from engine.runtime.clock import now_s
 from engine.runtime.content import Content
 from engine.runtime.device_lock import Lease, no_lease
 from engine.runtime.executors import DraftExecutor
-from engine.runtime.memory import settled
+from engine.runtime.memory import with_admission
 from engine.runtime.transport import PublicPort
 from engine.runtime.worker import Receiver, Stop, Worker
 from fleet.records.recorded import Log, RecordedStation
-from fleet.scenario.room import longest_row
-from fleet.scenario.scenario import Scenario
+from fleet.scenario.settled import Fleet
 from fleet.stations.build import drafter_station
 from fleet.stations.messages import Draft, Ignored, Instruction, Refusal
 
 
 class DrafterNode:
-    """Model, station and sockets of the drafter. `port` is its public port; `scenario` says what it settled."""
+    """Model, station and sockets of the drafter. `port` is its public port; `fleet` says which admission it settled."""
 
-    def __init__(
-        self, scenario: Scenario, lease: Lease = no_lease, address: str = "tcp://127.0.0.1", port: int = 0
-    ) -> None:
-        drafter = new_drafter(scenario, room=(scenario.verifiers.count, longest_row(scenario)))
-        self.scenario = scenario = settled(scenario, drafter.device)
-        executor = DraftExecutor(drafter, scenario.seed, sampling_of(scenario))
+    def __init__(self, fleet: Fleet, lease: Lease = no_lease, address: str = "tcp://127.0.0.1", port: int = 0) -> None:
+        drafter = new_drafter(fleet, room=(fleet.verifiers.count, fleet.room.longest_row))
+        self.fleet = fleet = with_admission(fleet, drafter.device)
+        executor = DraftExecutor(drafter, fleet.seed, sampling_of(fleet))
         executor.drafter.warm_up(8)  # the first steps of a process are slow; they are nobody's
         self.context = zmq.Context()
         public = PublicPort(self.context, address, port)
         self.port = public.port
         self.worker = Worker(
-            RecordedStation(drafter_station(scenario), "real"), executor, drafter.device, self._post, lease
+            RecordedStation(drafter_station(fleet), "real"), executor, drafter.device, self._post, lease
         )
         self.receiver = Receiver(self.worker.inbox, public=public)
 

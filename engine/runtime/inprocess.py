@@ -7,12 +7,12 @@ from engine.runtime.build import load_target, new_drafter, new_target, sampling_
 from engine.runtime.clock import now_s
 from engine.runtime.content import NOTHING, Content
 from engine.runtime.executors import DraftExecutor, VerifyExecutor
-from engine.runtime.memory import settled
+from engine.runtime.memory import with_admission
 from engine.runtime.worker import Worker
 from fleet.records.recorded import Log, RecordedStation
 from fleet.records.run import Run, make_run
-from fleet.scenario.room import longest_row, overshoot
 from fleet.scenario.scenario import Scenario
+from fleet.scenario.settle import settle
 from fleet.scenario.workload import requests_of
 from fleet.stations.build import drafter_station, join_of, verifier_station
 from fleet.stations.messages import Draft, DraftRequest, Finished, Instruction, Leave, Refusal, StationEvent
@@ -22,11 +22,12 @@ def serve_in_process(  # noqa: C901  (three small closures around one loop)
     scenario: Scenario, prompts: Sequence[Sequence[int]]
 ) -> tuple[Run, dict[int, list[int]]]:
     """Run the scenario in this process; return its records and the new tokens of each request."""
-    seed, sampling = scenario.seed, sampling_of(scenario)
-    model = load_target(scenario)
-    room = scenario.verifiers.count, longest_row(scenario)
-    target = new_target(scenario, model, room=room)
-    executor = VerifyExecutor(target, prompts, seed, sampling, scenario.drafters.kind == "eagle", overshoot(scenario))
+    fleet = settle(scenario)
+    seed, sampling = fleet.seed, sampling_of(fleet)
+    model = load_target(fleet)
+    room = fleet.verifiers.count, fleet.room.longest_row
+    target = new_target(fleet, model, room=room)
+    executor = VerifyExecutor(target, prompts, seed, sampling, fleet.drafters.kind == "eagle", fleet.room.overshoot)
     log: Log = []
     mail: deque[tuple[Worker, StationEvent, Content]] = deque()
     zero_s = now_s()
@@ -42,13 +43,13 @@ def serve_in_process(  # noqa: C901  (three small closures around one loop)
     def open_next(target: int) -> None:
         request = next(requests[target], None)
         if request is not None:
-            mail.append((verifiers[target], join_of(scenario, target, request), NOTHING))
+            mail.append((verifiers[target], join_of(fleet, target, request), NOTHING))
 
-    targets = range(scenario.verifiers.count)
-    requests = [requests_of(scenario, target) for target in targets]
+    targets = range(fleet.verifiers.count)
+    requests = [requests_of(fleet, target) for target in targets]
     verifiers = [
         Worker(
-            RecordedStation(verifier_station(scenario, target), "real", log),
+            RecordedStation(verifier_station(fleet, target), "real", log),
             executor,
             model.device,
             post,
@@ -57,10 +58,10 @@ def serve_in_process(  # noqa: C901  (three small closures around one loop)
         for target in targets
     ]
     workers = list(verifiers)
-    if scenario.drafters.count:
-        hands = DraftExecutor(new_drafter(scenario, model, room=room), seed, sampling)
-        scenario = settled(scenario, model.device)
-        station = RecordedStation(drafter_station(scenario), "real", log)
+    if fleet.drafters.count:
+        hands = DraftExecutor(new_drafter(fleet, model, room=room), seed, sampling)
+        fleet = with_admission(fleet, model.device)
+        station = RecordedStation(drafter_station(fleet), "real", log)
         drafter = Worker(station, hands, model.device, post, zero_s=zero_s)
         workers.append(drafter)
     for target in targets:
@@ -73,4 +74,4 @@ def serve_in_process(  # noqa: C901  (three small closures around one loop)
         asking += [worker for worker in workers if worker.station.ready and worker not in asking]
         if asking:
             asking.popleft().step()
-    return make_run(scenario, "engine", log), executor.outputs
+    return make_run(scenario, "engine", log, fleet), executor.outputs

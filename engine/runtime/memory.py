@@ -11,8 +11,7 @@ from engine.decoding.cache import CacheShape, shape_of
 from engine.decoding.models import DEMO_PAIR, PRECISIONS, folder_of
 from fleet.errors import InputError
 from fleet.policies.admit import WithinMemory
-from fleet.scenario.room import longest_row
-from fleet.scenario.scenario import Scenario
+from fleet.scenario.settled import Fleet
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -34,22 +33,22 @@ class Account(msgspec.Struct, frozen=True):
         return self.row_bytes * self.rows
 
 
-def accounts_of(scenario: Scenario) -> list[Account]:
-    """Return the accounts of a scenario's drafter and targets, each of the rows that it may hold at once."""
-    tokens, drafters, verifiers = longest_row(scenario), scenario.drafters, scenario.verifiers
-    rows = scenario.batch.rule.pool if scenario.batch is not None else verifiers.count
+def accounts_of(fleet: Fleet) -> list[Account]:
+    """Return the accounts of a fleet's drafter and targets, each of the rows that it may hold at once."""
+    tokens, drafters, verifiers = fleet.room.longest_row, fleet.drafters, fleet.verifiers
+    rows = fleet.batch.rule.pool if fleet.batch is not None else verifiers.count
     accounts = []
-    if drafters.count and (token_bytes := draft_token_bytes(scenario)):
+    if drafters.count and (token_bytes := draft_token_bytes(fleet)):
         accounts.append(Account("drafter", token_bytes, tokens, rows))
-    if scenario.batch is not None or verifiers.kind == "real":
+    if fleet.batch is not None or verifiers.kind == "real":
         shape = shape_of(AutoConfig.from_pretrained(folder_of(verifiers.model, "target"), local_files_only=True))
-        accounts.append(Account("targets", bytes_per_token(shape, scenario.precision), tokens, rows))
+        accounts.append(Account("targets", bytes_per_token(shape, fleet.precision), tokens, rows))
     return accounts
 
 
-def draft_token_bytes(scenario: Scenario) -> int:
+def draft_token_bytes(fleet: Fleet) -> int:
     """Return the bytes that the drafter's cache takes for a token; 0 where nothing is cached."""
-    drafters = scenario.drafters
+    drafters = fleet.drafters
     if drafters.kind == "lookup":
         return 0
     if drafters.kind == "eagle":
@@ -58,7 +57,7 @@ def draft_token_bytes(scenario: Scenario) -> int:
         shape = CacheShape(1, head.heads, head.size)
     else:
         shape = shape_of(AutoConfig.from_pretrained(folder_of(drafters.model, "drafter"), local_files_only=True))
-    return bytes_per_token(shape, scenario.precision)
+    return bytes_per_token(shape, fleet.precision)
 
 
 def bytes_per_token(shape: CacheShape, precision: str) -> int:
@@ -78,30 +77,28 @@ def free_bytes(device: torch.device) -> int:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def settled(scenario: Scenario, device: torch.device) -> Scenario:
-    """Return the scenario with the numbers that its drafter's admission needs, once the drafter's model is loaded."""
-    admit = scenario.drafters.admit
+def with_admission(fleet: Fleet, device: torch.device) -> Fleet:
+    """Return the fleet with the numbers that its drafter's admission needs, once the drafter's model is loaded."""
+    admit = fleet.drafters.admit
     if not isinstance(admit, WithinMemory) or admit.is_settled:
-        return scenario
-    token_bytes = draft_token_bytes(scenario)
+        return fleet
+    token_bytes = draft_token_bytes(fleet)
     if not token_bytes:
-        raise InputError(
-            f"scenario {scenario.name!r}: drafters.admit = 'within-memory', but its drafter caches nothing"
-        )
-    admit = admit.settled(free_bytes(device), token_bytes * longest_row(scenario))
-    return msgspec.structs.replace(scenario, drafters=msgspec.structs.replace(scenario.drafters, admit=admit))
+        raise InputError(f"scenario {fleet.name!r}: drafters.admit = 'within-memory', but its drafter caches nothing")
+    admit = admit.settled(free_bytes(device), token_bytes * fleet.room.longest_row)
+    return msgspec.structs.replace(fleet, drafters=msgspec.structs.replace(fleet.drafters, admit=admit))
 
 
-def check_room(scenario: Scenario, device: torch.device) -> None:
+def check_room(fleet: Fleet, device: torch.device) -> None:
     """Raise InputError where a batch's caches cannot fit, before anything is loaded: its rows are allocated at once."""
-    if scenario.batch is None:
+    if fleet.batch is None:
         return
-    accounts, free = accounts_of(scenario), free_bytes(device)
+    accounts, free = accounts_of(fleet), free_bytes(device)
     asked = sum(account.bytes for account in accounts)
     if asked > free:
         each = " and ".join(f"{account.row_bytes} a row, {account.station}" for account in accounts)
         raise InputError(
-            f"scenario {scenario.name!r}: {accounts[0].rows} rows of {accounts[0].row_tokens} tokens need {asked} "
+            f"scenario {fleet.name!r}: {accounts[0].rows} rows of {accounts[0].row_tokens} tokens need {asked} "
             f"bytes of cache ({each}), and {device.type} has {free} free; lower batch.rule.size, or the lengths of "
             "[workload]"
         )

@@ -20,17 +20,19 @@ from fleet.errors import InputError
 from fleet.records.recorded import Log
 from fleet.records.run import make_run, write_run
 from fleet.scenario.scenario import Scenario
+from fleet.scenario.settle import settle
+from fleet.scenario.settled import Fleet
 
 
 def serve_drafter(scenario: Scenario, host: str, port: int, out: Path | None) -> None:
     """Draft for every target that connects, until interrupted."""
     _prepare()
-    node = DrafterNode(scenario, address=f"tcp://{host}", port=port)
+    node = DrafterNode(settle(scenario), address=f"tcp://{host}", port=port)
     node.open()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: node.stop())
     _say(f"drafter: model {scenario.drafters.model}, depth {scenario.drafters.depth}, public port {node.port}")
-    _finish(node.scenario, node.serve(now_s()), out)
+    _finish(scenario, node.fleet, node.serve(now_s()), out)
 
 
 def serve_verifier(scenario: Scenario, connect: str, target: int, out: Path | None) -> None:
@@ -38,27 +40,28 @@ def serve_verifier(scenario: Scenario, connect: str, target: int, out: Path | No
     host, _, port = connect.rpartition(":")
     if not host or not port.isdigit():
         raise InputError(f"--connect {connect}: write HOST:PORT, for example 192.0.2.7:5555")
-    if target >= scenario.verifiers.count:
-        raise InputError(f"--target {target + 1}: the scenario has verifiers.count = {scenario.verifiers.count}")
+    fleet = settle(scenario)
+    if target >= fleet.verifiers.count:
+        raise InputError(f"--target {target + 1}: the scenario has verifiers.count = {fleet.verifiers.count}")
     _prepare()
     address = f"tcp://{host}"
-    if scenario.verifiers.kind == "replayed":
-        stories = stories_of(scenario, Path("runs") / "stories")
-        log = ReplayedFleet(scenario, stories, int(port), address, [target]).serve(now_s())
+    if fleet.verifiers.kind == "replayed":
+        stories = stories_of(fleet, Path("runs") / "stories")
+        log = ReplayedFleet(fleet, stories, int(port), address, [target]).serve(now_s())
     else:
-        node = VerifierNode(scenario, target, prompts_of(scenario), int(port), address=address)
+        node = VerifierNode(fleet, target, prompts_of(fleet), int(port), address=address)
         log = node.serve(now_s())
     _say(f"target {target + 1}: done")
-    _finish(scenario, log, out)
+    _finish(scenario, fleet, log, out)
 
 
 def _prepare() -> None:
     torch.set_num_threads(THREADS)
 
 
-def _finish(scenario: Scenario, log: Log, out: Path | None) -> None:
+def _finish(scenario: Scenario, fleet: Fleet, log: Log, out: Path | None) -> None:
     if out is not None:
-        write_run(make_run(scenario, "engine", log), out)
+        write_run(make_run(scenario, "engine", log, fleet), out)
         _say(f"records: {out}")
 
 

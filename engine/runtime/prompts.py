@@ -8,22 +8,22 @@ from transformers import AutoTokenizer
 from engine.decoding.models import folder_of
 from engine.demo_pair.corpus import read_prompts
 from fleet.errors import InputError
-from fleet.scenario.scenario import Scenario
+from fleet.scenario.settled import Fleet
 
 
-def prompts_of(scenario: Scenario) -> list[list[int]]:
+def prompts_of(fleet: Fleet) -> list[list[int]]:
     """Return one prompt of (at most, where lengths differ) `workload.prompt_tokens` token ids for each request.
 
     Prompts longer than that are cut; if there are fewer than requests, they repeat. Raises InputError if a file cannot
     be read or no prompt is long enough.
     """
-    workload = scenario.workload
+    workload = fleet.workload
     source, asked = workload.prompts, workload.prompt_tokens
     most = asked if isinstance(asked, int) else asked.high
     if source in ("demo/evaluation", "demo/calibration"):
         prompts = read_prompts("calibration" if source.endswith("calibration") else "evaluation")
     else:
-        prompts = _read_lines(Path(source), scenario.verifiers.model)
+        prompts = _read_lines(Path(source), fleet.verifiers.model)
     long_enough = [prompt[:most] for prompt in prompts if len(prompt) >= most]
     if not long_enough:
         longest = max(map(len, prompts), default=0)

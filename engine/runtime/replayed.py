@@ -18,7 +18,7 @@ from engine.runtime.content import NOTHING, Content, path_sent
 from engine.runtime.transport import Channel, Ping, connect, parse, size_of
 from fleet.policies.outcome import Outcome
 from fleet.records.recorded import Log, RecordedStation
-from fleet.scenario.scenario import Scenario
+from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import requests_of
 from fleet.stations.build import join_of, verifier_station
 from fleet.stations.messages import (
@@ -56,21 +56,26 @@ class ReplayedTarget:
 
     def __init__(
         self,
-        scenario: Scenario,
+        fleet: Fleet,
         target: int,
         stories: Sequence[Story],
         channel: Channel | None,
         zero_s: float,
         log: Log,
     ) -> None:
-        self.scenario = scenario
+        self.fleet = fleet
         self.target = target
         self.stories = stories
         self.channel = channel
         self.zero_s = zero_s
-        self.recorded = RecordedStation(verifier_station(scenario, target), "replayed", log)
-        self.duration_s = verifier_durations(scenario, target, np.random.default_rng([scenario.seed, target]))
-        self.requests = requests_of(scenario, target)
+        self.recorded = RecordedStation(verifier_station(fleet, target), "replayed", log)
+        self.duration_s = verifier_durations(
+            fleet.verifier_times(target),
+            fleet.drafters.shape,
+            fleet.verifiers.padded,
+            np.random.default_rng([fleet.seed, target]),
+        )
+        self.requests = requests_of(fleet, target)
         self.draft = NOTHING
         self.path: list[int] = []  # accepted nodes of the last draft
         self.finished = False
@@ -83,7 +88,7 @@ class ReplayedTarget:
         if request is None:
             self.finished = True
         else:
-            self.deliver(join_of(self.scenario, self.target, request), NOTHING, now_s())
+            self.deliver(join_of(self.fleet, self.target, request), NOTHING, now_s())
 
     def deliver(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:
         """Hand an event to the station, carry out its instructions, and start what it plans."""
@@ -106,7 +111,7 @@ class ReplayedTarget:
         outcome = Outcome()
         if step.kind == "verify":
             story = self.stories[member.request]
-            position = member.base - self.scenario.workload.prompt_tokens
+            position = member.base - self.fleet.workload.prompt_tokens
             self.path = path_in_text(self.draft.tokens, story.continuation[position:], self.draft.nodes)
             outcome = Outcome(len(self.path))
         ended_s = now_s()
@@ -137,27 +142,27 @@ class ReplayedTarget:
 
 
 class ReplayedFleet:
-    """Replayed targets of a scenario (all, or the given numbers) in one thread.
+    """Replayed targets of a fleet (all, or the given numbers) in one thread.
 
     An event loop over their sockets and the ends of their steps.
     """
 
     def __init__(
         self,
-        scenario: Scenario,
+        fleet: Fleet,
         stories: Sequence[Story],
         drafter_port: int,
         address: str = "tcp://127.0.0.1",
         numbers: Sequence[int] | None = None,
     ) -> None:
-        self.scenario = scenario
+        self.fleet = fleet
         self.stories = stories
-        self.numbers = range(scenario.verifiers.count) if numbers is None else numbers
+        self.numbers = range(fleet.verifiers.count) if numbers is None else numbers
         self.context = zmq.Context()
         self.channels = {
             number: connect(self.context, address, drafter_port, number)
             for number in self.numbers
-            if scenario.drafters.count
+            if fleet.drafters.count
         }
         self.targets: dict[int, ReplayedTarget] = {}
         self.log: Log = []
@@ -165,7 +170,7 @@ class ReplayedFleet:
     def serve(self, zero_s: float) -> Log:
         """Decode all requests of all targets; return the stations' log, its times counted from `zero_s`."""
         self.targets = {
-            number: ReplayedTarget(self.scenario, number, self.stories, self.channels.get(number), zero_s, self.log)
+            number: ReplayedTarget(self.fleet, number, self.stories, self.channels.get(number), zero_s, self.log)
             for number in self.numbers
         }
         time.sleep(max(0.0, zero_s - now_s()))

@@ -28,6 +28,8 @@ from fleet.policies.overlap import InTurn
 from fleet.records.recorded import Log
 from fleet.records.run import Run, make_run
 from fleet.scenario.scenario import Scenario
+from fleet.scenario.settle import settle
+from fleet.scenario.settled import Fleet
 
 STORIES = Path(tempfile.gettempdir()) / "specfleet-stories"
 HEAD_START_S = 0.05  # between the order to begin and time zero, so that every process has read it
@@ -44,10 +46,10 @@ class Served(msgspec.Struct, frozen=True):
     signals: dict[int, list[Token]] = {}
 
 
-def _drafter_body(pipe: Connection, scenario: Scenario, lease_file: Path | None) -> Log:
-    node = DrafterNode(scenario, _lease(lease_file))
+def _drafter_body(pipe: Connection, fleet: Fleet, lease_file: Path | None) -> Log:
+    node = DrafterNode(fleet, _lease(lease_file))
     node.open()
-    pipe.send(("port", (node.port, node.scenario)))
+    pipe.send(("port", (node.port, node.fleet)))
     zero_s = pipe.recv()
     threading.Thread(target=_stop_when_told, args=(pipe, node), daemon=True).start()
     return node.serve(zero_s)
@@ -59,18 +61,18 @@ def _stop_when_told(pipe: Connection, node: DrafterNode) -> None:
 
 
 def _verifier_body(
-    pipe: Connection, scenario: Scenario, target: int, prompts: list[list[int]], port: int, lease_file: Path | None
+    pipe: Connection, fleet: Fleet, target: int, prompts: list[list[int]], port: int, lease_file: Path | None
 ) -> tuple[Log, dict[int, list[int]]]:
-    node = VerifierNode(scenario, target, prompts, port, _lease(lease_file))
+    node = VerifierNode(fleet, target, prompts, port, _lease(lease_file))
     pipe.send(("ready", None))
     log = node.serve(pipe.recv())
     return log, node.outputs
 
 
-def _replayed_body(pipe: Connection, scenario: Scenario, stories: list[Story], port: int) -> Log:
-    fleet = ReplayedFleet(scenario, stories, port)
+def _replayed_body(pipe: Connection, fleet: Fleet, stories: list[Story], port: int) -> Log:
+    replayed = ReplayedFleet(fleet, stories, port)
     pipe.send(("ready", None))
-    return fleet.serve(pipe.recv())
+    return replayed.serve(pipe.recv())
 
 
 def _one_process_body(
@@ -87,9 +89,9 @@ def _lease(file: Path | None) -> Lease:
     return file_lease(file) if file else no_lease
 
 
-def check_can_run(scenario: Scenario) -> None:
+def check_can_run(fleet: Fleet) -> None:
     """Raise InputError where the scenario asks for what the engine cannot do yet, naming the key."""
-    workload, drafters, verifiers = scenario.workload, scenario.drafters, scenario.verifiers
+    workload, drafters, verifiers = fleet.workload, fleet.drafters, fleet.verifiers
     simulated_only = {
         "drafters.count": drafters.count > 1,
         "drafters.limits_per_s": drafters.limits_per_s != (),
@@ -99,7 +101,7 @@ def check_can_run(scenario: Scenario) -> None:
         "verifiers.allocate": verifiers.allocate is not None,
         "workload.conversations": workload.conversations != "",
     }
-    if scenario.batch is None:
+    if fleet.batch is None:
         simulated_only |= {
             "workload.streams": workload.streams not in (0, verifiers.count),
             "workload.arrivals": workload.arrivals is not None,
@@ -108,16 +110,14 @@ def check_can_run(scenario: Scenario) -> None:
         }
     for key, asked in simulated_only.items():
         if asked:
-            raise InputError(
-                f"scenario {scenario.name!r}: the engine does not know {key} of this kind yet; simulate it"
-            )
+            raise InputError(f"scenario {fleet.name!r}: the engine does not know {key} of this kind yet; simulate it")
 
 
-def crowding(scenario: Scenario) -> str | None:
+def crowding(fleet: Fleet) -> str | None:
     """Say so where more models would run at once on this host's cores than the scenario knows of; else None."""
-    real = scenario.verifiers.count if scenario.verifiers.kind == "real" else 0
-    models, cores = scenario.drafters.count + real, os.cpu_count() or 1
-    if scenario.devices or torch.cuda.is_available() or models <= cores:
+    real = fleet.verifiers.count if fleet.verifiers.kind == "real" else 0
+    models, cores = fleet.drafters.count + real, os.cpu_count() or 1
+    if fleet.devices or torch.cuda.is_available() or models <= cores:
         return None
     return (
         f"{models} models run on {cores} cores, while the scenario gives each a device of its own; a simulation of it "
@@ -125,12 +125,12 @@ def crowding(scenario: Scenario) -> str | None:
     )
 
 
-def start_drafter(scenario: Scenario, lease_file: Path | None = None) -> tuple[Node, int, Scenario]:
-    """Start the drafter's process; return it, its public port, and the scenario with what the drafter settled.
+def start_drafter(fleet: Fleet, lease_file: Path | None = None) -> tuple[Node, int, Fleet]:
+    """Start the drafter's process; return it, its public port, and the fleet with the admission that it settled.
 
     It answers handshakes from now on.
     """
-    drafter = Node("drafter", _drafter_body, scenario, lease_file)
+    drafter = Node("drafter", _drafter_body, fleet, lease_file)
     return drafter, *drafter.receive()
 
 
@@ -139,51 +139,58 @@ def serve(scenario: Scenario, stories_folder: Path = STORIES, signals: bool = Fa
 
     Raises InputError for a scenario that the engine cannot run, NodeError if a process fails.
     """
-    check_can_run(scenario)
-    if scenario.drafters.count and scenario.drafters.kind == "model":
-        check_shared_tokenizer(scenario.drafters.model, scenario.verifiers.model)
-    check_room(scenario, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    if scenario.batch is not None:
-        node = Node("batch", _batch_body, scenario, prompts_of(scenario), signals)
+    fleet = settle(scenario)
+    check_can_run(fleet)
+    if fleet.drafters.count and fleet.drafters.kind == "model":
+        check_shared_tokenizer(fleet.drafters.model, fleet.verifiers.model)
+    check_room(fleet, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    if fleet.batch is not None:
+        node = Node("batch", _batch_body, scenario, prompts_of(fleet), signals)
         try:
             batched = node.receive()
         finally:
             node.end()
         return Served(batched.run, batched.outputs, batched.signals)
-    shared = scenario.devices.get(scenario.verifiers.device)
+    shared = fleet.devices.get(fleet.verifiers.device)
     if shared is not None and shared.sharing == "one-process":
-        node = Node("co-located", _one_process_body, scenario, prompts_of(scenario))
+        node = Node("co-located", _one_process_body, scenario, prompts_of(fleet))
         try:
             return Served(*node.receive())
         finally:
             node.end()
     with tempfile.TemporaryDirectory(prefix="specfleet-") as folder:
-        leases = {name: Path(folder) / name for name, device in scenario.devices.items() if device.sharing == "turns"}
+        leases = {name: Path(folder) / name for name, device in fleet.devices.items() if device.sharing == "turns"}
         nodes: list[Node] = []
         try:
-            return _serve(scenario, stories_folder, leases, nodes)
+            log, outputs, fleet = _serve(fleet, stories_folder, leases, nodes)
         finally:
             for node in nodes:
                 node.end()
+    return Served(make_run(scenario, "engine", log, fleet), outputs)
 
 
-def _serve(scenario: Scenario, stories_folder: Path, leases: dict[str, Path], nodes: list[Node]) -> Served:
-    """Start the processes into `nodes`, shake hands, begin at one time zero, collect."""
-    stories = stories_of(scenario, stories_folder) if scenario.verifiers.kind == "replayed" else []
-    prompts = [] if stories else prompts_of(scenario)
+def _serve(
+    fleet: Fleet, stories_folder: Path, leases: dict[str, Path], nodes: list[Node]
+) -> tuple[Log, dict[int, list[int]], Fleet]:
+    """Start the processes into `nodes`, shake hands, begin at one time zero; collect logs and outputs.
+
+    The fleet that comes back knows the admission that its drafter settled.
+    """
+    stories = stories_of(fleet, stories_folder) if fleet.verifiers.kind == "replayed" else []
+    prompts = [] if stories else prompts_of(fleet)
     drafter, port = None, 0
-    if scenario.drafters.count:
-        drafter, port, scenario = start_drafter(scenario, leases.get(scenario.drafters.device))
+    if fleet.drafters.count:
+        drafter, port, fleet = start_drafter(fleet, leases.get(fleet.drafters.device))
         nodes.append(drafter)
     if stories:
-        if scenario.verifiers.device:
+        if fleet.verifiers.device:
             raise InputError("verifiers.device with verifiers.kind = 'replayed': a replayed target has its own device")
-        targets = [Node("replayed targets", _replayed_body, scenario, stories, port)]
+        targets = [Node("replayed targets", _replayed_body, fleet, stories, port)]
     else:
-        lease_file = leases.get(scenario.verifiers.device)
+        lease_file = leases.get(fleet.verifiers.device)
         targets = [
-            Node(f"target {target + 1}", _verifier_body, scenario, target, prompts, port, lease_file)
-            for target in range(scenario.verifiers.count)
+            Node(f"target {target + 1}", _verifier_body, fleet, target, prompts, port, lease_file)
+            for target in range(fleet.verifiers.count)
         ]
     nodes += targets
     for node in targets:
@@ -203,4 +210,4 @@ def _serve(scenario: Scenario, stories_folder: Path, leases: dict[str, Path], no
     if drafter is not None:
         drafter.tell("stop")
         log += drafter.receive()
-    return Served(make_run(scenario, "engine", log), outputs)
+    return log, outputs, fleet

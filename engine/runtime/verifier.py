@@ -13,8 +13,7 @@ from engine.runtime.executors import VerifyExecutor
 from engine.runtime.transport import connect
 from engine.runtime.worker import Arrival, Receiver, Stop, Worker
 from fleet.records.recorded import Log, RecordedStation
-from fleet.scenario.room import longest_row, overshoot
-from fleet.scenario.scenario import Scenario
+from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import requests_of
 from fleet.stations.build import join_of, verifier_station
 from fleet.stations.messages import DraftRequest, Finished, Ignored, Instruction, Leave
@@ -25,31 +24,31 @@ class VerifierNode:
 
     def __init__(
         self,
-        scenario: Scenario,
+        fleet: Fleet,
         target: int,
         prompts: Sequence[Sequence[int]],
         drafter_port: int,
         lease: Lease = no_lease,
         address: str = "tcp://127.0.0.1",
     ) -> None:
-        self.scenario = scenario
+        self.fleet = fleet
         self.target = target
-        model = load_target(scenario)
+        model = load_target(fleet)
         self.executor = VerifyExecutor(
-            new_target(scenario, model, room=(1, longest_row(scenario))),
+            new_target(fleet, model, room=(1, fleet.room.longest_row)),
             prompts,
-            scenario.seed,
-            sampling_of(scenario),
-            scenario.drafters.kind == "eagle",
-            overshoot(scenario),
+            fleet.seed,
+            sampling_of(fleet),
+            fleet.drafters.kind == "eagle",
+            fleet.room.overshoot,
         )
         self.worker = Worker(
-            RecordedStation(verifier_station(scenario, target), "real"), self.executor, model.device, self._post, lease
+            RecordedStation(verifier_station(fleet, target), "real"), self.executor, model.device, self._post, lease
         )
-        self.requests = requests_of(scenario, target)
+        self.requests = requests_of(fleet, target)
         self.context = zmq.Context()
         self.receiver: Receiver | None = None
-        if scenario.drafters.count:
+        if fleet.drafters.count:
             channel = connect(self.context, address, drafter_port, target)
             self.worker.channels[target] = channel
             self.receiver = Receiver(self.worker.inbox, channel=channel)
@@ -77,7 +76,7 @@ class VerifierNode:
         if request is None:
             self.worker.inbox.put(Stop())
         else:
-            self.worker.inbox.put(Arrival(join_of(self.scenario, self.target, request), NOTHING, now_s()))
+            self.worker.inbox.put(Arrival(join_of(self.fleet, self.target, request), NOTHING, now_s()))
 
     def _post(self, instruction: Instruction, content: Content) -> None:
         if isinstance(instruction, DraftRequest | Leave):

@@ -12,6 +12,7 @@ from engine.runtime.prompts import prompts_of
 from experiments.bench import batches, simulator, single
 from experiments.bench.interleaved import interleaved, show
 from fleet.scenario.reading import make_scenario
+from fleet.scenario.settle import settle
 
 PROMPT_TOKENS, NEW_TOKENS, LONGEST_PROMPT = 128, 96, 192
 
@@ -37,7 +38,9 @@ def main() -> None:
     small, large = (load_model("demo", role, options.precision) for role in ("drafter", "target"))
     where = f"{facts.get('gpu', facts['processor'])}, {options.precision}, {options.threads} thread(s)"
     if options.only in (None, "single"):
-        decoded = prompts_of(make_scenario({"workload": {"requests": options.prompts, "prompt_tokens": PROMPT_TOKENS}}))
+        decoded = prompts_of(
+            settle(make_scenario({"workload": {"requests": options.prompts, "prompt_tokens": PROMPT_TOKENS}}))
+        )
         folder = DEMO_PAIR / "eagle"
         head = load_head(folder, large.model, large.dtype, large.device) if folder.is_dir() else None
         sampling = Sampling(options.temperature)
@@ -48,7 +51,7 @@ def main() -> None:
             "tokens/s", interleaved(contestants, options.prompts, "one stream"), single.OURS,
         )  # fmt: skip
     if options.only in (None, "batches"):
-        pool = prompts_of(make_scenario({"workload": {"requests": 64, "prompt_tokens": LONGEST_PROMPT}}))
+        pool = prompts_of(settle(make_scenario({"workload": {"requests": 64, "prompt_tokens": LONGEST_PROMPT}})))
         for size, turns in batches.bench_batches(
             pool, large, options.depth, options.repetitions, options.precision
         ).items():

@@ -17,6 +17,7 @@ from fleet.records.matching import match
 from fleet.records.run import Run, make_run
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
+from fleet.scenario.settle import settle
 from fleet.scenario.workload import streams_of
 from fleet.stations.build import batch_station
 
@@ -56,10 +57,11 @@ def bench_batches(
         scenario = batch_of(rule, size, depth, number, precision)
         if (size, number) not in plain:
             plain[size, number] = decoded_plainly(scenario, large, prompts)
-        station = batch_station(scenario)
-        executor = executor_of(scenario, station, large, prompts)
+        fleet = settle(scenario)
+        station = batch_station(fleet)
+        executor = executor_of(fleet, station, large, prompts)
         started_s = time.perf_counter()
-        run = make_run(scenario, "engine", drive(scenario, station, executor, large.device))
+        run = make_run(scenario, "engine", drive(fleet, station, executor, large.device))
         wall_s = time.perf_counter() - started_s
         matched = match(executor.outputs, plain[size, number])
         figures = shares(run, executor, wall_s) | {"exact match": matched.exact, "partial match": matched.partial}
@@ -78,7 +80,7 @@ def decoded_plainly(scenario: Scenario, large: CausalLM, prompts: Sequence[list[
     target = Target(large)
     return {
         request.number: decode_plain(target, prompts[request.number][: request.prompt_tokens], request.new_tokens)
-        for requests in streams_of(scenario).values()
+        for requests in streams_of(settle(scenario)).values()
         for request in requests
     }
 

@@ -16,7 +16,8 @@ from fleet.records.replay import replay
 from fleet.records.run import Run, write_run
 from fleet.records.window import Metric
 from fleet.scenario.reading import make_scenario
-from fleet.scenario.scenario import Scenario, profile_of
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.settle import settle
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
 from sim.predict import predict, star_inputs
@@ -93,7 +94,7 @@ def demo_scenario(profile: HardwareProfile, name: str, requests: int, **tables: 
 
 def replayed_time(profile: HardwareProfile, ratio: float) -> StepTime:
     """Verification time that makes Z / S equal to `ratio` on this host, from the profile alone; it has no spread."""
-    inputs = star_inputs(demo_scenario(profile, "sizing", 1))
+    inputs = star_inputs(settle(demo_scenario(profile, "sizing", 1)))
     link_s = inputs.return_s - inputs.verify_s
     return StepTime(base_s=ratio * inputs.service_s - link_s)
 
@@ -149,7 +150,7 @@ def run_cell(case: dict[str, Any], scenario: Scenario, folder: Path, report: Cal
     name = f"{scenario.name}, N = {scenario.verifiers.count}"
     report(name)
     engine_run = serve(scenario, folder / "stories").run
-    paces = paces_of(engine_run, profile_of(scenario).control_s)
+    paces = paces_of(engine_run, settle(scenario).control_s)
     sim_run = simulate(scenario, paces)
     slug = "".join(letter if letter.isalnum() else "-" for letter in name).replace("--", "-")
     for world, run in (("engine", engine_run), ("sim", sim_run)):

@@ -15,7 +15,8 @@ from figures.style import save
 from fleet.records.paces import paces_of
 from fleet.records.trace import write_trace
 from fleet.records.window import Metric
-from fleet.stations.build import DRAFTER
+from fleet.scenario.names import DRAFTER
+from fleet.scenario.settle import settle
 from fleet.times.profile import HardwareProfile
 from sim.predict import predict, star_inputs
 
@@ -98,7 +99,7 @@ def marks_table(cells: Sequence[Cell], baselines: Sequence[Cell]) -> pd.DataFram
     rows = []
     for case in dict.fromkeys(cell.case["targets"] for cell in cells):
         scenario = next(cell.scenario for cell in cells if cell.case["targets"] == case)
-        prediction, inputs = predict(scenario), star_inputs(scenario)
+        prediction, inputs = predict(scenario), star_inputs(settle(scenario))
         if scenario.verifiers.kind == "replayed":
             baseline = inputs.colocated_tokens_per_s, inputs.standalone_tokens_per_s
             rows.append((case, prediction.N_full, prediction.N_max, *baseline))
@@ -109,7 +110,7 @@ def marks_table(cells: Sequence[Cell], baselines: Sequence[Cell]) -> pd.DataFram
 
 def replayed_extremes(cells: Sequence[Cell]) -> tuple[Cell, Cell]:
     """Return the cells with few and with many targets at the shorter verification time."""
-    shorter = min(cells, key=lambda cell: star_inputs(cell.scenario).verify_s).case["targets"]
+    shorter = min(cells, key=lambda cell: star_inputs(settle(cell.scenario)).verify_s).case["targets"]
     same = sorted((cell for cell in cells if cell.case["targets"] == shorter), key=lambda cell: cell.case["N"])
     few = next((cell for cell in same if cell.case["N"] == 2), same[0])
     many = next((cell for cell in same if cell.case["N"] == 4), same[-1])

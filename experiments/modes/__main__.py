@@ -18,6 +18,7 @@ from experiments.modes.passes import SEEDS, Progressed, compare_mode, go_over_mo
 from experiments.printing import print_table, progress
 from figures import modes as figure
 from figures.style import save
+from fleet.scenario.settle import settle
 
 
 def main() -> None:
@@ -29,7 +30,7 @@ def main() -> None:
     options = parser.parse_args()
     chosen = [mode for mode in modes() if not options.only or mode.name in options.only]
     options.out.mkdir(parents=True, exist_ok=True)
-    large = load_target(chosen[0].scenario)  # all modes have the same
+    large = load_target(settle(chosen[0].scenario))  # all modes have the same
     known = {mode.name: Progressed(BatchMeasured(), None, {}) for mode in chosen}
     with progress("modes", PASSES * len(chosen)) as advance:
         for number in range(PASSES):

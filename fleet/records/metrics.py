@@ -20,8 +20,9 @@ from fleet.records.intervals import NO_INTERVAL, jain_index, quantile_interval, 
 from fleet.records.run import Run
 from fleet.records.tables import REQUEST, at_drafter, cache_bytes, commits_of, rounds_of, verifications_of
 from fleet.records.window import Floats, Metric, Window
-from fleet.scenario.scenario import GrantRule, Scenario
-from fleet.scenario.workload import stream_count, streams_of
+from fleet.scenario.scenario import GrantRule
+from fleet.scenario.settled import Fleet
+from fleet.scenario.workload import streams_of
 
 PERCENTILES = (50, 90, 99)
 
@@ -31,14 +32,14 @@ def measure(run: Run) -> dict[str, Metric]:
 
     Raises InputError if the window holds no committed token.
     """
-    rows, scenario = run.frame(), run.header.scenario
-    targets, speculates = _streams(scenario), scenario.drafters.count > 0
+    rows, fleet = run.frame(), run.header.fleet
+    targets, speculates = _streams(fleet), fleet.drafters.count > 0
     commits = commits_of(rows)
-    window = window_of(scenario, commits)
+    window = window_of(fleet, commits)
     metrics = _throughput(window, commits, targets)
     if speculates:
         verified = verifications_of(rows)
-        in_turn = isinstance(scenario.drafters.overlap, InTurn)
+        in_turn = isinstance(fleet.drafters.overlap, InTurn)
         # Ahead of the target there is no round but the verification: drafts neither ask nor wait.
         rounds = rounds_of(rows) if in_turn else verified.assign(drafted_s=verified.verified_s)
         metrics |= _rounds(window, commits, rounds, targets)
@@ -46,17 +47,17 @@ def measure(run: Run) -> dict[str, Metric]:
         if in_turn:
             metrics |= _drafting(window, rounds)
             metrics |= _returning(window, rounds)
-            metrics |= _in_time(window, rounds, scenario.verifiers.count, scenario.measure.deadlines_s)
+            metrics |= _in_time(window, rounds, fleet.verifiers.count, fleet.measure.deadlines_s)
         metrics |= _load(window, rows, rounds, targets)
-    if scenario.batch is not None:
+    if fleet.batch is not None:
         metrics |= _batching(window, rows)
-    if speculates and scenario.verifiers.allocate is not None:
-        metrics |= _fair_goodput(window, verifications_of(rows), scenario.verifiers.allocate)
-    if scenario.memory is not None and scenario.drafters.count:
-        held = cache_bytes(rows, scenario.memory.drafter.kv_bytes_per_token)
+    if speculates and fleet.verifiers.allocate is not None:
+        metrics |= _fair_goodput(window, verifications_of(rows), fleet.verifiers.allocate)
+    if fleet.memory is not None and fleet.drafters.count:
+        held = cache_bytes(rows, fleet.memory.drafter.kv_bytes_per_token)
         peak = held[window.inside(held.time_s)].bytes.max()
         metrics["draft_cache_peak_bytes"] = Metric(float(peak), *NO_INTERVAL, "bytes")
-    metrics |= _energy(window, rows, scenario, metrics["throughput"])
+    metrics |= _energy(window, rows, fleet, metrics["throughput"])
     metrics |= _latencies(window, rows, commits, speculates)
     return {name: metric for name, metric in metrics.items() if not math.isnan(metric.value)}
 
@@ -67,12 +68,12 @@ def measure_targets(run: Run) -> pd.DataFrame:
     These are rounds_per_s (R_p), the means wait_s and return_s in seconds, and acceptance_length in draft tokens a
     round (NaN without a round). Raises InputError as `measure` does.
     """
-    rows, scenario = run.frame(), run.header.scenario
+    rows, fleet = run.frame(), run.header.fleet
     commits = commits_of(rows)
-    window = window_of(scenario, commits)
-    commits, places = commits.assign(tag=commits.tag % _streams(scenario)), _streams(scenario)
+    window = window_of(fleet, commits)
+    commits, places = commits.assign(tag=commits.tag % _streams(fleet)), _streams(fleet)
     columns = {"throughput": commits[window.inside(commits.time_s)].groupby("tag").committed.sum() / window.length_s}
-    if scenario.drafters.count:
+    if fleet.drafters.count:
         rounds = rounds_of(rows)
         of_target = rounds[window.inside(rounds.verified_s)].assign(tag=rounds.tag % places).groupby("tag")
         columns["rounds_per_s"] = of_target.size() / window.length_s
@@ -90,7 +91,7 @@ def combine(runs: Sequence[Mapping[str, Metric]]) -> dict[str, Metric]:
     return combined
 
 
-def window_of(scenario: Scenario, commits: pd.DataFrame) -> Window:
+def window_of(fleet: Fleet, commits: pd.DataFrame) -> Window:
     """Return the part of a run that counts; InputError if no token was committed in it.
 
     It ends when the first stream of a closed loop has finished its last request. Warm-up is a share of the time until
@@ -98,16 +99,16 @@ def window_of(scenario: Scenario, commits: pd.DataFrame) -> Window:
     its own, the run counts to its end.
     """
     ended_s = pd.Series(dtype=float)
-    if _is_closed(scenario):
-        last = [(tag, requests[-1].number) for tag, requests in streams_of(scenario).items()]
+    if fleet.streams:
+        last = [(tag, requests[-1].number) for tag, requests in streams_of(fleet).items()]
         ended_s = commits.groupby(REQUEST).time_s.max().reindex(pd.MultiIndex.from_tuples(last, names=REQUEST))
     end_s = commits.time_s.max() if ended_s.isna().all() else ended_s.min()
-    warm_up = scenario.measure.warm_up_share
-    window = Window(np.linspace(warm_up * end_s, end_s, scenario.measure.batches + 1))
+    warm_up = fleet.measure.warm_up_share
+    window = Window(np.linspace(warm_up * end_s, end_s, fleet.measure.batches + 1))
     if not window.inside(commits.time_s).any():
         raise InputError(
-            f"scenario {scenario.name!r}: no token was committed in the part of the run that counts; raise "
-            f"workload.requests = {scenario.workload.requests} or lower measure.warm_up_share = {warm_up}"
+            f"scenario {fleet.name!r}: no token was committed in the part of the run that counts; raise "
+            f"workload.requests = {fleet.workload.requests} or lower measure.warm_up_share = {warm_up}"
         )
     return window
 
@@ -288,37 +289,33 @@ def _acceptance_rates(verified: pd.DataFrame) -> list[float]:
     return [float(rate) for rate in rates]
 
 
-def _energy(window: Window, rows: pd.DataFrame, scenario: Scenario, throughput: Metric) -> dict[str, Metric]:
+def _energy(window: Window, rows: pd.DataFrame, fleet: Fleet, throughput: Metric) -> dict[str, Metric]:
     """Energy of all devices over the window, from the profile's powers and the time that each device worked."""
-    power = None if isinstance(scenario.profile, str) else scenario.profile.power
+    power = fleet.power
     if power is None:
         return {}
     drafting = rows.kind.isin(["draft", "draft_prefill"]) | (at_drafter(rows) & (rows.kind != ""))
     draft_s, other_s = _busy_s(window, rows[drafting]), _busy_s(window, rows[~drafting & (rows.kind != "")])
     energy_j = draft_s * power.draft_w + other_s * power.verify_w
-    energy_j += (device_count(scenario) * window.batch_s - draft_s - other_s) * power.idle_w
+    energy_j += (device_count(fleet) * window.batch_s - draft_s - other_s) * power.idle_w
     mean_w = window.rate(energy_j, "W")
     a_token = [watts / throughput.value for watts in (mean_w.value, mean_w.low, mean_w.high)]
     return {"power_w": mean_w, "energy_j_per_token": Metric(a_token[0], a_token[1], a_token[2], "J/token")}
 
 
-def device_count(scenario: Scenario) -> int:
-    """Return how many devices the scenario's stations run on."""
-    if scenario.batch is not None:
+def device_count(fleet: Fleet) -> int:
+    """Return how many devices the fleet's stations run on."""
+    if fleet.batch is not None:
         return 1
-    sides = ((scenario.drafters.device, scenario.drafters.count), (scenario.verifiers.device, scenario.verifiers.count))
+    sides = ((fleet.drafters.device, fleet.drafters.count), (fleet.verifiers.device, fleet.verifiers.count))
     return len({device for device, _ in sides if device}) + sum(count for device, count in sides if not device)
 
 
-def _is_closed(scenario: Scenario) -> bool:
-    return scenario.workload.arrivals is None and stream_count(scenario) > 0
-
-
-def _streams(scenario: Scenario) -> int:
+def _streams(fleet: Fleet) -> int:
     """How many streams decode at a time; where every request is one of its own, the batch's or verifiers' places."""
-    if _is_closed(scenario):
-        return stream_count(scenario)
-    return scenario.batch.rule.size if scenario.batch is not None else scenario.verifiers.count
+    if fleet.streams:
+        return fleet.streams
+    return fleet.batch.rule.size if fleet.batch is not None else fleet.verifiers.count
 
 
 def _busy_s(window: Window, rows: pd.DataFrame) -> Floats:

@@ -10,9 +10,9 @@ def paces_of(run: Run, reference_s: float) -> dict[str, Pace]:
     Stations that contend for a device are left out: their controls feel each other, which the profile's contention
     already tells.
     """
-    scenario = run.header.scenario
-    contended = {name for name, device in scenario.devices.items() if device.sharing == "contended"}
-    if reference_s <= 0 or contended & {scenario.drafters.device, scenario.verifiers.device}:
+    fleet = run.header.fleet
+    contended = {name for name, device in fleet.devices.items() if device.sharing == "contended"}
+    if reference_s <= 0 or contended & {fleet.drafters.device, fleet.verifiers.device}:
         return {}
     rows = run.frame()
     rows = rows[rows.control_s > 0]

@@ -15,7 +15,7 @@ def replay(run: Run) -> list[str]:
 
     A station is dropped from the replay at its first contradiction: what follows would only repeat it.
     """
-    fresh = stations(run.header.scenario)
+    fresh = stations(run.header.fleet)
     logs: dict[str, list[Row]] = {name: [] for name in fresh}
     for values in zip(*(column.to_pylist() for column in run.table.columns), strict=True):
         row = Row(*values)

@@ -19,6 +19,8 @@ from fleet.errors import InputError
 from fleet.records.recorded import Log
 from fleet.records.schema import SCHEMA
 from fleet.scenario.scenario import Scenario
+from fleet.scenario.settle import settle
+from fleet.scenario.settled import Fleet
 
 World = Literal["sim", "engine"]
 
@@ -26,10 +28,11 @@ World = Literal["sim", "engine"]
 class RunHeader(msgspec.Struct, frozen=True):
     """Where a run comes from. Host and start time are here, so that the rows of equal runs are equal.
 
-    `rows`: how many each station wrote, so that a log that was cut short shows.
+    `fleet`: what the scenario was settled to. `rows`: how many each station wrote, so that a log cut short shows.
     """
 
     scenario: Scenario
+    fleet: Fleet
     scenario_digest: str
     profile_digest: str
     world: World
@@ -61,8 +64,11 @@ class Run(msgspec.Struct, frozen=True):
         return self.table.to_pandas()
 
 
-def make_run(scenario: Scenario, world: World, log: Log) -> Run:
-    """Assemble a run from the log of all stations: by time, and within a station as things happened."""
+def make_run(scenario: Scenario, world: World, log: Log, fleet: Fleet | None = None) -> Run:
+    """Assemble a run from the log of all stations: by time, and within a station as things happened.
+
+    `fleet`: what the scenario was settled to, where that is known already.
+    """
     width = len(SCHEMA)
     arrays = [pa.array(log[number::width], type=field.type) for number, field in enumerate(SCHEMA)]
     table = pa.table(arrays, schema=SCHEMA)
@@ -70,17 +76,17 @@ def make_run(scenario: Scenario, world: World, log: Log) -> Run:
     if np.any(time_s[1:] < time_s[:-1]):
         table = table.take(pa.array(np.lexsort((table["seq"].to_numpy(), time_s))))
     counts = {count["values"]: count["counts"] for count in pc.value_counts(table["station"]).to_pylist()}
-    return Run(make_header(scenario, world, counts), table)
+    return Run(make_header(scenario, fleet or settle(scenario), world, counts), table)
 
 
-def make_header(scenario: Scenario, world: World, rows: dict[str, int]) -> RunHeader:
+def make_header(scenario: Scenario, fleet: Fleet, world: World, rows: dict[str, int]) -> RunHeader:
     """Describe this host, these versions and this scenario; `rows` counts what each station wrote."""
-    profile = scenario.profile
     packages = ("specfleet", "simpy", "numpy") if world == "sim" else ("specfleet", "torch", "transformers", "pyzmq")
     return RunHeader(
         scenario=scenario,
+        fleet=fleet,
         scenario_digest=scenario.digest(),
-        profile_digest="" if isinstance(profile, str) else profile.digest(),
+        profile_digest=fleet.profile_digest,
         world=world,
         versions={"python": platform.python_version()} | {name: version(name) for name in packages},
         host={"machine": platform.machine(), "system": platform.system(), "byte_order": sys.byteorder},

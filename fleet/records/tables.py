@@ -8,7 +8,7 @@ from functools import reduce
 import numpy as np
 import pandas as pd
 
-from fleet.stations.build import DRAFTER
+from fleet.scenario.names import DRAFTER
 
 REQUEST = ["tag", "request"]
 ROUND = ["tag", "request", "epoch"]  # what names one round of one stream
@@ -86,5 +86,5 @@ def _first(rows: pd.DataFrame, **columns: str) -> pd.DataFrame:
 
 
 def at_drafter(rows: pd.DataFrame) -> "pd.Series[bool]":
-    """Tell which rows are of a drafter's station, see `fleet.drafter_name`."""
+    """Tell which rows are of a drafter's station, see `names.py`."""
     return rows.station.str.startswith(DRAFTER).astype(bool)

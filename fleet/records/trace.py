@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fleet.records.run import Run
-from fleet.stations.build import DRAFTER
+from fleet.scenario.names import DRAFTER
 
 MICROSECONDS = 1e6
 

@@ -8,7 +8,6 @@ from msgspec import Meta
 
 from fleet.chance.acceptance import AcceptanceModel
 from fleet.chance.tokens import TokenModel
-from fleet.errors import InputError
 from fleet.policies.adaedl import AdaEdl
 from fleet.policies.admit import Admission, Everyone
 from fleet.policies.allocate import Fixed, FixedShare, Heuristic, Needs, RandomShare
@@ -24,7 +23,6 @@ from fleet.policies.shapes import CHAIN, Shape
 from fleet.policies.svip import Svip
 from fleet.policies.warm_up import NoWarmUp, WarmUp
 from fleet.scenario.memory import DeviceMemory
-from fleet.times.effects import Turns
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import LinkTime, StepTime
 
@@ -32,6 +30,11 @@ Count = Annotated[int, Meta(ge=1)]
 WholeNumber = Annotated[int, Meta(ge=0)]
 
 
+DraftKind = Literal["model", "eagle", "lookup"]
+TargetKind = Literal["real", "replayed"]
+VerificationRule = Literal["rejection", "without-replacement", "top-k", "match"]
+Move = Literal["prefill", "transfer", "shared"]
+Sharing = Literal["turns", "contended", "one-process"]
 GrantRule = Fixed | FixedShare | RandomShare | Heuristic | GoodSpeed | Dsde | AdaEdl | Svip
 Acceptance = AcceptanceModel | TokenModel
 
@@ -61,7 +64,7 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     count: WholeNumber = 1
     depth: Count = 5
     shape: Shape = CHAIN
-    kind: Literal["model", "eagle", "lookup"] = "model"
+    kind: DraftKind = "model"
     model: str = "demo"
     device: str = ""
     order: Order = Fifo()
@@ -70,7 +73,7 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     group: Group = One()
     overlap: Overlap = InTurn()
     route: Route = Affinity()
-    move: Literal["prefill", "transfer", "shared"] = "prefill"
+    move: Move = "prefill"
     view_delay_s: Annotated[float, Meta(ge=0)] = 0.0
     limits_per_s: tuple[Annotated[float, Meta(ge=0)], ...] = ()
     allocate: Fixed | AdaptiveDepth | None = None
@@ -98,7 +101,7 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     count: Count = 1
-    kind: Literal["real", "replayed"] = "real"
+    kind: TargetKind = "real"
     model: str = "demo"
     device: str = ""
     verify: StepTime | None = None
@@ -109,7 +112,7 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     group: Group = One()
     padded: bool = False
     allocate: GrantRule | None = None
-    rule: Literal["rejection", "without-replacement", "top-k", "match"] = "rejection"
+    rule: VerificationRule = "rejection"
 
 
 class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -122,9 +125,6 @@ class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rule: BatchRule
     allocate: GrantRule | None = None
     padded: bool = True
-
-
-Sharing = Literal["turns", "contended", "one-process"]
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -224,105 +224,12 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()[:16]
 
 
-def needs_of(scenario: Scenario) -> Needs:
-    """Return what the scenario's length rule needs to know of draft tokens."""
-    rule = scenario.batch.allocate if scenario.batch is not None else scenario.verifiers.allocate
-    return "lengths" if rule is None else rule.needs
-
-
-def profile_of(scenario: Scenario) -> HardwareProfile:
-    """Return the scenario's profile, once read; InputError if it names none."""
-    if isinstance(scenario.profile, str):
-        raise InputError(f"scenario {scenario.name!r}: profile is missing; name a shipped profile or a profile file")
-    return scenario.profile
-
-
-def acceptance_of(scenario: Scenario) -> Acceptance:
-    """Return the scenario's acceptance model, or else its profile's; InputError if neither has one."""
-    acceptance = scenario.acceptance or profile_of(scenario).acceptance
-    if acceptance is None:
-        raise InputError(f"scenario {scenario.name!r}: acceptance is missing, and its profile has none either")
-    return acceptance
-
-
-def length_model_of(scenario: Scenario) -> AcceptanceModel:
-    """Return the scenario's acceptance model; InputError if it is one of single tokens, which no equation knows."""
-    model = acceptance_of(scenario)
-    if isinstance(model, TokenModel):
-        raise InputError(
-            f"scenario {scenario.name!r}: acceptance.model = {model.__struct_config__.tag!r} knows single tokens, "
-            "and the equations lengths of rounds; simulate it"
-        )
-    return model
-
-
 def mean_tokens(length: int | Between) -> float:
     """Return the mean of a length."""
     return length if isinstance(length, int) else (length.low + length.high) / 2
 
 
-def verify_time(scenario: Scenario, target: int) -> StepTime:
-    """Return the verification time of target number `target` (from 0): its tier's, the scenario's or the profile's."""
-    chosen = scenario.verifiers.verify or profile_of(scenario).verify
-    for tier in scenario.verifiers.tiers:
-        if target + 1 >= tier.first and tier.verify is not None:
-            chosen = tier.verify
-    return chosen
-
-
-def draft_time(scenario: Scenario, drafter: int) -> StepTime:
-    """Return the draft time of drafter number `drafter` (from 0): its tier's or the profile's."""
-    chosen = profile_of(scenario).draft
-    for tier in scenario.drafters.tiers:
-        if drafter + 1 >= tier.first and tier.draft is not None:
-            chosen = tier.draft
-    return chosen
-
-
-def prefill_time(scenario: Scenario) -> StepTime:
-    """Return the targets' prefill time: the scenario's or the profile's."""
-    return scenario.verifiers.prefill or profile_of(scenario).verify_prefill
-
-
-def decode_time(scenario: Scenario) -> StepTime:
-    """Return the targets' time of one plain decoding step: the scenario's or the profile's."""
-    return scenario.verifiers.decode or profile_of(scenario).decode
-
-
-def turns_of(scenario: Scenario, device: str) -> Turns | None:
-    """Return what stations pay for finding the device of that name used by others; None where it is their own."""
-    shared = scenario.devices.get(device)
-    if shared is None:
-        return None
-    profile = profile_of(scenario)
-    if shared.sharing == "one-process":
-        return profile.one_process
-    targets = scenario.verifiers.count if scenario.verifiers.device == device else 1
-    return profile.turns[min(targets, len(profile.turns)) - 1]
-
-
-def wake_up_s(scenario: Scenario, device: str, kind: str = "real") -> float:
-    """Return how long an idle station on that device takes to begin what a message asks for.
-
-    A replayed target does not sleep, and in one process a message is a function call.
-    """
-    shared = scenario.devices.get(device)
-    awake = kind == "replayed" or (shared is not None and shared.sharing == "one-process")
-    return 0.0 if awake else profile_of(scenario).wake_up_s
-
-
-def link_time(scenario: Scenario, target: int, drafter: int = 0) -> LinkTime:
-    """Return the link between a target and a drafter (numbers from 0): a tier's, the scenario's or the profile's.
-
-    Within one process there is none.
-    """
-    shared = scenario.devices.get(scenario.verifiers.device)
-    if shared and shared.sharing == "one-process" and scenario.drafters.device == scenario.verifiers.device:
-        return LinkTime()
-    chosen = scenario.link or profile_of(scenario).link
-    numbered = ((scenario.drafters.tiers, drafter), (scenario.verifiers.tiers, target))
-    for tiers, number in numbered:
-        for tier in tiers:
-            if number + 1 >= tier.first and tier.link is not None:
-                chosen = tier.link
-    return chosen
+def needs_of(scenario: Scenario) -> Needs:
+    """Return what the scenario's length rule needs to know of draft tokens."""
+    rule = scenario.batch.allocate if scenario.batch is not None else scenario.verifiers.allocate
+    return "lengths" if rule is None else rule.needs

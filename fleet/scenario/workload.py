@@ -11,7 +11,8 @@ import numpy as np
 from msgspec import Meta
 
 from fleet.errors import InputError
-from fleet.scenario.scenario import Between, Poisson, Scenario, Trace
+from fleet.scenario.scenario import Between, Poisson, Trace
+from fleet.scenario.settled import Fleet
 
 CHARACTERS_PER_TOKEN = 4  # of English text, roughly; only the lengths of conversations rest on it
 
@@ -42,43 +43,35 @@ class Arrival(msgspec.Struct):
     num_decode_tokens: Annotated[int, Meta(ge=1)]
 
 
-def streams_of(scenario: Scenario) -> dict[int, list[Request]]:
+def streams_of(fleet: Fleet) -> dict[int, list[Request]]:
     """Return the requests of each stream, in order, by tag.
 
     Raises InputError if a file of the workload cannot be read.
     """
-    workload = scenario.workload
-    rng = np.random.default_rng([scenario.seed, 1])
-    turns = list(islice(_turns(scenario, rng), workload.requests))
-    count = 0 if workload.arrivals is not None else stream_count(scenario)
-    openings_s = _openings_s(scenario, rng)
+    rng = np.random.default_rng([fleet.seed, 1])
+    turns = list(islice(_turns(fleet, rng), fleet.workload.requests))
+    count = fleet.streams
+    openings_s = _openings_s(fleet, rng)
     if not turns:
-        raise InputError(f"scenario {scenario.name!r}: its workload holds no request")
+        raise InputError(f"scenario {fleet.name!r}: its workload holds no request")
     streams: dict[int, list[Request]] = {}
     for number, (conversation, prompt_tokens, new_tokens) in enumerate(turns):
         tag = conversation % count if count else conversation
         opens_s = 0.0 if count or tag in streams else next(openings_s, None)
         if opens_s is None:
-            raise InputError(f"scenario {scenario.name!r}: workload.arrivals tells of {len(streams)} arrivals only")
+            raise InputError(f"scenario {fleet.name!r}: workload.arrivals tells of {len(streams)} arrivals only")
         streams.setdefault(tag, []).append(Request(number, prompt_tokens, new_tokens, opens_s))
     return streams
 
 
-def requests_of(scenario: Scenario, tag: int) -> Iterator[Request]:
+def requests_of(fleet: Fleet, tag: int) -> Iterator[Request]:
     """Yield the requests of one stream; `streams_of` says all at once."""
-    return iter(streams_of(scenario).get(tag, []))
+    return iter(streams_of(fleet).get(tag, []))
 
 
-def stream_count(scenario: Scenario) -> int:
-    """Return how many streams decode at a time in a closed loop; 0 if every request is a stream of its own."""
-    if scenario.workload.streams or scenario.batch is not None:
-        return scenario.workload.streams
-    return max(scenario.drafters.count, scenario.verifiers.count)
-
-
-def _turns(scenario: Scenario, rng: np.random.Generator) -> Iterator[tuple[int, int, int]]:
+def _turns(fleet: Fleet, rng: np.random.Generator) -> Iterator[tuple[int, int, int]]:
     """Yield (conversation, prompt tokens, new tokens) of each request, without end unless a file ends."""
-    workload = scenario.workload
+    workload = fleet.workload
     if workload.conversations:
         yield from _conversations(Path(workload.conversations), workload.new_tokens, rng)
     elif isinstance(workload.arrivals, Trace):
@@ -108,9 +101,9 @@ def _conversations(path: Path, new_tokens: int | Between, rng: np.random.Generat
             context += answer
 
 
-def _openings_s(scenario: Scenario, rng: np.random.Generator) -> Iterator[float]:
+def _openings_s(fleet: Fleet, rng: np.random.Generator) -> Iterator[float]:
     """Yield when streams open; without arrivals, at once."""
-    match scenario.workload.arrivals:
+    match fleet.workload.arrivals:
         case None:
             while True:
                 yield 0.0

@@ -3,12 +3,12 @@
 import msgspec
 import numpy as np
 
-from fleet.policies.allocate import Allocation
 from fleet.policies.order import Fifo
-from fleet.policies.ragged import BatchRule, Row
+from fleet.policies.ragged import Row
+from fleet.scenario.settled import SettledBatch
 from fleet.stations.grants import Grants
 from fleet.stations.messages import Finished, Ignored, Instruction, Join, Released, StepDone
-from fleet.stations.session import Session, settle
+from fleet.stations.session import Session, commit
 from fleet.stations.station import Station
 from fleet.times.step import Member, Step, StepKind
 
@@ -20,12 +20,10 @@ class BatchStation(Station):
     whole; the allocation, how many tokens each row drafts. Others wait in the buffer until the pool has room.
     """
 
-    def __init__(
-        self, name: str, rule: BatchRule, allocation: Allocation, rng: np.random.Generator | None = None
-    ) -> None:
+    def __init__(self, name: str, batch: SettledBatch, rng: np.random.Generator | None = None) -> None:
         super().__init__(name, Fifo())
-        self.rule = rule
-        self.grants = Grants(allocation, rng)
+        self.rule = batch.rule
+        self.grants = Grants(batch.allocate, rng)
         self.pool: dict[int, int] = {}  # row length by tag, padding included, in the order in which they came in
         self.fresh: set[int] = set()  # tags of the pool that are not prefilled yet
         self.lengths: dict[int, int] = {}  # speculation lengths of the round
@@ -108,7 +106,7 @@ class BatchStation(Station):
         followed: list[Instruction] = []
         for member, outcome in zip(step.members, event.outcomes, strict=True):
             tag = member.tag
-            session = settle(self.sessions[tag], member.tokens if step.kind == "verify" else 0, outcome.accepted)
+            session = commit(self.sessions[tag], member.tokens if step.kind == "verify" else 0, outcome.accepted)
             self.sessions[tag] = session
             self.pool[tag] += outcome.accepted + 1
             if step.kind == "prefill":

@@ -1,11 +1,9 @@
 """Which sessions a drafter has in its key-value cache, and what it takes to bring one in."""
 
 from collections.abc import Mapping
-from typing import Literal
 
+from fleet.scenario.scenario import Move
 from fleet.stations.session import Session
-
-Move = Literal["prefill", "transfer", "shared"]
 
 
 class DraftCache:

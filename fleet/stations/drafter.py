@@ -1,18 +1,13 @@
 """The drafter's side of the network as a state machine: one request buffer for many targets."""
 
-from collections.abc import Sequence
-
 import msgspec
 
-from fleet.policies.admit import Admission, Everyone
 from fleet.policies.allocate import Fixed
 from fleet.policies.depth import Accepted, AdaptiveDepth, Observed
-from fleet.policies.group import Group
-from fleet.policies.order import Fifo, Order
-from fleet.policies.overlap import Ahead, InTurn, Overlap
-from fleet.policies.warm_up import NoWarmUp, WarmUp
+from fleet.policies.overlap import Ahead
+from fleet.scenario.settled import SettledDrafters
 from fleet.stations.discipline import Discipline
-from fleet.stations.draft_cache import DraftCache, Move
+from fleet.stations.draft_cache import DraftCache
 from fleet.stations.messages import (
     Draft,
     DraftRequest,
@@ -25,7 +20,7 @@ from fleet.stations.messages import (
     View,
 )
 from fleet.stations.session import Session, advance
-from fleet.stations.station import ONE, WAIT, Station, Wait, Work
+from fleet.stations.station import WAIT, Station, Wait, Work
 from fleet.times.step import Member, StepKind
 
 
@@ -34,39 +29,25 @@ class DrafterStation(Station):
 
     A session's first round begins with the prefill of its prompt, which holds up everyone behind it; `cache` says whose
     prefix is missing. A drafter that works ahead (AMUSD) drafts one token a step, and goes on with the session while
-    its target verifies. One with a `number` reports to a router how much it has to do, whenever that changes.
-    `limits_per_s`, `cache_tokens` and `targets`: see `Discipline` and `DraftCache`.
+    its target verifies. Behind a router it reports how much it has to do, whenever that changes. `drafter`: its number.
     """
 
-    def __init__(
-        self,
-        name: str,
-        allocation: Fixed | AdaptiveDepth,
-        order: Order = Fifo(),
-        admission: Admission = Everyone(),
-        warm_up: WarmUp = NoWarmUp(),
-        group: Group = ONE,
-        overlap: Overlap = InTurn(),
-        move: Move = "prefill",
-        number: int = -1,
-        limits_per_s: Sequence[float] = (),
-        cache_tokens: int = 0,
-        targets: int = 0,
-    ) -> None:
-        super().__init__(name, order, group)
-        self.admission = admission
-        self.warm_up = warm_up
-        self.ahead = isinstance(overlap, Ahead)
-        self.depth = allocation.depth if isinstance(allocation, Fixed) else 0
-        self.adaptive = allocation if isinstance(allocation, AdaptiveDepth) else None
+    def __init__(self, name: str, drafters: SettledDrafters, drafter: int = 0) -> None:
+        super().__init__(name, drafters.order, drafters.group)
+        self.admission = drafters.admit
+        self.warm_up = drafters.warm_up
+        self.ahead = isinstance(drafters.overlap, Ahead)
+        allocate = drafters.allocate
+        self.depth = allocate.depth if isinstance(allocate, Fixed) else 0
+        self.adaptive = allocate if isinstance(allocate, AdaptiveDepth) else None
         self.seen = Observed()
         self.accepted: dict[int, Accepted] = {}  # what adaptive depth knows of each target
         self.drafted_s: dict[int, float] = {}  # when a session's last draft was done, by tag
-        self.discipline = Discipline(order, limits_per_s, targets)
+        self.discipline = Discipline(drafters.order, drafters.limits_per_s, drafters.targets)
         self.timed = self.discipline.limited
         self._singly = self._singly and not self.timed
-        self.cache = DraftCache(move, cache_tokens)
-        self.number = number
+        self.cache = DraftCache(drafters.move, drafters.cache_tokens)
+        self.number = drafter if drafters.route is not None else -1  # who reports to a router has a number there
         self.views = 0
         self.mean_s: dict[str, float] = {}  # smoothed times of this drafter's steps, by kind
         self._handlers = {DraftRequest: self._request, Leave: self._leave, StepDone: self._done}

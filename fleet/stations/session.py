@@ -40,7 +40,7 @@ def extend(session: Session, epoch: int, base: int, tokens: int) -> Session | st
     return msgspec.structs.replace(session, tail=session.tail + tokens)
 
 
-def settle(session: Session, verified: int, accepted: int, matches: bool = False) -> Session:
+def commit(session: Session, verified: int, accepted: int, matches: bool = False) -> Session:
     """Commit the outcome of verifying the first `verified` tail tokens: the accepted ones and the target's own.
 
     The target adds one token a round: the correction after a mismatch, the bonus token after full acceptance. Unless

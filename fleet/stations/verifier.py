@@ -5,11 +5,10 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from fleet.policies.allocate import Allocation
-from fleet.policies.group import Group
-from fleet.policies.order import Fifo, Order
+from fleet.policies.order import Fifo
 from fleet.policies.outcome import Outcome
-from fleet.policies.overlap import Ahead, InTurn, Overlap
+from fleet.policies.overlap import Ahead
+from fleet.scenario.settled import SettledVerifiers
 from fleet.stations.grants import Grants
 from fleet.stations.messages import (
     Draft,
@@ -23,8 +22,8 @@ from fleet.stations.messages import (
     Released,
     StepDone,
 )
-from fleet.stations.session import Session, extend, settle
-from fleet.stations.station import ONE, Station, Work
+from fleet.stations.session import Session, commit, extend
+from fleet.stations.station import Station, Work
 from fleet.times.step import Member, Step, StepKind
 
 
@@ -32,24 +31,15 @@ class VerifierStation(Station):
     """M_p: prefills prompts, verifies drafts and owns the truth about its sessions.
 
     Without a drafter (`speculates` is False), or when refused by one, it decodes one token a step: the standalone
-    baseline. With an `allocation` it grants each draft its speculation length, after every round that it verified
+    baseline. With a rule in `allocate` it grants each draft its speculation length, after every round that it verified
     (GoodSpeed, step 5 of figure 1); `rng` is for random grants.
     """
 
-    def __init__(
-        self,
-        name: str,
-        speculates: bool = True,
-        order: Order = Fifo(),
-        group: Group = ONE,
-        overlap: Overlap = InTurn(),
-        allocation: Allocation | None = None,
-        rng: np.random.Generator | None = None,
-    ) -> None:
-        super().__init__(name, order, group)
-        self.speculates = speculates
-        self.ahead = overlap if isinstance(overlap, Ahead) else None
-        self.grants = Grants(allocation, rng) if allocation else None
+    def __init__(self, name: str, verifiers: SettledVerifiers, rng: np.random.Generator | None = None) -> None:
+        super().__init__(name, Fifo(), verifiers.group)
+        self.speculates = verifiers.speculates
+        self.ahead = verifiers.overlap if isinstance(verifiers.overlap, Ahead) else None
+        self.grants = Grants(verifiers.allocate, rng) if verifiers.allocate else None
         self._handlers = {
             Join: self._join,
             Draft: self._draft,
@@ -128,7 +118,7 @@ class VerifierStation(Station):
         """Book what a step gave one session, and send the session on its way."""
         verified = member.tokens if kind == "verify" else 0
         before = self.sessions[member.tag]
-        session = settle(before, verified, outcome.accepted, outcome.matches)
+        session = commit(before, verified, outcome.accepted, outcome.matches)
         self.sessions[member.tag] = session
         if session.finished or outcome.stopped:
             self._forget(session.tag)

@@ -9,7 +9,7 @@ from itertools import repeat
 import numpy as np
 
 from fleet.policies.shapes import Shape
-from fleet.scenario.scenario import Scenario, decode_time, draft_time, prefill_time, profile_of, turns_of, verify_time
+from fleet.times.station_times import BatchTimes, DrafterTimes, VerifierTimes
 from fleet.times.step import Step
 from fleet.times.step_time import Constant, LinkTime, Spread, StepTime
 
@@ -104,81 +104,68 @@ def nodes_of(step: Step, shape: Shape) -> list[int] | None:
     return None if shape.kind == "chain" else [shape.nodes(member.tokens) for member in step.members]
 
 
-def draft_durations(
-    scenario: Scenario, rng: np.random.Generator, paced: bool = False, drafter: int = 0
-) -> Callable[[Step, float], float]:
-    """Return the function that draws S(d) and the drafter's other steps, from the step and its device's recent load.
+Duration = Callable[[Step, float], float]
+"""Draws the time in seconds of a step on its device, from the step and the device's recent load (1 where unknown)."""
 
-    Drafts are slower after an idle gap (section 5.3), or on a device that was little used of late; where stations take
-    turns, their slowdown by each other holds instead. `paced`: the host's pace is played back, so its mean at a load is
-    left out.
+
+def draft_durations(times: DrafterTimes, rng: np.random.Generator, paced: bool = False) -> Duration:
+    """Return the function that draws S(d) and the drafter's other steps.
+
+    Drafts are slower after an idle gap (section 5.3), or on a device that was little used of late. `paced`: the host's
+    pace is played back, so its mean at a load is left out.
     """
-    profile, turns = profile_of(scenario), turns_of(scenario, scenario.drafters.device)
-    slowdowns = turns.slowdowns if turns else {}
-    draft = draft_time(scenario, drafter).slowed(slowdowns.get("draft", 1.0))
-    prefill = profile.draft_prefill.slowed(slowdowns.get("draft_prefill", 1.0))
-    draft_s, prefill_s = step_durations(draft, rng), step_durations(prefill, rng)
-    transfer_s = step_durations(profile.transfer, rng)
-    slowdown, by_load = profile.idle.slowdown, None if turns else profile.recent_load
-    catch_up_s = profile.catch_up_s
+    draft_s, prefill_s = step_durations(times.draft, rng), step_durations(times.prefill, rng)
+    transfer_s = step_durations(times.transfer, rng)
+    slowdown, by_load, catch_up_s = times.idle.slowdown, times.recent_load, times.catch_up_s
 
     def duration_s(step: Step, recent_load: float) -> float:
         if step.kind == "prefill":
-            return timed(prefill_s, prefill, step)
+            return timed(prefill_s, times.prefill, step)
         if step.kind == "transfer":
-            return timed(transfer_s, profile.transfer, step)
+            return timed(transfer_s, times.transfer, step)
         cold = slowdown(step.idle_gap_s, step.warm_tokens)
         if by_load is not None:
             cold *= by_load.slowdown(recent_load) * (1.0 if paced else by_load.pace(recent_load))
         catching_up_s = catch_up_s * step.members[0].behind if catch_up_s else 0.0
-        return cold * timed(draft_s, draft, step) + catching_up_s
+        return cold * timed(draft_s, times.draft, step) + catching_up_s
 
     return duration_s
 
 
-def verifier_durations(scenario: Scenario, target: int, rng: np.random.Generator) -> Callable[[Step, float], float]:
-    """Return the function that draws the times of a verifier's steps."""
-    turns = turns_of(scenario, scenario.verifiers.device)
-    slowdowns = turns.slowdowns if turns else {}
-    times = {
-        kind: time.slowed(slowdowns.get(step_name(drafting=False, kind=kind), 1.0))
-        for kind, time in (
-            ("verify", verify_time(scenario, target)),
-            ("prefill", prefill_time(scenario)),
-            ("decode", decode_time(scenario)),
-        )
-    }
-    draws = {kind: step_durations(time, rng) for kind, time in times.items()}
-    padded, shape = scenario.verifiers.padded, scenario.drafters.shape
+def verifier_durations(times: VerifierTimes, shape: Shape, padded: bool, rng: np.random.Generator) -> Duration:
+    """Return the function that draws the times of a verifier's steps on drafts of that shape.
 
-    def duration_s(step: Step, recent_load: float) -> float:  # noqa: ARG001  (one signature for all stations)
+    `padded`: drafts that share a step are filled up to the longest.
+    """
+    of_kind = {"verify": times.verify, "prefill": times.prefill, "decode": times.decode}
+    draws = {kind: step_durations(time, rng) for kind, time in of_kind.items()}
+
+    def duration_s(step: Step, _recent_load: float) -> float:
         nodes = nodes_of(step, shape) if step.kind == "verify" else None
-        return timed(draws[step.kind], times[step.kind], step, padded, nodes)
+        return timed(draws[step.kind], of_kind[step.kind], step, padded, nodes)
 
     return duration_s
 
 
 def batch_durations(
-    scenario: Scenario, rng: np.random.Generator, drafted: Callable[[Step], list[int]]
-) -> Callable[[Step, float], float]:
-    """Return the function that draws the times of a co-located batch's steps.
+    times: BatchTimes, shape: Shape, padded: bool, rng: np.random.Generator, drafted: Callable[[Step], list[int]]
+) -> Duration:
+    """Return the function that draws the times of a co-located batch's steps; `shape` and `padded` as above.
 
     `drafted`: how many tokens each row of a draft step gets, where a stop rule decides on that.
     """
-    profile = profile_of(scenario)
-    times = {
-        "draft": profile.draft,
-        "draft_prefill": profile.draft_prefill,
-        "prefill": prefill_time(scenario),
-        "verify": verify_time(scenario, 0),
-        "decode": decode_time(scenario),
-        "realign": profile.realign,
+    of_kind = {
+        "draft": times.draft,
+        "draft_prefill": times.draft_prefill,
+        "prefill": times.prefill,
+        "verify": times.verify,
+        "decode": times.decode,
+        "realign": times.realign,
     }
-    draws = {kind: step_durations(time, rng) for kind, time in times.items()}
-    padded, shape = scenario.batch is None or scenario.batch.padded, scenario.drafters.shape
+    draws = {kind: step_durations(time, rng) for kind, time in of_kind.items()}
 
-    def duration_s(step: Step, recent_load: float) -> float:  # noqa: ARG001  (as above)
+    def duration_s(step: Step, _recent_load: float) -> float:
         tokens = drafted(step) if step.kind == "draft" else nodes_of(step, shape) if step.kind == "verify" else None
-        return timed(draws[step.kind], times[step.kind], step, padded, tokens)
+        return timed(draws[step.kind], of_kind[step.kind], step, padded, tokens)
 
     return duration_s

@@ -14,9 +14,9 @@ from calibrate.inservice import Fleets, take_apart
 from calibrate.load import fit_recent_load, recent_loads
 from calibrate.reference import at_pace
 from calibrate.turns import sharing_fleet, turns_in
+from fleet.scenario.names import DRAFTER
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
-from fleet.stations.build import DRAFTER
 from fleet.times.effects import RecentLoad, Turns
 from fleet.times.pace import Pace
 from fleet.times.profile import HardwareProfile

@@ -15,7 +15,7 @@ from fleet.chance.acceptance import Recorded
 from fleet.errors import InputError
 from fleet.records.replay import replay
 from sim.run import simulate
-from tests.helpers.pairs import drafters_of, fleet, write_pair
+from tests.helpers.pairs import drafters_of, pair_scenario, write_pair
 
 TINY = Effort(
     depths=(1, 3), contexts=(16, 24), repeats=2, prompts=6, longest_gap_s=0.003, gap_rounds=30, warm_tokens=(0,),
@@ -27,7 +27,7 @@ TINY = Effort(
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["dynamic tree", "EAGLE tree"])
 def test_a_fleet_is_calibrated_on_its_own_drafts(tmp_path: Path, kind: str) -> None:
-    scenario = fleet(write_pair(tmp_path), drafters=drafters_of(tmp_path, kind))
+    scenario = pair_scenario(write_pair(tmp_path), drafters=drafters_of(tmp_path, kind))
     told: list[str] = []
     profile = calibrate(scenario, tmp_path, TINY, told.append)
     assert tuple(told) == STAGES
@@ -45,4 +45,4 @@ def test_a_fleet_is_calibrated_on_its_own_drafts(tmp_path: Path, kind: str) -> N
 
 def test_prompt_lookup_is_calibrated_as_a_batch(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"'lookup' drafts in no time.*calibrate it as a \[batch\]"):
-        pair_of(fleet(tmp_path, drafters=drafters_of(tmp_path, "prompt lookup")), 3)
+        pair_of(pair_scenario(tmp_path, drafters=drafters_of(tmp_path, "prompt lookup")), 3)

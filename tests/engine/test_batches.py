@@ -3,6 +3,8 @@
 import msgspec
 import pytest
 
+from fleet.scenario.settle import settle
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
@@ -57,16 +59,16 @@ def batch(rule: str, size: int, **tables: dict[str, object]) -> Scenario:
 
 def plain_outputs(scenario: Scenario) -> dict[int, list[int]]:
     target = Target(load_model(scenario.verifiers.model, "target", scenario.precision))
-    prompts = prompts_of(scenario)
+    prompts = prompts_of(settle(scenario))
     return {
         request.number: decode_plain(target, prompts[request.number][: request.prompt_tokens], request.new_tokens)
-        for requests in streams_of(scenario).values()
+        for requests in streams_of(settle(scenario)).values()
         for request in requests
     }
 
 
 def check_lossless(scenario: Scenario) -> Batched:
-    served = serve_batch(scenario, prompts_of(scenario))
+    served = serve_batch(scenario, prompts_of(settle(scenario)))
     assert served.outputs == plain_outputs(scenario)
     assert replay(served.run) == []
     return served
@@ -105,12 +107,12 @@ def test_speculation_lengths_of_every_rows_own_are_lossless_too(rule: str, polic
 def test_a_row_has_as_much_accepted_in_a_batch_as_alone(rule: str) -> None:
     """A drafter's cache that is wrong harms nothing but acceptance; so acceptance is a law too."""
     scenario = batch(rule, 4)
-    rows = serve_batch(scenario, prompts_of(scenario)).run.frame()
+    rows = serve_batch(scenario, prompts_of(settle(scenario))).run.frame()
     verified = rows[(rows.event == "done") & (rows.kind == "verify")]
     small, large = (load_model("demo", role, "float64") for role in ("drafter", "target"))
-    for requests in streams_of(scenario).values():
+    for requests in streams_of(settle(scenario)).values():
         for request in requests:
-            prompt = prompts_of(scenario)[request.number][: request.prompt_tokens]
+            prompt = prompts_of(settle(scenario))[request.number][: request.prompt_tokens]
             _, accepted = decode_speculatively(Target(large), Drafter(small), prompt, request.new_tokens, 4)
             assert verified[verified.request == request.number].accepted.tolist() == accepted
 
@@ -151,9 +153,11 @@ def test_lower_precision_differs_at_near_ties_of_the_targets_best_two_only(
     """bfloat16 has 8 bits of mantissa: logits of about 16 are multiples of 1/8, and rounding may swap neighbours."""
     scenario = msgspec.structs.replace(batch(rule, 8), precision=precision)
     plain = plain_outputs(scenario)
-    served = serve_batch(scenario, prompts_of(scenario))
-    model, prompts = load_model("demo", "target", precision), prompts_of(scenario)
-    lengths = {request.number: request.prompt_tokens for own in streams_of(scenario).values() for request in own}
+    served = serve_batch(scenario, prompts_of(settle(scenario)))
+    model, prompts = load_model("demo", "target", precision), prompts_of(settle(scenario))
+    lengths = {
+        request.number: request.prompt_tokens for own in streams_of(settle(scenario)).values() for request in own
+    }
     for request, place in match(served.outputs, plain).first.items():
         prompt = prompts[request][: lengths[request]]
         assert gap_of_best_two(model, [*prompt, *plain[request][:place]]) < tie

@@ -5,8 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fleet.scenario.settle import settle
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
+
 
 from engine.decoding.decode import decode_plain, decode_speculatively
 from engine.decoding.draft import Drafter
@@ -21,14 +24,13 @@ from fleet.policies.admit import WithinMemory
 from fleet.records.recorded import log_of
 from fleet.records.replay import replay
 from fleet.records.run import make_run
+from fleet.scenario.names import DRAFTER
 from fleet.scenario.reading import make_scenario
-from fleet.scenario.room import longest_row
 from fleet.scenario.scenario import Scenario
-from fleet.stations.build import DRAFTER
 from fleet.stations.messages import DraftRequest
 from fleet.stations.payload import ENVELOPE_BYTES
 from sim.run import simulate
-from tests.helpers.pairs import DRAFTERS, VOCABULARY, drafters_of, fleet, write_pair
+from tests.helpers.pairs import DRAFTERS, VOCABULARY, drafters_of, pair_scenario, write_pair
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -43,7 +45,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def plain_outputs(scenario: Scenario) -> dict[int, list[int]]:
     target = Target(load_model(scenario.verifiers.model, "target", scenario.precision))
-    prompts = prompts_of(scenario)
+    prompts = prompts_of(settle(scenario))
     return {number: decode_plain(target, prompt, scenario.workload.new_tokens) for number, prompt in enumerate(prompts)}
 
 
@@ -58,26 +60,26 @@ def check_lossless(scenario: Scenario) -> Served:
 def test_greedy_speculation_equals_plain_decoding(tiny: Path, depth: int) -> None:
     target = Target(load_model(str(tiny / "target"), "target", "float64"))
     drafter = Drafter(load_model(str(tiny / "drafter"), "drafter", "float64"))
-    for prompt in prompts_of(fleet(tiny)):
+    for prompt in prompts_of(settle(pair_scenario(tiny))):
         tokens, _ = decode_speculatively(target, drafter, prompt, 40, depth)
         assert tokens == decode_plain(target, prompt, 40)
 
 
 def test_a_drafter_that_is_the_target_has_everything_accepted(tiny: Path) -> None:
     model = load_model(str(tiny / "target"), "target", "float64")
-    prompt = prompts_of(fleet(tiny))[0]
+    prompt = prompts_of(settle(pair_scenario(tiny)))[0]
     _, greedy = decode_speculatively(Target(model), Drafter(model), prompt, 41, 4)
     assert set(greedy) == {4}
 
 
 def test_real_targets_over_processes_decode_what_plain_decoding_does(tiny: Path) -> None:
-    served = check_lossless(fleet(tiny))
+    served = check_lossless(pair_scenario(tiny))
     assert set(served.run.frame().origin) == {"real"}
 
 
 def test_stations_that_take_turns_never_run_two_steps_at_once(tiny: Path) -> None:
     shared = {"device": "host"}
-    scenario = fleet(tiny, devices={"host": {"sharing": "turns"}}, drafters=shared, verifiers=shared)
+    scenario = pair_scenario(tiny, devices={"host": {"sharing": "turns"}}, drafters=shared, verifiers=shared)
     rows = check_lossless(scenario).run.frame()
     steps = rows[rows.event == "start"].merge(
         rows[rows.event == "done"], on=["station", "step"], suffixes=("_start", "_done")
@@ -91,16 +93,16 @@ def test_stations_that_take_turns_never_run_two_steps_at_once(tiny: Path) -> Non
 
 def test_one_process_serves_the_same_scenario(tiny: Path) -> None:
     shared = {"device": "host"}
-    check_lossless(fleet(tiny, devices={"host": {"sharing": "one-process"}}, drafters=shared, verifiers=shared))
+    check_lossless(pair_scenario(tiny, devices={"host": {"sharing": "one-process"}}, drafters=shared, verifiers=shared))
 
 
 def test_without_a_drafter_targets_decode_plainly(tiny: Path) -> None:
-    served = check_lossless(fleet(tiny, drafters={"count": 0}))
+    served = check_lossless(pair_scenario(tiny, drafters={"count": 0}))
     assert DRAFTER not in set(served.run.frame().station)
 
 
 def test_a_refused_target_decodes_alone_and_loses_nothing(tiny: Path) -> None:
-    served = check_lossless(fleet(tiny, drafters={"admit": {"policy": "at-most", "sessions": 1}}))
+    served = check_lossless(pair_scenario(tiny, drafters={"admit": {"policy": "at-most", "sessions": 1}}))
     refusals = served.run.frame().query("event == 'refusal'")
     assert len(refusals) > 0
     assert refusals.note.str.contains("N_max = 1").all()
@@ -110,7 +112,7 @@ def test_a_refused_target_decodes_alone_and_loses_nothing(tiny: Path) -> None:
 def test_replayed_targets_accept_and_tell_what_real_ones_do(tiny: Path, kind: str) -> None:
     quick = {"base_s": 0.001}
     drafters = {} if kind == "chain" else drafters_of(tiny, kind)
-    replayed = fleet(
+    replayed = pair_scenario(
         tiny,
         profile={"name": "stated", "draft": quick, "verify": quick},
         drafters=drafters,
@@ -119,7 +121,7 @@ def test_replayed_targets_accept_and_tell_what_real_ones_do(tiny: Path, kind: st
     served = serve(replayed, tiny)
     assert replay(served.run) == []
     keys = ["request", "epoch"]
-    runs = served.run.frame(), serve(fleet(tiny, drafters=drafters)).run.frame()
+    runs = served.run.frame(), serve(pair_scenario(tiny, drafters=drafters)).run.frame()
     accepted, told = (
         [rows.query(query).sort_values(keys)[[*keys, "base", column]].reset_index(drop=True) for rows in runs]
         for query, column in (
@@ -135,7 +137,7 @@ def test_replayed_targets_accept_and_tell_what_real_ones_do(tiny: Path, kind: st
 
 
 def test_draft_distributions_are_on_the_wire_and_counted_when_sampling(tiny: Path) -> None:
-    sampled = serve(fleet(tiny, workload={"temperature": 1.0}))
+    sampled = serve(pair_scenario(tiny, workload={"temperature": 1.0}))
     assert replay(sampled.run) == []
     drafts = sampled.run.frame().query("event == 'draft'")
     assert (drafts.payload_bytes >= drafts.tokens * (4 + 2 * VOCABULARY)).all()
@@ -143,7 +145,7 @@ def test_draft_distributions_are_on_the_wire_and_counted_when_sampling(tiny: Pat
 
 
 def test_a_planted_fault_in_an_engine_log_is_found(tiny: Path) -> None:
-    run = serve(fleet(tiny, verifiers={"count": 3})).run
+    run = serve(pair_scenario(tiny, verifiers={"count": 3})).run
     rows = [tuple(row.values()) for row in run.table.to_pylist()]
     names = run.table.column_names
     dropped = next(number for number, row in enumerate(rows) if row[names.index("event")] == "draft-request")
@@ -155,11 +157,17 @@ def test_more_models_than_cores_are_pointed_out_unless_the_scenario_says_how_the
 ) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert crowding(fleet(tiny, verifiers={"count": 1})) is None
-    assert crowding(fleet(tiny, verifiers={"count": 8, "kind": "replayed", "verify": {"base_s": 0.001}})) is None
-    assert "3 models run on 2 cores" in str(crowding(fleet(tiny, verifiers={"count": 2})))
+    assert crowding(settle(pair_scenario(tiny, verifiers={"count": 1}))) is None
+    assert (
+        crowding(settle(pair_scenario(tiny, verifiers={"count": 8, "kind": "replayed", "verify": {"base_s": 0.001}})))
+        is None
+    )
+    assert "3 models run on 2 cores" in str(crowding(settle(pair_scenario(tiny, verifiers={"count": 2}))))
     shared = {"device": "host"}
-    assert crowding(fleet(tiny, devices={"host": {}}, drafters=shared, verifiers={"count": 2, **shared})) is None
+    assert (
+        crowding(settle(pair_scenario(tiny, devices={"host": {}}, drafters=shared, verifiers={"count": 2, **shared})))
+        is None
+    )
 
 
 def test_models_that_do_not_share_a_tokenizer_are_refused(tiny: Path, tmp_path: Path) -> None:
@@ -195,7 +203,7 @@ def test_the_demo_pair_over_processes_equals_plain_decoding_on_fifty_held_out_pr
 def test_simulated_requests_are_as_large_as_those_that_tell_hidden_states(tiny: Path) -> None:
     quick, text = {"base_s": 0.001}, {"model": "geometric", "beta": 0.5}
     profile = {"name": "stated", "draft": quick, "verify": quick, "hidden": 32}
-    scenario = fleet(tiny, profile=profile, acceptance=text, drafters=drafters_of(tiny, "EAGLE"))
+    scenario = pair_scenario(tiny, profile=profile, acceptance=text, drafters=drafters_of(tiny, "EAGLE"))
     for run in (serve(scenario).run, simulate(scenario)):
         requests = run.frame().query(f"station == '{DRAFTER}' and event == 'draft-request'")
         before = requests.groupby("request").base.shift(fill_value=0)
@@ -208,7 +216,9 @@ def test_simulated_requests_are_as_large_as_those_that_tell_hidden_states(tiny: 
 @pytest.mark.parametrize("kind", DRAFTERS)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_every_kind_of_draft_crosses_the_wire(tiny: Path, kind: str, temperature: float) -> None:
-    scenario = fleet(tiny, drafters=drafters_of(tiny, kind), workload={"temperature": temperature, "requests": 4})
+    scenario = pair_scenario(
+        tiny, drafters=drafters_of(tiny, kind), workload={"temperature": temperature, "requests": 4}
+    )
     if temperature == 0:
         check_lossless(scenario)
         return
@@ -221,27 +231,27 @@ def test_every_kind_of_draft_crosses_the_wire(tiny: Path, kind: str, temperature
 def test_sampled_trees_are_verified_by_every_rule_across_processes(tiny: Path, rule: str) -> None:
     tree = DRAFTERS["tree"] if rule == "without-replacement" else DRAFTERS["dynamic tree"]
     workload = {"temperature": 0.8, "top_k": 12, "top_p": 0.9, "requests": 4}
-    served = serve(fleet(tiny, drafters=tree, verifiers={"rule": rule}, workload=workload))
+    served = serve(pair_scenario(tiny, drafters=tree, verifiers={"rule": rule}, workload=workload))
     assert replay(served.run) == []
     assert len(served.outputs) == 4
 
 
 def test_a_drafter_that_drafts_for_several_targets_in_one_step_is_lossless(tiny: Path) -> None:
-    served = check_lossless(fleet(tiny, drafters={"group": "batch"}, verifiers={"count": 3}))
+    served = check_lossless(pair_scenario(tiny, drafters={"group": "batch"}, verifiers={"count": 3}))
     starts = served.run.frame().query("station == 'drafter' and event == 'start' and kind == 'draft'")
     assert len(starts)
 
 
 def test_a_drafter_that_adapts_its_depth_is_lossless(tiny: Path) -> None:
-    check_lossless(fleet(tiny, drafters={"allocate": {"policy": "adaptive", "most": 6}}))
+    check_lossless(pair_scenario(tiny, drafters={"allocate": {"policy": "adaptive", "most": 6}}))
 
 
 def test_a_session_without_room_in_the_cache_is_refused_with_its_reason_and_decodes_alone(tiny: Path) -> None:
     """Two rows fit: the third target gets its text without a drafter, the others as ever."""
     token_bytes = load_model(str(tiny / "drafter"), "drafter", "float64").new_cache().bytes_per_token
-    row_bytes = token_bytes * longest_row(fleet(tiny))
+    row_bytes = token_bytes * settle(pair_scenario(tiny)).room.longest_row
     admit = {"policy": "within-memory", "cache_bytes": 2 * row_bytes + 100}
-    served = check_lossless(fleet(tiny, drafters={"admit": admit}, verifiers={"count": 3}))
+    served = check_lossless(pair_scenario(tiny, drafters={"admit": admit}, verifiers={"count": 3}))
     rows = served.run.frame()
     refused = rows[rows.event == "refusal"]
     assert len(refused)
@@ -253,7 +263,9 @@ def test_a_session_without_room_in_the_cache_is_refused_with_its_reason_and_deco
 def test_memory_is_accounted_by_token_row_and_station(tiny: Path) -> None:
     for kind, layers in (("chain", 1), ("EAGLE", 1), ("prompt lookup", 0)):
         drafters = {} if kind == "chain" else drafters_of(tiny, kind)
-        accounts = {a.station: a for a in accounts_of(fleet(tiny, drafters=drafters, verifiers={"count": 3}))}
+        accounts = {
+            a.station: a for a in accounts_of(settle(pair_scenario(tiny, drafters=drafters, verifiers={"count": 3})))
+        }
         numbers = {"drafter": layers, "targets": 3}  # layers; one head of 16 numbers, keys and values, 8 bytes each
         assert {name: a.token_bytes for name, a in accounts.items()} == {
             name: layers * 2 * 16 * 8 for name, layers in numbers.items() if layers
@@ -262,10 +274,10 @@ def test_memory_is_accounted_by_token_row_and_station(tiny: Path) -> None:
 
 
 def test_without_numbers_the_drafter_counts_on_what_its_device_has_free(tiny: Path) -> None:
-    served = check_lossless(fleet(tiny, drafters={"admit": "within-memory"}))
-    admit = served.run.header.scenario.drafters.admit
+    served = check_lossless(pair_scenario(tiny, drafters={"admit": "within-memory"}))
+    admit = served.run.header.fleet.drafters.admit
     assert isinstance(admit, WithinMemory)
-    assert admit.row_bytes == 2 * 16 * 8 * longest_row(fleet(tiny))
+    assert admit.row_bytes == 2 * 16 * 8 * settle(pair_scenario(tiny)).room.longest_row
     assert admit.rows > 100
 
 
@@ -282,7 +294,7 @@ def test_a_node_whose_device_is_full_says_so_in_one_line() -> None:
 
 def test_a_batch_that_cannot_fit_is_refused_before_anything_is_loaded(tiny: Path) -> None:
     batch = {"rule": {"policy": "slots", "size": 10**9}}
-    scenario = fleet(tiny, verifiers={"count": 1}, workload={"requests": 1}, batch=batch)
+    scenario = pair_scenario(tiny, verifiers={"count": 1}, workload={"requests": 1}, batch=batch)
     with pytest.raises(
         InputError, match=r"1000000000 rows of 46 tokens need \d+ bytes of cache .* lower batch.rule.size"
     ):
@@ -293,7 +305,7 @@ def test_float32_mismatches_are_near_ties_of_the_targets_best_two_logits(tiny: P
     model = load_model(str(tiny / "target"), "target", "float32")
     drafter = Drafter(load_model(str(tiny / "drafter"), "drafter", "float32"))
     target = Target(model)
-    for prompt in prompts_of(fleet(tiny)):
+    for prompt in prompts_of(settle(pair_scenario(tiny))):
         plain = decode_plain(target, prompt, 40)
         tokens, _ = decode_speculatively(target, drafter, prompt, 40, 5)
         first = next((place for place, pair in enumerate(zip(plain, tokens, strict=True)) if len(set(pair)) == 2), None)

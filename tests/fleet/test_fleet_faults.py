@@ -12,20 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from fleet.policies.outcome import Outcome
+from fleet.scenario.names import DRAFTER, ROUTER, verifier_name
 from fleet.scenario.reading import make_scenario
-from fleet.scenario.scenario import Scenario
+from fleet.scenario.settle import settle
 from fleet.scenario.workload import streams_of
-from fleet.stations.build import (
-    DRAFTER,
-    ROUTER,
-    drafter_name,
-    drafter_of,
-    is_routed,
-    join_of,
-    stations,
-    target_of,
-    verifier_name,
-)
+from fleet.stations.build import join_of, stations
 from fleet.stations.drafter import DrafterStation
 from fleet.stations.messages import (
     Draft,
@@ -80,9 +71,9 @@ class FaultyFleet(RuleBasedStateMachine):
             "name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 1.0}}}  # fmt: skip
         for table in ("drafters", "verifiers", "workload"):
             content[table] = tables.get(table, {}) | FLEETS[name].get(table, {})
-        self.scenario: Scenario = make_scenario(content)
-        self.stations = stations(self.scenario)
-        self.requests = {tag: iter(requests) for tag, requests in streams_of(self.scenario).items()}
+        self.fleet = settle(make_scenario(content))
+        self.stations = stations(self.fleet)
+        self.requests = {tag: iter(requests) for tag, requests in streams_of(self.fleet).items()}
         self.goals: dict[tuple[int, int], int] = {}
         self.links: dict[tuple[str, str], deque[Message]] = {}
         self.delivered: list[tuple[str, Message]] = []
@@ -98,10 +89,10 @@ class FaultyFleet(RuleBasedStateMachine):
         if request is not None:
             self.goals[tag, request.number] = request.prompt_tokens + request.new_tokens
             self.committed[tag, request.number] = request.prompt_tokens
-            self.tell(self.target(tag), join_of(self.scenario, tag, request))
+            self.tell(self.target(tag), join_of(self.fleet, tag, request))
 
     def target(self, tag: int) -> str:
-        return verifier_name(target_of(self.scenario, tag))
+        return verifier_name(self.fleet.target_of(tag))
 
     def tell(self, name: str, event: Any) -> list[Instruction]:
         followed = self.stations[name].handle(event, 0.0)
@@ -112,12 +103,12 @@ class FaultyFleet(RuleBasedStateMachine):
     def carry_out(self, name: str, instruction: Instruction) -> None:
         match instruction:
             case DraftRequest(tag) | Leave(tag):
-                routed = is_routed(self.scenario)
-                to = ROUTER if routed else drafter_name(self.scenario, drafter_of(self.scenario, tag))
+                routed = self.fleet.routed
+                to = ROUTER if routed else self.fleet.drafter_name(self.fleet.drafter_of(tag))
                 self.links.setdefault((name, to), deque()).append(instruction)
             case Routed():
                 # Each target's messages to a drafter stay in order, whoever routed them.
-                link = self.target(instruction.tag), drafter_name(self.scenario, instruction.drafter)
+                link = self.target(instruction.tag), self.fleet.drafter_name(instruction.drafter)
                 self.links.setdefault(link, deque()).append(instruction.message)
             case Draft(tag) | Refusal(tag):
                 self.links.setdefault((name, self.target(tag)), deque()).append(instruction)

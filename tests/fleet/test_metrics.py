@@ -20,9 +20,11 @@ from fleet.records.run import Run, make_run
 from fleet.records.schema import Row
 from fleet.records.tables import commits_of
 from fleet.records.window import Metric
+from fleet.scenario.names import DRAFTER, verifier_name
 from fleet.scenario.scenario import Scenario
+from fleet.scenario.settle import settle
 from fleet.scenario.workload import requests_of
-from fleet.stations.build import DRAFTER, join_of, stations, verifier_name
+from fleet.stations.build import join_of, stations
 from fleet.stations.messages import Draft, DraftRequest, Finished, Instruction, Leave, Refusal, StationEvent, StepDone
 from fleet.stations.station import Start
 from fleet.times.step import Step
@@ -41,8 +43,10 @@ class HandStar:
         self.scenario = scenario
         self.accepted = accepted
         self.durations_s = durations_s
-        self.fleet = {name: RecordedStation(station, "simulated") for name, station in stations(scenario).items()}
-        self.requests = [requests_of(scenario, target) for target in range(scenario.verifiers.count)]
+        self.settled = settle(scenario)
+        built = stations(self.settled)
+        self.fleet = {name: RecordedStation(station, "simulated") for name, station in built.items()}
+        self.requests = [requests_of(self.settled, target) for target in range(scenario.verifiers.count)]
         self.agenda: list[tuple[float, int, str, StationEvent]] = []
         self.tickets = itertools.count()
 
@@ -64,7 +68,7 @@ class HandStar:
 
     def _join_next(self, time_s: float, target: int) -> None:
         for request in itertools.islice(self.requests[target], 1):
-            self._at(time_s, verifier_name(target), join_of(self.scenario, target, request))
+            self._at(time_s, verifier_name(target), join_of(self.settled, target, request))
 
     def _post(self, now_s: float, instruction: Instruction) -> None:
         if isinstance(instruction, DraftRequest | Leave):

@@ -12,6 +12,7 @@ from fleet.policies.order import Fifo
 from fleet.records.recorded import log_of
 from fleet.records.replay import replay
 from fleet.records.run import Run, make_run
+from fleet.scenario.settle import settle
 from sim.run import simulate
 from tests.helpers.stars import repeatable, star
 
@@ -87,5 +88,5 @@ def test_a_changed_outcome_is_found() -> None:
 
 
 def test_a_log_of_another_fleet_is_refused() -> None:
-    smaller = msgspec.structs.replace(LOG.header, scenario=star(verifiers={"count": 1}))
+    smaller = msgspec.structs.replace(LOG.header, fleet=settle(star(verifiers={"count": 1})))
     assert "has no such station" in replay(Run(smaller, LOG.table))[0]

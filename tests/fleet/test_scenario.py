@@ -12,7 +12,9 @@ from fleet.errors import InputError
 from fleet.policies.admit import AtMost
 from fleet.policies.order import Priority
 from fleet.scenario.reading import change_scenario, make_scenario, read_scenario
-from fleet.scenario.scenario import Scenario, acceptance_of, profile_of
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.settle import settle
+from sim.run import simulate
 from specfleet.scenario import shipped_scenarios
 from tests.helpers.stars import star
 
@@ -40,9 +42,9 @@ def test_a_file_that_is_not_toml_is_named_with_the_place(tmp_path: Path) -> None
 
 def test_a_scenario_without_profile_or_acceptance_says_which_is_missing() -> None:
     with pytest.raises(InputError, match="profile is missing"):
-        profile_of(make_scenario({}))
+        simulate(make_scenario({}))
     with pytest.raises(InputError, match="acceptance is missing"):
-        acceptance_of(make_scenario({"profile": {"name": "p", "draft": {}, "verify": {}}}))
+        simulate(make_scenario({"profile": {"name": "p", "draft": {}, "verify": {}}}))
 
 
 def test_changes_on_the_command_line_win_over_the_file(tmp_path: Path) -> None:
@@ -106,7 +108,7 @@ def test_a_policy_is_a_bare_name_or_a_table() -> None:
 def test_a_profile_is_found_beside_its_scenario(tmp_path: Path) -> None:
     (tmp_path / "mine.json").write_text('{"name": "mine", "draft": {"base_s": 1}, "verify": {"base_s": 2}}')
     scenario = read_scenario(written(tmp_path, 'profile = "mine.json"'))
-    assert profile_of(scenario).verify.base_s == 2
+    assert settle(scenario).verifier_times(0).verify.base_s == 2
 
 
 def test_a_profile_that_does_not_parse_is_named(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.stations.session import Session, advance, extend, settle
+from fleet.stations.session import Session, advance, commit, extend
 from tests.helpers.stars import repeatable
 
 FRESH = Session(tag=0, request=0, epoch=1, base=11, goal=60)
@@ -24,27 +24,27 @@ def rounds(draw: st.DrawFn) -> tuple[Session, int, int]:
 
 def test_a_round_commits_the_accepted_tokens_and_the_targets_own() -> None:
     drafted = msgspec.structs.replace(FRESH, tail=5)
-    assert settle(drafted, verified=5, accepted=3).base == 11 + 3 + 1
-    assert settle(drafted, verified=5, accepted=5).base == 11 + 5 + 1
-    assert settle(FRESH, verified=0, accepted=0).base == 11 + 1
+    assert commit(drafted, verified=5, accepted=3).base == 11 + 3 + 1
+    assert commit(drafted, verified=5, accepted=5).base == 11 + 5 + 1
+    assert commit(FRESH, verified=0, accepted=0).base == 11 + 1
 
 
 @repeatable
 @given(rounds())
 def test_settling_grows_the_base_to_the_goal_at_most_and_ends_the_epoch(example: tuple[Session, int, int]) -> None:
     session, verified, accepted = example
-    settled = settle(session, verified, accepted)
-    assert settled.base == min(session.base + accepted + 1, session.goal)
-    assert session.base < settled.base <= session.goal
-    assert settled.epoch == session.epoch + 1
-    assert settled.tail == 0
-    assert settled.finished == (settled.base == settled.goal)
+    committed = commit(session, verified, accepted)
+    assert committed.base == min(session.base + accepted + 1, session.goal)
+    assert session.base < committed.base <= session.goal
+    assert committed.epoch == session.epoch + 1
+    assert committed.tail == 0
+    assert committed.finished == (committed.base == committed.goal)
 
 
 @pytest.mark.parametrize(("verified", "accepted"), [(5, 6), (6, 5), (3, 4), (5, -1)])
 def test_more_cannot_be_accepted_than_verified_nor_verified_than_drafted(verified: int, accepted: int) -> None:
     with pytest.raises(ValueError, match="session 0"):
-        settle(msgspec.structs.replace(FRESH, tail=5), verified, accepted)
+        commit(msgspec.structs.replace(FRESH, tail=5), verified, accepted)
 
 
 @repeatable
@@ -82,7 +82,7 @@ def test_the_drafter_follows_only_forward(example: tuple[Session, int, int], epo
 @given(rounds())
 def test_the_drafter_follows_every_outcome_of_its_verifier(example: tuple[Session, int, int]) -> None:
     session, verified, accepted = example
-    settled = settle(session, verified, accepted)
-    followed = advance(session, settled.epoch, settled.base)
+    committed = commit(session, verified, accepted)
+    followed = advance(session, committed.epoch, committed.base)
     assert isinstance(followed, Session)
-    assert msgspec.structs.replace(followed, behind=0) == settled
+    assert msgspec.structs.replace(followed, behind=0) == committed

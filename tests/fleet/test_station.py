@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import pytest
 
 from fleet.policies.admit import AtMost
-from fleet.policies.allocate import Fixed
 from fleet.policies.order import Priority
 from fleet.policies.outcome import Outcome
 from fleet.policies.warm_up import AfterIdle
+from fleet.scenario.settled import SettledDrafters, SettledVerifiers
 from fleet.stations.drafter import DrafterStation
 from fleet.stations.messages import (
     Draft,
@@ -28,7 +28,7 @@ from fleet.times.step import Step
 
 
 def drafter(**policies: object) -> DrafterStation:
-    return DrafterStation("drafter", Fixed(5), **policies)  # type: ignore[arg-type]
+    return DrafterStation("drafter", SettledDrafters(**policies))  # type: ignore[arg-type]
 
 
 def opening(tag: int, request: int = 0, priority: int = 0) -> DraftRequest:
@@ -66,7 +66,7 @@ def snapshot(station: Station) -> tuple[object, ...]:
 
 def verifier_with_draft(accepting: bool = True) -> VerifierStation:
     """A verifier after prefill, with a draft of five tokens in its buffer."""
-    station = VerifierStation("verifier.1")
+    station = VerifierStation("verifier.1", SettledVerifiers())
     station.handle(Join(0, 0, prompt_tokens=10, new_tokens=20), 0.0)
     start(station)
     finish(station)
@@ -76,7 +76,7 @@ def verifier_with_draft(accepting: bool = True) -> VerifierStation:
 
 
 def test_a_request_goes_through_prefill_draft_and_verification() -> None:
-    verifier, hub = VerifierStation("verifier.1"), drafter()
+    verifier, hub = VerifierStation("verifier.1", SettledVerifiers()), drafter()
     assert verifier.handle(Join(0, 0, prompt_tokens=10, new_tokens=7), 0.0) == []
     assert start(verifier).kind == "prefill"
     assert finish(verifier) == [DraftRequest(0, 0, epoch=1, base=11, opening=True)]
@@ -221,7 +221,7 @@ def test_a_late_copy_of_an_opening_does_not_open_a_finished_request_again() -> N
 
 def test_a_late_copy_of_a_refused_opening_is_not_admitted() -> None:
     """The target decodes alone by then: a session for it would keep its place for ever."""
-    hub = drafter(admission=AtMost(1))
+    hub = drafter(admit=AtMost(1))
     hub.handle(opening(0), 0.0)
     assert isinstance(hub.handle(opening(1), 0.0)[0], Refusal)
     hub.handle(Leave(0, 0), 0.0)
@@ -230,7 +230,7 @@ def test_a_late_copy_of_a_refused_opening_is_not_admitted() -> None:
 
 
 def test_a_finished_request_is_not_decoded_again() -> None:
-    station = VerifierStation("verifier.1", speculates=False)
+    station = VerifierStation("verifier.1", SettledVerifiers(speculates=False))
     request = Join(0, 0, prompt_tokens=10, new_tokens=2)
     station.handle(request, 0.0)
     assert run_all(station) == [("prefill", 0), ("decode", 0)]
@@ -269,7 +269,7 @@ def test_a_step_of_a_request_that_left_gives_nothing_to_the_next_one(steps_befor
 
 
 def test_sessions_beyond_the_limit_are_refused_until_one_leaves() -> None:
-    hub = drafter(admission=AtMost(2))
+    hub = drafter(admit=AtMost(2))
     assert [hub.handle(opening(tag), 0.0) for tag in (0, 1)] == [[], []]
     refused = hub.handle(opening(2), 0.0)[0]
     assert isinstance(refused, Refusal)
@@ -291,7 +291,7 @@ def test_a_refused_target_finishes_alone() -> None:
 
 
 def test_without_a_drafter_every_step_decodes_one_token() -> None:
-    station = VerifierStation("verifier.1", speculates=False)
+    station = VerifierStation("verifier.1", SettledVerifiers(speculates=False))
     station.handle(Join(0, 0, prompt_tokens=10, new_tokens=4), 0.0)
     assert run_all(station) == [("prefill", 0), ("decode", 0), ("decode", 0), ("decode", 0)]
 
@@ -304,7 +304,7 @@ def test_the_target_may_end_the_text_before_the_goal() -> None:
 
 
 def test_a_request_of_one_token_ends_with_its_prefill_and_the_drafter_never_hears_of_it() -> None:
-    station = VerifierStation("verifier.1")
+    station = VerifierStation("verifier.1", SettledVerifiers())
     station.handle(Join(0, 0, prompt_tokens=10, new_tokens=1), 0.0)
     start(station)
     assert finish(station) == [Released(0, 0), Finished(0, 0)]

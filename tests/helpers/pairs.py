@@ -39,7 +39,7 @@ def write_pair(folder: Path) -> Path:
     return folder
 
 
-def fleet(tiny: Path, **tables: dict[str, object]) -> Scenario:
+def pair_scenario(tiny: Path, **tables: dict[str, object]) -> Scenario:
     """A scenario of the tiny pair in float64."""
     content: dict[str, dict[str, object]] = {
         "drafters": {"model": str(tiny / "drafter"), "depth": 4},

@@ -15,6 +15,7 @@ from fleet.records.metrics import measure
 from fleet.records.replay import replay
 from fleet.records.run import Run
 from fleet.scenario.reading import make_scenario
+from fleet.scenario.settled import SettledBatch
 from fleet.stations.batch import BatchStation
 from fleet.stations.messages import Finished, Join, StepDone
 from fleet.stations.station import Start
@@ -63,7 +64,7 @@ class Device:
     """Runs a batch station by hand: rows accept what they are told to, and steps are written down."""
 
     def __init__(self, rule: BatchRule, prompts: list[int], new_tokens: int, depth: int = 3) -> None:
-        self.station = BatchStation("batch", rule, Fixed(depth))
+        self.station = BatchStation("batch", SettledBatch(rule, Fixed(depth)))
         self.finished: list[int] = []
         self.steps: list[Step] = []
         for tag, prompt in enumerate(prompts):

@@ -12,8 +12,8 @@ from scipy.stats import t as student_t
 
 from fleet.records.metrics import measure, measure_targets
 from fleet.records.window import Metric
+from fleet.scenario.names import DRAFTER
 from fleet.scenario.scenario import Scenario
-from fleet.stations.build import DRAFTER
 from fleet.times.effects import RecentLoad
 from sim.analytic import idle_s, iteration_s, load, rounds_per_s, wait_s
 from sim.mva import mean_value_analysis

@@ -1,0 +1,260 @@
+"""From a scenario to a settled fleet: everything that follows from the scenario and its profile, resolved once."""
+
+from collections.abc import Iterator, Sequence
+
+from fleet.policies.admit import Admission, WithinMemory
+from fleet.policies.allocate import Fixed
+from fleet.policies.route import Affinity
+from fleet.scenario.scenario import Between, DrafterTier, Scenario, Tier, needs_of
+from fleet.scenario.settled import (
+    Fleet,
+    Room,
+    SettledBatch,
+    SettledDevice,
+    SettledDrafters,
+    SettledLink,
+    SettledVerifiers,
+)
+from fleet.times.effects import Turns
+from fleet.times.profile import HardwareProfile
+from fleet.times.station_times import BatchTimes, Delays, DrafterTimes, VerifierTimes
+from fleet.times.step_time import LinkTime
+
+
+def settle(scenario: Scenario) -> Fleet:
+    """Resolve a scenario. What only a profile or a device could tell is left open where there is none."""
+    profile, room = _profile(scenario), room_of(scenario)
+    return Fleet(
+        name=scenario.name,
+        seed=scenario.seed,
+        precision=scenario.precision,
+        drafters=_drafters(scenario, room),
+        verifiers=_verifiers(scenario),
+        batch=_batch(scenario),
+        devices={name: _device(scenario, name) for name in scenario.devices},
+        links=_links(scenario),
+        streams=_streams(scenario),
+        workload=scenario.workload,
+        measure=scenario.measure,
+        acceptance=scenario.acceptance or (profile.acceptance if profile else None),
+        needs=needs_of(scenario),
+        room=room,
+        memory=scenario.memory,
+        vocabulary=profile.vocabulary if profile else 0,
+        hidden=profile.hidden if profile else 0,
+        power=profile.power if profile else None,
+        control_s=profile.control_s if profile else 0.0,
+        profile=profile.name if profile else "",
+        profile_digest=profile.digest() if profile else "",
+    )
+
+
+def room_of(scenario: Scenario) -> Room:
+    """Return the places that streams need in a cache."""
+    rule = scenario.batch.allocate if scenario.batch is not None else scenario.verifiers.allocate
+    decides = rule or scenario.drafters.allocate
+    longest_draft = scenario.drafters.depth if decides is None else decides.longest
+    overshoot = scenario.drafters.shape.room(longest_draft)
+    asked = [
+        length.high if isinstance(length, Between) else length
+        for length in (scenario.workload.prompt_tokens, scenario.workload.new_tokens)
+    ]
+    return Room(longest_draft, overshoot, sum(asked) + overshoot)
+
+
+def _profile(scenario: Scenario) -> HardwareProfile | None:
+    return None if isinstance(scenario.profile, str) else scenario.profile
+
+
+def _streams(scenario: Scenario) -> int:
+    """How many streams decode at a time in a closed loop; 0 if every request is a stream of its own."""
+    if scenario.workload.arrivals is not None:
+        return 0
+    if scenario.workload.streams or scenario.batch is not None:
+        return scenario.workload.streams
+    return max(scenario.drafters.count, scenario.verifiers.count)
+
+
+def _drafters(scenario: Scenario, room: Room) -> SettledDrafters:
+    given = scenario.drafters
+    moves = given.count > 1 and not isinstance(given.route, Affinity)
+    return SettledDrafters(
+        count=given.count,
+        targets=scenario.verifiers.count,
+        depth=given.depth,
+        shape=given.shape,
+        kind=given.kind,
+        model=given.model,
+        device=given.device,
+        allocate=given.allocate or Fixed(given.depth),
+        order=given.order,
+        admit=_admission(scenario, room),
+        warm_up=given.warm_up,
+        group=given.group,
+        overlap=given.overlap,
+        route=given.route if moves else None,
+        move=given.move,
+        view_delay_s=given.view_delay_s,
+        limits_per_s=given.limits_per_s,
+        cache_tokens=given.cache_tokens,
+        times=tuple(_drafter_times(scenario)),
+    )
+
+
+def _admission(scenario: Scenario, room: Room) -> Admission:
+    """The drafter's rule of admission, with the bytes that `[memory]` tells, where it counts any.
+
+    Without them the engine settles it, from its model and its device; nobody else can.
+    """
+    admit, memory = scenario.drafters.admit, scenario.memory
+    if not isinstance(admit, WithinMemory) or admit.is_settled or memory is None:
+        return admit
+    drafter = memory.drafter
+    return admit.settled(memory.device_bytes - drafter.weights_bytes, drafter.kv_bytes_per_token * room.longest_row)
+
+
+def _drafter_times(scenario: Scenario) -> Iterator[DrafterTimes]:
+    """Yield the times of each range of drafters that are alike; nothing without a profile."""
+    profile = _profile(scenario)
+    if profile is None:
+        return
+    turns = _turns(scenario, scenario.drafters.device)
+    slowdowns = turns.slowdowns if turns else {}
+    delays = Delays(
+        profile.turnaround_s, profile.turnaround_row_s, _wake_up_s(scenario, profile, scenario.drafters.device)
+    )
+    for first in _firsts(scenario.drafters.tiers, scenario.drafters.count):
+        chosen = profile.draft
+        for tier in scenario.drafters.tiers:
+            if first + 1 >= tier.first and tier.draft is not None:
+                chosen = tier.draft
+        yield DrafterTimes(
+            first=first,
+            draft=chosen.slowed(slowdowns.get("draft", 1.0)),
+            prefill=profile.draft_prefill.slowed(slowdowns.get("draft_prefill", 1.0)),
+            transfer=profile.transfer,
+            catch_up_s=profile.catch_up_s,
+            idle=profile.idle,
+            recent_load=None if turns else profile.recent_load,
+            delays=delays,
+        )
+
+
+def _verifiers(scenario: Scenario) -> SettledVerifiers:
+    given = scenario.verifiers
+    return SettledVerifiers(
+        count=given.count,
+        kind=given.kind,
+        model=given.model,
+        device=given.device,
+        rule=given.rule,
+        speculates=scenario.drafters.count > 0,
+        priorities=given.priorities,
+        group=given.group,
+        overlap=scenario.drafters.overlap,
+        padded=given.padded,
+        allocate=given.allocate,
+        times=tuple(_verifier_times(scenario)),
+    )
+
+
+def _verifier_times(scenario: Scenario) -> Iterator[VerifierTimes]:
+    """Yield the times of each range of targets that are alike; nothing where one of them is not known."""
+    given, profile = scenario.verifiers, _profile(scenario)
+    turns = _turns(scenario, given.device)
+    slowdowns = turns.slowdowns if turns else {}
+    delays = Delays(wake_up_s=_wake_up_s(scenario, profile, given.device, given.kind))
+    for first in _firsts(given.tiers, given.count):
+        verify = given.verify or (profile.verify if profile else None)
+        for tier in given.tiers:
+            if first + 1 >= tier.first and tier.verify is not None:
+                verify = tier.verify
+        prefill = given.prefill or (profile.verify_prefill if profile else None)
+        decode = given.decode or (profile.decode if profile else None)
+        if verify is None or prefill is None or decode is None:
+            return
+        yield VerifierTimes(
+            first=first,
+            verify=verify.slowed(slowdowns.get("verify", 1.0)),
+            prefill=prefill.slowed(slowdowns.get("verify_prefill", 1.0)),
+            decode=decode.slowed(slowdowns.get("decode", 1.0)),
+            delays=delays,
+        )
+
+
+def _batch(scenario: Scenario) -> SettledBatch | None:
+    given, profile = scenario.batch, _profile(scenario)
+    if given is None:
+        return None
+    times = None
+    if profile is not None:
+        times = BatchTimes(
+            draft=profile.draft,
+            draft_prefill=profile.draft_prefill,
+            prefill=scenario.verifiers.prefill or profile.verify_prefill,
+            verify=scenario.verifiers.verify or profile.verify,
+            decode=scenario.verifiers.decode or profile.decode,
+            realign=profile.realign,
+            delays=Delays(profile.turnaround_s, profile.turnaround_row_s),
+        )
+    return SettledBatch(given.rule, given.allocate or Fixed(scenario.drafters.depth), given.padded, times)
+
+
+def _device(scenario: Scenario, name: str) -> SettledDevice:
+    profile, turns = _profile(scenario), _turns(scenario, name)
+    contention = profile.contention if profile else (1.0,)
+    return SettledDevice(scenario.devices[name].sharing, turns.handover_s if turns else 0.0, contention)
+
+
+def _turns(scenario: Scenario, device: str) -> Turns | None:
+    """What stations pay for finding the device of that name used by others; None where it is their own."""
+    shared, profile = scenario.devices.get(device), _profile(scenario)
+    if shared is None or profile is None:
+        return None
+    if shared.sharing == "one-process":
+        return profile.one_process
+    targets = scenario.verifiers.count if scenario.verifiers.device == device else 1
+    return profile.turns[min(targets, len(profile.turns)) - 1]
+
+
+def _wake_up_s(scenario: Scenario, profile: HardwareProfile | None, device: str, kind: str = "real") -> float:
+    """How long an idle station on that device takes to begin what a message asks for.
+
+    A replayed target does not sleep, and in one process a message is a function call.
+    """
+    shared = scenario.devices.get(device)
+    awake = kind == "replayed" or (shared is not None and shared.sharing == "one-process")
+    return 0.0 if awake or profile is None else profile.wake_up_s
+
+
+def _links(scenario: Scenario) -> tuple[tuple[SettledLink, ...], ...]:
+    """The link of each pair of ranges of drafters and targets; empty where none is known."""
+    drafters = _firsts(scenario.drafters.tiers, scenario.drafters.count)
+    targets = _firsts(scenario.verifiers.tiers, scenario.verifiers.count)
+    table = [[_link(scenario, target, drafter) for target in targets] for drafter in drafters]
+    known = [[link for link in row if link is not None] for row in table]
+    return () if known != table else tuple(map(tuple, known))
+
+
+def _link(scenario: Scenario, target: int, drafter: int) -> SettledLink | None:
+    """The link between a target and a drafter: a tier's, the scenario's or the profile's; within one process none."""
+    shared, profile = scenario.devices.get(scenario.verifiers.device), _profile(scenario)
+    if shared and shared.sharing == "one-process" and scenario.drafters.device == scenario.verifiers.device:
+        return SettledLink(LinkTime(), of_host=False)
+    chosen = scenario.link
+    tiers: Sequence[tuple[Sequence[DrafterTier | Tier], int]] = (
+        (scenario.drafters.tiers, drafter),
+        (scenario.verifiers.tiers, target),
+    )
+    for ranges, number in tiers:
+        for tier in ranges:
+            if number + 1 >= tier.first and tier.link is not None:
+                chosen = tier.link
+    if chosen is not None:
+        return SettledLink(chosen, of_host=False)
+    return SettledLink(profile.link, of_host=True) if profile else None
+
+
+def _firsts(tiers: Sequence[DrafterTier | Tier], count: int) -> list[int]:
+    """Numbers at which stations begin to differ from those before them."""
+    return sorted({0} | {tier.first - 1 for tier in tiers if tier.first <= count})

@@ -1,0 +1,232 @@
+"""A settled fleet: everything that follows from a scenario and its profile, resolved once (`settle.py`).
+
+Both worlds, the equations, calibration and the replay test build from it and never ask the scenario again. Numbers of
+drafters, targets and streams count from 0. What only a profile tells is missing where the scenario names none: the
+engine needs no times, and who does need them asks through `Fleet`, which says what to name.
+"""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+
+from fleet.chance.acceptance import AcceptanceModel
+from fleet.chance.tokens import TokenModel
+from fleet.errors import InputError
+from fleet.policies.admit import Admission, Everyone
+from fleet.policies.allocate import Fixed, Needs
+from fleet.policies.depth import AdaptiveDepth
+from fleet.policies.group import Group, One
+from fleet.policies.order import Fifo, Order
+from fleet.policies.overlap import InTurn, Overlap
+from fleet.policies.ragged import BatchRule
+from fleet.policies.route import Route
+from fleet.policies.shapes import CHAIN, Shape
+from fleet.policies.warm_up import NoWarmUp, WarmUp
+from fleet.scenario.memory import DeviceMemory
+from fleet.scenario.names import drafter_name
+from fleet.scenario.scenario import (
+    Acceptance,
+    DraftKind,
+    GrantRule,
+    Measure,
+    Move,
+    Sharing,
+    TargetKind,
+    VerificationRule,
+    Workload,
+)
+from fleet.times.effects import Power
+from fleet.times.station_times import BatchTimes, DrafterTimes, VerifierTimes
+from fleet.times.step_time import LinkTime
+
+T = TypeVar("T")
+
+
+Timed = TypeVar("Timed", DrafterTimes, VerifierTimes)
+
+
+class SettledDrafters(msgspec.Struct, frozen=True):
+    """The drafting side: `count` drafters for `targets` targets. Keys of the same name are the scenario's.
+
+    `allocate`: how deep to draft, also where that is always the same. `route`: None where streams stay with their
+    drafter, and no router is needed.
+    """
+
+    count: int = 1
+    targets: int = 0
+    depth: int = 5
+    shape: Shape = CHAIN
+    kind: DraftKind = "model"
+    model: str = "demo"
+    device: str = ""
+    allocate: Fixed | AdaptiveDepth = Fixed(5)
+    order: Order = Fifo()
+    admit: Admission = Everyone()
+    warm_up: WarmUp = NoWarmUp()
+    group: Group = One()
+    overlap: Overlap = InTurn()
+    route: Route | None = None
+    move: Move = "prefill"
+    view_delay_s: float = 0.0
+    limits_per_s: tuple[float, ...] = ()
+    cache_tokens: int = 0
+    times: tuple[DrafterTimes, ...] = ()
+
+
+class SettledVerifiers(msgspec.Struct, frozen=True):
+    """The verifying side: `count` targets. Keys of the same name are the scenario's.
+
+    `speculates`: whether there is anybody who drafts for them.
+    """
+
+    count: int = 1
+    kind: TargetKind = "real"
+    model: str = "demo"
+    device: str = ""
+    rule: VerificationRule = "rejection"
+    speculates: bool = True
+    priorities: tuple[int, ...] = ()
+    group: Group = One()
+    overlap: Overlap = InTurn()
+    padded: bool = False
+    allocate: GrantRule | None = None
+    times: tuple[VerifierTimes, ...] = ()
+
+    def priority(self, target: int) -> int:
+        """Priority of a target's requests."""
+        return self.priorities[target] if target < len(self.priorities) else 0
+
+
+class SettledBatch(msgspec.Struct, frozen=True):
+    """A co-located batch; `allocate` also where all lengths are alike."""
+
+    rule: BatchRule
+    allocate: GrantRule
+    padded: bool = True
+    times: BatchTimes | None = None
+
+
+class SettledDevice(msgspec.Struct, frozen=True):
+    """A device that hosts several stations.
+
+    `handover_s`: from the end of one's turn to the start of the next one's. `contention[k-1]`: how many times as long a
+    step takes while k are active.
+    """
+
+    sharing: Sharing
+    handover_s: float = 0.0
+    contention: tuple[float, ...] = (1.0,)
+
+
+class SettledLink(msgspec.Struct, frozen=True):
+    """One way between a drafter and a target. `of_host`: measured on the profile's host, whose pace it follows."""
+
+    time: LinkTime
+    of_host: bool
+
+
+class Room(msgspec.Struct, frozen=True):
+    """Places in a cache, in tokens: the longest draft, what a last round overshoots by, the longest row."""
+
+    longest_draft: int
+    overshoot: int
+    longest_row: int
+
+
+class Fleet(msgspec.Struct, frozen=True):
+    """One fleet, ready to be built in either world.
+
+    `links[i][j]`: between drafters of `drafters.times[i]` and targets of `verifiers.times[j]`; empty if unknown.
+    `streams`: how many decode at a time in a closed loop; 0 if every request is a stream of its own. `needs`: what the
+    length rule must know of draft tokens. `vocabulary` and `hidden` size what travels beside messages. `control_s`: the
+    control computation at the pace that all times refer to; 0 if unknown.
+    """
+
+    name: str
+    seed: int
+    precision: str
+    drafters: SettledDrafters
+    verifiers: SettledVerifiers
+    batch: SettledBatch | None
+    devices: dict[str, SettledDevice]
+    links: tuple[tuple[SettledLink, ...], ...]
+    streams: int
+    workload: Workload
+    measure: Measure
+    acceptance: Acceptance | None
+    needs: Needs
+    room: Room
+    memory: DeviceMemory | None = None
+    vocabulary: int = 0
+    hidden: int = 0
+    power: Power | None = None
+    control_s: float = 0.0
+    profile: str = ""
+    profile_digest: str = ""
+
+    @property
+    def routed(self) -> bool:
+        """Whether sessions may move between drafters, so that a router decides on each round."""
+        return self.drafters.route is not None
+
+    def drafter_name(self, drafter: int) -> str:
+        """Name of a drafter's station."""
+        return drafter_name(drafter, self.drafters.count)
+
+    def target_of(self, tag: int) -> int:
+        """Number of the target that owns a stream: streams are dealt to the targets in turn."""
+        return tag % self.verifiers.count
+
+    def drafter_of(self, tag: int) -> int:
+        """Number of the drafter that serves a stream: dealt in turn, too."""
+        return tag % max(self.drafters.count, 1)
+
+    def drafter_times(self, drafter: int) -> DrafterTimes:
+        """Times of a drafter; InputError if the scenario has no profile."""
+        return self._known(_entry(self.drafters.times, drafter))
+
+    def verifier_times(self, target: int) -> VerifierTimes:
+        """Times of a target; InputError if neither scenario nor profile tell them."""
+        return self._known(_entry(self.verifiers.times, target))
+
+    def batch_times(self) -> BatchTimes:
+        """Times of the batch; InputError if the scenario has no profile."""
+        return self._known(self.batch.times if self.batch else None)
+
+    def link(self, target: int, drafter: int = 0) -> SettledLink:
+        """The link between a target and a drafter; InputError if neither scenario nor profile tell it."""
+        links = self._known(self.links or None)
+        return links[_place(self.drafters.times, drafter)][_place(self.verifiers.times, target)]
+
+    def acceptance_model(self) -> Acceptance:
+        """The acceptance model; InputError if neither scenario nor profile have one."""
+        if self.acceptance is None:
+            self._known(self.profile_digest or None)
+            raise InputError(f"scenario {self.name!r}: acceptance is missing, and its profile has none either")
+        return self.acceptance
+
+    def length_model(self) -> AcceptanceModel:
+        """The acceptance model of whole rounds; InputError if it is one of single tokens, which no equation knows."""
+        model = self.acceptance_model()
+        if isinstance(model, TokenModel):
+            raise InputError(
+                f"scenario {self.name!r}: acceptance.model = {model.__struct_config__.tag!r} knows single tokens, "
+                "and the equations lengths of rounds; simulate it"
+            )
+        return model
+
+    def _known(self, told: T | None) -> T:
+        if told is None:
+            raise InputError(f"scenario {self.name!r}: profile is missing; name a shipped profile or a profile file")
+        return told
+
+
+def _entry(times: Sequence[Timed], number: int) -> Timed | None:
+    """The entry that holds for station `number`, if any is known."""
+    return times[_place(times, number)] if times else None
+
+
+def _place(times: Sequence[Timed], number: int) -> int:
+    """Index of the entry that holds for station `number`."""
+    return max((index for index, entry in enumerate(times) if entry.first <= number), default=0)

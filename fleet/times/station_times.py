@@ -1,0 +1,56 @@
+"""The times of a station: its steps, with the slowdowns of a shared device in them, and what passes between them."""
+
+import msgspec
+
+from fleet.times.effects import IdleEffect, RecentLoad
+from fleet.times.step_time import StepTime
+
+
+class Delays(msgspec.Struct, frozen=True):
+    """What passes at a station between steps.
+
+    `turnaround_s`: after each step, and `turnaround_row_s` more for each further row of it, before the next can start.
+    `wake_up_s`: from the arrival of a message at the idle station to the start of the step that it asks for.
+    """
+
+    turnaround_s: float = 0.0
+    turnaround_row_s: float = 0.0
+    wake_up_s: float = 0.0
+
+
+class DrafterTimes(msgspec.Struct, frozen=True):
+    """Times of the drafters from number `first` to the next entry's; slowdowns of a shared device are in them.
+
+    `idle` and `recent_load`: how drafts slow down on a drafter that was little used; None where stations take turns.
+    """
+
+    first: int
+    draft: StepTime
+    prefill: StepTime
+    transfer: StepTime
+    catch_up_s: float
+    idle: IdleEffect
+    recent_load: RecentLoad | None
+    delays: Delays
+
+
+class VerifierTimes(msgspec.Struct, frozen=True):
+    """Times of the targets from number `first` to the next entry's; slowdowns of a shared device are in them."""
+
+    first: int
+    verify: StepTime
+    prefill: StepTime
+    decode: StepTime
+    delays: Delays
+
+
+class BatchTimes(msgspec.Struct, frozen=True):
+    """Times of a co-located batch's steps."""
+
+    draft: StepTime
+    draft_prefill: StepTime
+    prefill: StepTime
+    verify: StepTime
+    decode: StepTime
+    realign: StepTime
+    delays: Delays

@@ -1,0 +1,137 @@
+"""What the pages say of the tree is true: links lead somewhere, named paths exist, the floors are the enforced ones."""
+
+import re
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TOLD = [ROOT / name for name in ("README.md", "DESIGN.md", "CONTRIBUTING.md")]
+LINKED = [*TOLD, ROOT / "LOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+NAMING_PATHS = [*TOLD, *sorted((ROOT / "docs" / "decisions").glob("*.md"))]
+LEFT_BY_RUNS = ("runs/", "records/", ".venv/")  # not in the tree before something ran
+PATH = re.compile(r"[\w.-]+(/[\w.-]+)*/?")
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def prose(text: str) -> str:
+    """The page without fenced blocks, whose paths are the reader's own."""
+    return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def code_spans(text: str) -> list[str]:
+    return re.findall(r"`([^`\n]+)`", prose(text))
+
+
+def links(text: str) -> list[str]:
+    return LINK.findall(re.sub(r"`[^`\n]*`", "", prose(text)))
+
+
+@cache
+def file_names() -> frozenset[str]:
+    """Names of all files of the tree, but for hidden folders and what runs leave."""
+    folders = [path for path in ROOT.iterdir() if path.is_dir() and path.name not in ("runs", "build")]
+    visible = [folder for folder in folders if not folder.name.startswith(".")]
+    return frozenset(
+        path.name for folder in [ROOT, *visible] for path in folder.glob("**/*" if folder != ROOT else "*")
+    )
+
+
+def is_missing(span: str) -> bool:
+    """Whether a code span names a path, or a source file by its bare name, that the tree does not have."""
+    if not PATH.fullmatch(span) or "NAME" in span or span.startswith(LEFT_BY_RUNS):
+        return False
+    if "/" not in span:
+        return span.endswith((".py", ".toml")) and span not in file_names()
+    meant = (ROOT / span.split("/", maxsplit=1)[0]).exists() or re.search(r"/$|\.[a-z]{2,5}$", span)
+    return bool(meant) and not (ROOT / span).exists()
+
+
+@pytest.mark.parametrize("page", LINKED, ids=name_of)
+def test_relative_links_lead_to_files(page: Path) -> None:
+    targets = [link.split("#")[0] for link in links(page.read_text()) if not re.match(r"[a-z]+:", link)]
+    assert [target for target in targets if target and not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("page", NAMING_PATHS, ids=name_of)
+def test_named_paths_exist(page: Path) -> None:
+    assert [span for span in code_spans(page.read_text()) if is_missing(span)] == []
+
+
+@pytest.mark.parametrize(
+    ("span", "missing"),
+    [
+        ("fleet/stations/drafter.py", False),
+        ("fleet/stations/", False),
+        ("drafter.py", False),
+        ("fleet/policies/NAME.py", False),
+        ("experiments/scenarios/*.toml", False),
+        ("throughput rounds/s", False),
+        ("p/q", False),
+        ("fleet/stations/nobody.py", True),
+        ("fleet/nowhere", True),
+        ("flet/stations/drafter.py", True),
+        ("nowhere/", True),
+        ("nobody.py", True),
+    ],
+)
+def test_a_path_that_is_not_there_is_found_out(span: str, missing: bool) -> None:
+    assert is_missing(span) == missing
+
+
+def test_a_broken_link_is_found_out() -> None:
+    text = "[a](b.md#c) `[no](link.md)`\n```\n[nor](this.md)\n```\n![d](e.png)\n"
+    assert links(text) == ["b.md#c", "e.png"]
+
+
+def layer(text: str) -> frozenset[str]:
+    """Rooms of one line: side by side, with | between them."""
+    return frozenset(part.strip() for part in text.split("|"))
+
+
+def enforced(contracts: list[dict[str, Any]]) -> dict[str, list[frozenset[str]]]:
+    """Layers by their container, from the roof down; the floors themselves under the empty name."""
+    layers: dict[str, list[frozenset[str]]] = {}
+    for contract in contracts:
+        if contract["type"] == "layers":
+            for container in contract.get("containers", [""]):
+                prefix = f"{container}." if container else ""
+                named = [frozenset(prefix + room for room in layer(text)) for text in contract["layers"]]
+                assert layers.setdefault(container, named) is named, f"two contracts of the layers of {container!r}"
+    return layers
+
+
+def pictured(page: str) -> dict[str, list[frozenset[str]]]:
+    """The same from the picture in DESIGN.md: rooms, two spaces or more, what lives there; wings are indented."""
+    picture = re.search(r"^## The floors$.*?^```text\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    assert picture is not None, "no picture under the heading 'The floors'"
+    layers: dict[str, list[frozenset[str]]] = {}
+    for line in picture[1].splitlines():
+        rooms = layer(re.split(r" {2,}", line.strip())[0])
+        containers = {room.partition(".")[0] for room in rooms} if line.startswith(" ") else {""}
+        assert len(containers) == 1, line
+        layers.setdefault(containers.pop(), []).append(rooms)
+    return layers
+
+
+def test_the_floors_in_the_design_are_those_that_are_enforced() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    assert pictured((ROOT / "DESIGN.md").read_text()) == enforced(contracts)
+    assert not any("ignore_imports" in contract for contract in contracts), "DESIGN.md says: without an exception"
+
+
+def test_the_citation_names_this_version_and_licence() -> None:
+    yaml = pytest.importorskip("yaml")
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert citation["cff-version"] == "1.2.0"
+    assert {"message", "title", "authors"} <= citation.keys()
+    assert (citation["version"], citation["license"]) == (project["version"], project["license"])
+    assert all((ROOT / name).is_file() for name in project["license-files"])
