@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from fleet.scenario.scenario import Scenario
     from fleet.times.profile import HardwareProfile
     from specfleet.calibrating import calibrate
-    from specfleet.results import Comparison, Prediction, Reproduction, Result, Sweep
-    from specfleet.running import analytic, read_run, run, simulate
+    from specfleet.results import Comparison, Prediction, Reproduction, Result, SettledFleet, Sweep
+    from specfleet.running import analytic, read_run, run, show, simulate
     from specfleet.scenario import scenario_of
     from specfleet.studies import compare, figure, reproduce, sweep
 
@@ -34,8 +34,8 @@ _HOMES = {
     "fleet.scenario.scenario": ("Scenario",),
     "fleet.times.profile": ("HardwareProfile",),
     "specfleet.calibrating": ("calibrate",),
-    "specfleet.results": ("Comparison", "Prediction", "Reproduction", "Result", "Sweep"),
-    "specfleet.running": ("analytic", "read_run", "run", "simulate"),
+    "specfleet.results": ("Comparison", "Prediction", "Reproduction", "Result", "SettledFleet", "Sweep"),
+    "specfleet.running": ("analytic", "read_run", "run", "show", "simulate"),
     "specfleet.scenario": ("scenario_of",),
     "specfleet.studies": ("compare", "figure", "reproduce", "sweep"),
 }
@@ -50,6 +50,7 @@ __all__ = [
     "Reproduction",
     "Result",
     "Scenario",
+    "SettledFleet",
     "Sweep",
     "__version__",
     "analytic",
@@ -60,6 +61,7 @@ __all__ = [
     "reproduce",
     "run",
     "scenario_of",
+    "show",
     "simulate",
     "sweep",
 ]

@@ -20,9 +20,11 @@ from fleet.records.run import Run, write_run
 from fleet.records.tables import rounds_of, verifications_of
 from fleet.records.window import Metric
 from fleet.scenario.scenario import Scenario
+from fleet.scenario.settled import Fleet
 from sim import predict
 
 LONGEST_SHOWN = 60  # rows of a table in a notebook
+NOTHING: tuple[Any, ...] = (None, "", (), [], {})
 
 
 class Shown:
@@ -115,6 +117,21 @@ class Prediction(Shown, predict.Prediction, frozen=True):
     def frame(self) -> pd.DataFrame:
         """One row a quantity: quantity (dotted name), value."""
         return pd.DataFrame(flat(msgspec.to_builtins(self)), columns=["quantity", "value"])
+
+
+class SettledFleet(Shown, Fleet, frozen=True):
+    """What a scenario and its profile come to; the fields are those of `fleet.scenario.settled.Fleet`."""
+
+    def line(self) -> str:
+        """Say how many stations there are, and whose times they have."""
+        profile = f"profile {self.profile} ({self.profile_digest})" if self.profile_digest else "no profile"
+        return f"{self.name}: drafters: {self.drafters.count}, targets: {self.verifiers.count}, {profile}"
+
+    def frame(self) -> pd.DataFrame:
+        """One row a quantity: quantity (dotted name), value. What is missing is left out, and times that are zero."""
+        leaves = [(name, value) for name, value in flat(msgspec.to_builtins(self)) if value not in NOTHING]
+        told = [(name, value) for name, value in leaves if value or not {"times", "links"} & {*name.split(".")}]
+        return pd.DataFrame(told, columns=["quantity", "value"])
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -1,4 +1,4 @@
-"""simulate, run, analytic: one scenario in the simulated world, in the real one, and in the equations."""
+"""simulate, run, analytic, show: one scenario in simulated time, on the real engine, in the equations, and settled."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ from fleet.records.paces import paces_of
 from fleet.scenario.settle import settle
 from sim.predict import predict
 from sim.run import simulate as simulate_scenario
-from specfleet.results import Prediction, Result
+from specfleet.results import Prediction, Result, SettledFleet
 from specfleet.scenario import Given, scenario_of
 
 
@@ -82,6 +82,18 @@ def analytic(scenario: Given, changes: Mapping[str, Any] | None = None, **keys: 
     """
     prediction = predict(scenario_of(scenario, changes, **keys))
     return Prediction(**msgspec.structs.asdict(prediction))
+
+
+def show(scenario: Given, changes: Mapping[str, Any] | None = None, **keys: Any) -> SettledFleet:
+    """Return what a scenario and its profile come to: every station's times, rules and links, as both worlds run them.
+
+    `scenario`, `changes` and keywords as in `simulate`. Raises InputError for bad input.
+
+    >>> import specfleet
+    >>> specfleet.show("star", verifiers={"count": 2}).verifiers.times[0].verify.base_s
+    0.0261
+    """
+    return SettledFleet(**msgspec.structs.asdict(settle(scenario_of(scenario, changes, **keys))))
 
 
 def read_run(path: str | Path) -> Result:
