@@ -67,17 +67,19 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name on its first use."""
-    if name == "__version__":
-        value: Any = import_module("importlib.metadata").version("specfleet")
-    else:
-        homes = [home for home, names in _HOMES.items() if name in names]
-        if not homes:
-            raise AttributeError(f"module 'specfleet' has no attribute {name!r}")
-        value = getattr(import_module(homes[0]), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a type checker would take any name for one that this function knows
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name on its first use."""
+        if name == "__version__":
+            value = import_module("importlib.metadata").version("specfleet")
+        else:
+            homes = [home for home, names in _HOMES.items() if name in names]
+            if not homes:
+                raise AttributeError(f"module 'specfleet' has no attribute {name!r}")
+            value = getattr(import_module(homes[0]), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:
