@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fleet.scenario.scenario import Scenario
     from fleet.times.profile import HardwareProfile
     from specfleet.calibrating import calibrate
-    from specfleet.results import Comparison, Prediction, Reproduction, Result, Sweep
+    from specfleet.results import Comparison, Prediction, Reproduction, Result, SettledFleet, Sweep
     from specfleet.running import analytic, read_run, run, show, simulate
     from specfleet.scenario import scenario_of
     from specfleet.studies import compare, figure, reproduce, sweep
@@ -34,7 +34,7 @@ _HOMES = {
     "fleet.scenario.scenario": ("Scenario",),
     "fleet.times.profile": ("HardwareProfile",),
     "specfleet.calibrating": ("calibrate",),
-    "specfleet.results": ("Comparison", "Prediction", "Reproduction", "Result", "Sweep"),
+    "specfleet.results": ("Comparison", "Prediction", "Reproduction", "Result", "SettledFleet", "Sweep"),
     "specfleet.running": ("analytic", "read_run", "run", "show", "simulate"),
     "specfleet.scenario": ("scenario_of",),
     "specfleet.studies": ("compare", "figure", "reproduce", "sweep"),
@@ -50,6 +50,7 @@ __all__ = [
     "Reproduction",
     "Result",
     "Scenario",
+    "SettledFleet",
     "Sweep",
     "__version__",
     "analytic",
@@ -66,17 +67,19 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name on its first use."""
-    if name == "__version__":
-        value: Any = import_module("importlib.metadata").version("specfleet")
-    else:
-        homes = [home for home, names in _HOMES.items() if name in names]
-        if not homes:
-            raise AttributeError(f"module 'specfleet' has no attribute {name!r}")
-        value = getattr(import_module(homes[0]), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a type checker would take any name for one that this function knows
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name on its first use."""
+        if name == "__version__":
+            value = import_module("importlib.metadata").version("specfleet")
+        else:
+            homes = [home for home, names in _HOMES.items() if name in names]
+            if not homes:
+                raise AttributeError(f"module 'specfleet' has no attribute {name!r}")
+            value = getattr(import_module(homes[0]), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -20,6 +20,8 @@ from fleet.records.run import Run, write_run
 from fleet.records.tables import rounds_of, verifications_of
 from fleet.records.window import Metric
 from fleet.scenario.scenario import Scenario
+from fleet.scenario.settled import Fleet
+from fleet.scenario.show import describe_fleet
 from sim import predict
 
 LONGEST_SHOWN = 60  # rows of a table in a notebook
@@ -115,6 +117,19 @@ class Prediction(Shown, predict.Prediction, frozen=True):
     def frame(self) -> pd.DataFrame:
         """One row a quantity: quantity (dotted name), value."""
         return pd.DataFrame(flat(msgspec.to_builtins(self)), columns=["quantity", "value"])
+
+
+class SettledFleet(Shown, Fleet, frozen=True):
+    """What a scenario and its profile come to; the fields are those of `fleet.scenario.settled.Fleet`."""
+
+    def line(self) -> str:
+        """Say how many stations there are, and whose times they have."""
+        profile = f"profile {self.profile} ({self.profile_digest})" if self.profile_digest else "no profile"
+        return f"{self.name}: drafters: {self.drafters.count}, targets: {self.verifiers.count}, {profile}"
+
+    def frame(self) -> pd.DataFrame:
+        """One row a fact, for people: where (station, device or link), what, value with its unit."""
+        return pd.DataFrame(describe_fleet(self), columns=["where", "what", "value"])
 
 
 @dataclass(frozen=True, repr=False, eq=False)

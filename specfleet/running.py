@@ -1,4 +1,4 @@
-"""simulate, run, analytic: one scenario in the simulated world, in the real one, and in the equations."""
+"""simulate, run, analytic, show: one scenario in simulated time, on the real engine, in the equations, and settled."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,10 +10,9 @@ from fleet.errors import InputError
 from fleet.records import run as records
 from fleet.records.paces import paces_of
 from fleet.scenario.settle import settle
-from fleet.scenario.settled import Fleet
 from sim.predict import predict
 from sim.run import simulate as simulate_scenario
-from specfleet.results import Prediction, Result
+from specfleet.results import Prediction, Result, SettledFleet
 from specfleet.scenario import Given, scenario_of
 
 
@@ -85,16 +84,16 @@ def analytic(scenario: Given, changes: Mapping[str, Any] | None = None, **keys: 
     return Prediction(**msgspec.structs.asdict(prediction))
 
 
-def show(scenario: Given, changes: Mapping[str, Any] | None = None, **keys: Any) -> Fleet:
-    """Settle a scenario: its stations, and their times, links and rules, as both worlds will build them.
+def show(scenario: Given, changes: Mapping[str, Any] | None = None, **keys: Any) -> SettledFleet:
+    """Return what a scenario and its profile come to: every station's times, rules and links, as both worlds run them.
 
-    `scenario`, `changes` and keywords as in `simulate`.
+    `scenario`, `changes` and keywords as in `simulate`. Raises InputError for bad input.
 
     >>> import specfleet
-    >>> specfleet.show("star").drafters.allocate
-    Fixed(depth=5)
+    >>> specfleet.show("star", verifiers={"count": 2}).verifiers.times[0].verify.base_s
+    0.0261
     """
-    return settle(scenario_of(scenario, changes, **keys))
+    return SettledFleet(**msgspec.structs.asdict(settle(scenario_of(scenario, changes, **keys))))
 
 
 def read_run(path: str | Path) -> Result:

@@ -33,7 +33,7 @@ def calibrate(
     changes: Changes = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a model pair on this host and write its hardware profile, with fits and residuals."""
+    """Measure a model pair on this host; write its profile."""
     from calibrate.batches import STAGES as BATCH_STAGES
     from calibrate.run import STAGES
     from specfleet.calibrating import calibrate, measured_scenario
@@ -73,7 +73,7 @@ def demo(
     out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR")] = Path("runs/demo"),
     short: Annotated[bool, typer.Option("--short", help="A smaller grid, for continuous integration.")] = False,
 ) -> None:
-    """Calibrate the demo pair here, sweep N in both worlds, compare, draw: the main job."""
+    """Calibrate here, run both worlds, compare, draw: the main job."""
     from experiments.demo.cells import FULL, SHORT
     from experiments.demo.run import run_demo
 

@@ -16,7 +16,10 @@ def drafter(
     changes: Changes = None,
     out: RunFile = None,
 ) -> None:
-    """Start the drafter of a real fleet on this host; ends with Ctrl-C, then writes its records."""
+    """Start the drafter of a fleet over several hosts.
+
+    It ends with Ctrl-C, and then writes its records.
+    """
     from engine.runtime.nodes import serve_drafter
     from specfleet.scenario import scenario_of
 
@@ -30,7 +33,10 @@ def verifier(
     changes: Changes = None,
     out: RunFile = None,
 ) -> None:
-    """Start one target of a real fleet on this host; it decodes its share of the requests."""
+    """Start one target of a fleet over several hosts.
+
+    It decodes its share of the requests.
+    """
     from engine.runtime.nodes import serve_verifier
     from specfleet.scenario import scenario_of
 

@@ -35,7 +35,7 @@ def sweep(
     ] = os.cpu_count() or 1,
     changes: Changes = None,
 ) -> None:
-    """Vary any keys of a scenario; a rerun computes only what is missing."""
+    """Vary keys of a scenario; a rerun computes what is missing."""
     from experiments.sweep import cells_of
     from specfleet.studies import sweep, vary_of
 
@@ -70,7 +70,10 @@ def compare(
     tolerance: Annotated[float, typer.Option(help="Largest relative error of throughput and rounds/s.")] = 0.05,
     as_json: AsJson = False,
 ) -> None:
-    """Hold a simulated and a measured run against each other; exit status 1 beyond the tolerance."""
+    """Hold a simulated run against a measured one.
+
+    Ends with exit status 1 beyond the tolerance.
+    """
     from experiments.compare import worst
     from specfleet.studies import compare
 
@@ -92,7 +95,10 @@ def reproduce(
     out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Draw the rows, too.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Reproduce a paper's table or figure: paper, ours, error, row by row."""
+    """Reproduce a paper's table or figure, row by row.
+
+    Rows hold the paper's number, ours and the error, and say what kind of number it is.
+    """
     from experiments.reproduce import REPRODUCTIONS
     from specfleet.studies import reproduce
 

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import specfleet
+from fleet.scenario.settle import settle
 from specfleet import cli
+from specfleet.results import LONGEST_SHOWN
 from specfleet.scenario import shipped_scenarios
 
 ROOT = Path(__file__).parents[2]
@@ -122,7 +124,7 @@ def test_a_scenario_that_is_nowhere_lists_those_that_ship() -> None:
         specfleet.simulate("stra")
 
 
-@pytest.mark.parametrize("command", ["simulate", "analytic"])
+@pytest.mark.parametrize("command", ["simulate", "analytic", "show"])
 def test_python_and_the_command_line_give_the_same_numbers(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -225,13 +227,29 @@ def test_a_reproduction_becomes_a_frame_and_an_unknown_one_lists_the_names() -> 
         specfleet.reproduce("none")
 
 
+def test_a_settled_fleet_is_shown_with_what_changes_made_of_it() -> None:
+    shared = {"devices": {"gpu": {"sharing": "turns"}}, "drafters.device": "gpu", "verifiers.device": "gpu"}
+    shown = specfleet.show("star", shared, verifiers={"count": 2, "verify": {"base_s": 0.5}})
+    values = shown.frame().set_index(["where", "what"]).value
+    assert values["verifier.1 .. verifier.2", "verify"] == "500 ms"
+    assert shown.verifiers.times[0].verify.base_s == 0.5
+    assert values["drafter", "device"] == "gpu"
+    assert values["device gpu", "sharing"] == "turns"
+    assert shown == specfleet.SettledFleet(
+        **msgspec.structs.asdict(
+            settle(specfleet.scenario_of("star", shared, verifiers={"count": 2, "verify": {"base_s": 0.5}}))
+        )
+    )
+
+
 def test_results_show_themselves(result: specfleet.Result, swept: specfleet.Sweep) -> None:
     prediction = specfleet.analytic("star", verifiers={"count": 1})
-    for shown in (result, swept, prediction, specfleet.compare(result, result)):
+    fleet = specfleet.show("star")
+    for shown in (result, swept, prediction, specfleet.compare(result, result), fleet):
         assert repr(shown) == f"<{shown.line()}>"
         assert "\n" not in repr(shown)
         html = shown._repr_html_()
-        assert html.count("<tr") == 1 + len(shown.frame())
+        assert html.count("<tr") == 1 + min(len(shown.frame()), LONGEST_SHOWN + 1)
         assert all(str(column) in html for column in shown.frame().columns)
     assert "star, world: sim, seed 0" in repr(result)
     assert "N = 1: under-loaded" in repr(prediction)

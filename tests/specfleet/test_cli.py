@@ -168,7 +168,7 @@ main()
 def test_help_lists_the_commands_and_imports_no_heavy_library(module: str) -> None:
     command = [sys.executable, "-X", "importtime", "-m", module, "--help"]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
-    for name in ("simulate", "run", "analytic", "sweep", "compare", "calibrate", "reproduce", "demo", "figure"):
+    for name in ("simulate", "run", "analytic", "show", "sweep", "compare", "calibrate", "reproduce", "demo", "figure"):
         assert f"\n  {name} " in done.stdout
     imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
     assert "typer" in imported
