@@ -56,6 +56,8 @@ def _replay_station(station: Station, rows: list[Row]) -> str | None:
         else:
             station.handle(EVENT_OF[row.event](row), row.time_s)
         position += members
+    if station.running is not None:
+        return f"{station.name}: the log ends while step {station.running.number} ({station.running.kind}) runs"
     return None
 
 

@@ -5,8 +5,6 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fleet.policies.order import Fifo
 from fleet.records.recorded import log_of
@@ -14,7 +12,7 @@ from fleet.records.replay import replay
 from fleet.records.run import Run, make_run
 from fleet.scenario.settle import settle
 from sim.run import simulate
-from tests.helpers.stars import repeatable, star
+from tests.helpers.stars import star
 
 SCENARIOS: dict[str, dict[str, Any]] = {
     "a star": {},
@@ -57,27 +55,24 @@ def test_a_drafter_that_serves_the_last_request_first_is_found(monkeypatch: pyte
 LOG = simulate(star(workload={"requests": 6, "new_tokens": 12}))
 
 
-@repeatable
-@given(st.integers(0, LOG.table.num_rows - 1))
-def test_a_dropped_row_is_found(position: int) -> None:
-    kept = pa.concat_tables([LOG.table.slice(0, position), LOG.table.slice(position + 1)])
-    assert replay(Run(LOG.header, kept)) != []
+def test_a_dropped_row_is_found() -> None:
+    for position in range(LOG.table.num_rows):
+        kept = pa.concat_tables([LOG.table.slice(0, position), LOG.table.slice(position + 1)])
+        assert replay(Run(LOG.header, kept)) != [], position
 
 
-@repeatable
-@given(st.integers(0, LOG.table.num_rows - 1))
-def test_a_message_that_was_lost_without_a_trace_is_found_unless_it_changes_nothing(position: int) -> None:
+def test_a_message_that_was_lost_without_a_trace_is_found_unless_it_changes_nothing() -> None:
     """Drop an event and renumber what follows, as a recorder would that never saw it."""
-    rows = [list(row.values()) for row in LOG.table.to_pylist()]
     names = LOG.table.column_names
     station, event, seq = (names.index(name) for name in ("station", "event", "seq"))
-    lost = rows.pop(position)
-    for row in rows[position:]:
-        row[seq] -= row[station] == lost[station]
-    contradictions = replay(make_run(LOG.header.scenario, "sim", log_of(rows)))
-    last = not any(row[station] == lost[station] for row in rows[position:])
-    harmless = last or lost[event] == "leave"  # a tag that came back was released anyway, one that did not is quiet
-    assert bool(contradictions) or harmless
+    for position in range(LOG.table.num_rows):
+        rows = [list(row.values()) for row in LOG.table.to_pylist()]
+        lost = rows.pop(position)
+        for row in rows[position:]:
+            row[seq] -= row[station] == lost[station]
+        contradictions = replay(make_run(LOG.header.scenario, "sim", log_of(rows)))
+        # A tag that comes back was released anyway, and one that does not stays quiet.
+        assert contradictions or lost[event] == "leave", lost
 
 
 def test_a_changed_outcome_is_found() -> None:
