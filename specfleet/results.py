@@ -21,10 +21,10 @@ from fleet.records.tables import rounds_of, verifications_of
 from fleet.records.window import Metric
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settled import Fleet
+from fleet.scenario.show import describe_fleet
 from sim import predict
 
 LONGEST_SHOWN = 60  # rows of a table in a notebook
-NOTHING: tuple[Any, ...] = (None, "", (), [], {})
 
 
 class Shown:
@@ -128,10 +128,8 @@ class SettledFleet(Shown, Fleet, frozen=True):
         return f"{self.name}: drafters: {self.drafters.count}, targets: {self.verifiers.count}, {profile}"
 
     def frame(self) -> pd.DataFrame:
-        """One row a quantity: quantity (dotted name), value. What is missing is left out, and times that are zero."""
-        leaves = [(name, value) for name, value in flat(msgspec.to_builtins(self)) if value not in NOTHING]
-        told = [(name, value) for name, value in leaves if value or not {"times", "links"} & {*name.split(".")}]
-        return pd.DataFrame(told, columns=["quantity", "value"])
+        """One row a fact: where, what, value, as texts with their units."""
+        return pd.DataFrame(describe_fleet(self), columns=["where", "what", "value"])
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -1,4 +1,4 @@
-"""simulate, run, analytic, show: one scenario."""
+"""simulate, run, analytic: one scenario."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +9,7 @@ from experiments.printing import busy, interval, number, print_json, print_table
 from specfleet.cli.options import AsJson, Changes, RunFile, ScenarioFile, settings
 
 if TYPE_CHECKING:
-    from specfleet.results import Prediction, Result, SettledFleet
+    from specfleet.results import Result
 
 
 def simulate(
@@ -48,27 +48,12 @@ def analytic(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = 
     """Evaluate the equations: S, Z, N_full, N_max, throughput."""
     from specfleet.running import analytic
 
-    show_quantities(f"analytic model of {scenario}", analytic(scenario, settings(changes)), as_json)
-
-
-def show(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = False) -> None:
-    """Print the settled fleet: all times, rules and links.
-
-    That is what scenario and profile come to, as both worlds run it. The table leaves out what is missing or zero.
-    """
-    from specfleet.running import show
-
-    fleet = show(scenario, settings(changes))
-    show_quantities(fleet.line(), fleet, as_json)
-
-
-def show_quantities(title: str, result: "Prediction | SettledFleet", as_json: bool) -> None:
-    """Print all that a result holds, a line a quantity."""
+    prediction = analytic(scenario, settings(changes))
     if as_json:
-        print_json(result)
+        print_json(prediction)
         return
-    rows = [(name, value_text(value)) for name, value in result.frame().itertuples(index=False)]
-    print_table(title, ("quantity", "value"), rows)
+    rows = [(name, value_text(value)) for name, value in prediction.frame().itertuples(index=False)]
+    print_table(f"analytic model of {scenario}", ("quantity", "value"), rows)
 
 
 def show_run(result: "Result", as_json: bool, out: Path | None) -> None:

@@ -30,7 +30,9 @@ def sweep(
     vary: Annotated[list[str], typer.Option(help="KEY=FIRST:LAST[:STEP] or KEY=A,B,C; may be repeated.")],
     world: Annotated[Literal["sim", "engine"], typer.Option(help="sim or engine.")] = "sim",
     seeds: Annotated[int, typer.Option(min=1, help="Replications a cell.")] = 3,
-    jobs: Annotated[int, typer.Option(min=1, help="Cells at once (simulation only).")] = os.cpu_count() or 1,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Cells at once (simulation only).", show_default="the host's processors")
+    ] = os.cpu_count() or 1,
     changes: Changes = None,
 ) -> None:
     """Vary keys of a scenario; a rerun computes what is missing."""
