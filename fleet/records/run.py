@@ -30,7 +30,7 @@ class RunHeader(msgspec.Struct, frozen=True):
 
     Keys:
         scenario: The scenario as it ran, its profile's numbers included.
-        fleet: What the scenario was settled to: stations, times, links and rules, as the run was built from them.
+        fleet: What the scenario was settled to: stations, devices, links and times; `specfleet show` prints it.
         scenario_digest: Fingerprint of the scenario.
         profile_digest: Fingerprint of the profile's numbers; empty where there was none.
         world: "sim" for simulated time, "engine" for a run of the models.

@@ -68,7 +68,8 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         order: Which waiting request a drafter serves next.
         admit: Whether a drafter takes one more session.
         warm_up: Whether a drafter runs throw-away tokens after it was idle, to get back to its steady speed.
-        group: Who shares a draft step: one session at a time, or a batch of those that wait.
+        group: Who shares a draft step: one session at a time, or a batch of those that wait. A barrier is for verifiers
+            only.
         overlap: Whether drafting goes on while a draft is verified.
         route: Which of several drafters drafts the next round of a session.
         move: How the cache of a session comes to another drafter: it prefills the text anew, fetches the cache at the
@@ -137,7 +138,8 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         group: Which sessions share a verification: one at a time, a batch of those that wait, or all at a barrier.
         padded: Whether the drafts of one verification are filled up to the longest, which costs the time of the
             filling.
-        allocate: By which rule the verifier grants the speculation lengths. Left out, `drafters.depth` holds.
+        allocate: By which rule the verifier grants the speculation lengths. Left out, `drafters.depth` holds. Rules
+            that stop drafts token by token (adaedl, svip) go into `[batch]` only.
         rule: By which rule drafts are accepted. All of them leave the target's distribution as it is. "rejection": a
             token is accepted with probability min(1, p/q). "without-replacement": the same for the children of a node
             in a tree, each drawn once. "top-k": the drafter's best children, of which nothing is drawn. "match": the
@@ -263,8 +265,9 @@ class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     It counts until the first stream of a closed loop has nothing left to do; with arrivals, to the end of the run.
 
     Keys:
-        warm_up_share (share): Share of the time until then that is left out at the beginning.
-        batches (batches): Into how many equal batches of time the rest is cut, whose means give the 95 % intervals.
+        warm_up_share (share): What is left out at the beginning, as a share of the time until the run stops counting.
+        batches (batches): Into how many equal batches of time the counted part is cut, whose means give the 95 %
+            intervals.
         deadlines_s: How soon a draft must be there after targets 1, 2, ... asked for it (the last entry holds for all
             further ones). Where it is given, the share of rounds in time is the metric `in_time`.
     """
@@ -292,8 +295,8 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             holds.
         workload: Who decodes what.
         measure: Which part of a run counts.
-        memory: What devices and models hold. Where it is given, the analytic model says how many targets fit, and runs
-            measure what the drafter's caches take.
+        memory: What devices and models hold. Where it is given, the analytic model says how many targets fit, the
+            admission "within-memory" knows its room, and runs measure what the drafter's caches take.
         precision: Precision of the models' numbers in the real world.
     """
 

@@ -20,8 +20,8 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Tell what a key, metric, symbol, record column, profile field, policy or model means."""
-    from specfleet.reference.lookup import explain as entries_of
-    from specfleet.reference.lookup import in_lines
+    from specfleet.meaning.lookup import explain as entries_of
+    from specfleet.meaning.lookup import in_lines
 
     entries = entries_of(word)
     if as_json:
@@ -32,7 +32,7 @@ def explain(
 
 def profiles(as_json: AsJson = False) -> None:
     """List the profiles that ship, and whether their numbers are measured, stated or assumed."""
-    from specfleet.reference.shipped import profiles as shipped
+    from specfleet.meaning.shipped import profiles as shipped
 
     listed = shipped()
     if as_json:
@@ -43,7 +43,7 @@ def profiles(as_json: AsJson = False) -> None:
 
 def scenarios(as_json: AsJson = False) -> None:
     """List the scenarios that ship, with a line of what each is."""
-    from specfleet.reference.shipped import scenarios as shipped
+    from specfleet.meaning.shipped import scenarios as shipped
 
     listed = shipped()
     if as_json:
@@ -65,7 +65,7 @@ def init(
     ] = None,
 ) -> None:
     """Write a scenario with every key explained in comments; an existing file is never overwritten."""
-    from specfleet.reference.template import write_template
+    from specfleet.meaning.template import write_template
 
     path = out or Path(f"{kind}.toml")
     write_template(kind, path)

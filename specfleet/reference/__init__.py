@@ -1,10 +1,7 @@
-"""What everything means: scenario keys, metrics, symbols, columns and profile fields, read from the code.
+"""The pages of docs/reference/, made from the code: `python -m specfleet.reference` writes them, `--check` checks them.
 
-docstrings.py   a struct's docstring in parts: a first sentence, prose, and its section `Keys:`
-kinds.py        types, bounds and defaults of keys in words
-tables.py       documented structs as tables of keys, found from a root
-entries.py      all that can be looked up, from tables, glossary and columns
-lookup.py       a word's entries, or the nearest words
-shipped.py      profiles and scenarios that come with the project
-template.py     a commented scenario to begin with
+pages.py          every page but that of the commands
+command_line.py   the page of the commands
+texts.py          the paragraphs before their tables
+markdown.py       a little Markdown
 """

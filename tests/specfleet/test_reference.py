@@ -18,15 +18,16 @@ from fleet.scenario.reading import make_scenario, read_scenario
 from fleet.times.profile import shipped_profiles
 from sim.predict import StarInputs
 from specfleet import cli
-from specfleet.pages.__main__ import main, outdated
-from specfleet.pages.pages import PAGES, all_pages
-from specfleet.reference.docstrings import docs_of
-from specfleet.reference.entries import prediction_tables, scenario_tables
-from specfleet.reference.kinds import fields_of
-from specfleet.reference.lookup import explain, in_lines
-from specfleet.reference.shipped import profiles, scenario_files, scenarios
-from specfleet.reference.tables import keys_of
-from specfleet.reference.template import template, write_template
+from specfleet.meaning.docstrings import docs_of
+from specfleet.meaning.entries import prediction_tables, scenario_tables
+from specfleet.meaning.kinds import fields_of
+from specfleet.meaning.lookup import explain, in_lines
+from specfleet.meaning.shipped import profiles, scenarios
+from specfleet.meaning.tables import keys_of
+from specfleet.meaning.template import template, write_template
+from specfleet.reference.__main__ import main, outdated
+from specfleet.reference.pages import PAGES, all_pages
+from specfleet.scenario import shipped_scenarios
 
 PAGES_FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 TABLES = {table.title: table for table in (*scenario_tables(), *prediction_tables())}
@@ -51,7 +52,7 @@ def test_every_key_has_a_description_every_number_a_unit_and_no_description_is_o
 
 
 def test_the_pages_are_up_to_date() -> None:
-    assert outdated(PAGES_FOLDER) == [], "run python -m specfleet.pages"
+    assert outdated(PAGES_FOLDER) == [], "run python -m specfleet.reference"
 
 
 def test_a_check_fails_for_pages_that_are_missing_changed_or_too_many(tmp_path: Path) -> None:
@@ -160,7 +161,7 @@ def test_what_ships_is_listed_with_a_line_each(
     basis = {one.name: one.basis for one in profiles()}
     assert basis["rtx-4090"] == "stated"
     assert basis["jetson-orin"] == "assumed"
-    assert "star" in scenario_files()
+    assert "star" in shipped_scenarios()
     for command, listed in (("profiles", profiles()), ("scenarios", scenarios())):
         assert run_cli(monkeypatch, command) == 0
         lines = capsys.readouterr().out.splitlines()
@@ -169,9 +170,9 @@ def test_what_ships_is_listed_with_a_line_each(
         assert [one["what"] for one in json.loads(capsys.readouterr().out)[command]] == [one.what for one in listed]
 
 
-@pytest.mark.parametrize("kind", scenario_files())
+@pytest.mark.parametrize("kind", shipped_scenarios())
 def test_a_template_says_what_the_scenario_of_its_kind_is(kind: str) -> None:
-    shipped, text = read_scenario(scenario_files()[kind]), template(kind)
+    shipped, text = read_scenario(shipped_scenarios()[kind]), template(kind)
     assert make_scenario(tomllib.loads(text)) == shipped
     assert max(map(len, text.splitlines())) <= 120
     # A line that begins with # alone is a default: setting all of them changes nothing.
@@ -190,7 +191,7 @@ def test_a_template_never_takes_the_place_of_a_file(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run_cli(monkeypatch, "init", "tree") == 0
-    assert read_scenario(tmp_path / "tree.toml") == read_scenario(scenario_files()["tree"])
+    assert read_scenario(tmp_path / "tree.toml") == read_scenario(shipped_scenarios()["tree"])
     mine = tmp_path / "mine.toml"
     mine.write_text("# mine")
     capsys.readouterr()

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 
 from fleet.errors import InputError
-from specfleet.reference.docstrings import UNITS
-from specfleet.reference.entries import Entry, all_entries
+from specfleet.meaning.docstrings import UNITS
+from specfleet.meaning.entries import Entry, all_entries
 
 WIDTH = 100
 NEAREST = 5

@@ -6,8 +6,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import typer.main
 
 from specfleet.cli.entry import app
-from specfleet.pages import texts
-from specfleet.pages.markdown import code, paragraph, table_of
+from specfleet.reference import texts
+from specfleet.reference.markdown import code, paragraph, table_of
 
 STATUSES = (
     ("0", "The command did what it was asked to."),

@@ -12,10 +12,10 @@ from typing import Any
 
 from fleet.errors import InputError
 from fleet.scenario.scenario import Scenario
-from specfleet.reference.docstrings import docs_of
-from specfleet.reference.kinds import LEFT_OUT, OF_ITS_KEYS, REQUIRED, tag_of, toml
-from specfleet.reference.shipped import first_comment, scenario_file
-from specfleet.reference.tables import Key, keys_of
+from specfleet.meaning.docstrings import docs_of
+from specfleet.meaning.kinds import LEFT_OUT, OF_ITS_KEYS, REQUIRED, tag_of, toml
+from specfleet.meaning.shipped import first_comment, scenario_file
+from specfleet.meaning.tables import Key, keys_of
 
 WIDTH = 110
 HEADER = re.compile(r"^\[(\w+)\]\s*#\s*(.+)$", re.MULTILINE)

@@ -2,7 +2,6 @@
 
 import tomllib
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Literal
 
@@ -10,6 +9,7 @@ import msgspec
 
 from fleet.errors import InputError
 from fleet.times.profile import HardwareProfile, read_profile, shipped_profiles
+from specfleet.scenario import shipped_scenarios
 
 
 class ShippedProfile(msgspec.Struct, frozen=True):
@@ -40,18 +40,12 @@ def profiles() -> list[ShippedProfile]:
 
 def scenarios() -> list[ShippedScenario]:
     """List the scenarios that ship, by name: what the first comment of the file says."""
-    return [ShippedScenario(name, first_comment(path.read_text())) for name, path in scenario_files().items()]
-
-
-def scenario_files() -> dict[str, Path]:
-    """Return the files of the scenarios that ship, by name."""
-    folder = Path(str(resources.files("experiments"))) / "scenarios"
-    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+    return [ShippedScenario(name, first_comment(path.read_text())) for name, path in shipped_scenarios().items()]
 
 
 def scenario_file(name: str) -> Path:
     """Return the file of a scenario that ships; InputError names those that do."""
-    files = scenario_files()
+    files = shipped_scenarios()
     if name not in files:
         raise InputError(f"scenario {name}: does not ship; allowed: {', '.join(files)}")
     return files[name]

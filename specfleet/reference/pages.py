@@ -11,13 +11,13 @@ from fleet.records.schema import Row
 from fleet.records.window import Metric
 from fleet.stations.messages import StationEvent
 from sim.predict import StarInputs
-from specfleet.pages import texts
-from specfleet.pages.command_line import command_page
-from specfleet.pages.markdown import code, paragraph, table_of
-from specfleet.reference.docstrings import docs_of
-from specfleet.reference.entries import is_of_profile, prediction_tables, scenario_tables
-from specfleet.reference.kinds import LEFT_OUT, OF_ITS_KEYS, REQUIRED, tag_of
-from specfleet.reference.tables import Key, Table, keys_of
+from specfleet.meaning.docstrings import docs_of
+from specfleet.meaning.entries import is_of_profile, prediction_tables, scenario_tables
+from specfleet.meaning.kinds import LEFT_OUT, OF_ITS_KEYS, REQUIRED, tag_of
+from specfleet.meaning.tables import Key, Table, keys_of
+from specfleet.reference import texts
+from specfleet.reference.command_line import command_page
+from specfleet.reference.markdown import code, paragraph, table_of
 
 PAGES = {  # name: one line of what it has, for the index
     "scenario.md": "every key of a scenario, with the policies and models that it can name",

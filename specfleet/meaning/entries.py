@@ -11,8 +11,8 @@ from fleet.records.run import RunHeader
 from fleet.records.schema import Row
 from fleet.scenario.scenario import Scenario
 from sim.predict import Prediction, StarInputs
-from specfleet.reference.kinds import tag_of
-from specfleet.reference.tables import Key, Table, joined, keys_of, tables_from
+from specfleet.meaning.kinds import tag_of
+from specfleet.meaning.tables import Key, Table, joined, keys_of, tables_from
 
 
 class Entry(msgspec.Struct, frozen=True):

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from specfleet.reference.docstrings import Described, docs_of
-from specfleet.reference.kinds import (
+from specfleet.meaning.docstrings import Described, docs_of
+from specfleet.meaning.kinds import (
     TABLE_BY_NAME,
     allowed,
     default_text,

@@ -1,6 +1,6 @@
 """What the reference pages say before their tables: Markdown, a paragraph an entry."""
 
-MADE = "<!-- Made from the code by `python -m specfleet.pages`; change the docstrings, not this page. -->"
+MADE = "<!-- Made from the code by `python -m specfleet.reference`; change the docstrings, not this page. -->"
 
 INDEX = """
 What everything means, page by page. `specfleet explain WORD` prints the entry of any key, metric, symbol, column,

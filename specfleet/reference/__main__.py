@@ -1,11 +1,11 @@
-"""`python -m specfleet.pages` writes the reference pages; `--check` says whether they are up to date."""
+"""`python -m specfleet.reference` writes the reference pages; `--check` says whether they are up to date."""
 
 import argparse
 import sys
 from pathlib import Path
 
 from experiments.printing import remark
-from specfleet.pages.pages import all_pages
+from specfleet.reference.pages import all_pages
 
 
 def outdated(folder: Path) -> list[str]:
@@ -17,14 +17,14 @@ def outdated(folder: Path) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Write the pages, or check them; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m specfleet.pages", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m specfleet.reference", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 if a page is not up to date")
     parser.add_argument("--out", type=Path, default=Path("docs/reference"), metavar="DIR", help="folder of the pages")
     options = parser.parse_args(arguments)
     if options.check:
         stale = outdated(options.out)
         if stale:
-            remark(f"{options.out}: not up to date: {', '.join(stale)}; run python -m specfleet.pages")
+            remark(f"{options.out}: not up to date: {', '.join(stale)}; run python -m specfleet.reference")
         return 1 if stale else 0
     options.out.mkdir(parents=True, exist_ok=True)
     for name, text in all_pages().items():
