@@ -96,7 +96,8 @@ def sweep(
             done(kept)
         else:
             todo.append((place, cell, scenario))
-    workers = Parallel(n_jobs=1 if world == "engine" else jobs, return_as="generator")
+    at_once = 1 if world == "engine" else max(1, min(jobs, len(todo)))
+    workers = Parallel(n_jobs=at_once, return_as="generator")
     finished = workers(delayed(run_cell)(cell, scenario, world, seeds) for _, cell, scenario in todo)
     for (place, cell, _), result in zip(todo, finished, strict=True):
         if folder:
