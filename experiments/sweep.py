@@ -5,7 +5,7 @@ import itertools
 import json
 import math
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +153,18 @@ def table(results: Iterable[CellResult]) -> pd.DataFrame:
         for name, value in result.analytic.items():
             rows.append({**place, "world": "analytic", "quantity": name, "value": value})
     return pd.DataFrame(rows)
+
+
+def wide_table(results: Sequence[CellResult]) -> pd.DataFrame:
+    """One row a cell: the varied keys, world, NAME, NAME_low and NAME_high a metric, analytic_NAME, error."""
+    rows = []
+    for result in results:
+        row = shown(result.cell) | {"world": result.world}
+        for name, metric in result.metrics.items():
+            row |= {name: metric.value, f"{name}_low": metric.low, f"{name}_high": metric.high}
+        rows.append(row | {f"analytic_{name}": value for name, value in result.analytic.items()})
+    errors = [result.error for result in results]
+    return pd.DataFrame(rows).assign(error=errors)
 
 
 def shown(cell: Cell) -> dict[str, Any]:
