@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from fleet.records.window import Metric  # it needs pandas, which takes a while to import
 
 PIPED_WIDTH = 140  # columns of a table that no terminal limits
-LONGEST_VALUE = 60  # characters of a value in a table
 
 
 def remark(text: str) -> None:
@@ -80,9 +79,8 @@ def number(value: float) -> str:
 
 
 def value_text(value: Any) -> str:
-    """A value of any kind on one line, cut where it is long."""
-    text = number(value) if isinstance(value, float) else str(value)
-    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 3] + "..."
+    """A value of any kind on one line."""
+    return number(value) if isinstance(value, float) else str(value)
 
 
 def interval(metric: "Metric") -> str:
@@ -105,11 +103,10 @@ def print_comparison(title: str, comparison: Any) -> None:
     print("mean absolute error: " + ", ".join(f"{name} {value:.1%}" for name, value in comparison.mape.items()))
 
 
-def flat(content: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of nested content as (dotted name, value); tables in lists go by their numbers, from 0."""
-    numbered = isinstance(content, (list, tuple)) and any(isinstance(item, (Mapping, list, tuple)) for item in content)
-    if not isinstance(content, Mapping) and not numbered:
-        yield name, content
-        return
-    for key, value in content.items() if isinstance(content, Mapping) else enumerate(content):
-        yield from flat(value, f"{name}.{key}" if name else str(key))
+def flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the leaves of nested content as (dotted name, value)."""
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

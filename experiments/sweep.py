@@ -5,7 +5,7 @@ import itertools
 import json
 import math
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,8 @@ def sweep(
             done(kept)
         else:
             todo.append((place, cell, scenario))
-    workers = Parallel(n_jobs=1 if world == "engine" else jobs, return_as="generator")
+    at_once = 1 if world == "engine" else max(1, min(jobs, len(todo)))
+    workers = Parallel(n_jobs=at_once, return_as="generator")
     finished = workers(delayed(run_cell)(cell, scenario, world, seeds) for _, cell, scenario in todo)
     for (place, cell, _), result in zip(todo, finished, strict=True):
         if folder:
@@ -152,6 +153,18 @@ def table(results: Iterable[CellResult]) -> pd.DataFrame:
         for name, value in result.analytic.items():
             rows.append({**place, "world": "analytic", "quantity": name, "value": value})
     return pd.DataFrame(rows)
+
+
+def wide_table(results: Sequence[CellResult]) -> pd.DataFrame:
+    """One row a cell: the varied keys, world, NAME, NAME_low and NAME_high a metric, analytic_NAME, error."""
+    rows = []
+    for result in results:
+        row = shown(result.cell) | {"world": result.world}
+        for name, metric in result.metrics.items():
+            row |= {name: metric.value, f"{name}_low": metric.low, f"{name}_high": metric.high}
+        rows.append(row | {f"analytic_{name}": value for name, value in result.analytic.items()})
+    errors = [result.error for result in results]
+    return pd.DataFrame(rows).assign(error=errors)
 
 
 def shown(cell: Cell) -> dict[str, Any]:

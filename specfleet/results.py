@@ -1,6 +1,7 @@
 """What the functions of the API return: results that show themselves in a notebook and become pandas frames."""
 
 import html
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -37,7 +38,7 @@ class Shown:
         raise NotImplementedError
 
     def frame(self) -> pd.DataFrame:
-        """Return the result as a pandas frame."""
+        """Return the result as a frame."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -128,7 +129,7 @@ class SettledFleet(Shown, Fleet, frozen=True):
         return f"{self.name}: drafters: {self.drafters.count}, targets: {self.verifiers.count}, {profile}"
 
     def frame(self) -> pd.DataFrame:
-        """One row a fact, for people: where (station, device or link), what, value with its unit."""
+        """One row a fact: where, what, value, as texts with their units."""
         return pd.DataFrame(describe_fleet(self), columns=["where", "what", "value"])
 
 
@@ -145,8 +146,7 @@ class Sweep(Shown):
 
     def line(self) -> str:
         """Say how many cells there are."""
-        failed = f", {len(self.errors)} of them failed" if self.errors else ""
-        return f"sweep of {len(self.cells)} cells{failed}"
+        return f"sweep of {len(self.cells)} cells" + (f", {len(self.errors)} of them failed" if self.errors else "")
 
     def frame(self) -> pd.DataFrame:
         """One row a cell: the varied keys, `world`, and three columns a metric: `throughput`, `throughput_low`, ...
@@ -154,18 +154,17 @@ class Sweep(Shown):
         What the equations say, where they apply, stands in `analytic_throughput`, ... ; `error` is empty where the cell
         succeeded.
         """
-        return pd.DataFrame([_wide(cell) for cell in self.cells])
+        return sweep.wide_table(self.cells)
 
     def figure(self, name: Literal["throughput"] = "throughput", out: str | Path | None = None) -> Figure:
         """Draw throughput against N, where `verifiers.count` was varied; write the figure to `out` if given."""
         return draw(name, sweep.table(self.cells), Path(out) if out else None)
 
 
-def _wide(cell: sweep.CellResult) -> dict[str, Any]:
-    row = sweep.shown(cell.cell) | {"world": cell.world}
-    for name, metric in cell.metrics.items():
-        row |= {name: metric.value, f"{name}_low": metric.low, f"{name}_high": metric.high}
-    return row | {f"analytic_{name}": value for name, value in cell.analytic.items()} | {"error": cell.error}
+def _cases(rows: Iterable[Any], names: Sequence[str]) -> pd.DataFrame:
+    return pd.DataFrame(
+        [{"quantity": row.quantity, **row.case} | {name: getattr(row, name) for name in names} for row in rows]
+    )
 
 
 class Comparison(Shown, compare.Comparison, frozen=True):
@@ -177,10 +176,7 @@ class Comparison(Shown, compare.Comparison, frozen=True):
 
     def frame(self) -> pd.DataFrame:
         """One row a quantity: quantity, what names the case, sim, engine, and the relative error."""
-        names = ("sim", "engine", "error")
-        return pd.DataFrame(
-            [{"quantity": row.quantity, **row.case} | {name: getattr(row, name) for name in names} for row in self.rows]
-        )
+        return _cases(self.rows, ("sim", "engine", "error"))
 
 
 class Reproduction(Shown, rows.Reproduction, frozen=True):
@@ -193,10 +189,7 @@ class Reproduction(Shown, rows.Reproduction, frozen=True):
 
     def frame(self) -> pd.DataFrame:
         """One row a quantity and case: quantity, what names the case, kind, paper, ours, and the relative error."""
-        names = ("kind", "paper", "ours", "error")
-        return pd.DataFrame(
-            [{"quantity": row.quantity, **row.case} | {name: getattr(row, name) for name in names} for row in self.rows]
-        )
+        return _cases(self.rows, ("kind", "paper", "ours", "error"))
 
     def figure(self, name: Literal["reproduction"] = "reproduction", out: str | Path | None = None) -> Figure:
         """Draw the rows, paper against ours, and write the figure to `out` if given."""

@@ -1,4 +1,4 @@
-"""simulate, run, analytic, show: one scenario in simulated time, on the real engine, in the equations, and settled."""
+"""simulate, run, analytic: one scenario in the simulated world, in the real one, and in the equations."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -85,13 +85,13 @@ def analytic(scenario: Given, changes: Mapping[str, Any] | None = None, **keys: 
 
 
 def show(scenario: Given, changes: Mapping[str, Any] | None = None, **keys: Any) -> SettledFleet:
-    """Return what a scenario and its profile come to: every station's times, rules and links, as both worlds run them.
+    """Settle a scenario: its stations, and their times, links and rules, as both worlds will build them.
 
-    `scenario`, `changes` and keywords as in `simulate`. Raises InputError for bad input.
+    `scenario`, `changes` and keywords as in `simulate`.
 
     >>> import specfleet
-    >>> specfleet.show("star", verifiers={"count": 2}).verifiers.times[0].verify.base_s
-    0.0261
+    >>> specfleet.show("star").drafters.allocate
+    Fixed(depth=5)
     """
     return SettledFleet(**msgspec.structs.asdict(settle(scenario_of(scenario, changes, **keys))))
 

@@ -2,7 +2,8 @@
 
     entry.py      the list of commands, and how errors end: one line on standard error, exit status 2
     options.py    arguments and options that several commands share
-    run.py        simulate, run, analytic, show: one scenario
+    run.py        simulate, run, analytic: one scenario
+    show.py       show: what a scenario comes to
     study.py      sweep, compare, reproduce, figure: several runs, papers, pictures
     calibrate.py  calibrate, demo: this host is measured
     nodes.py      drafter, verifier: one node of a fleet over several hosts

@@ -9,7 +9,8 @@ from fleet.errors import InputError
 from specfleet.cli.calibrate import calibrate, demo
 from specfleet.cli.meaning import explain, init, profiles, scenarios
 from specfleet.cli.nodes import drafter, verifier
-from specfleet.cli.run import analytic, run, show, simulate
+from specfleet.cli.run import analytic, run, simulate
+from specfleet.cli.show import show
 from specfleet.cli.study import compare, figure, reproduce, sweep
 
 # No rich markup: importing rich takes longer than all the rest of `specfleet --help`.

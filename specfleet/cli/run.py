@@ -1,4 +1,4 @@
-"""simulate, run, analytic, show: one scenario."""
+"""simulate, run, analytic: one scenario."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -54,19 +54,6 @@ def analytic(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = 
         return
     rows = [(name, value_text(value)) for name, value in prediction.frame().itertuples(index=False)]
     print_table(f"analytic model of {scenario}", ("quantity", "value"), rows)
-
-
-def show(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = False) -> None:
-    """Print the settled fleet: what scenario and profile come to, station by station, as both worlds build it."""
-    from specfleet.running import show
-
-    fleet = show(scenario, settings(changes))
-    if as_json:
-        print_json(fleet)
-        return
-    told = fleet.frame()
-    told["where"] = told["where"].mask(told["where"] == told["where"].shift(), "")  # each place once
-    print_table(fleet.line(), tuple(told), list(told.itertuples(index=False)), texts=3)
 
 
 def show_run(result: "Result", as_json: bool, out: Path | None) -> None:
