@@ -19,7 +19,10 @@ def explain(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Tell what a key, metric, symbol, record column, profile field, policy or model means."""
+    """Tell what a key, metric, symbol, policy or column means.
+
+    Profile fields and acceptance models, too; for an unknown word the nearest ones.
+    """
     from specfleet.meaning.lookup import explain as entries_of
     from specfleet.meaning.lookup import in_lines
 
@@ -31,7 +34,7 @@ def explain(
 
 
 def profiles(as_json: AsJson = False) -> None:
-    """List the profiles that ship, and whether their numbers are measured, stated or assumed."""
+    """List the profiles that ship, and what their numbers rest on."""
     from specfleet.meaning.shipped import profiles as shipped
 
     listed = shipped()
@@ -64,7 +67,10 @@ def init(
         Path | None, typer.Option("-o", "--out", metavar="FILE", help="File to write.", show_default="KIND.toml")
     ] = None,
 ) -> None:
-    """Write a scenario with every key explained in comments; an existing file is never overwritten."""
+    """Write a scenario with every key explained in comments.
+
+    An existing file is never overwritten.
+    """
     from specfleet.meaning.template import write_template
 
     path = out or Path(f"{kind}.toml")

@@ -5,7 +5,10 @@ from specfleet.cli.options import AsJson, Changes, ScenarioFile, settings
 
 
 def show(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = False) -> None:
-    """Print the settled fleet: its stations, and their times, links and rules, as both worlds will build them."""
+    """Print the settled fleet: stations, times, links, rules.
+
+    Both worlds build from exactly that.
+    """
     from fleet.scenario.show import describe_fleet
     from specfleet.running import show
 
