@@ -4,13 +4,6 @@ import specfleet
 
 counts_and_depths = {"verifiers.count": [1, 2, 4, 8], "drafters.depth": [3, 6]}
 swept = specfleet.sweep("star", counts_and_depths, workload={"requests": 40}, seeds=2, jobs=1)
-columns = [
-    "drafters.depth",
-    "verifiers.count",
-    "throughput",
-    "throughput_low",
-    "throughput_high",
-    "analytic_throughput",
-]
-print(swept.frame()[columns].to_string(index=False))
+shown = ["drafters.depth", "verifiers.count", "throughput", "throughput_low", "throughput_high", "analytic_throughput"]
+print(swept.frame()[shown].to_string(index=False))
 swept.figure(out="runs/throughput.png")
