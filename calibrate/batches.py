@@ -1,7 +1,7 @@
 """Calibrate a batch: its steps as a batch station serves them, over rows, depths and contexts, fitted into a profile.
 
 Steps are not measured in loops: a batch whose rows come and go finds other caches, lengths and alignments than one
-that is repeated. Small runs of the scenario's own rule on calibration prompts tell all of that.
+that is repeated. Small runs of the scenario's own rule on calibration prompts show all of that.
 """
 
 import time
@@ -15,7 +15,7 @@ from calibrate.batch_profile import BatchMeasured, Gap, Served, profile_of_batch
 from engine.decoding.models import CausalLM
 from engine.runtime.batch import drive, executor_of
 from engine.runtime.build import load_target
-from engine.runtime.node import THREADS
+from engine.runtime.process import THREADS
 from engine.runtime.prompts import prompts_of
 from fleet.chance.signals import write_signals
 from fleet.policies.ragged import Slots
@@ -93,7 +93,8 @@ def of_size(scenario: Scenario, size: int, depth: int, seed: int) -> Scenario:
 def serve_part(scenario: Scenario, part: Scenario, large: CausalLM, measured: BatchMeasured) -> None:
     """Serve a small run, `part`; add its steps, and the time between them.
 
-    The looks of the scenario's length rule at drafted tokens take their time here too, though lengths are constant.
+    Where the scenario's length rule looks at drafted tokens, they are read here too, because that takes time; lengths
+    stay constant.
     """
     assert scenario.batch is not None
     allocate, shape = scenario.batch.allocate, scenario.drafters.shape
@@ -104,7 +105,7 @@ def serve_part(scenario: Scenario, part: Scenario, large: CausalLM, measured: Ba
         executor.signals = allocate.needs == "signals"
         executor.watch = (lambda _tag, _nats: False) if allocate.watches else None
     steps: list[Step] = []
-    executor.watcher = steps.append
+    executor.on_step = steps.append
     started_s = time.perf_counter()
     log = drive(fleet, station, executor, large.device)
     wall_s = time.perf_counter() - started_s

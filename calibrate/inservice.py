@@ -61,9 +61,9 @@ class Rounds(msgspec.Struct, frozen=True):
 
 
 class Fleets(msgspec.Struct, frozen=True):
-    """What the small fleets of a calibration share: the scenario, step fits, the reference control, kept stories.
+    """What the small fleets of a calibration share: the scenario, step fits and the reference control.
 
-    `times`: the fits by name, as a profile has them.
+    `times`: the fits by name, as a profile has them. `folder`: where decoded continuations are kept.
     """
 
     scenario: Scenario

@@ -29,8 +29,8 @@ from engine.decoding.models import check_shared_tokenizer
 from engine.decoding.telemetry import host_facts
 from engine.decoding.verify import Target
 from engine.runtime.build import load_target, new_drafter, new_target
-from engine.runtime.continuations import stories_of
-from engine.runtime.node import THREADS
+from engine.runtime.continuations import continuations_of
+from engine.runtime.process import THREADS
 from engine.runtime.prompts import prompts_of
 from fleet.errors import InputError
 from fleet.records.run import Run
@@ -109,7 +109,9 @@ def calibrate(
     go_over(0)
     report("acceptance")
     depth, new_tokens = scenario.drafters.depth, int(mean_tokens(scenario.workload.new_tokens))
-    accepted = [accepted_lengths(drafter, story, new_tokens, depth) for story in stories_of(fleet, folder)]
+    accepted = [
+        accepted_lengths(drafter, continuation, new_tokens, depth) for continuation in continuations_of(fleet, folder)
+    ]
     report("links")
     round_trips_s = measure_round_trips(fleet, effort.payloads_bytes, effort.pings)
     report("idle gaps")

@@ -77,7 +77,7 @@ def executor_of(
     prompts: Sequence[Sequence[int]],
     signals: bool = False,
 ) -> BatchExecutor:
-    """Return the hands of a batch station, with caches as its rule needs them."""
+    """Return the executor of a batch station, with caches as its rule needs them."""
     room = station.rule.pool, fleet.room.longest_row
     target = new_target(fleet, large, station.rule, room)
     drafter = new_drafter(fleet, large, station.rule, room)

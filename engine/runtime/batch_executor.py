@@ -1,7 +1,8 @@
-"""A co-located batch: drafter and target in one process, the hands of a batch station.
+"""The executor of a batch station: drafter and target in one process, on the same device.
 
-The station decides who joins, who shares a round, when rows are realigned and how long each row's draft is; here the
-models do it. Rules that align their rows keep both caches padded (`aligned.py`); the others address slots.
+The station decides who joins, who shares a round, when rows are realigned and how long each row's draft is; the
+executor runs that on both models. Rules that align their rows keep both caches padded (`aligned.py`); the others
+address slots.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,9 +28,9 @@ Watch = Callable[[int, float], bool]
 class BatchExecutor:
     """Runs a batch station's steps on both models; keeps outputs and signals by request.
 
-    `watch`: the length rule's look at every drafted token, None for rules that do not. With `signals`, acceptance
-    probability, divergence and entropy of every drafted token are recorded, and reported in outcomes. `overshoot`:
-    places that a row needs beyond its text.
+    `watch`: the length rule's test after every drafted token, None for rules that look at no single tokens. With
+    `signals`, acceptance probability, divergence and entropy of every drafted token are recorded, and reported in
+    outcomes. `overshoot`: places that a row needs beyond its text.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class BatchExecutor:
         self.drafter, self.target, self.rule = drafter, target, rule
         self.prompts, self.seed, self.sampling = prompts, seed, sampling
         self.watch, self.signals = watch, signals
-        self.watcher: Callable[[Step], None] = lambda _step: None  # is told of every step
+        self.on_step: Callable[[Step], None] = lambda _step: None  # called before every step: calibration counts them
         self.joins: dict[int, Join] = {}
         self.ballast: list[int] = []  # tags of finished rows that a fixed batch carries on
         self.drafts: Drafts | None = None
@@ -77,7 +78,7 @@ class BatchExecutor:
 
     def run(self, step: Step) -> tuple[Outcome, ...]:
         """Prefill, realign, draft or verify."""
-        self.watcher(step)
+        self.on_step(step)
         tags = [member.tag for member in step.members]
         if not step.ballast:
             while self.ballast:
@@ -142,18 +143,18 @@ class BatchExecutor:
         verdicts = self.target.verify(everyone, self.drafts, self.rule.kept, self.signals)
         outcomes = {}
         for tag, verdict in zip(everyone, verdicts, strict=True):
-            hidden = verdict.told if self.drafter.reads_hidden else None
+            hidden = verdict.committed_hidden if self.drafter.reads_hidden else None
             self.drafter.advance(tag, verdict.path, verdict.tokens, hidden)
             outcome = Outcome(len(verdict.path))
             if tag in self.joins and verdict.signals:
-                outcome = told(outcome, verdict.signals)
+                outcome = with_means(outcome, verdict.signals)
                 self._record(tag, verdict)
             outcomes[tag] = outcome
         return tuple([outcomes[tag] for tag in tags])
 
 
-def told(outcome: Outcome, tokens: Sequence[Token]) -> Outcome:
-    """Return the outcome of a verification with the means of its signals."""
+def with_means(outcome: Outcome, tokens: Sequence[Token]) -> Outcome:
+    """Return the outcome of a verification with the means of its tokens' signals, and the largest divergence."""
     if not tokens:
         return outcome
     klds = [token.kld for token in tokens]

@@ -1,7 +1,7 @@
-"""What a station's steps do to models: the hands of the engine, one kind a role.
+"""Executors of drafter and verifier stations: they do to the models what a step says.
 
-An executor takes the content that came with an accepted message, runs the steps that its station starts, and hands
-out the content of the messages that its station sends. It decides nothing.
+An executor takes the content that came with an accepted message, runs the steps that its station starts, and returns
+the content of the messages that its station sends. It decides nothing.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class DraftExecutor:
         self.sampling = sampling
         self.drafts: dict[int, Content] = {}
         self.sent: dict[int, Sequence[int]] = {}  # tokens of the last drafts
-        self.told: dict[int, torch.Tensor | None] = {}  # hidden states of prefixes that are not prefilled yet
+        self.prefix_hidden: dict[int, torch.Tensor | None] = {}  # of prefixes that are not prefilled yet
 
     def receive(self, event: StationEvent, content: Content) -> None:
         """Open a stream with its prefix, or append the target's own token to it."""
@@ -36,7 +36,7 @@ class DraftExecutor:
             if event.opening:
                 seed = stream_seed(self.seed, event.request, 0)
                 self.drafter.open(event.tag, list(content.tokens), self.sampling, seed)
-                self.told[event.tag] = self._hidden(content)
+                self.prefix_hidden[event.tag] = self._hidden(content)
             else:
                 path = self._path(event, content)
                 tokens = [self.sent[event.tag][node - 1] for node in path] + list(content.tokens)
@@ -51,7 +51,7 @@ class DraftExecutor:
             self.sent.update({tag: self.drafts[tag].tokens for tag in tags})
         for member in step.members:
             if step.kind == "prefill":
-                self.drafter.prefill(member.tag, hidden=self.told.pop(member.tag))
+                self.drafter.prefill(member.tag, hidden=self.prefix_hidden.pop(member.tag))
             elif step.kind == "warm_up":
                 self.drafter.warm_up(member.tokens)
         return (Outcome(),) * len(step.members)
@@ -60,12 +60,12 @@ class DraftExecutor:
         """The target's hidden states that came along, in the drafter's precision: (tokens, hidden)."""
         if content.hidden is None:
             return None
-        model = self.drafter.model  # type: ignore[union-attr]  # whoever is told hidden states has a model
+        model = self.drafter.model  # type: ignore[union-attr]  # whoever reads hidden states has a model
         states = torch.from_numpy(content.hidden.copy()).view(-1, model.config.hidden_size)
         return states.to(model.device, model.dtype)
 
     def _path(self, event: DraftRequest, content: Content) -> Sequence[int]:
-        """Nodes of the last draft that were accepted: sent along for a tree, told by the new length for a chain."""
+        """Nodes of the last draft that were accepted: sent along for a tree, given by the new length for a chain."""
         if content.nodes is not None:
             return content.nodes
         return range(1, event.base - len(self.drafter.committed(event.tag)))
@@ -93,7 +93,7 @@ class VerifyExecutor:
         prompts: Sequence[Sequence[int]],
         seed: int,
         sampling: Sampling = GREEDY,
-        tells_hidden: bool = False,
+        sends_hidden: bool = False,
         overshoot: int = 0,
     ) -> None:
         self.overshoot = overshoot
@@ -101,7 +101,7 @@ class VerifyExecutor:
         self.prompts = prompts
         self.seed = seed
         self.sampling = sampling
-        self.tells_hidden = tells_hidden
+        self.sends_hidden = sends_hidden
         self.verdicts: dict[int, Verdict] = {}
         self.drafts: dict[int, Content] = {}
         self.open_requests: dict[int, Join] = {}
@@ -134,9 +134,9 @@ class VerifyExecutor:
             return NOTHING
         verdict = self.verdicts[message.tag]
         hidden = None
-        if self.tells_hidden:
-            told = verdict.hidden if message.opening else verdict.told
-            hidden = told.half().flatten().cpu().numpy()
+        if self.sends_hidden:
+            states = verdict.hidden if message.opening else verdict.committed_hidden
+            hidden = states.half().flatten().cpu().numpy()
         if message.opening:
             return Content(self.target.committed(message.tag), hidden=hidden)
         return Content([verdict.token], path_sent(verdict.path), hidden=hidden)

@@ -149,7 +149,7 @@ def run_cell(case: dict[str, Any], scenario: Scenario, folder: Path, report: Cal
     """Run one scenario in both worlds, keep its records, and replay both logs (law 1)."""
     name = f"{scenario.name}, N = {scenario.verifiers.count}"
     report(name)
-    engine_run = serve(scenario, folder / "stories").run
+    engine_run = serve(scenario, folder / "continuations").run
     paces = paces_of(engine_run, settle(scenario).control_s)
     sim_run = simulate(scenario, paces)
     slug = "".join(letter if letter.isalnum() else "-" for letter in name).replace("--", "-")

@@ -153,7 +153,7 @@ def paces_text(profile: HardwareProfile, cells: Sequence[Cell]) -> str:
     return f"{min(means):.2f} to {max(means):.2f}, median {np.median(means):.2f}"
 
 
-def tell(
+def findings(
     folder: Path,
     profile: HardwareProfile,
     cells: Sequence[Cell],

@@ -17,7 +17,7 @@ def drafter(
     out: RunFile = None,
 ) -> None:
     """Start the drafter of a real fleet on this host; ends with Ctrl-C, then writes its records."""
-    from engine.runtime.nodes import serve_drafter
+    from engine.runtime.hosts import serve_drafter
     from fleet.scenario.reading import read_scenario
 
     serve_drafter(read_scenario(scenario, changes or ()), host, port, out)
@@ -31,7 +31,7 @@ def verifier(
     out: RunFile = None,
 ) -> None:
     """Start one target of a real fleet on this host; it decodes its share of the requests."""
-    from engine.runtime.nodes import serve_verifier
+    from engine.runtime.hosts import serve_verifier
     from fleet.scenario.reading import read_scenario
 
     serve_verifier(read_scenario(scenario, changes or ()), connect, target - 1, out)

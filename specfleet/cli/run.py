@@ -44,7 +44,7 @@ def run(
     ] = None,
 ) -> None:
     """Run the same scenario on the real engine, on this host."""
-    from engine.runtime.memory import accounts_of, tell
+    from engine.runtime.memory import account_line, accounts_of
     from engine.runtime.serve import check_can_run, crowding, serve
     from fleet.chance.signals import write_signals
     from fleet.scenario.reading import read_scenario
@@ -59,7 +59,7 @@ def run(
     if signals is not None and (read.batch is None or read.drafters.shape.kind != "chain"):
         raise InputError(f"--signals {signals}: only chains of a [batch] tell signals, and {scenario} has none")
     for account in accounts_of(fleet):
-        remark(f"cache of {tell(account)}")
+        remark(f"cache of {account_line(account)}")
     with busy("the engine is running"):
         served = serve(read, signals=signals is not None)
     if signals is not None:

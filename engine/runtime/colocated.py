@@ -1,4 +1,4 @@
-"""Co-located serving: all stations in one process and one thread, taking turns; messages are function calls."""
+"""Co-located serving: all stations in one process and one thread, by turns; messages are function calls."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from fleet.stations.build import drafter_station, join_of, verifier_station
 from fleet.stations.messages import Draft, DraftRequest, Finished, Instruction, Leave, Refusal, StationEvent
 
 
-def serve_in_process(  # noqa: C901  (three small closures around one loop)
+def serve_colocated(  # noqa: C901  (three small closures around one loop)
     scenario: Scenario, prompts: Sequence[Sequence[int]]
 ) -> tuple[Run, dict[int, list[int]]]:
     """Run the scenario in this process; return its records and the new tokens of each request."""
@@ -29,21 +29,21 @@ def serve_in_process(  # noqa: C901  (three small closures around one loop)
     target = new_target(fleet, model, room=room)
     executor = VerifyExecutor(target, prompts, seed, sampling, fleet.drafters.kind == "eagle", fleet.room.overshoot)
     log: Log = []
-    mail: deque[tuple[Worker, StationEvent, Content]] = deque()
+    inbox: deque[tuple[Worker, StationEvent, Content]] = deque()
     zero_s = now_s()
 
     def post(instruction: Instruction, content: Content) -> None:
         if isinstance(instruction, DraftRequest | Leave):
-            mail.append((drafter, instruction, content))
+            inbox.append((drafter, instruction, content))
         elif isinstance(instruction, Draft | Refusal):
-            mail.append((verifiers[instruction.tag], instruction, content))
+            inbox.append((verifiers[instruction.tag], instruction, content))
         elif isinstance(instruction, Finished):
             open_next(instruction.tag)
 
     def open_next(target: int) -> None:
         request = next(requests[target], None)
         if request is not None:
-            mail.append((verifiers[target], join_of(fleet, target, request), NOTHING))
+            inbox.append((verifiers[target], join_of(fleet, target, request), NOTHING))
 
     targets = range(fleet.verifiers.count)
     requests = [requests_of(fleet, target) for target in targets]
@@ -59,17 +59,17 @@ def serve_in_process(  # noqa: C901  (three small closures around one loop)
     ]
     workers = list(verifiers)
     if fleet.drafters.count:
-        hands = DraftExecutor(new_drafter(fleet, model, room=room), seed, sampling)
+        draft_executor = DraftExecutor(new_drafter(fleet, model, room=room), seed, sampling)
         fleet = with_admission(fleet, model.device)
         station = RecordedStation(drafter_station(fleet), "real", log)
-        drafter = Worker(station, hands, model.device, post, zero_s=zero_s)
+        drafter = Worker(station, draft_executor, model.device, post, zero_s=zero_s)
         workers.append(drafter)
     for target in targets:
         open_next(target)
     asking: deque[Worker] = deque()
-    while mail or any(worker.station.ready for worker in workers):
-        while mail:
-            worker, event, content = mail.popleft()
+    while inbox or any(worker.station.ready for worker in workers):
+        while inbox:
+            worker, event, content = inbox.popleft()
             worker.handle(event, content, now_s())
         asking += [worker for worker in workers if worker.station.ready and worker not in asking]
         if asking:
