@@ -1,44 +1,54 @@
-"""Figures from files: what `specfleet figure` draws."""
+"""Figures from results: what `specfleet figure` draws, from files or from what Python holds."""
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pandas as pd
+from matplotlib.figure import Figure
 
 from experiments.reproduce.rows import Reproduction
 from figures import draft_time, residuals, throughput, timeline
 from figures import reproduction as reproduction_figure
-from figures.style import save
+from figures.style import add_caption, write
 from fleet.errors import InputError
-from fleet.records.run import read_run
+from fleet.records.run import Run, read_run
 from fleet.times.profile import HardwareProfile, read_profile
 
 COUNT = "verifiers.count"
 MARKS = ("N_full", "N_max", "colocated_tokens_per_s", "standalone_tokens_per_s")
 
-
-def draw_timeline(results: Path, out: Path) -> None:
-    """Draw the timeline of one run (a Parquet file)."""
-    run = read_run(results)
-    scenario = run.header.scenario
-    title = f"{scenario.name}, N = {scenario.verifiers.count}, world: {run.header.world}"
-    save(timeline.draw({title: run.frame()}), out, f"Steps of drafter and targets, from the records in {results.name}.")
+Drawn = tuple[Figure, str]
+"""A figure and its caption."""
 
 
-def draw_reproduction(results: Path, out: Path) -> None:
-    """Draw a reproduction from what `specfleet reproduce --json` printed."""
-    try:
-        reproduction = msgspec.json.decode(results.read_bytes(), type=Reproduction)
-    except OSError as error:
-        raise InputError(f"{results}: cannot be read ({error.strerror})") from error
-    except msgspec.DecodeError as error:
-        raise InputError(f"{results}: not a reproduction ({error}); write one with reproduce NAME --json") from error
-    save_reproduction(reproduction, out)
+def draw(name: str, results: Any, out: Path | None = None) -> Figure:
+    """Draw the figure of that name from results, or from the path of their file, with its caption; write it to `out`.
+
+    InputError for an unknown name, and for results that another figure is made of.
+    """
+    if name not in FIGURES:
+        raise InputError(f"figure {name}: unknown; allowed: {', '.join(FIGURES)}")
+    chosen = FIGURES[name]
+    content = chosen.read(Path(results)) if isinstance(results, (str, Path)) else results
+    if not isinstance(content, chosen.kind):
+        raise InputError(f"figure {name}: drawn from {chosen.source}, not from a {type(results).__name__}")
+    figure, caption = chosen.draw(content)
+    add_caption(figure, caption)
+    if out is not None:
+        write(figure, out)
+    return figure
 
 
-def save_reproduction(reproduction: Reproduction, out: Path) -> None:
+def timeline_of(run: Run) -> Drawn:
+    """Draw the timeline of one run."""
+    scenario, world = run.header.scenario, run.header.world
+    title = f"{scenario.name}, N = {scenario.verifiers.count}, world: {world}"
+    return timeline.draw({title: run.frame()}), f"Steps of drafter and targets, from the records of run {run.digest()}."
+
+
+def reproduction_of(reproduction: Reproduction) -> Drawn:
     """Draw the rows of a reproduction, paper against ours."""
     values: dict[str, set[str]] = {}
     for row in reproduction.rows:
@@ -60,21 +70,17 @@ def save_reproduction(reproduction: Reproduction, out: Path) -> None:
         + "; ".join(reproduction.assumptions)
         + "."
     )
-    save(reproduction_figure.draw(pd.DataFrame(rows)), out, caption)
+    return reproduction_figure.draw(pd.DataFrame(rows)), caption
 
 
 def _short(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def draw_throughput(results: Path, out: Path) -> None:
-    """Draw throughput against N from the folder of a sweep over verifiers.count."""
-    file = results / "sweep.csv"
-    if not file.is_file():
-        raise InputError(f"{results}: holds no sweep.csv; give the folder of `specfleet sweep --vary {COUNT}=...`")
-    table = pd.read_csv(file)
+def throughput_of(table: pd.DataFrame) -> Drawn:
+    """Draw throughput against N from the long table of a sweep over verifiers.count."""
     if COUNT not in table:
-        raise InputError(f"{file}: {COUNT} was not varied; sweep it with --vary {COUNT}=1:8")
+        raise InputError(f"figure throughput: {COUNT} was not varied; sweep it, for example over 1 to 8")
     varied = [
         name for name in table.columns if name not in {COUNT, "world", "quantity", "value", "low", "high", "unit"}
     ]
@@ -89,31 +95,24 @@ def draw_throughput(results: Path, out: Path) -> None:
         rows.append(row)
         marks.setdefault(row["case"], dict.fromkeys(MARKS, float("nan")))
         marks[row["case"]] |= {name: metrics.value[name] for name in MARKS if name in metrics.value}
-    save(
-        throughput.draw(pd.DataFrame(rows), pd.DataFrame([{"case": case} | values for case, values in marks.items()])),
-        out,
-        f"Committed tokens a second (bonus tokens included), from the sweep in {results.resolve().name}.",
-    )
+    named = pd.DataFrame([{"case": case} | values for case, values in marks.items()])
+    return throughput.draw(pd.DataFrame(rows), named), "Committed tokens a second (bonus tokens included)."
 
 
-def draw_draft_time(profile: HardwareProfile, out: Path) -> None:
+def draft_time_of(profile: HardwareProfile) -> Drawn:
     """Draw the draft times after idle gaps and after warm-up tokens that a calibration measured."""
     idle, warm_up = (pd.DataFrame(_measured(profile, name)) for name in ("idle", "warm_up"))
-    save(
-        draft_time.draw(idle, warm_up),
-        out,
+    return draft_time.draw(idle, warm_up), (
         "Time of a draft in service, after the drafter was idle, and with throw-away tokens drafted in between. "
-        + where_measured(profile),
+        + where_measured(profile)
     )
 
 
-def draw_residuals(profile: HardwareProfile, out: Path) -> None:
+def residuals_of(profile: HardwareProfile) -> Drawn:
     """Draw how well the step fits of a calibration fit."""
     points = [row | {"step": step} for step in ("draft", "verify") for row in _measured(profile, step)]
-    save(
-        residuals.draw(pd.DataFrame(points)),
-        out,
-        f"Fitted step times against measured medians; points held out of the fit are marked. {where_measured(profile)}",
+    return residuals.draw(pd.DataFrame(points)), (
+        f"Fitted step times against measured medians; points held out of the fit are marked. {where_measured(profile)}"
     )
 
 
@@ -131,14 +130,39 @@ def _measured(profile: HardwareProfile, name: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _profile(results: Path) -> HardwareProfile:
-    return read_profile(results.name, results.parent)
+def _read_table(folder: Path) -> pd.DataFrame:
+    file = folder / "sweep.csv"
+    if not file.is_file():
+        raise InputError(f"{folder}: holds no sweep.csv; give the folder of `specfleet sweep --vary {COUNT}=...`")
+    return pd.read_csv(file)
 
 
-FIGURES: dict[str, Callable[[Path, Path], None]] = {
-    "throughput": draw_throughput,
-    "timeline": draw_timeline,
-    "draft-time": lambda results, out: draw_draft_time(_profile(results), out),
-    "reproduction": draw_reproduction,
-    "residuals": lambda results, out: draw_residuals(_profile(results), out),
+def _read_profile(path: Path) -> HardwareProfile:
+    return read_profile(path.name, path.parent)
+
+
+def _read_reproduction(path: Path) -> Reproduction:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Reproduction)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    except msgspec.DecodeError as error:
+        raise InputError(f"{path}: not a reproduction ({error}); write one with reproduce NAME --json") from error
+
+
+class Drawing(NamedTuple):
+    """What a figure is drawn from, in words and as a type, how that is read from a path, and how it is drawn."""
+
+    source: str
+    kind: type
+    read: Callable[[Path], Any]
+    draw: Callable[[Any], Drawn]
+
+
+FIGURES = {
+    "throughput": Drawing("a sweep's folder or table", pd.DataFrame, _read_table, throughput_of),
+    "timeline": Drawing("a run", Run, read_run, timeline_of),
+    "draft-time": Drawing("a calibrated profile", HardwareProfile, _read_profile, draft_time_of),
+    "reproduction": Drawing("a reproduction", Reproduction, _read_reproduction, reproduction_of),
+    "residuals": Drawing("a calibrated profile", HardwareProfile, _read_profile, residuals_of),
 }

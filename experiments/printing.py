@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fleet.records.window import Metric  # it needs pandas, which takes a while to import
 
 PIPED_WIDTH = 140  # columns of a table that no terminal limits
+LONGEST_VALUE = 60  # characters of a value in a table
 
 
 def remark(text: str) -> None:
@@ -59,14 +60,14 @@ def print_json(value: Any) -> None:
     print(msgspec.json.encode(value).decode())
 
 
-def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table on standard output."""
+def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> None:
+    """Print a table on standard output; its first `texts` columns are words, the others numbers."""
     from rich.console import Console
     from rich.table import Table
 
     grid = Table(title=title, title_justify="left")
     for number, heading in enumerate(headings):
-        grid.add_column(heading, justify="left" if number == 0 else "right")
+        grid.add_column(heading, justify="left" if number < texts else "right")
     for row in rows:
         grid.add_row(*row)
     # Cells are plain text: "[r]" is a term of a fit, not a style.
@@ -76,6 +77,12 @@ def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str
 def number(value: float) -> str:
     """Four significant digits; what only rounding left of a zero is a zero."""
     return f"{0.0 if abs(value) < 1e-12 else value:.4g}"
+
+
+def value_text(value: Any) -> str:
+    """A value of any kind on one line, cut where it is long."""
+    text = number(value) if isinstance(value, float) else str(value)
+    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 3] + "..."
 
 
 def interval(metric: "Metric") -> str:
@@ -98,10 +105,11 @@ def print_comparison(title: str, comparison: Any) -> None:
     print("mean absolute error: " + ", ".join(f"{name} {value:.1%}" for name, value in comparison.mape.items()))
 
 
-def flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the leaves of nested content as (dotted name, text)."""
-    for name, value in content.items():
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", number(value) if isinstance(value, float) else str(value)
+def flat(content: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the leaves of nested content as (dotted name, value); tables in lists go by their numbers, from 0."""
+    numbered = isinstance(content, (list, tuple)) and any(isinstance(item, (Mapping, list, tuple)) for item in content)
+    if not isinstance(content, Mapping) and not numbered:
+        yield name, content
+        return
+    for key, value in content.items() if isinstance(content, Mapping) else enumerate(content):
+        yield from flat(value, f"{name}.{key}" if name else str(key))

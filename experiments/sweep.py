@@ -1,11 +1,11 @@
 """Sweep any keys of a scenario over values, in either world; one result file a cell, and only missing ones are run."""
 
+import hashlib
 import itertools
 import json
 import math
-import tomllib
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,16 @@ from experiments.worlds import World, run_in, with_seed
 from fleet.errors import InputError
 from fleet.records.metrics import combine, measure
 from fleet.records.window import Metric
-from fleet.scenario.reading import read_scenario
+from fleet.scenario.changes import parse_value
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from sim.predict import not_of_a_star, predict_fleet, star_inputs
 
 Cell = Mapping[str, Any]
+LONGEST_NAME = 200  # file systems take 255 bytes
 
 
-class Result(msgspec.Struct, frozen=True):
+class CellResult(msgspec.Struct, frozen=True):
     """One finished or failed cell: its keys and values, and its metrics over the seeds; `error` if it failed.
 
     `analytic`: what the equations say of it, where they apply.
@@ -52,79 +53,73 @@ def parse_vary(text: str) -> tuple[str, list[Any]]:
         if not chosen:
             raise InputError(f"--vary {text}: {first}:{last} holds no value")
         return key, chosen
-    return key, [_value(part) for part in values.split(",")]
+    return key, [parse_value(part) for part in values.split(",")]
 
 
-def _value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-
-
-def cells_of(vary: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yield every combination of the varied values."""
-    axes = [parse_vary(text) for text in vary]
-    keys = [key for key, _ in axes]
-    for values in itertools.product(*(values for _, values in axes)):
-        yield dict(zip(keys, values, strict=True))
+def cells_of(vary: Mapping[str, Iterable[Any]]) -> Iterator[dict[str, Any]]:
+    """Yield every combination of the varied values, given by dotted key."""
+    for values in itertools.product(*vary.values()):
+        yield dict(zip(vary, values, strict=True))
 
 
 def cell_file(folder: Path, cell: Cell) -> Path:
     """Return where a cell's result lives; its name says what varies."""
-    name = ",".join(f"{key}={value}" for key, value in cell.items()) or "cell"
-    return folder / "cells" / (name.replace("/", "_") + ".json")
+    name = ",".join(f"{key}={value}" for key, value in cell.items()).replace("/", "_") or "cell"
+    if len(name) > LONGEST_NAME:  # whole tables were varied
+        name = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return folder / "cells" / f"{name}.json"
 
 
 def sweep(
-    scenario_file: Path,
-    vary: Sequence[str],
-    folder: Path,
+    cells: Iterable[tuple[Cell, Scenario]],
+    folder: Path | None = None,
     world: World = "sim",
     seeds: int = 3,
     jobs: int = 1,
-    changes: Sequence[str] = (),
-    done: Callable[[Result], None] = lambda _result: None,
-) -> list[Result]:
-    """Run all cells and return their results, failed ones included; `done` is called after each.
+    done: Callable[[CellResult], None] = lambda _result: None,
+) -> list[CellResult]:
+    """Run all cells and return their results in order, failed ones included; `done` is called after each.
 
-    A cell whose file is there for the same scenario, world and seeds is not run again, unless it failed. The engine
-    runs one cell at a time: two would measure each other.
+    With a folder, results stay there: a cell whose file is there for the same scenario, world and seeds is not run
+    again, unless it failed. The engine runs one cell at a time: two would measure each other.
     """
-    todo, results = [], []
-    for cell in cells_of(vary):
-        settings = [*changes, *(f"{key}={_toml(value)}" for key, value in cell.items())]
-        scenario = read_scenario(scenario_file, settings)
-        kept = _read(cell_file(folder, cell))
+    results: dict[int, CellResult] = {}
+    todo = []
+    for place, (cell, scenario) in enumerate(cells):
+        kept = _read(cell_file(folder, cell)) if folder else None
         if (
             kept
             and not kept.error
             and (kept.scenario_digest, kept.world, kept.seeds) == (scenario.digest(), world, seeds)
         ):
-            results.append(kept)
+            results[place] = kept
             done(kept)
         else:
-            todo.append((cell, scenario))
+            todo.append((place, cell, scenario))
     workers = Parallel(n_jobs=1 if world == "engine" else jobs, return_as="generator")
-    for result in workers(delayed(run_cell)(cell, scenario, world, seeds) for cell, scenario in todo):
-        path = cell_file(folder, result.cell)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
-        results.append(result)
+    finished = workers(delayed(run_cell)(cell, scenario, world, seeds) for _, cell, scenario in todo)
+    for (place, cell, _), result in zip(todo, finished, strict=True):
+        if folder:
+            path = cell_file(folder, cell)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
+        results[place] = result
         done(result)
-    table(results).to_csv(folder / "sweep.csv", index=False)
-    return results
+    ordered = [results[place] for place in sorted(results)]
+    if folder:
+        table(ordered).to_csv(folder / "sweep.csv", index=False)
+    return ordered
 
 
-def run_cell(cell: dict[str, Any], scenario: Scenario, world: World, seeds: int) -> Result:
+def run_cell(cell: dict[str, Any], scenario: Scenario, world: World, seeds: int) -> CellResult:
     """Run one cell with `seeds` seeds, and combine them; an error becomes part of the result."""
     digest = scenario.digest()
     try:
         runs = [measure(run_in(world, with_seed(scenario, scenario.seed + number))) for number in range(seeds)]
     except Exception as error:  # noqa: BLE001  (one broken cell must not lose the others; it is reported)
         traceback.print_exc()
-        return Result(cell, world, seeds, digest, error=f"{type(error).__name__}: {error}")
-    return Result(cell, world, seeds, digest, combine(runs) if seeds > 1 else runs[0], analytic_values(scenario))
+        return CellResult(cell, world, seeds, digest, error=f"{type(error).__name__}: {error}")
+    return CellResult(cell, world, seeds, digest, combine(runs) if seeds > 1 else runs[0], analytic_values(scenario))
 
 
 def analytic_values(scenario: Scenario) -> dict[str, float]:
@@ -147,27 +142,28 @@ def analytic_values(scenario: Scenario) -> dict[str, float]:
     return {name: float(value) for name, value in values.items() if math.isfinite(value)}
 
 
-def table(results: Iterable[Result]) -> pd.DataFrame:
+def table(results: Iterable[CellResult]) -> pd.DataFrame:
     """One row a cell and metric: the varied keys, world (or "analytic"), quantity, value, low, high, unit."""
     rows = []
     for result in results:
+        place = shown(result.cell)
         for name, metric in result.metrics.items():
-            rows.append({**result.cell, "world": result.world, "quantity": name, **msgspec.structs.asdict(metric)})
+            rows.append({**place, "world": result.world, "quantity": name, **msgspec.structs.asdict(metric)})
         for name, value in result.analytic.items():
-            rows.append({**result.cell, "world": "analytic", "quantity": name, "value": value})
+            rows.append({**place, "world": "analytic", "quantity": name, "value": value})
     return pd.DataFrame(rows)
 
 
-def _read(path: Path) -> Result | None:
+def shown(cell: Cell) -> dict[str, Any]:
+    """Return a cell for a row of a table: tables and lists among its values become texts."""
+    return {key: str(value) if isinstance(value, (dict, list)) else value for key, value in cell.items()}
+
+
+def _read(path: Path) -> CellResult | None:
     try:
         content = json.loads(path.read_bytes())
         for metric in content["metrics"].values():  # JSON has no NaN: an interval that does not exist is null there
             metric.update({key: math.nan for key in ("value", "low", "high") if metric[key] is None})
-        return msgspec.convert(content, Result)
+        return msgspec.convert(content, CellResult)
     except (OSError, ValueError, KeyError):
         return None
-
-
-def _toml(value: Any) -> str:
-    """Write a value so that `--set` reads it back: JSON is TOML for numbers, strings, booleans and lists of them."""
-    return json.dumps(value)

@@ -1,10 +1,13 @@
 """One style for all figures: a colour a source, a caption under every plot."""
 
+import io
 import textwrap
 from pathlib import Path
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
+
+from fleet.errors import InputError
 
 COLOURS = {
     "analytic": "#444444",
@@ -42,20 +45,44 @@ STYLE = {
 CAPTION_LINE_INCHES = 0.16
 
 
+class Picture(Figure):
+    """A figure that a notebook shows by itself, whether or not pyplot was imported."""
+
+    def _repr_png_(self) -> bytes:
+        content = io.BytesIO()
+        with rc_context(STYLE):
+            self.savefig(content, format="png", dpi=100)
+        return content.getvalue()
+
+
 def new_figure(width_inches: float, height_inches: float) -> Figure:
     """Return an empty figure in the common style."""
     with rc_context(STYLE):
-        return Figure(figsize=(width_inches, height_inches), layout="constrained")
+        return Picture(figsize=(width_inches, height_inches), layout="constrained")
 
 
-def save(figure: Figure, path: Path, caption: str) -> None:
-    """Write the figure with its caption below; the file's ending chooses the format."""
+def add_caption(figure: Figure, caption: str) -> None:
+    """Write the caption below the figure, which grows by the lines that it takes."""
     width, height = figure.get_size_inches()
     lines = textwrap.wrap(caption, int(width * 15))
     share = CAPTION_LINE_INCHES * (len(lines) + 0.7) / (height + CAPTION_LINE_INCHES * (len(lines) + 0.7))
     figure.set_size_inches(width, height / (1 - share))
     figure.get_layout_engine().set(rect=(0, share, 1, 1 - share))
     figure.text(0.01, 0.008, "\n".join(lines), fontsize=8, color="#333333", va="bottom", linespacing=1.25)
+
+
+def write(figure: Figure, path: Path) -> None:
+    """Write the figure; the file's ending chooses the format. InputError for an unknown one."""
+    formats = figure.canvas.get_supported_filetypes()
+    if path.suffix[1:].lower() not in formats:
+        allowed = ", ".join(f".{name}" for name in formats)
+        raise InputError(f"{path}: figures have no format {path.suffix!r}; allowed: {allowed}")
     path.parent.mkdir(parents=True, exist_ok=True)
     with rc_context(STYLE):
         figure.savefig(path, dpi=150)
+
+
+def save(figure: Figure, path: Path, caption: str) -> None:
+    """Write the figure with its caption below."""
+    add_caption(figure, caption)
+    write(figure, path)

@@ -88,14 +88,24 @@ def batch_speedup(
 
 
 class Throughput(msgspec.Struct, frozen=True):
-    """Tokens a second: every committed token, and accepted draft tokens only (equation 11)."""
+    """Tokens a second, counted in two ways.
+
+    Keys:
+        with_bonus (tokens/s): Every committed token, the target's own one of each round included.
+        without_bonus (tokens/s): Accepted draft tokens only, as StarSD counts them: equation (11).
+    """
 
     with_bonus: float
     without_bonus: float
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """Asymptotic bounds of the round rate R_q, a second."""
+    """Asymptotic bounds of the round rate, for any service and return times with these means.
+
+    Keys:
+        lower_rounds_per_s (rounds/s): N / (N S + Z): each request waits for all others.
+        upper_rounds_per_s (rounds/s): min(N / (S + Z), 1 / S): no request waits, or the drafter has no gap.
+    """
 
     lower_rounds_per_s: float
     upper_rounds_per_s: float
@@ -104,8 +114,35 @@ class Bounds(msgspec.Struct, frozen=True):
 class StarPrediction(msgspec.Struct, frozen=True):
     """What the equations say of one star with N targets.
 
-    `load`: share of time. `plateau_ratio`: R_q(inf) / R_q(1). `exponential_*`: the same means where service times vary
-    as an exponential does and return times in any way, exact too; what they differ is the price of variance.
+    The `exponential_*` are the same means where service times vary as an exponential does and return times in any way,
+    exact too; what they differ is the price of variance.
+
+    Keys:
+        S_s: `S`, the drafter's service time of one round, a draft step and the turnaround. Equation (5).
+        Z_s: `Z`, the return time: from the end of a draft step to the target's next request, communication and
+            verification. Z = t_c + t_v, equation (6).
+        N (targets): `N`, how many targets the drafter serves.
+        N_full (targets): `N_full`, the smallest number of targets that keeps the drafter fully loaded: ceil(Z / S) + 1.
+            Equation (12).
+        N_max (targets): `N_max`, the largest number of targets at which each is still at least as fast as without the
+            drafter; 0 if it never is. The largest N with tokens a round / T_gamma at least the standalone rate, section
+            4.2.
+        regime: Which stage of section 4.2 the star is in: "fully-loaded" where Z <= (N - 1) S, equation (7), else
+            "under-loaded".
+        iteration_s: `T_gamma`, the time in which each target has one round: N S + T_idle = max(N S, S + Z). Equations
+            (8) and (10).
+        idle_s: `T_idle`, the drafter's idle time an iteration: max(0, Z - (N - 1) S). Equation (9).
+        wait_s: `T_wait`, the wait of a request in the drafter's buffer: max(0, (N - 1) S - Z). Section 4.2.
+        load (share): Share of time in which the drafter works: N S / T_gamma.
+        rounds_per_s (rounds/s): `R_q`, rounds that the drafter drafts in a second: N / T_gamma. Appendix C.1.
+        rounds_per_s_per_target (rounds/s): `R_p`, rounds that a target verifies in a second: 1 / T_gamma. Appendix C.1.
+        plateau_ratio (factor): The round rate with any number of targets over that with one: 1 + Z / S.
+        throughput: `O`, what all targets decode in a second. Equation (11).
+        throughput_per_target: `O_i`, what one target decodes in a second: O / N.
+        bounds: Bounds of `rounds_per_s` for any spread of the times.
+        exponential_rounds_per_s (rounds/s): R_q for exponential service times, by exact mean value analysis.
+        exponential_wait_s: T_wait for exponential service times.
+        exponential_load (share): Load for exponential service times.
     """
 
     S_s: float

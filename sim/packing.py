@@ -13,7 +13,12 @@ from sim.analytic import throughput
 
 
 class Packings(msgspec.Struct, frozen=True):
-    """Both ways to use the same devices."""
+    """Both ways to use the same devices.
+
+    Keys:
+        colocated: A drafter of its own beside each target.
+        shared: One drafter on a device of its own, and targets on the others.
+    """
 
     colocated: Packing
     shared: Packing

@@ -19,9 +19,16 @@ from sim.packing import Packings, packings
 
 
 class StarInputs(msgspec.Struct, frozen=True):
-    """Means at the workload's middle context. `service_s`: the drafter's time a round, its turnaround included.
+    """What goes into the equations: means at the workload's middle context.
 
     A drafter that idles wakes up instead of turning around, which takes about as long; the equations know one S.
+
+    Keys:
+        service_s: `S`, the drafter's time a round, its turnaround included.
+        return_s: `Z`, both ways over the link, and the verification.
+        verify_s: `t_v`, time of a verification.
+        accepted_per_round (tokens/round): `E[l]`, accepted draft tokens a round, by the acceptance model.
+        standalone_tokens_per_s (tokens/s): What a target decodes by itself, without a drafter.
     """
 
     service_s: float
@@ -64,7 +71,11 @@ def _busy_slowdown(times: DrafterTimes) -> float:
 
 
 class Prediction(StarPrediction, frozen=True):
-    """The star's equations and, where the scenario tells the devices' memory, how many targets fit on them."""
+    """The star's equations and, where the scenario tells the devices' memory, how many targets fit on them.
+
+    Keys:
+        packings: Both ways to use the devices of `[memory]`; none where the scenario does not tell.
+    """
 
     packings: Packings | None = None
 

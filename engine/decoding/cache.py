@@ -176,7 +176,7 @@ class RowCache(Cache):
         """Forget everything after the first `length` tokens of a row."""
         self.lengths[tag] = min(self.lengths[tag], length)
 
-    def get_seq_length(self, layer_idx: int = 0) -> int:  # noqa: ARG002  (transformers' interface)
+    def get_seq_length(self, layer_idx: int = 0) -> int:
         """Committed tokens of the longest row; transformers' interface."""
         return max(self.lengths.values(), default=0)
 

@@ -60,7 +60,7 @@ class Drafter:
         if self.streams.pop(tag, None) is not None:
             self.cache.close(tag)
 
-    def prefill(self, tag: int, committed: Sequence[int] = (), hidden: torch.Tensor | None = None) -> None:  # noqa: ARG002  (as in `advance`)
+    def prefill(self, tag: int, committed: Sequence[int] = (), hidden: torch.Tensor | None = None) -> None:
         """Compute the cache of everything but the last committed token, which the draft step will feed.
 
         `committed`: what is committed now, if that is more than the prefix that the stream was opened with.
@@ -80,7 +80,7 @@ class Drafter:
         tag: int,
         path: Sequence[int],
         tokens: Sequence[int],
-        hidden: torch.Tensor | None = None,  # noqa: ARG002  (for drafters that read the target's hidden states)
+        hidden: torch.Tensor | None = None,
     ) -> None:
         """Follow the verifier: the nodes of `path` in the last draft are committed, and so are `tokens`.
 
@@ -157,7 +157,7 @@ class Drafter:
         self._missing(tags)
         self.cache.realign(tags)
 
-    def _extend(self, tags: Sequence[int], tokens: torch.Tensor, above: torch.Tensor, nodes: Nodes) -> torch.Tensor:  # noqa: ARG002  (who feeds hidden states needs to know who is above)
+    def _extend(self, tags: Sequence[int], tokens: torch.Tensor, above: torch.Tensor, nodes: Nodes) -> torch.Tensor:
         """Feed nodes (B, w) of the draft that grows; return the logits after them (B, w, V)."""
         B, w = tokens.shape
         hidden = self.model.feed(self.cache, tags, tokens.clamp(min=0).flatten(), [w] * B, nodes)

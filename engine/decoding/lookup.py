@@ -29,7 +29,7 @@ class LookupDrafter:
         self.rule: Rule = "top-k"
         self.texts: dict[int, list[int]] = {}
 
-    def open(self, tag: int, prefix: list[int], sampling: Sampling = GREEDY, seed: int = 0, room: int = 0) -> None:  # noqa: ARG002  (the interface of drafters)
+    def open(self, tag: int, prefix: list[int], sampling: Sampling = GREEDY, seed: int = 0, room: int = 0) -> None:
         """Begin a stream with the committed tokens `prefix`."""
         self.texts[tag] = list(prefix)
 
@@ -37,7 +37,7 @@ class LookupDrafter:
         """Forget a stream."""
         self.texts.pop(tag, None)
 
-    def prefill(self, tag: int, committed: Sequence[int] = (), hidden: torch.Tensor | None = None) -> None:  # noqa: ARG002  (the interface of drafters)
+    def prefill(self, tag: int, committed: Sequence[int] = (), hidden: torch.Tensor | None = None) -> None:
         """Take over what is committed now."""
         if committed:
             self.texts[tag] = list(committed)
@@ -46,7 +46,7 @@ class LookupDrafter:
         """Return the stream's committed tokens."""
         return self.texts[tag]
 
-    def advance(self, tag: int, path: Sequence[int], tokens: Sequence[int], hidden: torch.Tensor | None = None) -> None:  # noqa: ARG002  (the interface of drafters)
+    def advance(self, tag: int, path: Sequence[int], tokens: Sequence[int], hidden: torch.Tensor | None = None) -> None:
         """Follow the verifier: `tokens` are committed."""
         self.texts[tag] += tokens
 
@@ -60,8 +60,8 @@ class LookupDrafter:
         self,
         tags: Sequence[int],
         depths: Sequence[int],
-        stops: Stops | None = None,  # noqa: ARG002  (the interface of drafters)
-        signals: bool = False,  # noqa: ARG002  (as before)
+        stops: Stops | None = None,
+        signals: bool = False,
     ) -> Drafts:
         """Draft up to `depths` tokens for each of the streams; none where nothing repeats."""
         lines = [continuation(self.texts[tag], depth, self.longest) for tag, depth in zip(tags, depths, strict=True)]

@@ -57,12 +57,12 @@ class BatchExecutor:
         self.outputs: dict[int, list[int]] = {}
         self.recorded: dict[int, list[Token]] = {}
 
-    def receive(self, event: StationEvent, content: Content) -> None:  # noqa: ARG002  (the interface of executors)
+    def receive(self, event: StationEvent, content: Content) -> None:
         """Note a request that joins; its caches open when it is prefilled."""
         if isinstance(event, Join):
             self.joins[event.tag] = event
 
-    def content_of(self, message: Message) -> Content:  # noqa: ARG002  (the interface of executors)
+    def content_of(self, message: Message) -> Content:
         """Return nothing: a batch sends no messages."""
         return NOTHING
 

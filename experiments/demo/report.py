@@ -9,7 +9,7 @@ import pandas as pd
 
 from experiments.compare import Comparison
 from experiments.demo.cells import Cell
-from experiments.draw import draw_draft_time, draw_residuals, where_measured
+from experiments.draw import draw, where_measured
 from figures import throughput, timeline
 from figures.style import save
 from fleet.records.paces import paces_of
@@ -54,8 +54,8 @@ def draw_demo(
         f"for). Above the drafter needs more targets to be busy, below it is the bottleneck. {measured_at}",
     )
     write_trace(many.engine_run, paths["trace for ui.perfetto.dev"])
-    draw_draft_time(profile, paths["draft time after idle gaps"])
-    draw_residuals(profile, paths["calibration residuals"])
+    draw("draft-time", profile, paths["draft time after idle gaps"])
+    draw("residuals", profile, paths["calibration residuals"])
     return paths
 
 

@@ -25,7 +25,11 @@ BLOCK = 4096
 
 
 class Geometric(msgspec.Struct, frozen=True, tag="geometric", tag_field="model", forbid_unknown_fields=True):
-    """Every draft token is accepted with the same probability, independently (StarSD, equation 3)."""
+    """Every draft token is accepted with the same probability, independently (StarSD, equation 3).
+
+    Keys:
+        beta (share): `beta`, the acceptance probability of a draft token, given that all before it were accepted.
+    """
 
     beta: Probability
 
@@ -35,6 +39,11 @@ class BetaGeometric(msgspec.Struct, frozen=True, tag="beta-geometric", tag_field
 
     Text has easy and hard passages, so acceptance lengths spread more than one beta allows. Both readings
     give a single round the same distribution; `per = "session"` also ties the rounds of a session together.
+
+    Keys:
+        a (1): First parameter of the beta distribution; the mean of beta is a / (a + b).
+        b (1): Second parameter of the beta distribution.
+        per: How long a drawn beta holds: for a round or for a session.
     """
 
     a: Shape
@@ -43,16 +52,25 @@ class BetaGeometric(msgspec.Struct, frozen=True, tag="beta-geometric", tag_field
 
 
 class PerPosition(msgspec.Struct, frozen=True, tag="per-position", tag_field="model", forbid_unknown_fields=True):
-    """`rates[j-1]`: probability that draft token j is accepted, given that all before it were."""
+    """Every place of a draft has an acceptance probability of its own.
+
+    Keys:
+        rates (share): `rates[j-1]` is the probability that draft token j is accepted, given that all before it were. A
+            draft deeper than the list is refused.
+    """
 
     rates: Annotated[tuple[Probability, ...], Meta(min_length=1)]
 
 
 class Recorded(msgspec.Struct, frozen=True, tag="recorded", tag_field="model", forbid_unknown_fields=True):
-    """Measured acceptance lengths, round by round, of each recorded session; all drafted at `depth`.
+    """Measured acceptance lengths, round by round, of each recorded session.
 
     Playing them back at a smaller depth cuts each length off there. That is an approximation: with shorter
     drafts the rounds would have started at other places of the text. Nothing is known about larger depths.
+
+    Keys:
+        depth (tokens): The depth at which all of them were drafted.
+        sessions (tokens): For each session, the accepted draft tokens of its rounds in order, each from 0 to `depth`.
     """
 
     depth: Annotated[int, Meta(ge=1)]

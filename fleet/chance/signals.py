@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 import numpy as np
@@ -20,22 +20,38 @@ from msgspec import Meta
 from fleet.chance.token import Token
 from fleet.errors import InputError
 
-SCHEMA = pa.schema(
-    [
-        ("session", pa.int64()),
-        ("place", pa.int64()),  # of the token in its session's generated text
-        ("ratio", pa.float64()),  # probability that the target accepts it
-        ("kld", pa.float64()),  # KL(p||q) there, in nats
-        ("entropy", pa.float64()),  # of the draft distribution, in nats
-    ]
-)
+
+class SignalRow(NamedTuple):
+    """One row of a signal file: a place of a generated text that was drafted and verified.
+
+    Keys:
+        session (number): Which recorded text the token belongs to.
+        place (number): The token's place in its session's generated text.
+        ratio (share): min(1, p/q), the probability that the target accepts it.
+        kld (nats): KL(p||q) there.
+        entropy (nats): Entropy of the draft distribution there.
+    """
+
+    session: int
+    place: int
+    ratio: float
+    kld: float
+    entropy: float
+
+
+_STORED = {int: pa.int64(), float: pa.float64()}
+SCHEMA = pa.schema([(name, _STORED[kind]) for name, kind in SignalRow.__annotations__.items()])
 
 Unit = Annotated[float, Meta(gt=0, lt=1)]
 Positive = Annotated[float, Meta(gt=0)]
 
 
 class SignalFile(msgspec.Struct, frozen=True, tag="signals", tag_field="model", forbid_unknown_fields=True):
-    """Recorded signals, from a signal file: a session plays a recorded one; if that is too short, others follow."""
+    """Recorded signals: a session plays a recorded one; if that is too short, others follow.
+
+    Keys:
+        file: A signal file (Parquet; records.md has its columns), found relative to the scenario's folder.
+    """
 
     file: str
 
@@ -43,10 +59,19 @@ class SignalFile(msgspec.Struct, frozen=True, tag="signals", tag_field="model", 
 class Regional(msgspec.Struct, frozen=True, tag="synthetic-signals", tag_field="model", forbid_unknown_fields=True):
     """Synthetic signals: a Markov chain of easy and hard regions drives acceptance, divergence and entropy.
 
-    The expected acceptance a of a place follows Beta with mean `acceptance` + or - `gap` by region and `concentration`;
-    a region goes on with probability `stay` a token. Divergence grows with the total variation 1 - a as 2 (1 - a)^2,
-    Pinsker's bound, times noise (`kld_noise`, sigma of a lognormal). Entropy is lognormal with median `entropy` and
-    sigma `entropy_noise`; `coupling` is the correlation of its normal score with that of a, negated.
+    The expected acceptance a of a place follows a beta distribution whose mean depends on its region. Divergence grows
+    with the total variation 1 - a as 2 (1 - a)^2, Pinsker's bound, times lognormal noise. Entropy is lognormal.
+
+    Keys:
+        acceptance (share): The mean acceptance probability over both kinds of regions.
+        gap (share): How far the mean of an easy region lies above it, and that of a hard one below.
+        stay (share): The probability that a region goes on for another token.
+        concentration (1): Concentration of the beta distribution: the larger, the less places of a region differ.
+        kld_noise (1): sigma of the lognormal noise of the divergence.
+        entropy (nats): Median of the draft distribution's entropy.
+        entropy_noise (1): sigma of the lognormal entropy.
+        coupling (1): How strongly entropy and acceptance go together: the correlation of the entropy's normal score
+            with that of a, negated.
     """
 
     acceptance: Unit

@@ -22,10 +22,15 @@ UNKNOWN = "?"
 
 
 class Agreement(msgspec.Struct, frozen=True, tag="agreement", tag_field="model", forbid_unknown_fields=True):
-    """Where drafter and target agree, place by place of recorded greedy texts: "1" yes, "0" no, "?" not observed.
+    """Where drafter and target agree, place by place of recorded greedy texts.
 
     Greedy text does not depend on who drafted it, so a place keeps its answer whatever the schedule of drafts was:
-    runs of one system predict those of another. Unobserved places agree with probability `unknown`.
+    runs of one system predict those of another.
+
+    Keys:
+        sessions: One text for each recorded session, with a character for each place: "1" where they agree, "0" where
+            they do not, "?" where it was not observed.
+        unknown (share): The probability that they agree at a place that was not observed.
     """
 
     sessions: Annotated[tuple[Annotated[str, Meta(pattern="^[01?]+$")], ...], Meta(min_length=1)]
@@ -33,9 +38,11 @@ class Agreement(msgspec.Struct, frozen=True, tag="agreement", tag_field="model",
 
 
 class Domain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A kind of prompts: the mean of min(1, p/q), and how much single tokens spread around it.
+    """A kind of prompts: ratios min(1, p/q) follow Beta(mean * concentration, (1 - mean) * concentration).
 
-    Ratios follow Beta(mean * concentration, (1 - mean) * concentration).
+    Keys:
+        mean (share): The mean of min(1, p/q), with which single draft tokens are accepted.
+        concentration (1): How little single tokens spread around the mean: the larger, the closer.
     """
 
     mean: Annotated[float, Meta(gt=0, lt=1)]
@@ -45,8 +52,11 @@ class Domain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Ratios(msgspec.Struct, frozen=True, tag="ratios", tag_field="model", forbid_unknown_fields=True):
     """GoodSpeed's clients: each has its domains, and its prompts move between them.
 
-    `clients[i]`: the domains of client i (tags beyond the list begin again at its head). A new request changes the
-    client's domain with probability `switch`, else it stays: acceptance is not stationary.
+    Keys:
+        clients: The domains of client 1, 2, ...: a list of lists of tables. Streams beyond the list begin again at its
+            head.
+        switch (share): The probability that a new request changes its client's domain; acceptance is then not
+            stationary.
     """
 
     clients: Annotated[tuple[Annotated[tuple[Domain, ...], Meta(min_length=1)], ...], Meta(min_length=1)]

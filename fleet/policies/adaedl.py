@@ -26,11 +26,20 @@ class Threshold(msgspec.Struct, frozen=True):
 
 
 class AdaEdl(Rule, frozen=True, tag="adaedl", tag_field="policy", forbid_unknown_fields=True):
-    """Draft up to `base` tokens, and stop after one whose bound 1 - sqrt(gamma H) lies below lambda.
+    """AdaEDL: draft up to `base` tokens, and stop after one whose bound 1 - sqrt(gamma H) lies below lambda.
 
-    H: entropy of the draft distribution, in nats. lambda follows the acceptance: it rises by `step` while the smoothed
-    share of accepted tokens is below `target`, and falls while it is above, both smoothed (`share_memory`,
-    `threshold_memory`), as in Draft & Verify (Zhang et al. 2024).
+    H is the entropy of the draft distribution, in nats. The threshold lambda follows the acceptance: it rises while the
+    smoothed share of accepted tokens is below `target`, and falls while it is above, as in Draft & Verify (Zhang et al.
+    2024).
+
+    Keys:
+        base (tokens): The longest draft.
+        gamma (1/nat): `gamma`, weight of the entropy in the bound 1 - sqrt(gamma H) of the acceptance probability.
+        threshold (share): `lambda`, the threshold at the beginning of a sequence.
+        target (share): The share of accepted tokens that lambda steers to; the smoothed share begins there.
+        step (share): How far lambda moves after a verification, before smoothing.
+        share_memory (share): Weight of the past in the smoothed share of accepted tokens.
+        threshold_memory (share): Weight of the past in the smoothed lambda.
     """
 
     base: Annotated[int, Meta(ge=1)] = 7
@@ -70,7 +79,7 @@ class AdaEdl(Rule, frozen=True, tag="adaedl", tag_field="policy", forbid_unknown
         keep = self.threshold_memory
         return Threshold(min(max(keep * state.threshold + (1 - keep) * moved, 0.0), 1.0), share)
 
-    def lengths(self, states: Sequence[Threshold], rng: np.random.Generator) -> list[int]:  # noqa: ARG002  (one signature for all)
+    def lengths(self, states: Sequence[Threshold], rng: np.random.Generator) -> list[int]:
         """Return one length a sequence: the most that it may draft."""
         return [self.base] * len(states)
 

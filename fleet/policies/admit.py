@@ -10,13 +10,17 @@ from msgspec import Meta
 class Everyone(msgspec.Struct, frozen=True, tag="everyone", tag_field="policy", forbid_unknown_fields=True):
     """Admit every session."""
 
-    def refusal(self, active_sessions: int) -> str | None:  # noqa: ARG002  (one signature for all rules)
+    def refusal(self, active_sessions: int) -> str | None:
         """Why a session beyond `active_sessions` is refused, or None."""
         return None
 
 
 class AtMost(msgspec.Struct, frozen=True, tag="at-most", tag_field="policy", forbid_unknown_fields=True):
-    """StarSD's admission rule (section 4.2): refuse sessions beyond `sessions`, normally N_max."""
+    """StarSD's admission rule (section 4.2): refuse sessions beyond a number, normally N_max.
+
+    Keys:
+        sessions (sessions): How many sessions a drafter serves at most; the targets beyond decode alone.
+    """
 
     sessions: int
 
@@ -28,9 +32,13 @@ class AtMost(msgspec.Struct, frozen=True, tag="at-most", tag_field="policy", for
 
 
 class WithinMemory(msgspec.Struct, frozen=True, tag="within-memory", tag_field="policy", forbid_unknown_fields=True):
-    """Refuse the sessions whose caches have no room: `cache_bytes` in all, `row_bytes` for each.
+    """Refuse the sessions whose caches have no room in the drafter's memory.
 
     What is 0 is settled before a run: by the drafter's model and what its device has free, or by `[memory]`.
+
+    Keys:
+        cache_bytes: Room for the caches of all sessions together; 0 is settled before the run.
+        row_bytes: What the cache of one session takes at its longest; 0 is settled before the run.
     """
 
     cache_bytes: Annotated[int, Meta(ge=0)] = 0

@@ -27,16 +27,20 @@ class Allocation(Protocol):
     """
 
     @property
-    def budget(self) -> int: ...  # noqa: D102
+    def budget(self) -> int:
+        """The sum of all lengths that may be out at a time."""
 
     @property
-    def longest(self) -> int: ...  # noqa: D102
+    def longest(self) -> int:
+        """The longest length that can come out."""
 
     @property
-    def watches(self) -> bool: ...  # noqa: D102
+    def watches(self) -> bool:
+        """Whether it may stop a draft after a token."""
 
     @property
-    def needs(self) -> Needs: ...  # noqa: D102
+    def needs(self) -> Needs:
+        """What the acceptance model must know."""
 
     def start(self) -> Any:
         """Return the state of a new session."""
@@ -78,7 +82,7 @@ class Rule(msgspec.Struct, frozen=True):
         """Which alpha-fair utility its goodputs are judged by: 1, the sum of logarithms."""
         return 1.0
 
-    def stops(self, state: Any, entropy: float) -> bool:  # noqa: ARG002  (one signature for all)
+    def stops(self, state: Any, entropy: float) -> bool:
         """Whether to stop after a token: never."""
         return False
 
@@ -94,7 +98,11 @@ class Memoryless(Rule, frozen=True):
 
 
 class Fixed(Memoryless, frozen=True, tag="fixed", tag_field="policy", forbid_unknown_fields=True):
-    """The same depth d for every round, as in StarSD."""
+    """The same depth d for every round, as in StarSD.
+
+    Keys:
+        depth (tokens): `d`, the length of every draft.
+    """
 
     depth: Length
 
@@ -103,7 +111,7 @@ class Fixed(Memoryless, frozen=True, tag="fixed", tag_field="policy", forbid_unk
         """The longest draft that can come out."""
         return self.depth
 
-    def lengths(self, states: Sequence[None], rng: np.random.Generator) -> list[int]:  # noqa: ARG002  (one signature for all)
+    def lengths(self, states: Sequence[None], rng: np.random.Generator) -> list[int]:
         """Return one length a state."""
         return [self.depth] * len(states)
 
@@ -111,7 +119,11 @@ class Fixed(Memoryless, frozen=True, tag="fixed", tag_field="policy", forbid_unk
 class Heuristic(Rule, frozen=True, tag="heuristic", tag_field="policy", forbid_unknown_fields=True):
     """Two tokens more after full acceptance, one less after a mismatch: the `heuristic` schedule of transformers.
 
-    The state is the length itself. `first` is where it begins (transformers: 20), `most` where it ends.
+    The state is the length itself.
+
+    Keys:
+        first (tokens): The length at the beginning of a sequence; transformers begins at 20.
+        most (tokens): The longest draft, beyond which the length does not grow.
     """
 
     first: Annotated[int, Meta(ge=1)] = 5
@@ -134,13 +146,17 @@ class Heuristic(Rule, frozen=True, tag="heuristic", tag_field="policy", forbid_u
         """Return the state after a verification of `drafted` tokens."""
         return min(state + 2, self.most) if outcome.accepted == drafted else max(1, state - 1)
 
-    def lengths(self, states: Sequence[int], rng: np.random.Generator) -> list[int]:  # noqa: ARG002  (one signature for all)
+    def lengths(self, states: Sequence[int], rng: np.random.Generator) -> list[int]:
         """Return one length a state."""
         return list(states)
 
 
 class FixedShare(Memoryless, frozen=True, tag="fixed-share", tag_field="policy", forbid_unknown_fields=True):
-    """GoodSpeed's baseline Fixed-S: S_i = C / N, the remainder spread over the first ones."""
+    """GoodSpeed's baseline Fixed-S: S_i = C / N, the remainder spread over the first ones.
+
+    Keys:
+        budget (tokens): `C`, draft tokens that one verification takes in all.
+    """
 
     budget: Length
 
@@ -149,7 +165,7 @@ class FixedShare(Memoryless, frozen=True, tag="fixed-share", tag_field="policy",
         """The longest draft that can come out."""
         return self.budget
 
-    def lengths(self, states: Sequence[None], rng: np.random.Generator) -> list[int]:  # noqa: ARG002  (one signature for all)
+    def lengths(self, states: Sequence[None], rng: np.random.Generator) -> list[int]:
         """Return one length a state."""
         share, remainder = divmod(self.budget, max(len(states), 1))
         return [share + (place < remainder) for place in range(len(states))]
@@ -158,8 +174,12 @@ class FixedShare(Memoryless, frozen=True, tag="fixed-share", tag_field="policy",
 class RandomShare(Memoryless, frozen=True, tag="random-share", tag_field="policy", forbid_unknown_fields=True):
     """GoodSpeed's baseline Random-S: every token of the budget goes to a session chosen at random.
 
-    The paper says that the lengths are random with a sum of at most C, and not how they are drawn; `spread` "uniform"
-    makes all compositions of C equally likely, "tokens" throws each token by itself, which varies less.
+    The paper says that the lengths are random with a sum of at most C, and not how they are drawn.
+
+    Keys:
+        budget (tokens): `C`, draft tokens that one verification takes in all.
+        spread: How they are drawn: "uniform" makes all compositions of C equally likely, "tokens" throws each token by
+            itself, which varies less.
     """
 
     budget: Length

@@ -63,8 +63,12 @@ class Accepted(msgspec.Struct, frozen=True):
 class AdaptiveDepth(msgspec.Struct, frozen=True, tag="adaptive", tag_field="policy", forbid_unknown_fields=True):
     """The depth that maximises (1 - beta^(d + 1)) / (1 - beta) over the round time of N targets, equation (10).
 
-    `first`: depth until two depths have been timed (`first` + 1 is the other); `most`: the deepest. `memory`: weight of
-    a round in the smoothed estimates. beta is each session's own, the times and N are the drafter's.
+    beta is each session's own; the times and N are the drafter's, as it observes them.
+
+    Keys:
+        first (tokens): Depth until two depths have been timed; `first` + 1 is the other one.
+        most (tokens): The deepest draft.
+        memory (share): Weight of the newest round in the smoothed estimates.
     """
 
     first: Depth = 4

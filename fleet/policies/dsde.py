@@ -30,11 +30,18 @@ class Stability(msgspec.Struct, frozen=True):
 
 
 class Dsde(Rule, frozen=True, tag="dsde", tag_field="policy", forbid_unknown_fields=True):
-    """A length for each sequence and step, longer where drafter and target have agreed steadily of late.
+    """DSDE: a length for each sequence and step, longer where drafter and target have agreed steadily of late.
 
-    `short`, `long`: windows of steps in (4); `decay`: delta of (5); `least`: SL_min. The first `calibration` steps
-    draft `first` tokens and set SL_max by (1); their number and length are not printed. `cap`: no length of a batch
-    goes beyond the mean of all (11).
+    The number and the length of the calibration steps are not printed in the paper.
+
+    Keys:
+        short (steps): The short window of equation (4).
+        long (steps): The long window of equation (4).
+        decay (share): `delta`, by how much a step's weight falls with each step after it, equation (5).
+        least (tokens): `SL_min`, the shortest draft.
+        calibration (steps): How many first steps of a sequence set SL_max by equation (1).
+        first (tokens): Draft tokens in each of those steps.
+        cap: Whether no length of a batch goes beyond the mean of all, equation (11).
     """
 
     short: Length = 10
@@ -74,7 +81,7 @@ class Dsde(Rule, frozen=True, tag="dsde", tag_field="policy", forbid_unknown_fie
             max(state.kld_peak, outcome.kld_peak),
         )
 
-    def lengths(self, states: Sequence[Stability], rng: np.random.Generator) -> list[int]:  # noqa: ARG002  (one signature for all)
+    def lengths(self, states: Sequence[Stability], rng: np.random.Generator) -> list[int]:
         """Return one length a sequence."""
         predicted = [self.predicted(state) for state in states]
         if self.cap and predicted:

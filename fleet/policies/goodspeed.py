@@ -23,11 +23,18 @@ class Client(msgspec.Struct, frozen=True):
 
 
 class GoodSpeed(Rule, frozen=True, tag="goodspeed", tag_field="policy", forbid_unknown_fields=True):
-    """Lengths that climb the gradient of a fair utility of the goodputs.
+    """GoodSpeed: lengths that climb the gradient of a fair utility of the goodputs, equation (5).
 
-    `budget`: C, draft tokens a verification. `eta`, `beta`: smoothing of (3) and (4); each is divided by
-    rounds^`decay`, 0 for constant steps (assumption 3 wants 0.5 to 1). `fairness`: a of the alpha-fair utility, whose
-    gradient is X^-a: 1 is the paper's log, 0 the plain sum. `acceptance`, `goodput`: alpha-hat(0) and X(0) > 0.
+    Keys:
+        budget (tokens): `C`, draft tokens that one verification takes in all.
+        eta (share): `eta`, weight of the newest verification in the estimated acceptance alpha-hat, equation (3).
+        beta (share): `beta`, weight of the newest verification in the estimated goodput X, equation (4).
+        decay (power): eta and beta are divided by rounds^`decay`; 0 leaves them constant (assumption 3 of the paper
+            wants 0.5 to 1).
+        fairness (power): `a`, the exponent of the alpha-fair utility, whose gradient is X^-a: 1 is the paper's
+            logarithm, 0 the plain sum of goodputs.
+        acceptance (share): alpha-hat(0), the estimate that a client begins with.
+        goodput (tokens/round): X(0), the estimate that a client begins with.
     """
 
     budget: Annotated[int, Meta(ge=0)]
@@ -61,7 +68,7 @@ class GoodSpeed(Rule, frozen=True, tag="goodspeed", tag_field="policy", forbid_u
         realized = outcome.accepted + 1  # x_i(t): the accepted tokens and the correction
         return Client(acceptance, (1 - beta) * state.goodput + beta * realized, rounds)
 
-    def lengths(self, states: Sequence[Client], rng: np.random.Generator) -> list[int]:  # noqa: ARG002  (one signature for all)
+    def lengths(self, states: Sequence[Client], rng: np.random.Generator) -> list[int]:
         """Solve (5): the lengths that maximise the sum of gradient times expected goodput, at most C in all."""
         weights = [state.goodput**-self.fairness for state in states]
         return gradient_schedule(weights, [state.acceptance for state in states], self.budget)

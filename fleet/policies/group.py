@@ -11,23 +11,28 @@ class Waiting(Protocol):
     """What a group may look at; arrivals are listed oldest first."""
 
     @property
-    def kind(self) -> str: ...  # noqa: D102  (what is to be done: prefill, draft, verify, decode)
+    def kind(self) -> str:
+        """What is to be done: prefill, draft, verify, decode."""
 
 
 class One(msgspec.Struct, frozen=True, tag="one", tag_field="policy", forbid_unknown_fields=True):
     """One session at a time, as in StarSD; the station's order says which."""
 
-    def pick(self, waiting: Sequence[Waiting], sessions: int) -> list[int]:  # noqa: ARG002  (one signature for all)
+    def pick(self, waiting: Sequence[Waiting], sessions: int) -> list[int]:
         """Indices of the work that shares the next step."""
         return [0] if waiting else []
 
 
 class Batch(msgspec.Struct, frozen=True, tag="batch", tag_field="policy", forbid_unknown_fields=True):
-    """Whoever waits when the device is free, oldest first, at most `most` of them: work-conserving."""
+    """Whoever waits when the device is free, oldest first: work-conserving.
+
+    Keys:
+        most (sessions): How many sessions share a step at most.
+    """
 
     most: Annotated[int, Meta(ge=1)] = 1 << 30
 
-    def pick(self, waiting: Sequence[Waiting], sessions: int) -> list[int]:  # noqa: ARG002  (one signature for all)
+    def pick(self, waiting: Sequence[Waiting], sessions: int) -> list[int]:
         """Indices of the work that shares the next step: those of the oldest one's kind."""
         return alike(waiting, waiting[0].kind)[: self.most] if waiting else []
 

@@ -11,22 +11,26 @@ class Waiting(Protocol):
     """What an order may look at; arrivals are listed oldest first."""
 
     @property
-    def target(self) -> int: ...  # noqa: D102  (whose request it is, from 0)
+    def target(self) -> int:
+        """Whose request it is, from 0."""
 
     @property
-    def priority(self) -> int: ...  # noqa: D102  (a larger number is more urgent)
+    def priority(self) -> int:
+        """A larger number is more urgent."""
 
     @property
-    def asked_s(self) -> float: ...  # noqa: D102  (when it came)
+    def asked_s(self) -> float:
+        """When it came."""
 
     @property
-    def virtual_start(self) -> float: ...  # noqa: D102  (see `Weighted`)
+    def virtual_start(self) -> float:
+        """Where it stands in virtual time, see `Weighted`."""
 
 
 class Fifo(msgspec.Struct, frozen=True, tag="fifo", tag_field="policy", forbid_unknown_fields=True):
     """First in, first out: the order of StarSD's global request buffer (appendix E.2)."""
 
-    def pick(self, waiting: Sequence[Waiting]) -> int:  # noqa: ARG002  (one signature for all orders)
+    def pick(self, waiting: Sequence[Waiting]) -> int:
         """Index of the request to serve next."""
         return 0
 
@@ -44,8 +48,10 @@ class Weighted(msgspec.Struct, frozen=True, tag="weighted", tag_field="policy", 
 
     A request starts, in virtual time, when its target's last one ended, and ends 1 / weight later; the earliest start
     goes first. While its draft is verified a target asks for nothing, so it keeps what it is behind, up to `credit`:
-    start-time fair queueing (Goyal, Vin and Cheng 1996) would forget it, and serve all alike. `weights`: of targets
-    1, 2, ...; the last one holds for the rest.
+    start-time fair queueing (Goyal, Vin and Cheng 1996) would forget it, and serve all alike.
+
+    Keys:
+        weights (factor): Weights of targets 1, 2, ...; the last one holds for all further targets.
     """
 
     weights: Annotated[tuple[Annotated[float, Meta(gt=0)], ...], Meta(min_length=1)]
@@ -65,9 +71,10 @@ class Weighted(msgspec.Struct, frozen=True, tag="weighted", tag_field="policy", 
 
 
 class Deadline(msgspec.Struct, frozen=True, tag="deadline", tag_field="policy", forbid_unknown_fields=True):
-    """The earliest deadline first: a request is due `within_s` of its target after it came.
+    """The earliest deadline first: a request is due so long after it came as its target allows.
 
-    `within_s`: of targets 1, 2, ...; the last one holds for the rest.
+    Keys:
+        within_s: How long the requests of targets 1, 2, ... may take; the last entry holds for all further targets.
     """
 
     within_s: Annotated[tuple[Annotated[float, Meta(gt=0)], ...], Meta(min_length=1)]

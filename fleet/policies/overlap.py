@@ -17,9 +17,12 @@ class Ahead(msgspec.Struct, frozen=True, tag="ahead", tag_field="policy", forbid
     old one is refused as stale, on the way or in the making. After full acceptance the target's own token is
     compared with the next one of the tail; if they are the same the rest of the tail stands, else it is rolled back.
     The algorithm as printed commits only what lies before a mismatch, and makes no progress if that is the first token.
-    `least`: draft tokens that a verification waits for; the algorithm says 1, the authors' program 2. `busy`: after a
-    rollback the target does not wait but decodes a token by itself, while the drafter makes up for it; so does the
-    authors' program, which finds the old, longer tail in its way and then verifies nothing but the next token.
+
+    Keys:
+        least (tokens): Draft tokens that a verification waits for; the algorithm says 1, the authors' program 2.
+        busy: Whether the target decodes a token by itself after a rollback instead of waiting, while the drafter makes
+            up for it; so does the authors' program, which finds the old, longer tail in its way and then verifies
+            nothing but the next token.
     """
 
     least: Annotated[int, Meta(ge=1)] = 1

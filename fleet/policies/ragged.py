@@ -32,7 +32,11 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class _Rule(msgspec.Struct, frozen=True):
-    """What the rules have in common; `size`: B, rows a step."""
+    """What the rules have in common.
+
+    Keys:
+        size (rows): `B`, how many rows a step has at most.
+    """
 
     size: Size
 
@@ -80,8 +84,9 @@ class Slots(_Rule, frozen=True, tag="slots", tag_field="policy", forbid_unknown_
 class Realign(_Rule, frozen=True, tag="realign", tag_field="policy", forbid_unknown_fields=True):
     """EqSpec (algorithm 2): unpad, append and repad the batch after every round, its cache included.
 
-    A `fixed` batch ends when its last row is complete, as in the paper's offline runs; else a new row takes the place
-    of a finished one at the next realignment, as in its online runs.
+    Keys:
+        fixed: Whether a batch ends when its last row is complete, as in the paper's offline runs; else a new row takes
+            the place of a finished one at the next realignment, as in its online runs.
     """
 
     fixed: bool = True
@@ -119,8 +124,12 @@ class SameLength(_Rule, frozen=True, tag="same-length", tag_field="policy", forb
     Looking through the window from the oldest row on, the first length that fills a batch makes one; if none does, the
     B oldest rows are realigned. They keep the padding that this gave them, and it counts: rows that were realigned
     together and then accept equally many tokens are a group again. A row is prefilled when it is first picked; until
-    then it groups with its like only. Finished rows leave at once. `sort`: take sessions
-    in by prompt length, not by arrival. The authors' program runs with W = 3 B.
+    then it groups with its like only. Finished rows leave at once.
+
+    Keys:
+        window (rows): `W`, how many sessions are taken in at a time; at least `size`. The authors' program runs with 3
+            B.
+        sort: Whether sessions are taken in by prompt length, not by arrival.
     """
 
     window: Size = 24

@@ -25,7 +25,7 @@ class DrafterView(msgspec.Struct, frozen=True):
 class Affinity(msgspec.Struct, frozen=True, tag="affinity", tag_field="policy", forbid_unknown_fields=True):
     """A session stays where it is; a new one goes to the drafter of its number, dealt in turn."""
 
-    def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:  # noqa: ARG002  (one signature for all)
+    def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:
         """Number of the drafter; None to wait for news."""
         return tag % len(views) if home is None else home
 
@@ -33,7 +33,7 @@ class Affinity(msgspec.Struct, frozen=True, tag="affinity", tag_field="policy", 
 class RoundRobin(msgspec.Struct, frozen=True, tag="round-robin", tag_field="policy", forbid_unknown_fields=True):
     """One drafter after the other, whatever they are doing."""
 
-    def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:  # noqa: ARG002  (one signature for all)
+    def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:
         """Number of the drafter; None to wait for news."""
         return turn % len(views)
 
@@ -41,12 +41,14 @@ class RoundRobin(msgspec.Struct, frozen=True, tag="round-robin", tag_field="poli
 class ShortestQueue(msgspec.Struct, frozen=True, tag="shortest-queue", tag_field="policy", forbid_unknown_fields=True):
     """The drafter with the fewest sessions, as far as the views tell; the session's own one among equals.
 
-    `margin`: how many sessions fewer make a move worth its cost.
+    Keys:
+        margin (sessions): How many sessions fewer another drafter must have for a move to be worth its cost: more than
+            this.
     """
 
     margin: int = 0
 
-    def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:  # noqa: ARG002  (one signature for all)
+    def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:
         """Number of the drafter; None to wait for news."""
         shortest = min(range(len(views)), key=lambda i: (views[i].queue, i != home, i))
         if home is not None and views[home].queue - views[shortest].queue <= self.margin:
@@ -55,11 +57,15 @@ class ShortestQueue(msgspec.Struct, frozen=True, tag="shortest-queue", tag_field
 
 
 class LeastWork(msgspec.Struct, frozen=True, tag="least-work", tag_field="policy", forbid_unknown_fields=True):
-    """The drafter that will be free first: its expected work, and `move_s` more where the session has to move."""
+    """The drafter that will be free first, by the work that it expects.
+
+    Keys:
+        move_s: What is added to the work of a drafter that the session would have to move to.
+    """
 
     move_s: float = 0.0
 
-    def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:  # noqa: ARG002  (one signature for all)
+    def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:
         """Number of the drafter; None to wait for news."""
 
         def cost(i: int) -> tuple[float, int]:
@@ -74,7 +80,7 @@ class LeastWork(msgspec.Struct, frozen=True, tag="least-work", tag_field="policy
 class Central(msgspec.Struct, frozen=True, tag="central", tag_field="policy", forbid_unknown_fields=True):
     """One queue for all: a session waits at the router until a drafter has nothing to do."""
 
-    def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:  # noqa: ARG002  (one signature for all)
+    def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:
         """Number of the drafter; None to wait for news."""
         idle = [i for i, view in enumerate(views) if view.queue == 0]
         if not idle:

@@ -15,10 +15,16 @@ MOST_NODES = 4096  # of a static tree: more is surely a mistake
 class Shape:
     """The shape of drafts, by `kind`.
 
-    "chain": one token after the other. "tree": every node of level l has `branching[l]` children, the last number holds
-    for deeper levels; one number is StarSD's k-ary tree with k^d paths (appendix D). "dynamic": EAGLE-2's tree (Li et
-    al. 2024), which expands the `width` likeliest nodes of every level by `width` children each, and of all sends the
-    `most` likeliest to verification; likely by the product of draft probabilities from the root on.
+    Keys:
+        kind: "chain": one token after the other. "tree": a static tree, `branching` says which. "dynamic": EAGLE-2's
+            tree (Li et al. 2024), which grows by `width` and is cut to `most` nodes; likely is what has a large product
+            of draft probabilities from the root on.
+        branching (children): Of a static tree: how many children the root, each node of level 1, each of level 2, ...
+            has; the last number holds for deeper levels. One number k is StarSD's k-ary tree with k^d paths (appendix
+            D).
+        width (nodes): Of a dynamic tree: how many of the likeliest nodes of every level are expanded, by as many
+            children each.
+        most (nodes): Of a dynamic tree: how many of all its nodes, the likeliest, are sent to verification.
     """
 
     kind: Literal["chain", "tree", "dynamic"] = "chain"

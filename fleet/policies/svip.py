@@ -15,7 +15,12 @@ from fleet.policies.allocate import Memoryless, Needs
 
 
 class Svip(Memoryless, frozen=True, tag="svip", tag_field="policy", forbid_unknown_fields=True):
-    """Draft up to `base` tokens, and stop after one with sqrt(H) above `threshold` (H in nats)."""
+    """SVIP: draft up to `base` tokens, and stop after one with sqrt(H) above `threshold`.
+
+    Keys:
+        base (tokens): The longest draft.
+        threshold (root of nats): The largest root of the draft distribution's entropy H after which drafting goes on.
+    """
 
     base: Annotated[int, Meta(ge=1)] = 16
     threshold: Annotated[float, Meta(gt=0)] = 1.0
@@ -35,10 +40,10 @@ class Svip(Memoryless, frozen=True, tag="svip", tag_field="policy", forbid_unkno
         """Whether drafts are stopped token by token: yes."""
         return True
 
-    def lengths(self, states: Sequence[None], rng: np.random.Generator) -> list[int]:  # noqa: ARG002  (one signature for all)
+    def lengths(self, states: Sequence[None], rng: np.random.Generator) -> list[int]:
         """Return one length a sequence: the most that it may draft."""
         return [self.base] * len(states)
 
-    def stops(self, state: None, entropy: float) -> bool:  # noqa: ARG002  (one signature for all)
+    def stops(self, state: None, entropy: float) -> bool:
         """Whether to stop after a token of a draft distribution with that entropy."""
         return math.sqrt(entropy) > self.threshold

@@ -6,13 +6,18 @@ import msgspec
 class NoWarmUp(msgspec.Struct, frozen=True, tag="none", tag_field="policy", forbid_unknown_fields=True):
     """Draft at once."""
 
-    def tokens_after(self, idle_gap_s: float) -> int:  # noqa: ARG002  (one signature for all rules)
+    def tokens_after(self, idle_gap_s: float) -> int:
         """Warm-up tokens to run before a step that follows `idle_gap_s` of idleness."""
         return 0
 
 
 class AfterIdle(msgspec.Struct, frozen=True, tag="after-idle", tag_field="policy", forbid_unknown_fields=True):
-    """Run `tokens` warm-up tokens whenever the drafter was idle for at least `idle_gap_s`."""
+    """Run throw-away tokens whenever the drafter was idle for long enough.
+
+    Keys:
+        idle_gap_s: How long it must have been idle, at least.
+        tokens (tokens): How many tokens it runs then.
+    """
 
     idle_gap_s: float
     tokens: int

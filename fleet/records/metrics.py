@@ -14,7 +14,6 @@ import pandas as pd
 
 from fleet.errors import InputError
 from fleet.policies.allocate import UNLIMITED
-from fleet.policies.overlap import InTurn
 from fleet.records.goodput import best_goodput, utility
 from fleet.records.intervals import NO_INTERVAL, jain_index, quantile_interval, student_t_interval
 from fleet.records.run import Run
@@ -39,7 +38,7 @@ def measure(run: Run) -> dict[str, Metric]:
     metrics = _throughput(window, commits, targets)
     if speculates:
         verified = verifications_of(rows)
-        in_turn = isinstance(fleet.drafters.overlap, InTurn)
+        in_turn = fleet.in_turn
         # Ahead of the target there is no round but the verification: drafts neither ask nor wait.
         rounds = rounds_of(rows) if in_turn else verified.assign(drafted_s=verified.verified_s)
         metrics |= _rounds(window, commits, rounds, targets)

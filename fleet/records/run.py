@@ -28,7 +28,16 @@ World = Literal["sim", "engine"]
 class RunHeader(msgspec.Struct, frozen=True):
     """Where a run comes from. Host and start time are here, so that the rows of equal runs are equal.
 
-    `fleet`: what the scenario was settled to. `rows`: how many each station wrote, so that a log cut short shows.
+    Keys:
+        scenario: The scenario as it ran, its profile's numbers included.
+        fleet: What the scenario was settled to: stations, devices, links and times; `specfleet show` prints it.
+        scenario_digest: Fingerprint of the scenario.
+        profile_digest: Fingerprint of the profile's numbers; empty where there was none.
+        world: "sim" for simulated time, "engine" for a run of the models.
+        versions: Versions of Python and of the packages that the run rests on, by name.
+        host: Machine type, operating system and byte order of the host.
+        started_unix_s: When the run was written, in seconds since 1970.
+        rows (rows): How many rows each station wrote, by its name, so that a log that was cut short shows.
     """
 
     scenario: Scenario

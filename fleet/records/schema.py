@@ -4,42 +4,43 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-SCHEMA = pa.schema(
-    [
-        ("time_s", pa.float64()),  # since the run began, on the clock of the station's host
-        ("station", pa.string()),
-        ("seq", pa.int64()),  # order within the station
-        ("event", pa.string()),  # a message's or event's name; "start" for a step that a plan began
-        ("origin", pa.string()),  # simulated, real, or replayed (a target that stands for absent hardware)
-        ("step", pa.int64()),  # number of the step, for start and done; 0 elsewhere
-        ("kind", pa.string()),  # what the step does: prefill, draft, verify, decode, warm_up
-        ("tag", pa.int64()),
-        ("request", pa.int64()),
-        ("epoch", pa.int64()),
-        ("base", pa.int64()),  # committed length that the row refers to
-        (
-            "tokens",
-            pa.int64(),
-        ),  # prompt (join), granted (draft-request), drafted (draft, done), planned (start)
-        ("goal", pa.int64()),  # final length (join); 0 elsewhere
-        ("accepted", pa.int64()),  # accepted draft tokens (done of verify); 0 elsewhere
-        ("flag", pa.bool_()),  # opening (draft-request), stopped (done)
-        ("priority", pa.int64()),
-        ("duration_s", pa.float64()),  # service time on the device's clock (done), expected work (view); 0 elsewhere
-        ("idle_gap_s", pa.float64()),  # idleness before the step's group (start); 0 elsewhere
-        ("payload_bytes", pa.int64()),  # size on the wire of a message that arrived
-        ("note", pa.string()),  # the reason of a refusal
-        ("matches", pa.bool_()),  # the target's own token is the tail's next one (done of verify)
-        ("ratio", pa.float64()),  # mean of min(1, p/q) over the draft (done of verify); 0 where unknown
-        ("kld", pa.float64()),  # mean of KL(p||q) over the draft, in nats
-        ("kld_peak", pa.float64()),  # the largest of them
-        ("control_s", pa.float64()),  # the control computation after the step (done, real steps on cpu); 0 elsewhere
-    ]
-)
-
 
 class Row(NamedTuple):
-    """One row of the event table; the columns and their units are in SCHEMA."""
+    """One row of the event table: something that a station was told, or a step that it started.
+
+    A column that says nothing in a row has its default there. A step over several sessions writes a row for each.
+
+    Keys:
+        time_s: When it happened, since the run began, on the clock of the station's host.
+        station: Name of the station that wrote the row.
+        seq (number): Order within the station, from 0.
+        event: What happened: the name of the message that arrived, or "start" for a step that the station began, or
+            "done" for a step that its device finished.
+        origin: What the row comes from: "simulated", "real", or "replayed" (a target that stands for absent hardware).
+        step (number): Number of the step (start, done).
+        kind: What the step does (start, done): prefill, draft_prefill, transfer, warm_up, draft, verify, decode,
+            realign, route.
+        tag (number): The decoding stream, from 0; of a view, the drafter.
+        request (number): The request within the workload, from 0; of a view, the number of the view.
+        epoch (number): Number of the session's round, which tells a stale message from a new one.
+        base (tokens): Committed length that the row refers to.
+        tokens (tokens): Of the prompt (join), granted (draft-request; negative: the drafter's own), drafted (draft,
+            done), planned (start); of a view, the sessions that wait.
+        goal (tokens): Final length of the text (join).
+        accepted (tokens): Accepted draft tokens (done of verify).
+        flag: Whether it is the request's first round (draft-request), or the target ended the text by itself (done).
+        priority (priority): Priority of the request (join, draft-request); a larger number is more urgent.
+        duration_s: Service time on the device's clock (done), or the work that a drafter expects (view).
+        idle_gap_s: Idleness of the station before the step's group (start).
+        payload_bytes: Size on the wire of a message that arrived.
+        note: The reason of a refusal.
+        matches: Whether the target's own token is the next one of the tail (done of verify).
+        ratio (share): Mean of min(1, p/q) over the draft (done of verify); 0 where unknown.
+        kld (nats): Mean of KL(p||q) over the draft (done of verify); 0 where unknown.
+        kld_peak (nats): The largest KL(p||q) of the draft's tokens (done of verify); 0 where unknown.
+        control_s: Time of the control computation right after the step (done of real steps on a cpu), which tells how
+            fast the host is just then.
+    """
 
     time_s: float
     station: str
@@ -66,3 +67,7 @@ class Row(NamedTuple):
     kld: float = 0.0
     kld_peak: float = 0.0
     control_s: float = 0.0
+
+
+_STORED = {float: pa.float64(), str: pa.string(), int: pa.int64(), bool: pa.bool_()}
+SCHEMA = pa.schema([(name, _STORED[kind]) for name, kind in Row.__annotations__.items()])

@@ -12,7 +12,14 @@ Floats = NDArray[np.float64]
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """A measured value, its 95 % interval (NaN where there is none) and its unit."""
+    """A measured value with its interval and its unit.
+
+    Keys:
+        value (the metric's): The estimate.
+        low (the metric's): Lower end of its 95 % interval; NaN where there is none.
+        high (the metric's): Upper end of its 95 % interval; NaN where there is none.
+        unit: Its unit.
+    """
 
     value: float
     low: float

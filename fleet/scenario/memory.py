@@ -4,7 +4,12 @@ import msgspec
 
 
 class ModelMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a model takes: its weights, and its cache for every token of context."""
+    """What a model takes: its weights, and its cache for every token of context.
+
+    Keys:
+        weights_bytes: What its weights take.
+        kv_bytes_per_token: What its key-value cache takes for one token of one session.
+    """
 
     weights_bytes: int
     kv_bytes_per_token: int
@@ -15,7 +20,14 @@ class ModelMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DeviceMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`devices` of `device_bytes` each, and what target and drafter take."""
+    """How much memory the devices have, and what target and drafter take of it.
+
+    Keys:
+        devices (devices): How many devices there are.
+        device_bytes: Memory of each of them.
+        target: What a target takes.
+        drafter: What a drafter takes.
+    """
 
     devices: int
     device_bytes: int
@@ -24,7 +36,13 @@ class DeviceMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Packing(msgspec.Struct, frozen=True):
-    """How many targets fit, and what they do: tokens a second of all, in steady state by StarSD's equations."""
+    """How many targets fit, and what they do.
+
+    Keys:
+        targets (targets): How many targets fit on the devices, with one session each.
+        devices (devices): How many devices are used.
+        tokens_per_s (tokens/s): What all targets decode in a second, in steady state by StarSD's equations.
+    """
 
     targets: int
     devices: int

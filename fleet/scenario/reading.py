@@ -1,7 +1,7 @@
 """From a TOML file to a checked scenario, with errors a person can act on in one line."""
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +9,18 @@ import msgspec
 
 from fleet.chance.signals import SignalFile
 from fleet.errors import InputError
+from fleet.scenario.changes import Changes, apply_changes
 from fleet.scenario.conflicts import conflicts
 from fleet.scenario.scenario import Scenario, Trace, needs_of
-from fleet.scenario.strict import convert, set_key
+from fleet.scenario.strict import convert
 from fleet.times.profile import read_profile
 
 
-def read_scenario(path: Path, changes: Sequence[str] = ()) -> Scenario:
-    """Read a scenario file and apply `key=value` changes.
+def read_scenario(path: Path, changes: Changes = (), base: Path | None = None) -> Scenario:
+    """Read a scenario file and apply changes: values by dotted key, or texts such as `verifiers.count=4`.
 
-    Profile and prompt files are found relative to the scenario's folder. Raises InputError, in one line naming file,
-    key, value and what is allowed.
+    Profile and prompt files are found relative to `base`, the scenario's folder unless told otherwise. Raises
+    InputError, in one line naming file, key, value and what is allowed.
     """
     try:
         content: dict[str, Any] = tomllib.loads(path.read_text())
@@ -27,9 +28,17 @@ def read_scenario(path: Path, changes: Sequence[str] = ()) -> Scenario:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path}: not TOML: {error}") from error
-    for change in changes:
-        set_key(content, change)
-    return make_scenario(content, str(path), path.parent)
+    apply_changes(content, changes, str(path))
+    return make_scenario(content, str(path), path.parent if base is None else base)
+
+
+def change_scenario(scenario: Scenario, changes: Changes) -> Scenario:
+    """Return the scenario with changes, as `read_scenario` applies them; files are found from the working folder."""
+    if not changes:
+        return scenario
+    content, origin = msgspec.to_builtins(scenario), f"scenario {scenario.name!r}"
+    apply_changes(content, changes, origin)
+    return make_scenario(content, origin)
 
 
 def make_scenario(content: Mapping[str, Any], origin: str = "scenario", base: Path = Path()) -> Scenario:

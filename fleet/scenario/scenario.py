@@ -40,7 +40,14 @@ Acceptance = AcceptanceModel | TokenModel
 
 
 class DrafterTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Drafters numbered `first` and above (from 1) differ: a slower device, a longer link."""
+    """Drafters numbered `first` and above differ from the others: a slower device, a longer link.
+
+    Keys:
+        first (number): The first drafter that differs, counted from 1. Where several tiers hold for a drafter, the last
+            one listed wins.
+        draft: Time of their draft steps, in place of the profile's `draft`.
+        link: Their link to every target, in place of the scenario's or the profile's `link`.
+    """
 
     first: Count
     draft: StepTime | None = None
@@ -48,17 +55,32 @@ class DrafterTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The drafting side. `count = 0` is plain autoregressive decoding.
+    """The drafting side.
 
-    `depth`: levels of a draft, the speculation length of a chain; `shape`: a chain or a tree.
-    `kind`: what drafts: a small model, an EAGLE head of the target, or prompt lookup, which needs no model.
-    `model`: folder of a Hugging Face causal language model, or "demo" (real world only). `device`: name of a shared
-    device in `[devices]`; empty for one of its own each. `group`: who shares a draft step. `overlap`: whether drafting
-    goes on while a draft is verified. `route`: which of several drafters drafts a session's next round; `move`: how a
-    session comes to another one; `view_delay_s`: how old what the router knows of them is. `limits_per_s`: rounds a
-    second that targets 1, 2, ... may ask for, 0 for any number; the last one holds for the rest. `allocate`: how
-    deep to draft, where that is not always `depth`. `cache_tokens`: tokens of context that a drafter's cache holds, 0
-    for any number.
+    Keys:
+        count (drafters): `M`, how many drafters there are. 0 is plain autoregressive decoding, without a drafter.
+        depth (levels): `d`, levels of a draft; for a chain, the speculation length in tokens.
+        shape: What a draft looks like: a chain, a static tree, or a tree that grows where the drafter is sure.
+        kind: What drafts: a small model, an EAGLE head of the target, or prompt lookup, which needs no model.
+        model: What the real world loads: the folder of a Hugging Face causal language model (for "eagle", of a head in
+            the published layout), or "demo", the pair that ships.
+        device: Name of a shared device in `[devices]`; empty for a device of its own for each drafter.
+        order: Which waiting request a drafter serves next.
+        admit: Whether a drafter takes one more session.
+        warm_up: Whether a drafter runs throw-away tokens after it was idle, to get back to its steady speed.
+        group: Who shares a draft step: one session at a time, or a batch of those that wait. A barrier is for verifiers
+            only.
+        overlap: Whether drafting goes on while a draft is verified.
+        route: Which of several drafters drafts the next round of a session.
+        move: How the cache of a session comes to another drafter: it prefills the text anew, fetches the cache at the
+            profile's `transfer` time, or shares it at no cost.
+        view_delay_s: How old the router's news of the drafters is.
+        limits_per_s (rounds/s): How many rounds a second targets 1, 2, ... may ask for at most; 0 is any number, and
+            the last entry holds for all further targets.
+        allocate: How deep to draft, where that is not always `depth`. Left out, it is.
+        cache_tokens (tokens): Tokens of context that a drafter's cache holds. When they run out, the sessions that were
+            drafted for longest ago are evicted, and prefilled again at their next round. 0 is any number.
+        tiers: Groups of drafters that differ from the others.
     """
 
     count: WholeNumber = 1
@@ -82,7 +104,14 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Verifiers numbered `first` and above (from 1) differ: a slower device, a longer link."""
+    """Verifiers numbered `first` and above differ from the others: a slower device, a longer link.
+
+    Keys:
+        first (number): The first verifier that differs, counted from 1. Where several tiers hold for a verifier, the
+            last one listed wins.
+        verify: Time of their verifications, in place of the scenario's or the profile's `verify`.
+        link: Their link to every drafter, in place of the scenario's or the profile's `link`, and of a drafter tier's.
+    """
 
     first: Count
     verify: StepTime | None = None
@@ -90,14 +119,31 @@ class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The verifying side: `count` targets.
+    """The verifying side: the targets.
 
-    `kind`, in the real world: "real" runs the model; "replayed" compares drafts with a continuation decoded beforehand
-    and waits for the time that `verify` states, standing for an accelerator of its own. `verify`, `prefill` and
-    `decode` override the profile's step times. `priorities` are those of targets 1, 2, ... (0 for the rest). `group`:
-    which sessions share a verification; `padded`: their drafts are filled up to the longest. `allocate`: the verifier
-    grants the speculation lengths, by this rule; where it is missing, `drafters.depth` holds. `rule`: by which drafts
-    are accepted (see `engine/rules.py`).
+    Keys:
+        count (targets): `N`, how many targets there are. Each has a device of its own unless `device` says otherwise.
+        kind: What a target is in the real world: "real" runs the model; "replayed" stands for an accelerator that is
+            not there: it compares drafts with a target's recorded continuation, decoded beforehand, and waits for the
+            time that `verify` states.
+        model: What the real world loads: the folder of a Hugging Face causal language model, or "demo", the pair that
+            ships.
+        device: Name of a shared device in `[devices]`; empty for a device of its own for each target.
+        verify: Time of a verification, in place of the profile's.
+        prefill: Time of a target's prefill, in place of the profile's `verify_prefill`.
+        decode: Time of one plain decoding step, in place of the profile's.
+        tiers: Groups of targets that differ from the others.
+        priorities (priority): Priorities of the requests of targets 1, 2, ...; a larger number is more urgent, and
+            targets beyond the list have 0. The order "priority" looks at them.
+        group: Which sessions share a verification: one at a time, a batch of those that wait, or all at a barrier.
+        padded: Whether the drafts of one verification are filled up to the longest, which costs the time of the
+            filling.
+        allocate: By which rule the verifier grants the speculation lengths. Left out, `drafters.depth` holds. Rules
+            that stop drafts token by token (adaedl, svip) go into `[batch]` only.
+        rule: By which rule drafts are accepted. All of them leave the target's distribution as it is. "rejection": a
+            token is accepted with probability min(1, p/q). "without-replacement": the same for the children of a node
+            in a tree, each drawn once. "top-k": the drafter's best children, of which nothing is drawn. "match": the
+            target draws a token and follows the child that is the same.
     """
 
     count: Count = 1
@@ -118,8 +164,10 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Drafter and target in one process on one device, over a batch of sessions.
 
-    `rule`: which rows form a batch, and what their different lengths cost. `allocate`: their speculation lengths; where
-    it is missing, `drafters.depth` holds. `padded`: a verification fills drafts up to the longest.
+    Keys:
+        rule: Which rows form a batch, and what their different lengths cost.
+        allocate: By which rule rows get their speculation lengths. Left out, `drafters.depth` holds.
+        padded: Whether a verification fills drafts up to the longest of the batch, which costs the time of the filling.
     """
 
     rule: BatchRule
@@ -128,17 +176,24 @@ class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A device that hosts several stations.
+    """A device that hosts several stations; `NAME` is what `drafters.device` and `verifiers.device` call it.
 
-    "turns": they exclude each other. "contended": they run at once and slow each other by the profile's factors.
-    "one-process": they take turns in one process, and messages between them are function calls without a link.
+    Keys:
+        sharing: How stations share it. "turns": one step at a time, in the order of asking, each station in a process
+            of its own. "contended": steps run at once and slow each other by the profile's `contention`. "one-process":
+            they take turns in one process, and messages between them are function calls without a link.
     """
 
     sharing: Sharing = "turns"
 
 
 class Between(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Lengths spread evenly from `low` to `high` tokens, both included."""
+    """Lengths spread evenly from `low` to `high`, both included; each request draws its own.
+
+    Keys:
+        low (tokens): The smallest length.
+        high (tokens): The largest length; at least `low`.
+    """
 
     low: Count
     high: Count
@@ -149,15 +204,22 @@ class Between(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Poisson(msgspec.Struct, frozen=True, tag="poisson", tag_field="process", forbid_unknown_fields=True):
-    """Requests, or first turns of conversations, come by themselves at random, `per_s` a second on average."""
+    """Requests, or first turns of conversations, come by themselves at random times.
+
+    Keys:
+        per_s (requests/s): How many come in a second, on average; the gaps between them are exponential.
+    """
 
     per_s: Annotated[float, Meta(gt=0)]
 
 
 class Trace(msgspec.Struct, frozen=True, tag="trace", tag_field="process", forbid_unknown_fields=True):
-    """Requests come as in a CSV file with columns arrived_at (s), num_prefill_tokens and num_decode_tokens.
+    """Requests come at the times, and with the lengths, of a recorded trace.
 
-    `speed` above 1 plays it faster.
+    Keys:
+        file: A CSV file with the columns arrived_at (seconds), num_prefill_tokens and num_decode_tokens, found relative
+            to the scenario's folder.
+        speed (factor): How many times faster than recorded the arrivals are played.
     """
 
     file: str
@@ -165,14 +227,24 @@ class Trace(msgspec.Struct, frozen=True, tag="trace", tag_field="process", forbi
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who decodes what. Closed loop: a stream's next request opens as soon as its last one is complete.
+    """Who decodes what. Without arrivals the loop is closed: a stream's next request opens when its last is complete.
 
-    `streams`: how many decode at a time, 0 for one a drafter or verifier, whichever are more; `requests` are dealt to
-    them in turn. With `arrivals` requests come by themselves instead, each a stream of its own. `conversations`: a JSON
-    Lines file with `turns` (Spec-Bench); a stream is then one conversation, whose context grows from turn to turn; four
-    characters count as a token. `prompts`: "demo/evaluation", "demo/calibration", or a JSON Lines file
-    with a field `prompt` (text) or `prompt_ids`; the real world decodes them, the simulated one needs their lengths.
-    `temperature`, `top_k` (0: all) and `top_p` say how tokens are drawn.
+    Keys:
+        requests (requests): How many requests there are in all; they are dealt to the streams in turn.
+        streams (streams): How many requests decode at a time in a closed loop. 0 is one for each drafter or verifier,
+            whichever are more; in a `[batch]`, all requests wait from the beginning.
+        prompts: What the real world decodes: "demo/evaluation", "demo/calibration", or a JSON Lines file with a field
+            `prompt` (text) or `prompt_ids` (token ids). The simulated world needs lengths only and does not read it.
+        prompt_tokens (tokens): Length of a prompt: a number, or a table with `low` and `high`.
+        new_tokens (tokens): Tokens to decode for a request: a number, or a table with `low` and `high`. Requests run to
+            that length, whatever the text says, so that equal work is compared.
+        arrivals: How requests come by themselves, each then a stream of its own. Left out, the loop is closed.
+        conversations: A JSON Lines file with a list `turns` in each line (Spec-Bench), found relative to the scenario's
+            folder. A stream is then one conversation, whose context grows from turn to turn; four characters count as a
+            token. Empty: there are none.
+        temperature (factor): Temperature of sampling, which divides the logits; 0 is greedy decoding.
+        top_k (tokens): How many of the likeliest tokens may be drawn; 0 is all of them.
+        top_p (share): Tokens are drawn from the likeliest ones that together have this probability; 1 is all of them.
     """
 
     requests: Count = 64
@@ -188,10 +260,16 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which part of a run counts: from `warm_up_share` of its length until the first target has nothing to do.
+    """Which part of a run counts, and how its intervals are estimated.
 
-    `deadlines_s`: how soon a draft must be there after targets 1, 2, ... asked (the last one holds for the rest); the
-    share of rounds in time is then a metric.
+    It counts until the first stream of a closed loop has nothing left to do; with arrivals, to the end of the run.
+
+    Keys:
+        warm_up_share (share): What is left out at the beginning, as a share of the time until the run stops counting.
+        batches (batches): Into how many equal batches of time the counted part is cut, whose means give the 95 %
+            intervals.
+        deadlines_s: How soon a draft must be there after targets 1, 2, ... asked for it (the last entry holds for all
+            further ones). Where it is given, the share of rounds in time is the metric `in_time`.
     """
 
     warm_up_share: Annotated[float, Meta(ge=0, lt=1)] = 0.1
@@ -200,9 +278,26 @@ class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One run of one fleet. `profile` names a shipped profile or a file, or holds the numbers themselves.
+    """One run of one fleet: a TOML file whose top-level keys are these.
 
-    `memory`: what devices and models hold; the analytic model then says how many targets fit.
+    Keys:
+        name: What the scenario is called in tables and figures.
+        seed (number): Seed of all random numbers; equal scenarios with equal seeds give equal simulated records.
+        profile: The machine and the model pair: the name of a shipped profile, the path of a profile file (JSON)
+            relative to the scenario's folder, or a table with the numbers themselves (see profile.md).
+        drafters: The drafting side.
+        verifiers: The verifying side.
+        batch: Drafter and target in one process on one device, over a batch of sessions. Left out, they are stations of
+            their own.
+        devices: Devices that host several stations, by name: tables `[devices.NAME]`.
+        link: The link between every drafter and every target, in place of the profile's.
+        acceptance: How many draft tokens pass verification, in the simulated world. Left out, the profile's model
+            holds.
+        workload: Who decodes what.
+        measure: Which part of a run counts.
+        memory: What devices and models hold. Where it is given, the analytic model says how many targets fit, the
+            admission "within-memory" knows its room, and runs measure what the drafter's caches take.
+        precision: Precision of the models' numbers in the real world.
     """
 
     name: str = "unnamed"

@@ -170,6 +170,11 @@ class Fleet(msgspec.Struct, frozen=True):
         """Whether sessions may move between drafters, so that a router decides on each round."""
         return self.drafters.route is not None
 
+    @property
+    def in_turn(self) -> bool:
+        """Whether a drafter waits while its targets verify."""
+        return isinstance(self.drafters.overlap, InTurn)
+
     def drafter_name(self, drafter: int) -> str:
         """Name of a drafter's station."""
         return drafter_name(drafter, self.drafters.count)

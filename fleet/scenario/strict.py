@@ -2,9 +2,8 @@
 
 import dataclasses
 import re
-import tomllib
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -27,20 +26,12 @@ def convert(content: Mapping[str, Any], kind: type[T], origin: str) -> T:
         raise InputError(f"{origin}: {_explain(str(error), complete, kind)}") from error
 
 
-def set_key(content: dict[str, Any], change: str) -> None:
-    """Apply a change such as `verifiers.count=4` in place; the value is read as TOML, else as a string."""
-    key, separator, text = change.partition("=")
-    if not separator or not key.strip():
-        raise InputError(f"--set {change}: write KEY=VALUE, for example verifiers.count=4")
-    *folders, leaf = key.strip().split(".")
-    for folder in folders:
-        content = content.setdefault(folder, {})
-        if not isinstance(content, dict):
-            raise InputError(f"--set {change}: {folder} is a value, not a table")
-    try:
-        content[leaf] = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        content[leaf] = text
+def tag_fields(kind: Any, keys: Iterable[str]) -> set[str]:
+    """Return the keys by which a table below `keys` of `kind` says which of several things it is, such as `policy`."""
+    for key in keys:
+        kind = _child(kind, key)
+    tags = {str(struct.__struct_config__.tag_field) for struct in _structs(kind) if struct.__struct_config__.tag_field}
+    return tags | ({"kind"} if _dataclasses(kind) else set())
 
 
 def _alternatives(annotation: Any) -> tuple[Any, ...]:

@@ -29,7 +29,7 @@ class BatchStation(Station):
         self.lengths: dict[int, int] = {}  # speculation lengths of the round
         self._handlers = {Join: self._join, StepDone: self._done}
 
-    def _join(self, event: Join, now_s: float) -> list[Instruction]:  # noqa: ARG002  (one signature for all)
+    def _join(self, event: Join, now_s: float) -> list[Instruction]:
         return self._joins(event)
 
     @property

@@ -135,7 +135,7 @@ class DrafterStation(Station):
     def _pause(self) -> Wait:
         return Wait(min(work.not_before_s for work in self.waiting)) if self.timed and self.waiting else WAIT
 
-    def _leave(self, event: Leave, now_s: float) -> list[Instruction]:  # noqa: ARG002  (one signature for all)
+    def _leave(self, event: Leave, now_s: float) -> list[Instruction]:
         session = self.sessions.get(event.tag)
         if session is None or session.request != event.request:
             return [Ignored(event, f"request {event.request} of tag {event.tag} is not open")]

@@ -29,7 +29,7 @@ class RouterStation(Station):
         self.turn = 0
         self._handlers = {DraftRequest: self._request, Leave: self._leave, View: self._view, StepDone: self._done}
 
-    def _request(self, event: DraftRequest, now_s: float) -> list[Instruction]:  # noqa: ARG002  (one signature for all)
+    def _request(self, event: DraftRequest, now_s: float) -> list[Instruction]:
         known = self.sessions.get(event.tag)
         if known is not None and (known.request, known.epoch) >= (event.request, event.epoch):
             return [Ignored(event, f"epoch {event.epoch} of tag {event.tag} was routed before")]
@@ -43,7 +43,7 @@ class RouterStation(Station):
         self.waiting.append(Work("route", event.tag, event.priority))
         return []
 
-    def _leave(self, event: Leave, now_s: float) -> list[Instruction]:  # noqa: ARG002  (one signature for all)
+    def _leave(self, event: Leave, now_s: float) -> list[Instruction]:
         session = self.sessions.get(event.tag)
         if session is None or session.request != event.request:
             return [Ignored(event, f"request {event.request} of tag {event.tag} is not open")]
@@ -71,7 +71,7 @@ class RouterStation(Station):
     def _choose(self, tag: int) -> int | None:
         return self.route.choose(tag, self.homes.get(tag), self.views, self.turn)
 
-    def _bind(self, kind: StepKind, session: Session) -> Member:  # noqa: ARG002  (one signature for all)
+    def _bind(self, kind: StepKind, session: Session) -> Member:
         drafter = self._choose(session.tag)
         assert drafter is not None
         return Member(session.tag, session.request, session.epoch, session.base, drafter)

@@ -47,10 +47,10 @@ class VerifierStation(Station):
             StepDone: self._done,
         }
 
-    def _join(self, event: Join, now_s: float) -> list[Instruction]:  # noqa: ARG002  (one signature for all)
+    def _join(self, event: Join, now_s: float) -> list[Instruction]:
         return self._joins(event, alone=not self.speculates)
 
-    def _draft(self, event: Draft, now_s: float) -> list[Instruction]:  # noqa: ARG002  (one signature for all)
+    def _draft(self, event: Draft, now_s: float) -> list[Instruction]:
         session = self.sessions.get(event.tag)
         if session is None or session.request != event.request:
             return [Ignored(event, f"request {event.request} of tag {event.tag} is not open")]
@@ -79,7 +79,7 @@ class VerifierStation(Station):
         running = self.running.members if self.running else ()
         return any(work.tag == tag for work in self.waiting) or any(member.tag == tag for member in running)
 
-    def _refused(self, event: Refusal, now_s: float) -> list[Instruction]:  # noqa: ARG002  (one signature for all)
+    def _refused(self, event: Refusal, now_s: float) -> list[Instruction]:
         session = self.sessions.get(event.tag)
         if session is None or session.request != event.request or session.alone:
             return [Ignored(event, f"request {event.request} of tag {event.tag} waits for no drafter")]

@@ -9,27 +9,32 @@ from fleet.times.profile import STEPS, HardwareProfile
 from fleet.times.step_time import StepTime
 
 
+def formula_ms(time: StepTime) -> str:
+    """The mean of a step in milliseconds over k tokens and n of context, r further rows of m tokens, [r] if any."""
+    terms = [
+        (time.base_s, ""), (time.per_token_s, " k"), (time.per_context_token_s, " n"),
+        (time.per_token_context_s, " k n"), (time.per_row_s, " r"), (time.per_row_token_s, " m"),
+        (time.per_row_context_s, " r n"), (time.several_s, " [r]"), (time.several_per_token_s, " [r] k"),
+    ]  # fmt: skip
+    return (" + ".join(f"{1000 * value:.3g}{term}" for value, term in terms if value) or "0") + " ms"
+
+
 def describe(profile: HardwareProfile) -> list[tuple[str, str, str]]:
     """Rows for people: quantity, value with unit, and how well a fitted one fits (median relative error)."""
     rows = []
     batched = profile.measured.get("steps", {})
     for name in (*STEPS, "realign"):
         time: StepTime = getattr(profile, name)
-        terms = [
-            (time.base_s, ""), (time.per_token_s, " k"), (time.per_context_token_s, " n"),
-            (time.per_token_context_s, " k n"), (time.per_row_s, " r"), (time.per_row_token_s, " m"),
-            (time.per_row_context_s, " r n"), (time.several_s, " [r]"), (time.several_per_token_s, " [r] k"),
-        ]  # fmt: skip
-        formula = " + ".join(f"{1000 * value:.3g}{term}" for value, term in terms if value) or "0"
+        formula = formula_ms(time)
         error = _fit_errors(profile.measured.get(name, []))
         in_service = batched.get("prefill" if name == "verify_prefill" else name)
         if in_service is not None:
             error = f"{in_service['mean_absolute_error']:.1%} of {in_service['steps']} steps in service"
-        if name != "realign" or formula != "0":
+        if name != "realign" or time != StepTime():
             symbols = (
                 "k tokens, n context, r further rows of m tokens, [r] if any" if batched else "k tokens, n context"
             )
-            rows.append((f"{name} ({symbols})", f"{formula} ms", error))
+            rows.append((f"{name} ({symbols})", formula, error))
     bandwidth = profile.link.bandwidth_bytes_per_s
     a_row = f" + {1000 * profile.turnaround_row_s:.3g} r ms" if profile.turnaround_row_s else ""
     rate = f", {bandwidth / 1e6:.3g} MB/s" if bandwidth else ""

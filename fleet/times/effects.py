@@ -12,8 +12,12 @@ from fleet.times.step_time import Seconds
 class IdleEffect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a draft slows down after the drafter was idle: flat, rising, flat (StarSD, section 5.3 and figure 6b).
 
-    `slowdowns[i]` multiplies the draft time after a gap of `gaps_s[i]`, linear in between, flat outside.
-    `recoveries[w]` is the share of the excess that is left after w warm-up tokens (figure 6c), flat beyond the last.
+    Keys:
+        gaps_s: Idle gaps, rising.
+        slowdowns (factor): `slowdowns[i]` multiplies the draft time after a gap of `gaps_s[i]`, linear in between, flat
+            outside.
+        recoveries (share): `recoveries[w]` is the share of the excess that is left after w warm-up tokens (figure 6c),
+            flat beyond the last.
     """
 
     gaps_s: tuple[float, ...] = (0.0,)
@@ -35,10 +39,16 @@ class IdleEffect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class RecentLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a draft slows down while its device was little used of late: clocks and caches follow the load, not one gap.
 
-    The recent load is the busy share of the past, weighted by an exponential memory with half-life `half_life_s`.
-    `slowdowns[i]` multiplies the draft time at a recent load of `loads[i]`, linear in between, flat outside. `paces[i]`
-    is the host's mean slowness at that load, apart from it: a shared host lends out cores that idle. Where a measured
-    pace is played back (`pace.py`), that takes the place of `paces`.
+    The recent load is the busy share of the past, weighted by an exponential memory.
+
+    Keys:
+        half_life_s: Half-life of that memory.
+        loads (share): Recent loads, rising.
+        slowdowns (factor): `slowdowns[i]` multiplies the draft time at a recent load of `loads[i]`, linear in between,
+            flat outside.
+        paces (factor): `paces[i]` is the host's mean slowness at that load, apart from the slowdown: a shared host
+            lends out cores that idle. Empty is 1 everywhere. Where a measured pace is played back, that takes its
+            place.
     """
 
     half_life_s: Annotated[float, Meta(gt=0)]
@@ -80,9 +90,12 @@ def interpolated(x: float, xs: tuple[float, ...], ys: tuple[float, ...]) -> floa
 class Turns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What stations pay for taking turns on a device: each finds the caches full of the others' data.
 
-    `slowdowns[step]` multiplies that step, named as the step times of a profile are; what is missing is not slowed.
-    `handover_s` passes between the end of one step and the start of the next that was waiting. Contended stations pay
-    the slowdowns too, beside the contention.
+    Contended stations pay the slowdowns too, beside the contention.
+
+    Keys:
+        slowdowns (factor): By step (draft, verify, decode, draft_prefill, verify_prefill): what multiplies its time. A
+            step that is missing is not slowed.
+        handover_s: Time between the end of one step and the start of the next that was waiting.
     """
 
     slowdowns: dict[str, Annotated[float, Meta(gt=0)]] = {}
@@ -90,7 +103,13 @@ class Turns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Power(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Electrical power of a device, in watts, by what it does."""
+    """Electrical power of a device, by what it does.
+
+    Keys:
+        idle_w: While it does nothing.
+        draft_w: While it drafts, or prefills a drafter's cache.
+        verify_w: While it does anything else: verifies, decodes, or prefills a target's cache.
+    """
 
     idle_w: float
     draft_w: float

@@ -23,20 +23,39 @@ STEPS = ("draft", "verify", "decode", "draft_prefill", "verify_prefill")  # the 
 class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything the simulator needs to know about a machine and a model pair.
 
-    Step times: `draft` by speculation length and context, `verify` by tokens fed (draft tokens + 1) and context,
-    `decode` of the standalone target by context, the two prefills by prompt tokens. `turnaround_s`: what the drafter
-    does between the end of a step and the start of the next one (send, receive, decide), and in a batch
-    `turnaround_row_s` more for each further row. `wake_up_s`: from the arrival
-    of a message at an idle station to the start of the step that it asks for. `catch_up_s`: what a draft takes longer
-    after full acceptance, where the drafter feeds its own last token by a step of its own. `realign`: unpadding and
-    padding a batch anew, its cache included, by rows and context. `transfer`:
-    fetching a session's cache from another drafter, by its tokens. `contention[k-1]` multiplies every step
-    of a shared device while k stations are active on it. `turns[k-1]`: k targets and their drafter take turns on it,
-    each in its own process (the last entry beyond the list); `one_process`: all of them in one. `control_s`: the time
-    of the engine's control computation at the pace that all step times refer to; 0 if unknown.
-    `vocabulary` sizes the draft distributions on the wire; `hidden`, the numbers of one hidden state of the target,
-    what EAGLE heads are told. `sources` names where each number comes from. `measured` keeps raw quantiles, residuals
-    and what else a reader needs to judge the fits.
+    A profile is a JSON file with these keys, or the same as a table `[profile]` of a scenario.
+
+    Keys:
+        name: What the profile is called in tables.
+        draft: `S(d)`, time of a draft step by speculation length and context.
+        verify: `t_v`, time of a verification by tokens fed (draft tokens + 1) and context.
+        decode: Time of one plain decoding step of the standalone target, by context.
+        draft_prefill: Time of a drafter's prefill, by prompt tokens.
+        verify_prefill: Time of a target's prefill, by prompt tokens.
+        realign: Time of unpadding and padding a batch anew, its cache included, by rows and context.
+        transfer: Time of fetching a session's cache from another drafter, by its tokens.
+        catch_up_s: What a draft takes longer after full acceptance, where the drafter feeds its own last token by a
+            step of its own.
+        turnaround_s: What the drafter does between the end of a step and the start of the next one: send, receive,
+            decide.
+        turnaround_row_s (s/row): What each further row of a batch adds to the turnaround.
+        wake_up_s: From the arrival of a message at an idle station to the start of the step that it asks for.
+        link: The link between drafter and target, one way.
+        idle: How a draft slows down after an idle gap; stated profiles have it.
+        recent_load: How a draft slows down at a low recent load; calibrated profiles have it.
+        turns: `turns[k-1]` is what k targets and their drafter pay for taking turns on a device, each in a process of
+            its own; the last entry holds for more of them.
+        one_process: What stations pay for taking turns on a device, all of them in one process.
+        contention (factor): `contention[k-1]` multiplies every step of a shared device while k stations are active on
+            it.
+        acceptance: How many draft tokens pass verification, where the scenario does not say.
+        vocabulary (tokens): Size of the vocabulary, which sizes the draft distributions on the wire.
+        hidden (numbers): Length of one hidden state of the target, which is what EAGLE heads are told.
+        control_s: Time of the engine's control computation at the pace that all step times refer to; 0 if unknown.
+        power: Electrical power of a device. Left out, energy is not reported.
+        provenance: Where and how the numbers were measured: host, versions, models, prompts.
+        sources: Where each number comes from, by its dotted name: a paper's table, or the word "assumed".
+        measured: Raw quantiles, residuals and what else a reader needs to judge the fits.
     """
 
     name: str

@@ -29,7 +29,9 @@ class Exponential(msgspec.Struct, frozen=True, tag="exponential", tag_field="spr
 class Quantiles(msgspec.Struct, frozen=True, tag="quantiles", tag_field="spread", forbid_unknown_fields=True):
     """The measured spread: quantiles of measured time over fitted time, interpolated between the levels.
 
-    `levels` rise from 0 to 1; `ratios_at` has one value a level.
+    Keys:
+        levels (share): Levels of the quantiles, rising from 0 to 1.
+        ratios_at (factor): Measured time over fitted time at each level, rising.
     """
 
     levels: tuple[float, ...]
@@ -50,13 +52,23 @@ Spread = Constant | Exponential | Quantiles
 
 
 class StepTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Time of a step over `tokens` new tokens after `context` known ones: a + b k + c n + e k n, times the spread.
+    """Time of a step over k tokens after n tokens of context: a + b k + c n + e k n, times the spread.
 
     StarSD's S(d) = d t_s (equation 5) is the case a = c = e = 0; the fixed cost `base_s` is real (kernel launches,
-    Python) and belongs to it. In a batch, tokens and context are those of the longest row, which sets the time; each
-    further row adds `per_row_s` and `per_row_context_s` a context token, and each token of further rows, padding
-    included where there is any, adds `per_row_token_s`. However many they are, that there are further rows at all adds
-    `several_s` and `several_per_token_s` a token: other kernels, and masks.
+    Python) and belongs to it. In a batch, tokens and context are those of the longest row, which sets the time; the
+    further rows add their own terms. Tokens of further rows count with their padding, where there is any.
+
+    Keys:
+        base_s: `a`, the fixed time of a step.
+        per_token_s (s/token): `b`, what each token of the step (of its longest row) adds.
+        per_context_token_s (s/token): `c`, what each token of context (of the longest row) adds.
+        per_token_context_s (s/token^2): `e`, what each pair of a token and a context token adds: attention.
+        per_row_s (s/row): What each row beyond the first adds.
+        per_row_token_s (s/token): What each token of the rows beyond the longest adds.
+        per_row_context_s (s/token): What each row beyond the first adds for every token of the longest row's context.
+        several_s: What is added once where there are several rows: other kernels, and masks.
+        several_per_token_s (s/token): What is added for each token of the longest row where there are several rows.
+        spread: How single times spread around this mean; their mean is it.
     """
 
     base_s: Seconds = 0.0
@@ -96,7 +108,13 @@ class StepTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LinkTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One way over a link: latency (with jitter as its spread) plus payload over bandwidth, which None leaves out."""
+    """One way over a link: latency (with jitter as its spread) plus payload over bandwidth.
+
+    Keys:
+        latency_s: Mean one-way latency.
+        bandwidth_bytes_per_s (bytes/s): Bandwidth; left out, payload takes no time.
+        spread: How single latencies spread around their mean.
+    """
 
     latency_s: Seconds = 0.0
     bandwidth_bytes_per_s: Annotated[float, Meta(gt=0)] | None = None

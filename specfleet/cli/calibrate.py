@@ -7,7 +7,7 @@ import typer
 
 from experiments.printing import print_comparison, print_json, print_table, progress, remark
 from fleet.errors import InputError
-from specfleet.cli.options import AsJson, Changes
+from specfleet.cli.options import AsJson, Changes, settings
 
 if TYPE_CHECKING:
     from fleet.times.profile import HardwareProfile
@@ -33,44 +33,32 @@ def calibrate(
     changes: Changes = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a model pair on this host and write its hardware profile, with fits and residuals."""
+    """Measure a model pair on this host; write its profile."""
     from calibrate.batches import STAGES as BATCH_STAGES
-    from calibrate.batches import calibrate_batch
-    from calibrate.run import QUICK, STAGES, Effort
-    from calibrate.run import calibrate as measure_profile
-    from fleet.scenario.reading import make_scenario, read_scenario
+    from calibrate.run import STAGES
+    from specfleet.calibrating import calibrate, measured_scenario
 
-    if scenario is not None:
-        measured = read_scenario(scenario, [*(changes or ()), f"workload.prompts={prompts}"])
-    else:
-        if changes:
-            raise InputError("--set changes keys of a scenario; give one with --scenario")
-        measured = make_scenario(
-            {
-                "name": "calibration",
-                "precision": precision,
-                "drafters": {"model": draft, "depth": depth},
-                "verifiers": {"model": target},
-                "workload": {"prompts": prompts, "prompt_tokens": prompt_tokens, "new_tokens": new_tokens},
-            },
-            "specfleet calibrate",
-        )
-    if measured.batch is not None:
-        with progress("calibration", len(BATCH_STAGES)) as advance:
-            profile = calibrate_batch(measured, out.parent, advance)
+    if scenario is None and changes:
+        raise InputError("--set changes keys of a scenario; give one with --scenario")
+    options = {
+        "precision": precision,
+        "drafters": {"model": draft, "depth": depth},
+        "verifiers": {"model": target},
+        "workload": {"prompt_tokens": prompt_tokens, "new_tokens": new_tokens},
+    }
+    measured = measured_scenario(scenario, settings(changes) if scenario else options, prompts)
+    is_batch = measured.batch is not None
+    with progress("calibration", len(BATCH_STAGES if is_batch else STAGES)) as advance:
+        profile = calibrate(measured, prompts=prompts, quick=quick, out=out, report=advance)
+    if is_batch:
         remark(f"signals of drafted tokens, where the drafts are chains: {out.parent / 'signals.parquet'}")
-    else:
-        with progress("calibration", len(STAGES)) as advance:
-            profile = measure_profile(measured, out.parent, QUICK if quick else Effort(), advance)
     _show_profile(profile, out, as_json)
 
 
 def _show_profile(profile: "HardwareProfile", out: Path, as_json: bool) -> None:
-    """Write a calibrated profile and print its fits, with how well they fit."""
+    """Print the fits of a calibrated profile, with how well they fit."""
     from fleet.times.describe import describe
-    from fleet.times.profile import write_profile
 
-    write_profile(profile, out)
     if as_json:
         print_json(profile)
     else:
@@ -85,7 +73,7 @@ def demo(
     out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR")] = Path("runs/demo"),
     short: Annotated[bool, typer.Option("--short", help="A smaller grid, for continuous integration.")] = False,
 ) -> None:
-    """Calibrate the demo pair here, sweep N in both worlds, compare, draw: the main job."""
+    """Calibrate here, run both worlds, compare, draw: the main job."""
     from experiments.demo.cells import FULL, SHORT
     from experiments.demo.run import run_demo
 

@@ -7,8 +7,9 @@ import typer
 
 from fleet.errors import InputError
 from specfleet.cli.calibrate import calibrate, demo
+from specfleet.cli.meaning import explain, init, profiles, scenarios
 from specfleet.cli.nodes import drafter, verifier
-from specfleet.cli.run import analytic, run, simulate
+from specfleet.cli.run import analytic, run, show, simulate
 from specfleet.cli.study import compare, figure, reproduce, sweep
 
 # No rich markup: importing rich takes longer than all the rest of `specfleet --help`.
@@ -20,7 +21,11 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"max_content_width": 120},
 )
-for command in (simulate, run, analytic, sweep, compare, calibrate, reproduce, demo, figure, drafter, verifier):
+COMMANDS = (
+    simulate, run, analytic, show, sweep, compare, calibrate, reproduce, demo, figure, drafter, verifier,
+    explain, profiles, scenarios, init,
+)  # fmt: skip
+for command in COMMANDS:
     app.command()(command)
 
 ENGINE_PARTS = {"torch", "transformers", "zmq", "tokenizers", "safetensors"}

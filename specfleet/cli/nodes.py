@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from specfleet.cli.options import Changes, RunFile, ScenarioFile
+from specfleet.cli.options import Changes, RunFile, ScenarioFile, settings
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104  (a drafter serves other hosts)
 
@@ -16,11 +16,14 @@ def drafter(
     changes: Changes = None,
     out: RunFile = None,
 ) -> None:
-    """Start the drafter of a real fleet on this host; ends with Ctrl-C, then writes its records."""
-    from engine.runtime.hosts import serve_drafter
-    from fleet.scenario.reading import read_scenario
+    """Start the drafter of a fleet over several hosts.
 
-    serve_drafter(read_scenario(scenario, changes or ()), host, port, out)
+    It ends with Ctrl-C, and then writes its records.
+    """
+    from engine.runtime.hosts import serve_drafter
+    from specfleet.scenario import scenario_of
+
+    serve_drafter(scenario_of(scenario, settings(changes)), host, port, out)
 
 
 def verifier(
@@ -30,8 +33,11 @@ def verifier(
     changes: Changes = None,
     out: RunFile = None,
 ) -> None:
-    """Start one target of a real fleet on this host; it decodes its share of the requests."""
-    from engine.runtime.hosts import serve_verifier
-    from fleet.scenario.reading import read_scenario
+    """Start one target of a fleet over several hosts.
 
-    serve_verifier(read_scenario(scenario, changes or ()), connect, target - 1, out)
+    It decodes its share of the requests.
+    """
+    from engine.runtime.hosts import serve_verifier
+    from specfleet.scenario import scenario_of
+
+    serve_verifier(scenario_of(scenario, settings(changes)), connect, target - 1, out)

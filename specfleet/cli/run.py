@@ -1,16 +1,15 @@
-"""simulate, run, analytic: one scenario."""
+"""simulate, run, analytic, show: one scenario."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.printing import busy, flat, interval, number, print_json, print_table, remark
-from fleet.errors import InputError
-from specfleet.cli.options import AsJson, Changes, RunFile, ScenarioFile
+from experiments.printing import busy, interval, number, print_json, print_table, remark, value_text
+from specfleet.cli.options import AsJson, Changes, RunFile, ScenarioFile, settings
 
 if TYPE_CHECKING:
-    from fleet.records.run import Run
+    from specfleet.results import Result
 
 
 def simulate(
@@ -23,15 +22,9 @@ def simulate(
     out: RunFile = None,
 ) -> None:
     """Run a scenario in simulated time."""
-    from fleet.records.paces import paces_of
-    from fleet.records.run import read_run
-    from fleet.scenario.reading import read_scenario
-    from fleet.scenario.settle import settle
-    from sim.run import simulate as run_simulation
+    from specfleet.running import simulate
 
-    read = read_scenario(scenario, changes or ())
-    paces = paces_of(read_run(pace), settle(read).control_s) if pace else {}
-    show_run(run_simulation(read, paces), as_json, out)
+    show_run(simulate(scenario, settings(changes), pace=pace), as_json, out)
 
 
 def run(
@@ -44,61 +37,48 @@ def run(
     ] = None,
 ) -> None:
     """Run the same scenario on the real engine, on this host."""
-    from engine.runtime.memory import account_line, accounts_of
-    from engine.runtime.serve import check_can_run, crowding, serve
-    from fleet.chance.signals import write_signals
-    from fleet.scenario.reading import read_scenario
-    from fleet.scenario.settle import settle
+    from specfleet.running import run
 
-    read = read_scenario(scenario, changes or ())
-    fleet = settle(read)
-    check_can_run(fleet)
-    note = crowding(fleet)
-    if note:
-        remark(f"note: {note}")
-    if signals is not None and (read.batch is None or read.drafters.shape.kind != "chain"):
-        raise InputError(f"--signals {signals}: only chains of a [batch] tell signals, and {scenario} has none")
-    for account in accounts_of(fleet):
-        remark(f"cache of {account_line(account)}")
     with busy("the engine is running"):
-        served = serve(read, signals=signals is not None)
-    if signals is not None:
-        write_signals(list(served.signals.values()), signals)
-    show_run(served.run, as_json, out)
+        result = run(scenario, settings(changes), signals=signals, report=remark)
+    show_run(result, as_json, out)
 
 
 def analytic(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = False) -> None:
-    """Evaluate the analytic model: S, Z, N_full, N_max, regime, throughput, bounds."""
-    import msgspec
+    """Evaluate the equations: S, Z, N_full, N_max, throughput."""
+    from specfleet.running import analytic
 
-    from fleet.scenario.reading import read_scenario
-    from sim.predict import predict
-
-    content = msgspec.to_builtins(predict(read_scenario(scenario, changes or ())))
+    prediction = analytic(scenario, settings(changes))
     if as_json:
-        print_json(content)
+        print_json(prediction)
         return
-    print_table(f"analytic model of {scenario}", ("quantity", "value"), list(flat(content)))
+    rows = [(name, value_text(value)) for name, value in prediction.frame().itertuples(index=False)]
+    print_table(f"analytic model of {scenario}", ("quantity", "value"), rows)
 
 
-def show_run(run: "Run", as_json: bool, out: Path | None) -> None:
+def show(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = False) -> None:
+    """Print the settled fleet: what scenario and profile come to, station by station, as both worlds build it."""
+    from specfleet.running import show
+
+    fleet = show(scenario, settings(changes))
+    if as_json:
+        print_json(fleet)
+        return
+    told = fleet.frame()
+    told["where"] = told["where"].mask(told["where"] == told["where"].shift(), "")  # each place once
+    print_table(fleet.line(), tuple(told), list(told.itertuples(index=False)), texts=3)
+
+
+def show_run(result: "Result", as_json: bool, out: Path | None) -> None:
     """Write the records if asked to, and print the metrics of a run."""
-    from fleet.records.metrics import measure
-    from fleet.records.run import write_run
-
     if out is not None:
-        write_run(run, out)
-    metrics = measure(run)
-    header = run.header
+        result.save(out)
+    header, metrics = result.run.header, result.metrics
     if as_json:
         described = {"scenario": header.scenario.name, "world": header.world, "seed": header.scenario.seed}
         print_json({**described, "metrics": metrics})
         return
     rows = [(name, number(metric.value), interval(metric), metric.unit) for name, metric in metrics.items()]
-    print_table(
-        f"{header.scenario.name}, world: {header.world}, seed {header.scenario.seed}, digest {run.digest()}",
-        ("metric", "value", "95 % interval", "unit"),
-        rows,
-    )
+    print_table(result.title(), ("metric", "value", "95 % interval", "unit"), rows)
     if out is not None:
         remark(f"records: {out}")

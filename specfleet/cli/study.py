@@ -17,11 +17,10 @@ from experiments.printing import (
     progress,
     remark,
 )
-from fleet.errors import InputError
-from specfleet.cli.options import AsJson, Changes, ScenarioFile
+from specfleet.cli.options import AsJson, Changes, ScenarioFile, settings
 
 if TYPE_CHECKING:
-    from experiments.sweep import Result
+    from experiments.sweep import CellResult
     from fleet.records.window import Metric
 
 
@@ -31,30 +30,33 @@ def sweep(
     vary: Annotated[list[str], typer.Option(help="KEY=FIRST:LAST[:STEP] or KEY=A,B,C; may be repeated.")],
     world: Annotated[Literal["sim", "engine"], typer.Option(help="sim or engine.")] = "sim",
     seeds: Annotated[int, typer.Option(min=1, help="Replications a cell.")] = 3,
-    jobs: Annotated[int, typer.Option(min=1, help="Cells at once (simulation only).")] = os.cpu_count() or 1,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Cells at once (simulation only).", show_default="the host's processors")
+    ] = os.cpu_count() or 1,
     changes: Changes = None,
 ) -> None:
-    """Vary any keys of a scenario; a rerun computes only what is missing."""
+    """Vary keys of a scenario; a rerun computes what is missing."""
     from experiments.sweep import cells_of
-    from experiments.sweep import sweep as run_sweep
+    from specfleet.studies import sweep, vary_of
 
-    with progress("sweep", len(list(cells_of(vary)))) as advance:
+    axes = vary_of(vary)
+    with progress("sweep", len(list(cells_of(axes)))) as advance:
 
-        def done(result: "Result") -> None:
+        def done(result: "CellResult") -> None:
             advance(case_text(result.cell))
 
-        results = run_sweep(scenario, vary, out, world, seeds, jobs, changes or (), done)
+        swept = sweep(scenario, axes, settings(changes), out=out, world=world, seeds=seeds, jobs=jobs, done=done)
     rows = [
         (
             case_text(result.cell),
             *([_interval(result.metrics.get(name)) for name in ("throughput", "rounds_per_s")]),
             result.error,
         )
-        for result in results
+        for result in swept.cells
     ]
     print_table(f"sweep in {out}", ("cell", "throughput, tokens/s", "rounds/s", "error"), rows)
-    if any(result.error for result in results):
-        remark(f"specfleet: {sum(bool(result.error) for result in results)} of {len(results)} cells failed")
+    if swept.errors:
+        remark(f"specfleet: {len(swept.errors)} of {len(swept.cells)} cells failed")
         raise typer.Exit(1)
 
 
@@ -68,16 +70,14 @@ def compare(
     tolerance: Annotated[float, typer.Option(help="Largest relative error of throughput and rounds/s.")] = 0.05,
     as_json: AsJson = False,
 ) -> None:
-    """Hold a simulated and a measured run against each other; exit status 1 beyond the tolerance."""
-    from experiments.compare import compare_metrics, summarise, worst
-    from fleet.records.metrics import measure
-    from fleet.records.run import read_run
+    """Hold a simulated run against a measured one.
 
-    runs = [read_run(first), read_run(second)]
-    if runs[0].header.world == "engine" and runs[1].header.world == "sim":
-        runs.reverse()  # the measured one is what errors refer to
-    case = {"scenario": runs[1].header.scenario.name, "N": runs[1].header.scenario.verifiers.count}
-    comparison = summarise(compare_metrics(case, *map(measure, runs)), runs[0].header.profile_digest)
+    Ends with exit status 1 beyond the tolerance.
+    """
+    from experiments.compare import worst
+    from specfleet.studies import compare
+
+    comparison = compare(first, second)
     if as_json:
         print_json(comparison)
     else:
@@ -95,22 +95,20 @@ def reproduce(
     out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Draw the rows, too.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Reproduce a paper's table or figure: paper, ours, error, row by row."""
-    from experiments.draw import save_reproduction
-    from experiments.reproduce import REPRODUCTIONS
-    from experiments.reproduce.rows import Inputs
-    from fleet.times.profile import read_profile
+    """Reproduce a paper's table or figure, row by row.
 
-    if name not in REPRODUCTIONS:
-        if not name:
-            print("\n".join(REPRODUCTIONS))
-            return
-        raise InputError(f"reproduce {name}: unknown; allowed: {', '.join(REPRODUCTIONS)}")
-    measured = read_profile(str(profile.resolve()), Path()) if profile else None
+    Rows hold the paper's number, ours and the error, and say what kind of number it is.
+    """
+    from experiments.reproduce import REPRODUCTIONS
+    from specfleet.studies import reproduce
+
+    if not name:
+        print("\n".join(REPRODUCTIONS))
+        return
     with busy(f"reproducing {name}"):
-        reproduction = REPRODUCTIONS[name](Inputs(measured, str(trace) if trace else None))
+        reproduction = reproduce(name, profile=profile, trace=trace)
     if out is not None:
-        save_reproduction(reproduction, out)
+        reproduction.figure(out=out)
         remark(f"figure: {out}")
     if as_json:
         print_json(reproduction)
@@ -144,9 +142,7 @@ def figure(
     out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE")],
 ) -> None:
     """Draw a figure from results."""
-    from experiments.draw import FIGURES
+    from specfleet.studies import figure
 
-    if name not in FIGURES:
-        raise InputError(f"figure {name}: unknown; allowed: {', '.join(FIGURES)}")
-    FIGURES[name](results, out)
+    figure(name, results, out)
     remark(f"figure: {out}")

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from experiments.draw import FIGURES
+from experiments.draw import draw
 from experiments.reproduce import REPRODUCTIONS
 from experiments.reproduce.rows import Inputs, Reproduction
 from fleet.errors import InputError
@@ -66,10 +66,10 @@ def test_the_blind_version_uses_nothing_beyond_three_targets() -> None:
 
 def test_a_reproduction_is_drawn_from_what_json_printed(table1: Reproduction, tmp_path: Path) -> None:
     (tmp_path / "table1.json").write_bytes(msgspec.json.encode(table1))
-    FIGURES["reproduction"](tmp_path / "table1.json", tmp_path / "table1.png")
+    draw("reproduction", tmp_path / "table1.json", tmp_path / "table1.png")
     assert (tmp_path / "table1.png").stat().st_size > 10_000
     with pytest.raises(InputError, match="not a reproduction"):
-        FIGURES["reproduction"](tmp_path / "table1.png", tmp_path / "again.png")
+        draw("reproduction", tmp_path / "table1.png", tmp_path / "again.png")
 
 
 def test_the_json_form_has_the_documented_keys(table1: Reproduction) -> None:

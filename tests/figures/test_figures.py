@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from experiments.draw import FIGURES
+from experiments.draw import draw
 from experiments.sweep import sweep
 from figures import draft_time, residuals, throughput, timeline
 from figures.style import save
@@ -88,25 +88,32 @@ def test_the_timeline_draws_as_many_boxes_as_steps_it_shows() -> None:
 
 def test_figures_come_from_files(tmp_path: Path) -> None:
     write_run(RUN, tmp_path / "run.parquet")
-    FIGURES["timeline"](tmp_path / "run.parquet", tmp_path / "timeline.png")
-    scenario = tmp_path / "star.toml"
-    scenario.write_text(
-        'profile = "rtx-4090"\nacceptance = {model = "geometric", beta = 0.8}\nworkload = {requests = 16}\n'
-    )
-    sweep(scenario, ["verifiers.count=1:3"], tmp_path / "swept", seeds=2)
-    FIGURES["throughput"](tmp_path / "swept", tmp_path / "throughput.png")
+    draw("timeline", tmp_path / "run.parquet", tmp_path / "timeline.png")
+    cells = [({"verifiers.count": N}, star(verifiers={"count": N})) for N in (1, 2, 3)]
+    sweep(cells, tmp_path / "swept", seeds=2)
+    draw("throughput", tmp_path / "swept", tmp_path / "throughput.png")
     assert (tmp_path / "timeline.png").stat().st_size > 5000
     assert (tmp_path / "throughput.png").stat().st_size > 5000
 
 
 def test_a_profile_without_measurements_is_refused_with_advice(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"rtx-4090.*no measurements of 'idle'; calibrate one"):
-        FIGURES["draft-time"](Path("rtx-4090"), tmp_path / "x.png")
+        draw("draft-time", Path("rtx-4090"), tmp_path / "x.png")
 
 
 def test_a_folder_without_a_sweep_over_N_is_refused_with_advice(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"holds no sweep\.csv; give the folder of `specfleet sweep"):
-        FIGURES["throughput"](tmp_path, tmp_path / "x.png")
+        draw("throughput", tmp_path, tmp_path / "x.png")
+
+
+def test_a_figure_says_what_it_is_drawn_from() -> None:
+    with pytest.raises(InputError, match="figure timeline: drawn from a run, not from a DataFrame"):
+        draw("timeline", pd.DataFrame())
+
+
+def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"figures have no format '\.doc'; allowed: .*\.png"):
+        draw("timeline", RUN, tmp_path / "timeline.doc")
 
 
 def test_a_trace_has_a_slice_for_every_step_and_an_arrow_for_every_verified_draft() -> None:

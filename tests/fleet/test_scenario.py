@@ -1,23 +1,22 @@
 """Scenarios: what they say is what they are, and what they should not say ends in one helpful line."""
 
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
+from fleet.chance.acceptance import Geometric
 from fleet.errors import InputError
 from fleet.policies.admit import AtMost
 from fleet.policies.order import Priority
-from fleet.scenario.reading import make_scenario, read_scenario
+from fleet.scenario.reading import change_scenario, make_scenario, read_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from sim.run import simulate
-from specfleet import cli
+from specfleet.scenario import shipped_scenarios
 from tests.helpers.stars import star
-
-SHIPPED = sorted((Path(__file__).parents[2] / "experiments" / "scenarios").glob("*.toml"))
 
 MINIMAL = """
 profile = "rtx-4090"
@@ -36,80 +35,9 @@ def written(tmp_path: Path, text: str) -> Path:
     return file
 
 
-def run_cli(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["specfleet", *arguments])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    return int(end.value.code or 0)
-
-
-WRONG = {
-    "unknown key": ("drafters.dept=3", ["drafters.dept", "3", "allowed:", "depth"]),
-    "unknown table": ("drafter.depth=3", ["drafter", "allowed:", "drafters"]),
-    "wrong type": ('drafters.depth="five"', ["drafters.depth", "'five'", "int"]),
-    "N < 1": ("verifiers.count=0", ["verifiers.count", "0", ">= 1"]),
-    "depth < 1": ("drafters.depth=0", ["drafters.depth", "0", ">= 1"]),
-    "beta above one": ("acceptance.beta=1.5", ["acceptance.beta", "1.5", "<= 1"]),
-    "beta below zero": ("acceptance.beta=-0.1", ["acceptance.beta", "-0.1", ">= 0"]),
-    "unknown model of acceptance": ("acceptance.model=lucky", ["acceptance.model", "lucky", "beta-geometric"]),
-    "missing parameter": ("acceptance={model='beta-geometric', a=1.0}", ["acceptance", "`b`"]),
-    "unknown policy": ("drafters.order=lifo", ["drafters.order", "lifo", "fifo", "priority"]),
-    "missing profile": ("profile=none.json", ["none.json", "rtx-4090", "jetson-orin"]),
-    "unknown device": ("drafters.device=gpu7", ["drafters.device", "gpu7", "[devices.NAME]"]),
-    "unknown sharing": ("devices.gpu.sharing=love", ["devices.gpu.sharing", "love", "turns", "contended"]),
-    "no key": ("verifiers.count", ["verifiers.count", "KEY=VALUE"]),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_wrong_input_ends_with_status_2_and_one_line_that_helps(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    change, expected = WRONG[case]
-    file = written(tmp_path, MINIMAL)
-    assert run_cli(monkeypatch, "simulate", str(file), "--set", change) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    line = captured.err.strip()
-    assert "\n" not in line
-    for part in expected + ([] if case == "no key" else [str(file)]):
-        assert part in line
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["simulate", "nowhere.toml"], "nowhere.toml: cannot be read (No such file or directory)"),
-        (["simulate"], "Missing argument"),
-        (["simulate", "x.toml", "--no-such-option"], "No such option"),
-        (["reproduce", "starsd-table9"], "starsd-table1"),
-        (["figure", "cubism", "x", "-o", "y"], "cubism: unknown; allowed:"),
-        (["compare", "a.parquet", "b.parquet"], "a.parquet: no run can be read from it"),
-    ],
-)
-def test_wrong_commands_end_with_status_2_and_one_line(
-    arguments: list[str], expected: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_cli(monkeypatch, *arguments) == 2
-    line = capsys.readouterr().err.strip()
-    assert expected in line
-    assert "\n" not in line
-
-
 def test_a_file_that_is_not_toml_is_named_with_the_place(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"mine\.toml: not TOML: .*line 1"):
         read_scenario(written(tmp_path, "count = = 3"))
-
-
-def test_a_missing_model_folder_is_named_before_anything_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("torch")
-    file = written(tmp_path, MINIMAL)
-    assert run_cli(monkeypatch, "run", str(file), "--set", "drafters.model=no/such/model") == 2
-    line = capsys.readouterr().err.strip()
-    assert "no/such/model" in line
-    assert "\n" not in line
 
 
 def test_a_scenario_without_profile_or_acceptance_says_which_is_missing() -> None:
@@ -125,6 +53,51 @@ def test_changes_on_the_command_line_win_over_the_file(tmp_path: Path) -> None:
     assert changed.workload.requests == 3
     assert changed.drafters.order == Priority()
     assert changed.verifiers.priorities == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"drafters": {"depth": 3}}, (3, "beta-geometric")),  # a table changes what it names
+        ({"drafters.depth": 3, "acceptance": {"b": 9.0}}, (3, "beta-geometric")),
+        ({"acceptance": {"model": "geometric", "beta": 0.5}}, (7, "geometric")),  # another kind of thing replaces it
+        (["acceptance={model = 'geometric', beta = 0.5}", "drafters={order = 'fifo'}"], (7, "geometric")),
+        ({"acceptance": Geometric(0.5)}, (7, "geometric")),
+    ],
+)
+def test_a_change_that_is_a_table_merges_or_replaces(changes: Any, expected: tuple[int, str], tmp_path: Path) -> None:
+    file = written(tmp_path, 'acceptance = {model = "beta-geometric", a = 2.0, b = 1.0}\n[drafters]\ndepth = 7\n')
+    for changed in (read_scenario(file, changes), change_scenario(read_scenario(file), changes)):
+        assert (changed.drafters.depth, msgspec.to_builtins(changed.acceptance)["model"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(np.int64(3), (3,)), (np.arange(2), (0, 1)), (range(1, 3), (1, 2)), ([5], (5,))],
+)
+def test_changes_may_be_what_python_computes_with(value: Any, expected: tuple[int, ...]) -> None:
+    priorities = [value] if isinstance(value, np.int64) else value
+    assert change_scenario(star(), {"verifiers.priorities": priorities}).verifiers.priorities == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"name.first": "x"}, "name.first = 'x': name = 'unnamed' is a value, not a table"),
+        ({"verifiers.count": object()}, "verifiers.count = <object .*>: no value of a scenario; allowed: a number"),
+        ({"drafters": 3}, "drafters = 3: expected `object`, got `int`"),
+    ],
+)
+def test_a_change_that_no_scenario_can_take_is_named(changes: dict[str, Any], expected: str) -> None:
+    with pytest.raises(InputError, match=expected):
+        change_scenario(star(), changes)
+
+
+@pytest.mark.parametrize("name", shipped_scenarios())
+def test_a_changed_scenario_is_the_changed_file(name: str) -> None:
+    changes = {"seed": 7, "measure.batches": 4}
+    file = shipped_scenarios()[name]
+    assert change_scenario(read_scenario(file), changes) == read_scenario(file, changes)
 
 
 def test_a_policy_is_a_bare_name_or_a_table() -> None:
@@ -144,39 +117,8 @@ def test_a_profile_that_does_not_parse_is_named(tmp_path: Path) -> None:
         read_scenario(written(tmp_path, 'profile = "mine.json"'))
 
 
-@pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
-def test_shipped_scenarios_run_in_the_simulator(
-    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_cli(monkeypatch, "simulate", str(file), "--json") == 0
-    assert msgspec.json.decode(capsys.readouterr().out)["metrics"]["throughput"]["value"] > 0
-
-
 def test_a_scenario_survives_its_own_json() -> None:
     scenario = star(devices={"host": {"sharing": "turns"}}, drafters={"device": "host"})
     again = msgspec.json.decode(msgspec.json.encode(scenario), type=Scenario)
     assert again == scenario
     assert again.digest() == scenario.digest()
-
-
-def test_simulation_needs_no_torch(tmp_path: Path) -> None:
-    """The card promises that simulation alone installs without the engine's packages."""
-    program = """
-import sys
-
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"torch", "transformers", "zmq", "tokenizers", "safetensors"}:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, Absent())
-sys.argv = ["specfleet", "simulate", sys.argv[1]]
-from specfleet.cli import main
-main()
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(written(tmp_path, MINIMAL))],
-        check=False, capture_output=True, text=True, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "throughput" in done.stdout

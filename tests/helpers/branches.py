@@ -24,7 +24,7 @@ class Branches:
     def draws(self, weights: torch.Tensor) -> torch.Tensor:
         return torch.tensor([self._drawn(row) for row in weights])
 
-    def spread(self, nodes: int, count: int) -> list["Branches"]:  # noqa: ARG002  (rows of weights tell how many)
+    def spread(self, nodes: int, count: int) -> list["Branches"]:
         return [self] * count
 
     def _drawn(self, weights: torch.Tensor) -> int:

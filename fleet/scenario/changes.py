@@ -1,0 +1,82 @@
+"""Changes of a scenario's content by dotted keys, as `--set` writes them and as Python does."""
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+import msgspec
+
+from fleet.errors import InputError
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.strict import tag_fields
+
+Changes = Mapping[str, Any] | Sequence[str]
+"""Values by dotted key, or texts such as `verifiers.count=4`."""
+
+
+def parse_value(text: str) -> Any:
+    """Read a value as TOML; what is not TOML is a string, so that names need no quotes."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def pairs_of(changes: Changes) -> Iterator[tuple[str, Any]]:
+    """Yield key and value of each change; InputError for a text without `=`."""
+    if isinstance(changes, Mapping):
+        yield from changes.items()
+        return
+    for text in changes:
+        key, separator, value = text.partition("=")
+        if not separator or not key.strip():
+            raise InputError(f"--set {text}: write KEY=VALUE, for example verifiers.count=4")
+        yield key.strip(), parse_value(value)
+
+
+def apply_changes(content: dict[str, Any], changes: Changes, origin: str) -> None:
+    """Apply changes in place, one after the other; InputError where a key leads below a value.
+
+    A table merges into the one that is there, key by key, unless it names what it is (`policy`, `model`, ...): then it
+    replaces the other one. Structs, such as a profile, replace what is there; numpy's numbers, ranges and paths become
+    plain values. None stands for a key that is not there.
+    """
+    for key, value in pairs_of(changes):
+        *folders, leaf = str(key).split(".")
+        table = content
+        for folder in folders:
+            if table.get(folder) is None:
+                table[folder] = {}
+            table = table[folder]
+            if not isinstance(table, dict):
+                raise InputError(f"{origin}: {key} = {value!r}: {folder} = {table!r} is a value, not a table")
+        try:
+            table[leaf] = _merged(table.get(leaf), value, (*folders, leaf))
+        except TypeError as error:
+            allowed = "a number, text, true or false, a list or a table"
+            raise InputError(f"{origin}: {key} = {value!r}: no value of a scenario; allowed: {allowed}") from error
+
+
+def _merged(old: Any, new: Any, keys: tuple[str, ...]) -> Any:
+    if not isinstance(new, Mapping):
+        return plain(new)
+    if not isinstance(old, dict) or tag_fields(Scenario, keys) & new.keys():
+        old = {}
+    return old | {key: _merged(old.get(key), value, (*keys, str(key))) for key, value in new.items()}
+
+
+def plain(value: Any) -> Any:
+    """Return a value as plain Python holds it: structs as tables, numpy's numbers, ranges, paths; else TypeError."""
+    return msgspec.to_builtins(value, enc_hook=_plain)
+
+
+def _plain(value: Any) -> Any:
+    """Turn into plain values what people compute with, and msgspec does not know."""
+    if hasattr(value, "tolist"):  # numpy's numbers and arrays, pandas' series
+        return value.tolist()
+    if isinstance(value, range):
+        return list(value)
+    if isinstance(value, PurePath):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} is no value of a scenario")

@@ -1,0 +1,61 @@
+"""calibrate: a model pair on this host is measured, and becomes a hardware profile."""
+
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fleet.scenario.reading import make_scenario
+from fleet.scenario.scenario import Scenario
+from fleet.times.profile import HardwareProfile, write_profile
+from specfleet.scenario import Given, scenario_of
+
+OWN = {"name": "calibration", "workload": {"prompt_tokens": 128, "new_tokens": 96}}
+"""What is measured where no scenario is given: a chain of depth 5 on these lengths."""
+
+
+def calibrate(
+    scenario: Given | None = None,
+    changes: Mapping[str, Any] | None = None,
+    *,
+    prompts: str = "demo/calibration",
+    quick: bool = False,
+    out: str | Path | None = None,
+    report: Callable[[str], None] = lambda _stage: None,
+    **keys: Any,
+) -> HardwareProfile:
+    """Measure a model pair on this host and return its hardware profile, with fits and residuals.
+
+    `scenario`: what to measure; without one a pair, by default the demo pair. `changes` and keywords as in `simulate`.
+    `prompts`: "demo/calibration", or a JSON Lines file; take others than those of the runs that the profile shall
+    predict. `quick`: a smaller grid and fewer repetitions. `out`: where to write the profile (JSON); beside it stays
+    what else was recorded, such as `signals.parquet` of a batch whose drafts are chains. `report` is told the name of
+    each stage as it begins. Needs `specfleet[engine]`. Raises InputError for bad input.
+
+        profile = specfleet.calibrate(drafters={"model": "models/small"}, verifiers={"model": "models/large"})
+        specfleet.simulate("star", profile=profile)
+    """
+    from calibrate.batches import calibrate_batch
+    from calibrate.run import QUICK, Effort
+    from calibrate.run import calibrate as calibrate_pair
+
+    chosen = measured_scenario(scenario, {**(changes or {}), **keys}, prompts)
+    with tempfile.TemporaryDirectory() as kept_nowhere:
+        folder = Path(out).parent if out is not None else Path(kept_nowhere)
+        if chosen.batch is not None:
+            profile = calibrate_batch(chosen, folder, report)
+        else:
+            profile = calibrate_pair(chosen, folder, QUICK if quick else Effort(), report)
+    if out is not None:
+        write_profile(profile, Path(out))
+    return profile
+
+
+def measured_scenario(scenario: Given | None, changes: Mapping[str, Any], prompts: str) -> Scenario:
+    """Return the scenario that a calibration measures.
+
+    >>> measured_scenario(None, {"drafters.depth": 3}, "demo/calibration").drafters.depth
+    3
+    """
+    given = make_scenario(OWN, "calibrate") if scenario is None else scenario
+    return scenario_of(given, {**changes, "workload.prompts": prompts})

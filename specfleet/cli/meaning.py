@@ -1,0 +1,72 @@
+"""explain, profiles, scenarios, init: what things mean, what ships, and a scenario to begin with."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from experiments.printing import print_json, remark
+from specfleet.cli.options import AsJson
+
+
+def explain(
+    word: Annotated[
+        str,
+        typer.Argument(
+            metavar="WORD", help="A key (its full name or the last part), metric, symbol, column, policy or model."
+        ),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Tell what a key, metric, symbol, record column, profile field, policy or model means."""
+    from specfleet.meaning.lookup import explain as entries_of
+    from specfleet.meaning.lookup import in_lines
+
+    entries = entries_of(word)
+    if as_json:
+        print_json({"entries": entries})
+    else:
+        print("\n\n".join(in_lines(entry) for entry in entries))
+
+
+def profiles(as_json: AsJson = False) -> None:
+    """List the profiles that ship, and whether their numbers are measured, stated or assumed."""
+    from specfleet.meaning.shipped import profiles as shipped
+
+    listed = shipped()
+    if as_json:
+        print_json({"profiles": listed})
+    else:
+        print(in_columns([(one.name, one.basis, one.what) for one in listed]))
+
+
+def scenarios(as_json: AsJson = False) -> None:
+    """List the scenarios that ship, with a line of what each is."""
+    from specfleet.meaning.shipped import scenarios as shipped
+
+    listed = shipped()
+    if as_json:
+        print_json({"scenarios": listed})
+    else:
+        print(in_columns([(one.name, one.what) for one in listed]))
+
+
+def in_columns(rows: Sequence[Sequence[str]]) -> str:
+    """Set rows of text as lines, their cells below each other."""
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
+def init(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="A scenario that `specfleet scenarios` lists.")],
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="FILE", help="File to write.", show_default="KIND.toml")
+    ] = None,
+) -> None:
+    """Write a scenario with every key explained in comments; an existing file is never overwritten."""
+    from specfleet.meaning.template import write_template
+
+    path = out or Path(f"{kind}.toml")
+    write_template(kind, path)
+    remark(f"scenario: {path}")

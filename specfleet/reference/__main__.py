@@ -1,0 +1,36 @@
+"""`python -m specfleet.reference` writes the reference pages; `--check` says whether they are up to date."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from experiments.printing import remark
+from specfleet.reference.pages import all_pages
+
+
+def outdated(folder: Path) -> list[str]:
+    """Return the names of the pages in a folder that are not what the code says; pages too many among them."""
+    pages = all_pages()
+    stored = {path.name: path.read_text() for path in folder.glob("*.md")}
+    return sorted(name for name in pages.keys() | stored.keys() if pages.get(name) != stored.get(name))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the pages, or check them; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m specfleet.reference", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 if a page is not up to date")
+    parser.add_argument("--out", type=Path, default=Path("docs/reference"), metavar="DIR", help="folder of the pages")
+    options = parser.parse_args(arguments)
+    if options.check:
+        stale = outdated(options.out)
+        if stale:
+            remark(f"{options.out}: not up to date: {', '.join(stale)}; run python -m specfleet.reference")
+        return 1 if stale else 0
+    options.out.mkdir(parents=True, exist_ok=True)
+    for name, text in all_pages().items():
+        (options.out / name).write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,203 @@
+"""What the functions of the API return: results that show themselves in a notebook and become pandas frames."""
+
+import html
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import pandas as pd
+from matplotlib.figure import Figure
+
+from experiments import compare, sweep
+from experiments.draw import draw
+from experiments.printing import case_text, flat, number
+from experiments.reproduce import rows
+from fleet.policies.overlap import InTurn
+from fleet.records.metrics import measure, measure_targets
+from fleet.records.run import Run, write_run
+from fleet.records.tables import rounds_of, verifications_of
+from fleet.records.window import Metric
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.settled import Fleet
+from fleet.scenario.show import describe_fleet
+from sim import predict
+
+LONGEST_SHOWN = 60  # rows of a table in a notebook
+
+
+class Shown:
+    """How a result shows itself: one line, and in a notebook its frame below."""
+
+    __slots__ = ()
+
+    def line(self) -> str:
+        """Say in one line what this is and what came out."""
+        raise NotImplementedError
+
+    def frame(self) -> pd.DataFrame:
+        """Return the result as a pandas frame."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{self.line()}>"
+
+    def _repr_html_(self) -> str:
+        table = self.frame().to_html(index=False, border=0, float_format=number, na_rep="-", max_rows=LONGEST_SHOWN)
+        return f"<p>{html.escape(self.line())}</p>{table}"
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Result(Shown):
+    """A finished run, simulated or measured; `run` holds its header and its event table.
+
+    >>> import specfleet
+    >>> result = specfleet.simulate("star", workload={"requests": 20})
+    >>> result.metrics["throughput"].unit
+    'tokens/s'
+    """
+
+    run: Run
+
+    @property
+    def scenario(self) -> Scenario:
+        """The scenario as it was run."""
+        return self.run.header.scenario
+
+    @cached_property
+    def metrics(self) -> dict[str, Metric]:
+        """All metrics by name, each with its value, 95 % interval (`low`, `high`; NaN where there is none) and unit."""
+        return measure(self.run)
+
+    def title(self) -> str:
+        """Say which run this is."""
+        header = self.run.header
+        return f"{header.scenario.name}, world: {header.world}, seed {header.scenario.seed}, digest {self.run.digest()}"
+
+    def line(self) -> str:
+        """Say which run this is, and its throughput."""
+        return f"{self.title()}: {number(self.metrics['throughput'].value)} tokens/s"
+
+    def frame(self) -> pd.DataFrame:
+        """One row a metric: metric, value, low, high (of the 95 % interval), unit."""
+        return pd.DataFrame(
+            [{"metric": name} | msgspec.structs.asdict(metric) for name, metric in self.metrics.items()]
+        )
+
+    def rows(self) -> pd.DataFrame:
+        """One row an event of a station, the run's record."""
+        return self.run.frame()
+
+    def rounds(self) -> pd.DataFrame:
+        """One row a round with its times in seconds, see `rounds_of`; ahead of a target, one row a verification."""
+        in_turn = isinstance(self.scenario.drafters.overlap, InTurn)
+        return rounds_of(self.rows()) if in_turn else verifications_of(self.rows())
+
+    def targets(self) -> pd.DataFrame:
+        """One row a target: tag, throughput in tokens/s, and what its rounds are like, see `measure_targets`."""
+        return measure_targets(self.run)
+
+    def figure(self, name: Literal["timeline"] = "timeline", out: str | Path | None = None) -> Figure:
+        """Draw the run, and write the figure to `out` if given."""
+        return draw(name, self.run, Path(out) if out else None)
+
+    def save(self, path: str | Path) -> None:
+        """Write header and records as one Parquet file, which `specfleet.read_run` reads."""
+        write_run(self.run, Path(path))
+
+
+class Prediction(Shown, predict.Prediction, frozen=True):
+    """What the equations say of a star; the fields are those of `sim.predict.Prediction`."""
+
+    def line(self) -> str:
+        """Say where the star saturates."""
+        return f"N = {self.N}: {self.regime}, N_full = {self.N_full}, {number(self.throughput.with_bonus)} tokens/s"
+
+    def frame(self) -> pd.DataFrame:
+        """One row a quantity: quantity (dotted name), value."""
+        return pd.DataFrame(flat(msgspec.to_builtins(self)), columns=["quantity", "value"])
+
+
+class SettledFleet(Shown, Fleet, frozen=True):
+    """What a scenario and its profile come to; the fields are those of `fleet.scenario.settled.Fleet`."""
+
+    def line(self) -> str:
+        """Say how many stations there are, and whose times they have."""
+        profile = f"profile {self.profile} ({self.profile_digest})" if self.profile_digest else "no profile"
+        return f"{self.name}: drafters: {self.drafters.count}, targets: {self.verifiers.count}, {profile}"
+
+    def frame(self) -> pd.DataFrame:
+        """One row a fact, for people: where (station, device or link), what, value with its unit."""
+        return pd.DataFrame(describe_fleet(self), columns=["where", "what", "value"])
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Sweep(Shown):
+    """A sweep's cells, in order; `errors` tells which ones failed and why."""
+
+    cells: list[sweep.CellResult]
+
+    @property
+    def errors(self) -> list[str]:
+        """One line for each failed cell."""
+        return [f"{case_text(cell.cell)}: {cell.error}" for cell in self.cells if cell.error]
+
+    def line(self) -> str:
+        """Say how many cells there are."""
+        failed = f", {len(self.errors)} of them failed" if self.errors else ""
+        return f"sweep of {len(self.cells)} cells{failed}"
+
+    def frame(self) -> pd.DataFrame:
+        """One row a cell: the varied keys, `world`, and three columns a metric: `throughput`, `throughput_low`, ...
+
+        What the equations say, where they apply, stands in `analytic_throughput`, ... ; `error` is empty where the cell
+        succeeded.
+        """
+        return pd.DataFrame([_wide(cell) for cell in self.cells])
+
+    def figure(self, name: Literal["throughput"] = "throughput", out: str | Path | None = None) -> Figure:
+        """Draw throughput against N, where `verifiers.count` was varied; write the figure to `out` if given."""
+        return draw(name, sweep.table(self.cells), Path(out) if out else None)
+
+
+def _wide(cell: sweep.CellResult) -> dict[str, Any]:
+    row = sweep.shown(cell.cell) | {"world": cell.world}
+    for name, metric in cell.metrics.items():
+        row |= {name: metric.value, f"{name}_low": metric.low, f"{name}_high": metric.high}
+    return row | {f"analytic_{name}": value for name, value in cell.analytic.items()} | {"error": cell.error}
+
+
+class Comparison(Shown, compare.Comparison, frozen=True):
+    """A simulated and a measured run: `rows`, and `mape`, the mean absolute relative error of each quantity."""
+
+    def line(self) -> str:
+        """Say how far off the simulation is."""
+        return "mean absolute error: " + ", ".join(f"{name} {value:.1%}" for name, value in self.mape.items())
+
+    def frame(self) -> pd.DataFrame:
+        """One row a quantity: quantity, what names the case, sim, engine, and the relative error."""
+        names = ("sim", "engine", "error")
+        return pd.DataFrame(
+            [{"quantity": row.quantity, **row.case} | {name: getattr(row, name) for name in names} for row in self.rows]
+        )
+
+
+class Reproduction(Shown, rows.Reproduction, frozen=True):
+    """A paper's table or figure: `rows`, the paper's number against ours, and `assumptions`."""
+
+    def line(self) -> str:
+        """Say what was reproduced, on which assumptions."""
+        assumed = f"; assumed: {'; '.join(self.assumptions)}" if self.assumptions else ""
+        return f"{self.name}: {len(self.rows)} rows{assumed}"
+
+    def frame(self) -> pd.DataFrame:
+        """One row a quantity and case: quantity, what names the case, kind, paper, ours, and the relative error."""
+        names = ("kind", "paper", "ours", "error")
+        return pd.DataFrame(
+            [{"quantity": row.quantity, **row.case} | {name: getattr(row, name) for name in names} for row in self.rows]
+        )
+
+    def figure(self, name: Literal["reproduction"] = "reproduction", out: str | Path | None = None) -> Figure:
+        """Draw the rows, paper against ours, and write the figure to `out` if given."""
+        return draw(name, self, Path(out) if out else None)

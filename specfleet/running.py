@@ -1,0 +1,108 @@
+"""simulate, run, analytic, show: one scenario in simulated time, on the real engine, in the equations, and settled."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fleet.errors import InputError
+from fleet.records import run as records
+from fleet.records.paces import paces_of
+from fleet.scenario.settle import settle
+from sim.predict import predict
+from sim.run import simulate as simulate_scenario
+from specfleet.results import Prediction, Result, SettledFleet
+from specfleet.scenario import Given, scenario_of
+
+
+def simulate(
+    scenario: Given, changes: Mapping[str, Any] | None = None, *, pace: Result | str | Path | None = None, **keys: Any
+) -> Result:
+    """Run a scenario in simulated time.
+
+    `scenario`: a file (TOML), the name of a shipped one, or a Scenario. `changes`: values by dotted key; further
+    keywords are keys of the scenario, where a dict changes only what it names. `pace`: a measured run whose host's
+    speed, second by second, is played back. Raises InputError for bad input.
+
+    >>> import specfleet
+    >>> result = specfleet.simulate("star", {"verifiers.count": 8}, seed=3, workload={"requests": 20})
+    >>> result.scenario.seed, result.scenario.verifiers.count
+    (3, 8)
+    """
+    chosen = scenario_of(scenario, changes, **keys)
+    measured = pace if isinstance(pace, Result) or pace is None else read_run(pace)
+    paces = paces_of(measured.run, settle(chosen).control_s) if measured else {}
+    return Result(simulate_scenario(chosen, paces))
+
+
+def run(
+    scenario: Given,
+    changes: Mapping[str, Any] | None = None,
+    *,
+    signals: str | Path | None = None,
+    report: Callable[[str], None] = lambda _remark: None,
+    **keys: Any,
+) -> Result:
+    """Run the same scenario on the real engine, on this host; it needs `specfleet[engine]`.
+
+    `scenario`, `changes` and keywords as in `simulate`. `signals`: a file (Parquet) for the signals of every token that
+    a batch drafted. `report` is told of crowded cores and of the memory that caches take, before the run.
+
+        result = specfleet.run("star", verifiers={"count": 1}, workload={"requests": 4})
+    """
+    from engine.runtime.memory import account_line, accounts_of
+    from engine.runtime.serve import check_can_run, crowding, serve
+    from fleet.chance.signals import write_signals
+
+    chosen = scenario_of(scenario, changes, **keys)
+    fleet = settle(chosen)
+    check_can_run(fleet)
+    note = crowding(fleet)
+    if note:
+        report(f"note: {note}")
+    if signals is not None and (chosen.batch is None or chosen.drafters.shape.kind != "chain"):
+        raise InputError(f"signals = {signals}: only chains of a [batch] tell signals; {chosen.name!r} has none")
+    for account in accounts_of(fleet):
+        report(f"cache of {account_line(account)}")
+    served = serve(chosen, signals=signals is not None)
+    if signals is not None:
+        write_signals(list(served.signals.values()), Path(signals))
+    return Result(served.run)
+
+
+def analytic(scenario: Given, changes: Mapping[str, Any] | None = None, **keys: Any) -> Prediction:
+    """Evaluate the analytic model: S, Z, N_full, N_max, regime, throughput, bounds; it knows one star.
+
+    `scenario`, `changes` and keywords as in `simulate`. Raises InputError where the scenario is no star.
+
+    >>> import specfleet
+    >>> specfleet.analytic("star", verifiers={"count": 1}).regime
+    'under-loaded'
+    """
+    prediction = predict(scenario_of(scenario, changes, **keys))
+    return Prediction(**msgspec.structs.asdict(prediction))
+
+
+def show(scenario: Given, changes: Mapping[str, Any] | None = None, **keys: Any) -> SettledFleet:
+    """Return what a scenario and its profile come to: every station's times, rules and links, as both worlds run them.
+
+    `scenario`, `changes` and keywords as in `simulate`. Raises InputError for bad input.
+
+    >>> import specfleet
+    >>> specfleet.show("star", verifiers={"count": 2}).verifiers.times[0].verify.base_s
+    0.0261
+    """
+    return SettledFleet(**msgspec.structs.asdict(settle(scenario_of(scenario, changes, **keys))))
+
+
+def read_run(path: str | Path) -> Result:
+    """Read the records of a run, as `Result.save` or `-o` wrote them; InputError if they cannot be read.
+
+    >>> import specfleet, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     specfleet.simulate("star", workload={"requests": 20}).save(f"{folder}/run.parquet")
+    ...     specfleet.read_run(f"{folder}/run.parquet").scenario.name
+    'star'
+    """
+    return Result(records.read_run(Path(path)))

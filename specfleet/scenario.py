@@ -1,0 +1,47 @@
+"""Which scenario: a file, the name of a shipped one, or a Scenario; with changes by dotted key and by keyword."""
+
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from fleet.errors import InputError
+from fleet.scenario.reading import change_scenario, read_scenario
+from fleet.scenario.scenario import Scenario
+
+Given = str | Path | Scenario
+
+
+def shipped_scenarios() -> dict[str, Path]:
+    """List the scenarios that come with the project, by name.
+
+    >>> list(shipped_scenarios())[-2:]
+    ['star', 'tree']
+    """
+    folder = Path(str(resources.files("experiments"))) / "scenarios"
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def scenario_of(given: Given, changes: Mapping[str, Any] | None = None, **keys: Any) -> Scenario:
+    """Return the scenario that is given: a file (TOML), the name of a shipped one, or a Scenario, with changes.
+
+    `changes` are values by dotted key; keywords are keys of the scenario, where a dict changes only what it names. A
+    dict that says which policy or model it is (`{"policy": "at-most", "sessions": 4}`) replaces what was there. Files
+    that a scenario file names are found from its folder, those of a shipped scenario or a Scenario from the working
+    folder. InputError, in one line with file, key, value and what is allowed, for what is wrong.
+
+    >>> scenario_of("star", {"verifiers.count": 8}, acceptance={"beta": 0.9}).verifiers.count
+    8
+    """
+    wanted = {**(changes or {}), **keys}
+    if isinstance(given, Scenario):
+        return change_scenario(given, wanted)
+    path, shipped = Path(given), shipped_scenarios()
+    if not path.exists() and str(given) in shipped:
+        return read_scenario(shipped[str(given)], wanted, Path())
+    try:
+        return read_scenario(path, wanted)
+    except InputError as error:
+        if path.exists():
+            raise
+        raise InputError(f"{error}, and no shipped scenario has that name; shipped: {', '.join(shipped)}") from error

@@ -1,0 +1,130 @@
+"""sweep, compare, reproduce, figure: several runs, papers and pictures."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from matplotlib.figure import Figure
+
+from experiments import sweep as sweeps
+from experiments.compare import compare_metrics, summarise
+from experiments.draw import draw
+from experiments.reproduce import REPRODUCTIONS
+from experiments.reproduce.rows import Inputs
+from experiments.worlds import World
+from fleet.errors import InputError
+from fleet.scenario.changes import plain
+from fleet.times.profile import HardwareProfile, read_profile
+from specfleet.results import Comparison, Reproduction, Result, Sweep
+from specfleet.running import read_run
+from specfleet.scenario import Given, scenario_of
+
+Vary = Mapping[str, Iterable[Any]] | Sequence[str]
+"""Values by dotted key, or texts such as `verifiers.count=1:16`."""
+
+
+def sweep(
+    scenario: Given,
+    vary: Vary,
+    changes: Mapping[str, Any] | None = None,
+    *,
+    out: str | Path | None = None,
+    world: World = "sim",
+    seeds: int = 3,
+    jobs: int | None = None,
+    done: Callable[[sweeps.CellResult], None] = lambda _result: None,
+    **keys: Any,
+) -> Sweep:
+    """Run a scenario with every combination of the values that `vary` names, in either world.
+
+    `scenario`, `changes` and keywords as in `simulate`. `vary`: values by dotted key, or texts such as
+    "verifiers.count=1:16". `out`: a folder that keeps the results, where a rerun finds them. `seeds`: replications a
+    cell. `jobs`: simulations at once, by default one a core. `done` is called after each cell. A cell that fails loses
+    no other: see `Sweep.errors`. Raises InputError for bad input before anything runs.
+
+    >>> import specfleet
+    >>> small = {"workload.requests": 20}
+    >>> swept = specfleet.sweep("star", {"verifiers.count": [1, 2]}, small, seeds=2, jobs=1)
+    >>> swept.frame()[["verifiers.count", "throughput"]].shape
+    (2, 2)
+    """
+    wanted = {**(changes or {}), **keys}
+    cells = []
+    for cell in sweeps.cells_of(vary_of(vary)):
+        first = {key: value for key, value in wanted.items() if key not in cell}
+        cells.append((cell, scenario_of(scenario, first | cell)))  # what varies wins, because it comes last
+    folder = Path(out) if out is not None else None
+    return Sweep(sweeps.sweep(cells, folder, world, seeds, jobs or os.cpu_count() or 1, done))
+
+
+def vary_of(vary: Vary) -> dict[str, list[Any]]:
+    """Return the values to vary as lists of plain values by dotted key; InputError for a text that says none.
+
+    >>> vary_of(["verifiers.count=1:3"])
+    {'verifiers.count': [1, 2, 3]}
+    """
+    if isinstance(vary, Mapping):
+        return {key: plain(list(values)) for key, values in vary.items()}
+    return dict(map(sweeps.parse_vary, [vary] if isinstance(vary, str) else vary))
+
+
+def compare(first: Result | str | Path, second: Result | str | Path) -> Comparison:
+    """Hold a simulated and a measured run against each other, quantity by quantity; errors refer to the measured one.
+
+    Of two runs of the same world, errors refer to the second. Takes results or their files.
+
+    >>> import specfleet
+    >>> one = specfleet.simulate("star", workload={"requests": 20})
+    >>> specfleet.compare(one, one).mape["throughput"]
+    0.0
+    """
+    simulated, measured = (given if isinstance(given, Result) else read_run(given) for given in (first, second))
+    if simulated.run.header.world == "engine" and measured.run.header.world == "sim":
+        simulated, measured = measured, simulated
+    case = {"scenario": measured.scenario.name, "N": measured.scenario.verifiers.count}
+    rows = compare_metrics(case, simulated.metrics, measured.metrics)
+    return Comparison(**msgspec.structs.asdict(summarise(rows, simulated.run.header.profile_digest)))
+
+
+def reproduce(
+    name: str, *, profile: HardwareProfile | str | Path | None = None, trace: str | Path | None = None
+) -> Reproduction:
+    """Reproduce a paper's table or figure: the paper's number, ours and the error, row by row.
+
+    `profile`: a calibrated profile, or its file, where this host stands in. `trace`: a run file of the authors
+    (amusd-a100). Raises InputError, which lists the names, for an unknown one.
+
+    >>> import specfleet
+    >>> specfleet.reproduce("starsd-fig6").frame().columns[0]
+    'quantity'
+    """
+    if name not in REPRODUCTIONS:
+        raise InputError(f"reproduce {name}: unknown; allowed: {', '.join(REPRODUCTIONS)}")
+    measured = read_profile(str(profile), Path()) if isinstance(profile, (str, Path)) else profile
+    reproduction = REPRODUCTIONS[name](Inputs(measured, str(trace) if trace else None))
+    return Reproduction(**msgspec.structs.asdict(reproduction))
+
+
+def figure(
+    name: str,
+    results: Result | Sweep | Reproduction | HardwareProfile | str | Path,
+    out: str | Path | None = None,
+) -> Figure:
+    """Draw a figure from results or their files, and write it to `out` if given; return the matplotlib figure.
+
+    "throughput" is drawn from a sweep or its folder, "timeline" from a run, "draft-time" and "residuals" from a
+    calibrated profile, "reproduction" from a reproduction (JSON). Raises InputError for anything else.
+
+    >>> import specfleet
+    >>> result = specfleet.simulate("star", workload={"requests": 20})
+    >>> len(specfleet.figure("timeline", result).axes)
+    1
+    """
+    drawn: Any = results
+    if isinstance(results, Result):
+        drawn = results.run
+    elif isinstance(results, Sweep):
+        drawn = sweeps.table(results.cells)
+    return draw(name, drawn, Path(out) if out is not None else None)

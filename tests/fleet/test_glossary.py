@@ -1,0 +1,93 @@
+"""The glossary has every metric that runs have, with its unit, and no other; the record table is what its row says."""
+
+from typing import Any
+
+import pyarrow as pa
+
+from fleet.chance.signals import SCHEMA as SIGNALS
+from fleet.records.glossary import METRICS, SYMBOLS
+from fleet.records.metrics import measure
+from fleet.records.schema import SCHEMA, Row
+from fleet.scenario.reading import make_scenario
+from fleet.scenario.scenario import Scenario
+from sim.run import simulate
+from tests.helpers.stars import TABLES
+
+POWER = {"power": {"idle_w": 1.0, "draft_w": 2.0, "verify_w": 3.0}}
+SHORT = {"requests": 12, "new_tokens": 12}
+MEMORY = {
+    "devices": 2,
+    "device_bytes": 1000,
+    "target": {"weights_bytes": 100, "kv_bytes_per_token": 2},
+    "drafter": {"weights_bytes": 10, "kv_bytes_per_token": 1},
+}
+RUNS: dict[str, dict[str, Any]] = {
+    "a star with all that can be asked of one": {
+        "profile": POWER | {"decode": {"base_s": 5.0}},
+        "measure": {"deadlines_s": [2.0]},
+        "memory": MEMORY,
+        "drafters": {"admit": {"policy": "at-most", "sessions": 2}},
+    },
+    "drafting ahead": {"drafters": {"overlap": "ahead"}, "workload": SHORT},
+    "a batch": {"verifiers": {"count": 1}, "batch": {"rule": {"policy": "realign", "size": 3}}, "workload": SHORT},
+    "granted lengths": {
+        "drafters": {"count": 3},
+        "verifiers": {"count": 1, "group": "barrier", "allocate": {"policy": "goodspeed", "budget": 6}},
+        "acceptance": {"model": "ratios", "clients": [[{"mean": 0.7}]]},
+        "workload": SHORT,
+    },
+    "other fairness": {
+        "drafters": {"count": 3},
+        "verifiers": {"count": 1, "allocate": {"policy": "goodspeed", "budget": 6, "fairness": 2.0}},
+        "acceptance": {"model": "ratios", "clients": [[{"mean": 0.7}]]},
+        "workload": SHORT,
+    },
+    "no drafter": {"drafters": {"count": 0}, "profile": {"decode": {"base_s": 1.0}}, "workload": SHORT},
+    "open arrivals": {"workload": SHORT | {"arrivals": {"process": "poisson", "per_s": 0.1}}},
+}
+
+
+def scenario_of(changes: dict[str, Any]) -> Scenario:
+    """The star of TABLES with changed tables; another model of acceptance takes the place of the whole table."""
+    content = {
+        name: table | changes.get(name, {}) if isinstance(table, dict) and name != "acceptance" else table
+        for name, table in TABLES.items()
+    }
+    return make_scenario(
+        content
+        | {name: change for name, change in changes.items() if name not in content}
+        | {"acceptance": changes.get("acceptance", TABLES["acceptance"])}
+    )
+
+
+def test_every_metric_has_an_entry_with_its_unit_and_every_entry_a_metric() -> None:
+    units = {one.name: one.unit for one in METRICS}
+    seen = set()
+    for case, changes in RUNS.items():
+        metrics = measure(simulate(scenario_of(changes)))
+        seen |= set(metrics)
+        for name, metric in metrics.items():
+            unit, _, parameter = metric.unit.partition(", ")
+            assert unit == units.get(name), f"{case}: {name}"
+            assert not parameter or name == "utility"
+    assert seen == set(units)
+
+
+def test_entries_are_full_sentences_under_names_of_their_own() -> None:
+    for entries in (METRICS, SYMBOLS):
+        names = [one.name for one in entries]
+        assert len(set(names)) == len(names)
+    for one in (*METRICS, *SYMBOLS):
+        assert one.what[0].isupper()
+        assert one.what.endswith(".")
+        assert one.unit
+
+
+def test_the_record_table_has_the_columns_of_a_row_in_types_that_parquet_keeps() -> None:
+    stored = {float: "double", int: "int64", str: "string", bool: "bool"}
+    assert [(field.name, str(field.type)) for field in SCHEMA] == [
+        (name, stored[kind]) for name, kind in Row.__annotations__.items()
+    ]
+    assert SCHEMA.names == list(Row._fields)
+    assert SIGNALS.names == ["session", "place", "ratio", "kld", "entropy"]
+    assert {str(kind) for kind in SIGNALS.types} == {str(pa.int64()), str(pa.float64())}

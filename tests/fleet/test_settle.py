@@ -1,0 +1,147 @@
+"""A settled fleet tells of each station what the scenario's keys say, and nobody asks the scenario again."""
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.errors import InputError
+from fleet.records.replay import replay
+from fleet.records.run import read_run, write_run
+from fleet.scenario.reading import make_scenario, read_scenario
+from fleet.scenario.settle import settle
+from fleet.scenario.settled import Fleet
+from fleet.scenario.show import describe_fleet
+from fleet.stations.build import stations
+from fleet.times.step_time import LinkTime, StepTime
+from sim.run import simulate
+from tests.helpers.stars import repeatable, star
+
+ROOT = Path(__file__).parents[2]
+SHIPPED = sorted((ROOT / "experiments" / "scenarios").glob("*.toml"))
+DOORS = {  # where a scenario is read, changed, settled, kept, or taken in
+    *(f"fleet/scenario/{name}.py" for name in ("changes", "conflicts", "reading", "settle")),
+    *("fleet/records/run.py", "sim/run.py", "sim/predict.py"),
+    *(f"engine/runtime/{name}.py" for name in ("batch", "inprocess", "nodes", "serve")),
+}
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_a_shipped_scenario_settles_to_a_value_that_survives_being_written(path: Path) -> None:
+    fleet = settle(read_scenario(path))
+    assert msgspec.json.decode(msgspec.json.encode(fleet), type=Fleet) == fleet
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_what_is_shown_names_every_station(path: Path) -> None:
+    fleet = settle(read_scenario(path))
+    ends = {name for where, _, _ in describe_fleet(fleet) for part in where.split(" - ") for name in part.split(" .. ")}
+    built = list(stations(fleet))
+    assert {name for name in ends if name in built} >= {built[0], built[-1]}
+    assert all(value.strip() and "None" not in value for _, _, value in describe_fleet(fleet))
+
+
+def test_a_run_keeps_the_fleet_that_it_ran(tmp_path: Path) -> None:
+    scenario = star()
+    write_run(simulate(scenario), tmp_path / "run.parquet")
+    kept = read_run(tmp_path / "run.parquet")
+    assert kept.header.fleet == settle(scenario)
+    assert replay(kept) == []
+
+
+times = st.builds(lambda base_s: {"base_s": base_s}, st.floats(0.1, 9))
+links = st.builds(lambda latency_s: {"latency_s": latency_s}, st.floats(0.1, 9))
+
+
+def tiers(time_key: str) -> st.SearchStrategy[list[dict[str, Any]]]:
+    keys = {"first": st.integers(1, 7)}
+    return st.lists(st.fixed_dictionaries(keys, optional={time_key: times, "link": links}), max_size=4)
+
+
+@repeatable
+@given(tiers("draft"), tiers("verify"), st.integers(1, 5), st.integers(1, 5), st.none() | times, st.none() | links)
+def test_the_last_tier_that_names_a_station_wins(
+    of_drafters: list[dict[str, Any]], of_targets: list[dict[str, Any]], M: int, N: int, verify: Any, link: Any
+) -> None:
+    tables: dict[str, Any] = {"drafters": {"count": M, "tiers": of_drafters}}
+    tables["verifiers"] = {"count": N, "tiers": of_targets} | ({"verify": verify} if verify else {})
+    scenario = star(**tables, **({"link": link} if link else {}))
+    fleet, profile = settle(scenario), scenario.profile
+    assert not isinstance(profile, str)
+    for drafter in range(M):
+        told = [tier["draft"] for tier in of_drafters if drafter + 1 >= tier["first"] and "draft" in tier]
+        assert fleet.drafter_times(drafter).draft == StepTime(**told[-1]) if told else profile.draft
+    for target in range(N):
+        told = [tier["verify"] for tier in of_targets if target + 1 >= tier["first"] and "verify" in tier]
+        expected = told[-1] if told else verify
+        assert fleet.verifier_times(target).verify == (StepTime(**expected) if expected else profile.verify)
+        for drafter in range(M):
+            near = [tier["link"] for tier in of_drafters if drafter + 1 >= tier["first"] and "link" in tier]
+            far = [tier["link"] for tier in of_targets if target + 1 >= tier["first"] and "link" in tier]
+            stated = (far or near or [link])[-1]
+            settled = fleet.link(target, drafter)
+            assert settled.time == (LinkTime(**stated) if stated else profile.link)
+            assert settled.of_host == (stated is None)
+
+
+def shared(sharing: str, targets: int = 1) -> Fleet:
+    profile = {
+        "name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 4.0}, "wake_up_s": 0.5,
+        "recent_load": {"half_life_s": 1.0, "loads": [0.0, 1.0], "slowdowns": [2.0, 1.0]},
+        "turns": [{"slowdowns": {"draft": 2.0}, "handover_s": 0.1}, {"slowdowns": {"draft": 3.0, "verify": 5.0}}],
+        "one_process": {"slowdowns": {"verify": 1.5}}, "contention": [1.0, 1.4],
+    }  # fmt: skip
+    here: dict[str, Any] = {"device": "host"}
+    return settle(
+        star(
+            profile=profile, devices={"host": {"sharing": sharing}}, drafters=here, verifiers=here | {"count": targets}
+        )
+    )
+
+
+def test_slowdowns_of_a_shared_device_are_in_the_times() -> None:
+    one, three, together = shared("turns"), shared("turns", 3), shared("one-process")
+    assert [fleet.drafter_times(0).draft.base_s for fleet in (one, three, together)] == [2.0, 3.0, 1.0]
+    assert [fleet.verifier_times(0).verify.base_s for fleet in (one, three, together)] == [4.0, 20.0, 6.0]
+    assert one.devices["host"].handover_s == 0.1
+    assert shared("contended").devices["host"].contention == (1.0, 1.4)
+    assert one.drafter_times(0).recent_load is None  # turns have measured it
+    assert settle(star()).drafter_times(0).recent_load is None  # its profile has none
+
+
+def test_in_one_process_messages_take_no_time_and_nobody_sleeps() -> None:
+    fleet = shared("one-process")
+    assert fleet.link(0).time == LinkTime()
+    assert fleet.drafter_times(0).delays.wake_up_s == fleet.verifier_times(0).delays.wake_up_s == 0.0
+    assert shared("turns").drafter_times(0).delays.wake_up_s == 0.5
+
+
+def test_without_a_profile_a_fleet_settles_and_says_what_is_missing_when_asked() -> None:
+    fleet = settle(make_scenario({"name": "bare"}))
+    for ask in (lambda: fleet.drafter_times(0), lambda: fleet.verifier_times(0), lambda: fleet.link(0)):
+        with pytest.raises(InputError, match=r"^scenario 'bare': profile is missing; name a shipped profile"):
+            ask()
+
+
+def test_streams_belong_to_targets_and_drafters_in_turn() -> None:
+    fleet = settle(star(drafters={"count": 2}, verifiers={"count": 3}))
+    assert [fleet.target_of(tag) for tag in range(4)] == [0, 1, 2, 0]
+    assert [fleet.drafter_of(tag) for tag in range(4)] == [0, 1, 0, 1]
+    assert [fleet.drafter_name(drafter) for drafter in range(2)] == ["drafter.1", "drafter.2"]
+    assert settle(star()).drafter_name(0) == "drafter"
+
+
+def test_beyond_the_doors_nobody_takes_a_scenario() -> None:
+    """Both worlds build from the settled fleet: only where runs begin or end is the scenario itself known."""
+    takers = {
+        str(path.relative_to(ROOT))
+        for room in ("fleet", "sim", "engine")
+        for path in (ROOT / room).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and any(name.name == "Scenario" for name in node.names)
+    }
+    assert takers <= DOORS

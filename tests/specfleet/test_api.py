@@ -1,0 +1,285 @@
+"""The Python API as users meet it: light to import, one with the command line, results that become frames."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+import specfleet
+from fleet.scenario.settle import settle
+from specfleet import cli
+from specfleet.results import LONGEST_SHOWN
+from specfleet.scenario import shipped_scenarios
+
+ROOT = Path(__file__).parents[2]
+SMALL = {"workload.requests": 20, "workload.new_tokens": 24}
+
+
+@pytest.fixture(scope="module")
+def result() -> specfleet.Result:
+    return specfleet.simulate("star", SMALL)
+
+
+@pytest.fixture(scope="module")
+def swept() -> specfleet.Sweep:
+    return specfleet.sweep("star", {"verifiers.count": [2, 1]}, SMALL, seeds=2, jobs=1)
+
+
+def printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
+) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["specfleet", *arguments])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    captured = capsys.readouterr()
+    return int(end.value.code or 0), captured.out, captured.err
+
+
+def test_importing_it_imports_no_library() -> None:
+    program = "import sys; before = set(sys.modules); import specfleet; print(*sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT)
+    own = {"specfleet", "typing", "importlib"}
+    assert {name.partition(".")[0] for name in done.stdout.split()} <= own | sys.stdlib_module_names
+    assert "specfleet.running" not in done.stdout
+
+
+def test_every_public_name_is_there_and_listed() -> None:
+    for name in specfleet.__all__:
+        assert getattr(specfleet, name) is not None
+    assert set(specfleet.__all__) <= set(dir(specfleet))
+    assert set(specfleet.__all__) == {name for names in specfleet._HOMES.values() for name in names} | {"__version__"}
+    with pytest.raises(AttributeError, match="no attribute 'simulat'"):
+        _ = specfleet.simulat
+
+
+CHANGED: list[tuple[list[str], dict[str, Any], dict[str, Any]]] = [
+    (["verifiers.count=8", "seed=3"], {"verifiers.count": 8, "seed": 3}, {"verifiers": {"count": 8}, "seed": 3}),
+    (["drafters={depth = 3}"], {"drafters": {"depth": np.int64(3)}}, {"drafters": {"depth": 3}}),
+    (["drafters.order=priority"], {"drafters.order": "priority"}, {"drafters": {"order": {"policy": "priority"}}}),
+    (["profile=a100"], {"profile": "a100"}, {"profile": "a100"}),
+    (["verifiers.priorities=[1, 2]"], {"verifiers.priorities": (1, 2)}, {"verifiers": {"priorities": [1, 2]}}),
+    (
+        ["acceptance={model = 'per-position', rates = [0.8, 0.5]}"],
+        {"acceptance": {"model": "per-position", "rates": [0.8, 0.5]}},
+        {"acceptance": {"model": "per-position", "rates": np.array([0.8, 0.5])}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("texts", "mapping", "keywords"), CHANGED)
+def test_changes_are_the_same_however_they_are_written(
+    texts: list[str], mapping: dict[str, Any], keywords: dict[str, Any]
+) -> None:
+    from specfleet.cli.options import settings
+
+    file = shipped_scenarios()["star"]
+    by_text = specfleet.scenario_of(file, settings(texts)).digest()
+    assert by_text != specfleet.scenario_of(file).digest()
+    assert specfleet.scenario_of(file, mapping).digest() == by_text
+    assert specfleet.scenario_of(file, **keywords).digest() == by_text
+    assert specfleet.scenario_of("star", mapping).digest() == by_text
+    assert specfleet.scenario_of(specfleet.scenario_of("star"), mapping).digest() == by_text
+
+
+def test_a_profile_as_it_came_from_calibration_is_a_change() -> None:
+    profile = specfleet.scenario_of("star", profile="jetson-orin").profile
+    assert specfleet.scenario_of("star", profile=profile) == specfleet.scenario_of("star", profile="jetson-orin")
+
+
+def test_a_file_comes_before_a_shipped_scenario_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert specfleet.scenario_of("star").name == "star"
+    (tmp_path / "star").write_text('name = "mine"')
+    assert specfleet.scenario_of("star").name == "mine"
+
+
+BAD = [
+    ("verifiers.count", 0),
+    ("drafters.dept", 3),
+    ("acceptance.beta", 1.5),
+    ("drafters.order", "lifo"),
+    ("seed", "x"),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), BAD)
+def test_a_bad_change_is_the_same_line_in_python_and_on_the_command_line(
+    key: str, value: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(shipped_scenarios()["star"])
+    status, out, err = printed(monkeypatch, capsys, "simulate", file, "--set", f"{key}={value}")
+    assert (status, out) == (2, "")
+    with pytest.raises(specfleet.InputError) as error:
+        specfleet.simulate(file, {key: value})
+    assert err == f"specfleet: {error.value}\n"
+    assert all(part in err for part in (file, key, repr(value)))
+
+
+def test_a_scenario_that_is_nowhere_lists_those_that_ship() -> None:
+    with pytest.raises(specfleet.InputError, match=r"stra: cannot be read .*; shipped: amusd, .*, star, tree"):
+        specfleet.simulate("stra")
+
+
+@pytest.mark.parametrize("command", ["simulate", "analytic", "show"])
+def test_python_and_the_command_line_give_the_same_numbers(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes = [part for key, value in SMALL.items() for part in ("--set", f"{key}={value}")]
+    status, out, _ = printed(monkeypatch, capsys, command, "star", *changes, "--json")
+    assert status == 0
+    ours = getattr(specfleet, command)("star", SMALL)
+    shown = msgspec.json.decode(out)
+    expected = shown["metrics"] if command == "simulate" else shown
+    assert msgspec.json.decode(msgspec.json.encode(ours.metrics if command == "simulate" else ours)) == expected
+
+
+def test_sweeps_in_python_and_on_the_command_line_leave_the_same_table(
+    swept: specfleet.Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes = [part for key, value in SMALL.items() for part in ("--set", f"{key}={value}")]
+    options = ["--vary", "verifiers.count=2,1", "--seeds", "2", "--jobs", "1"]
+    assert printed(monkeypatch, capsys, "sweep", "star", "-o", str(tmp_path / "typed"), *options, *changes)[0] == 0
+    kept = specfleet.sweep("star", ["verifiers.count=2,1"], SMALL, out=tmp_path / "called", seeds=2, jobs=1)
+    tables = [(tmp_path / how / "sweep.csv").read_text() for how in ("typed", "called")]
+    assert tables[0] == tables[1]
+    assert kept.frame().equals(swept.frame())
+
+
+def test_what_varies_wins_over_changes() -> None:
+    cells = specfleet.sweep(
+        "star", {"verifiers.count": [2]}, {**SMALL, "verifiers.count": 5}, verifiers={"count": 4}, seeds=1
+    )
+    assert cells.cells[0].scenario_digest == specfleet.scenario_of("star", SMALL, verifiers={"count": 2}).digest()
+
+
+def test_a_run_becomes_frames(result: specfleet.Result) -> None:
+    frame = result.frame()
+    assert list(frame.columns) == ["metric", "value", "low", "high", "unit"]
+    assert dict(zip(frame.metric, frame.value, strict=True)) == {
+        name: metric.value for name, metric in result.metrics.items()
+    }
+    assert len(result.rows()) == result.run.table.num_rows
+    assert {"wait_s", "return_s", "acceptance_length"} <= set(result.rounds().columns)
+    assert len(result.targets()) == result.scenario.verifiers.count
+    assert result.targets().throughput.sum() == pytest.approx(result.metrics["throughput"].value)
+
+
+@pytest.mark.parametrize("name", ["amusd", "slots"])
+def test_rounds_are_told_of_other_systems_too(name: str) -> None:
+    assert specfleet.simulate(name, {"workload.requests": 8}).rounds().acceptance_length.mean() > 0
+
+
+def test_a_run_survives_its_file(result: specfleet.Result, tmp_path: Path) -> None:
+    result.save(tmp_path / "run.parquet")
+    again = specfleet.read_run(tmp_path / "run.parquet")
+    assert again.metrics == result.metrics
+    assert again.scenario == result.scenario
+    assert repr(again) == repr(result)
+
+
+def test_a_sweep_becomes_a_wide_frame_in_the_order_asked(swept: specfleet.Sweep) -> None:
+    frame = swept.frame()
+    assert list(frame["verifiers.count"]) == [2, 1]
+    assert list(frame.columns[:5]) == ["verifiers.count", "world", "throughput", "throughput_low", "throughput_high"]
+    assert frame.columns[-1] == "error"
+    for row, cell in zip(frame.to_dict("records"), swept.cells, strict=True):
+        metric = cell.metrics["throughput"]
+        assert (row["throughput"], row["throughput_low"]) == (metric.value, metric.low)
+        assert row["analytic_throughput"] == specfleet.analytic("star", SMALL | cell.cell).throughput.with_bonus
+    assert swept.errors == []
+
+
+def test_a_failed_cell_is_told_and_loses_no_other() -> None:
+    recorded = {"model": "recorded", "depth": 5, "sessions": [[1, 5, 2], [0, 3]]}  # nothing is known of depth 9
+    swept = specfleet.sweep("star", {"drafters.depth": [2, 9]}, SMALL, acceptance=recorded, seeds=1, jobs=1)
+    assert [error.partition(":")[0] for error in swept.errors] == ["drafters.depth=9"]
+    assert [bool(error) for error in swept.frame().error] == [False, True]
+    assert "1 of them failed" in repr(swept)
+
+
+def test_a_comparison_is_of_the_measured_run_and_takes_files_too(result: specfleet.Result, tmp_path: Path) -> None:
+    slower = specfleet.simulate("star", SMALL, link={"latency_s": 0.02})
+    slower.save(tmp_path / "slower.parquet")
+    comparison = specfleet.compare(result, tmp_path / "slower.parquet")
+    (row,) = comparison.frame().query("quantity == 'throughput'").to_dict("records")
+    values = [run.metrics["throughput"].value for run in (result, slower)]
+    assert (row["sim"], row["engine"]) == tuple(values)
+    assert row["error"] == comparison.mape["throughput"] == pytest.approx(values[0] / values[1] - 1)
+
+
+def test_a_comparison_puts_the_simulated_run_first(result: specfleet.Result) -> None:
+    slower = specfleet.simulate("star", SMALL, link={"latency_s": 0.02}).run
+    header = msgspec.structs.replace(slower.header, world="engine")
+    measured = specfleet.Result(msgspec.structs.replace(slower, header=header))
+    assert specfleet.compare(measured, result) == specfleet.compare(result, measured)
+
+
+def test_a_reproduction_becomes_a_frame_and_an_unknown_one_lists_the_names() -> None:
+    reproduction = specfleet.reproduce("starsd-fig6")
+    frame = reproduction.frame()
+    assert len(frame) == len(reproduction.rows)
+    assert {"quantity", "kind", "paper", "ours", "error"} <= set(frame.columns)
+    with pytest.raises(specfleet.InputError, match="reproduce none: unknown; allowed: starsd-table1, "):
+        specfleet.reproduce("none")
+
+
+def test_a_settled_fleet_is_shown_with_what_changes_made_of_it() -> None:
+    shared = {"devices": {"gpu": {"sharing": "turns"}}, "drafters.device": "gpu", "verifiers.device": "gpu"}
+    shown = specfleet.show("star", shared, verifiers={"count": 2, "verify": {"base_s": 0.5}})
+    values = shown.frame().set_index(["where", "what"]).value
+    assert values["verifier.1 .. verifier.2", "verify"] == "500 ms"
+    assert shown.verifiers.times[0].verify.base_s == 0.5
+    assert values["drafter", "device"] == "gpu"
+    assert values["device gpu", "sharing"] == "turns"
+    assert shown == specfleet.SettledFleet(
+        **msgspec.structs.asdict(
+            settle(specfleet.scenario_of("star", shared, verifiers={"count": 2, "verify": {"base_s": 0.5}}))
+        )
+    )
+
+
+def test_results_show_themselves(result: specfleet.Result, swept: specfleet.Sweep) -> None:
+    prediction = specfleet.analytic("star", verifiers={"count": 1})
+    fleet = specfleet.show("star")
+    for shown in (result, swept, prediction, specfleet.compare(result, result), fleet):
+        assert repr(shown) == f"<{shown.line()}>"
+        assert "\n" not in repr(shown)
+        html = shown._repr_html_()
+        assert html.count("<tr") == 1 + min(len(shown.frame()), LONGEST_SHOWN + 1)
+        assert all(str(column) in html for column in shown.frame().columns)
+    assert "star, world: sim, seed 0" in repr(result)
+    assert "N = 1: under-loaded" in repr(prediction)
+
+
+def test_figures_are_drawn_from_results_and_written_on_demand(
+    result: specfleet.Result, swept: specfleet.Sweep, tmp_path: Path
+) -> None:
+    for drawn in (result.figure(), swept.figure(), specfleet.reproduce("starsd-fig6").figure()):
+        assert drawn._repr_png_().startswith(b"\x89PNG")
+    specfleet.figure("throughput", swept, tmp_path / "throughput.svg")
+    assert "<svg" in (tmp_path / "throughput.svg").read_text()
+    with pytest.raises(specfleet.InputError, match="figure cubism: unknown; allowed: throughput, "):
+        specfleet.figure("cubism", result)
+    with pytest.raises(
+        specfleet.InputError, match="figure throughput: drawn from a sweep's folder or table, not from a"
+    ):
+        specfleet.figure("throughput", result)
+
+
+def test_a_pace_is_played_back_from_a_result_or_its_file(result: specfleet.Result, tmp_path: Path) -> None:
+    table = result.run.table
+    slow = np.where(np.arange(table.num_rows) % 2, 4e-5, 0.0)  # every control took twice as long as the profile's
+    table = table.set_column(table.column_names.index("control_s"), table.schema.field("control_s"), [slow])
+    measured = specfleet.Result(msgspec.structs.replace(result.run, table=table))
+    measured.save(tmp_path / "slow.parquet")
+    profile = specfleet.scenario_of("star").profile
+    assert not isinstance(profile, str)
+    known = {**SMALL, "profile": msgspec.structs.replace(profile, control_s=2e-5)}
+    paced = [specfleet.simulate("star", known, pace=pace) for pace in (measured, tmp_path / "slow.parquet")]
+    assert paced[0].run.digest() == paced[1].run.digest()
+    blind = specfleet.simulate("star", known).metrics["throughput"].value
+    assert paced[0].metrics["throughput"].value < 0.75 * blind

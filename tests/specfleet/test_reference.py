@@ -1,0 +1,205 @@
+"""What is said of keys is complete and true of the code: pages, look-ups, lists and templates."""
+
+import json
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from fleet.chance.signals import SignalRow
+from fleet.errors import InputError
+from fleet.records.glossary import METRICS, SYMBOLS
+from fleet.records.run import RunHeader
+from fleet.records.schema import Row
+from fleet.records.window import Metric
+from fleet.scenario.reading import make_scenario, read_scenario
+from fleet.times.profile import shipped_profiles
+from sim.predict import StarInputs
+from specfleet import cli
+from specfleet.meaning.docstrings import docs_of
+from specfleet.meaning.entries import prediction_tables, scenario_tables
+from specfleet.meaning.kinds import fields_of
+from specfleet.meaning.lookup import explain, in_lines
+from specfleet.meaning.shipped import profiles, scenarios
+from specfleet.meaning.tables import keys_of
+from specfleet.meaning.template import template, write_template
+from specfleet.reference.__main__ import main, outdated
+from specfleet.reference.pages import PAGES, all_pages
+from specfleet.scenario import shipped_scenarios
+
+PAGES_FOLDER = Path(__file__).parents[2] / "docs" / "reference"
+TABLES = {table.title: table for table in (*scenario_tables(), *prediction_tables())}
+STRUCTS = [*(table.struct for table in TABLES.values()), Row, RunHeader, SignalRow, StarInputs, Metric]
+
+
+def run_cli(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["specfleet", *arguments])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    return int(end.value.code or 0)
+
+
+@pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
+def test_every_key_has_a_description_every_number_a_unit_and_no_description_is_of_nothing(struct: type) -> None:
+    docs = docs_of(struct)
+    assert docs.first
+    assert set(docs.keys) == {field.name for field in fields_of(struct)}
+    for key in keys_of(struct):
+        assert key.what.endswith(".")
+        assert key.unit or not key.is_number, key.name
+
+
+def test_the_pages_are_up_to_date() -> None:
+    assert outdated(PAGES_FOLDER) == [], "run python -m specfleet.reference"
+
+
+def test_a_check_fails_for_pages_that_are_missing_changed_or_too_many(tmp_path: Path) -> None:
+    where = ["--out", str(tmp_path / "pages")]
+    assert main([*where, "--check"]) == 1
+    assert main(where) == 0
+    assert main([*where, "--check"]) == 0
+    page = tmp_path / "pages" / "metrics.md"
+    page.write_text(page.read_text().replace("tokens/s", "tokens"))
+    assert outdated(page.parent) == ["metrics.md"]
+    main(where)
+    (page.parent / "old.md").write_text("")
+    assert main([*where, "--check"]) == 1
+
+
+def test_every_link_of_the_pages_leads_to_a_heading() -> None:
+    pages = all_pages()
+    assert set(pages) == {"README.md", *PAGES}
+    anchors = {
+        name: {
+            re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+            for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+        }
+        for name, text in pages.items()
+    }
+    for name, text in pages.items():
+        for page, _, anchor in (link.partition("#") for link in re.findall(r"\]\(([^)]+)\)", text)):
+            assert (page or name) in pages
+            assert not anchor or anchor in anchors[page or name], f"{name}: {page}#{anchor}"
+
+
+def test_every_command_and_every_metric_has_its_place_on_a_page() -> None:
+    pages = all_pages()
+    for info in cli.app.registered_commands:
+        assert info.callback is not None
+        assert f"\n## {info.callback.__name__}\n" in pages["cli.md"]
+    for one in (*METRICS, *SYMBOLS):
+        assert f"| `{one.name}` | {one.unit} |" in pages["metrics.md"]
+
+
+FOUND = {
+    "drafters.depth": {"drafters.depth: scenario key"},
+    "depth": {"drafters.depth: scenario key", 'fixed.depth: key of the policy "fixed"'},
+    "batch.allocate.budget": {'goodspeed.budget: key of the policy "goodspeed"'},
+    "drafters.tiers[].first": {"drafters.tiers.first: scenario key"},
+    "devices.NAME.sharing": {"devices.NAME.sharing: scenario key"},
+    "profile.draft.base_s": {"StepTime.base_s: profile key"},
+    "verifiers.verify.base_s": {"StepTime.base_s: profile key"},
+    "recent_load": {"profile.recent_load: profile key"},
+    "throughput": {"throughput: metric", "throughput: quantity of the analytic model"},
+    "ttft_p90_s": {"ttft_p90_s: metric"},
+    "wait": {"wait_s: metric", "wait_s: quantity of the analytic model"},
+    "n_FULL": {"N_full: quantity of the analytic model"},
+    "R_q": {"rounds_per_s: metric"},
+    "R_p": {"rounds_per_s_per_target: metric"},
+    "T_gamma": {"iteration_s: metric", "iteration_s: quantity of the analytic model"},
+    "T_idle": {"iteration_idle_s: metric", "idle_s: quantity of the analytic model"},
+    "T_wait": {"wait_s: metric"},
+    "N_max": {"N_max: quantity of the analytic model"},
+    "S": {"service_s: metric", "S_s: quantity of the analytic model"},
+    "Z": {"return_s: metric", "Z_s: quantity of the analytic model"},
+    "N": {"verifiers.count: scenario key"},
+    "O": {"throughput: metric", "accepted_throughput: metric"},
+    "alpha": {"alpha: symbol"},
+    "beta": {'geometric.beta: key of the model "geometric"', 'goodspeed.beta: key of the policy "goodspeed"'},
+    "goodspeed": {"goodspeed: policy"},
+    "beta-geometric": {"beta-geometric: model"},
+    "StepTime": {"StepTime: table"},
+    "payload_bytes": {"payload_bytes: column of the record table"},
+    "started_unix_s": {"header.started_unix_s: field of the run header"},
+    "entropy": {"entropy: column of a signal file"},
+}
+
+
+@pytest.mark.parametrize("word", FOUND)
+def test_a_word_is_explained(word: str) -> None:
+    entries = explain(word)
+    assert {in_lines(entry).splitlines()[0] for entry in entries} >= FOUND[word]
+    assert all(entry.what for entry in entries)
+
+
+@pytest.mark.parametrize("title", [title for title, table in TABLES.items() if table.tag_field])
+def test_every_policy_and_model_is_explained_with_its_keys(title: str) -> None:
+    shown = "\n".join(in_lines(entry) for entry in explain(title))
+    assert all(key.name in shown for key in TABLES[title].keys)
+
+
+@pytest.mark.parametrize(("word", "near"), [("depht", "depth"), ("drafters.dept", "drafters.depth"), ("R_qq", "R_q")])
+def test_an_unknown_word_gives_the_nearest_ones(word: str, near: str) -> None:
+    with pytest.raises(InputError, match=f"unknown; nearest: .*{near}"):
+        explain(word)
+
+
+def test_an_unknown_word_is_bad_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(monkeypatch, "explain", "qqqqqqqq") == 2
+    assert capsys.readouterr().err == "specfleet: explain qqqqqqqq: unknown; nothing is near it\n"
+    assert run_cli(monkeypatch, "explain", "N_full", "--json") == 0
+    (entry,) = json.loads(capsys.readouterr().out)["entries"]
+    assert entry["title"] == "N_full"
+
+
+def test_what_ships_is_listed_with_a_line_each(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert [one.name for one in profiles()] == list(shipped_profiles())
+    basis = {one.name: one.basis for one in profiles()}
+    assert basis["rtx-4090"] == "stated"
+    assert basis["jetson-orin"] == "assumed"
+    assert "star" in shipped_scenarios()
+    for command, listed in (("profiles", profiles()), ("scenarios", scenarios())):
+        assert run_cli(monkeypatch, command) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.split()[0] for line in lines] == [one.name for one in listed]
+        assert run_cli(monkeypatch, command, "--json") == 0
+        assert [one["what"] for one in json.loads(capsys.readouterr().out)[command]] == [one.what for one in listed]
+
+
+@pytest.mark.parametrize("kind", shipped_scenarios())
+def test_a_template_says_what_the_scenario_of_its_kind_is(kind: str) -> None:
+    shipped, text = read_scenario(shipped_scenarios()[kind]), template(kind)
+    assert make_scenario(tomllib.loads(text)) == shipped
+    assert max(map(len, text.splitlines())) <= 120
+    # A line that begins with # alone is a default: setting all of them changes nothing.
+    everything = re.sub(r"^#(?=\w)", "", text, flags=re.MULTILINE)
+    assert everything.count("\n#") < text.count("\n#")
+    assert make_scenario(tomllib.loads(everything)) == shipped
+    for key in keys_of(type(shipped)):
+        assert re.search(rf"^(# {key.name}\b|\[{key.name}\])", text, re.MULTILINE), key.name
+    said = " ".join(re.sub(r"\n# +", " ", text).split())
+    for key in keys_of(type(shipped.drafters)):
+        assert key.what in said, key.name
+
+
+def test_a_template_never_takes_the_place_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run_cli(monkeypatch, "init", "tree") == 0
+    assert read_scenario(tmp_path / "tree.toml") == read_scenario(shipped_scenarios()["tree"])
+    mine = tmp_path / "mine.toml"
+    mine.write_text("# mine")
+    capsys.readouterr()
+    assert run_cli(monkeypatch, "init", "star", "-o", "mine.toml") == 2
+    assert capsys.readouterr().err == "specfleet: init star: mine.toml exists already; name another file with -o\n"
+    assert mine.read_text() == "# mine"
+    with pytest.raises(InputError, match=r"allowed: .*goodspeed.*star"):
+        write_template("stars", tmp_path / "other.toml")
+    with pytest.raises(InputError, match="No such file or directory"):
+        write_template("star", tmp_path / "nowhere" / "star.toml")
+    assert {path.name for path in tmp_path.iterdir()} == {"tree.toml", "mine.toml"}
