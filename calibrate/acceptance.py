@@ -1,4 +1,4 @@
-"""Acceptance on calibration prompts: the real drafter against what the target says, and fits of the lengths."""
+"""Acceptance on calibration prompts: the real drafter against the target's own text, and fits of the lengths."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -31,10 +31,10 @@ from fleet.times.step import Step
 Report = Callable[[str], None]
 
 SIZES, DEPTHS = (1, 2, 4, 8, 16), (1, 3, 5, 8)
-PASSES = 3  # a shared host has slow spells, which a control computation does not always see
+PASSES = 3  # a shared host is slow at times, which the control computation does not always show
 STAGES = (*(f"batches, pass {number + 1} of {PASSES}" for number in range(PASSES)), "acceptance")
 FEWEST = 12  # requests of a small run
-RECORDED = 384  # requests whose acceptance is recorded: of 192, means differ by a twentieth from luck with prompts
+RECORDED = 384  # requests whose acceptance is recorded: means over 192 still differ by 5 % between sets of prompts
 
 
 def calibrate_batch(scenario: Scenario, folder: Path, report: Report = lambda _stage: None) -> HardwareProfile:

@@ -1,7 +1,7 @@
 """How much stations slow each other when they use one device at once: small contended fleets of real targets.
 
 While k steps are active, each advances at 1 / factor(k). A step's work is then the sum of its times at each k, divided
-by their factors: linear in 1 / factor, so all steps together tell the factors.
+by their factors: linear in 1 / factor, so all steps together give the factors.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ def factors_in(runs: Sequence[Run], fleets: Fleets, turns: Sequence[Turns]) -> t
     seen = (time_s > 0).sum(axis=0) >= FEWEST
     rates = nnls(time_s[:, seen] / work_s[:, None], np.ones(len(work_s)))[0]
     factors = np.ones(len(seen))
-    factors[seen] = np.divide(1.0, rates, out=np.ones_like(rates), where=rates > 0)  # 0: these steps tell nothing
+    factors[seen] = np.divide(1.0, rates, out=np.ones_like(rates), where=rates > 0)  # 0: unknown
     return tuple(np.maximum.accumulate(factors).tolist())
 
 

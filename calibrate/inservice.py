@@ -30,7 +30,7 @@ AT_ONCE = StepTime()
 class Rounds(msgspec.Struct, frozen=True):
     """One fleet's drafting rounds at steady state, each an array (rounds,), in seconds.
 
-    `draft_s`: draft steps, and `begin_s`: when they began. `fitted_s`: what the fit says of them. `slowness`: the
+    `draft_s`: draft steps, and `begin_s`: when they began. `fitted_s`: by the step fit. `slowness`: the
     host's pace then, a factor without unit. `gap_s`: idleness before them. `busy_s`: (steps, 2) begin and end of all
     steps of the drafter, in order.
 
@@ -56,7 +56,7 @@ class Rounds(msgspec.Struct, frozen=True):
 
     @property
     def ratios(self) -> Floats:
-        """Draft times at the reference pace over what the fit says."""
+        """Draft times at the reference pace over the fitted ones, without unit."""
         return self.paced_s / self.fitted_s
 
 
@@ -154,7 +154,7 @@ def for_drafts(fleets: Fleets, drafts: float) -> StepTime:
 def over_gaps(fleets: Fleets, shortest_s: float, longest_s: float, rounds: int) -> Run:
     """Let the drafter idle before each draft, for gaps spread evenly over the logarithm between two lengths.
 
-    All lengths alternate in one run, so that a slow spell of the machine does not pass for the effect of one gap.
+    All lengths alternate in one run, so that a machine that is slow for a while is not taken for the effect of one gap.
     """
     levels = np.linspace(0, 1, 65)
     gaps_s = np.geomspace(shortest_s, longest_s, len(levels))

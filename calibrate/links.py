@@ -35,7 +35,7 @@ def measure_round_trips(fleet: Fleet, payloads_bytes: Sequence[int], repeats: in
     return round_trips
 
 
-def _ping_body(pipe: Connection, port: int, payloads_bytes: list[int], repeats: int) -> list[list[float]]:  # noqa: ARG001  (every node is given its pipe)
+def _ping_body(_pipe: Connection, port: int, payloads_bytes: list[int], repeats: int) -> list[list[float]]:
     context = zmq.Context()
     channel = connect(context, "tcp://127.0.0.1", port, target=0)
     round_trips: list[list[float]] = [[] for _ in payloads_bytes]

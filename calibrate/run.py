@@ -79,7 +79,8 @@ def calibrate(
 ) -> HardwareProfile:
     """Measure the scenario's model pair on this host, on the scenario's prompts, and fit a profile.
 
-    `report` is told the name of each stage as it begins; STAGES lists them. `folder` keeps decoded continuations.
+    `report` is called with the name of each stage as it begins; STAGES lists them. `folder`: where continuations
+    are kept.
     """
     scenario = pair_of(scenario, effort.prompts)
     if scenario.drafters.kind == "model":
@@ -92,7 +93,7 @@ def calibrate(
     prompt = prompts_of(fleet)[0]
     on_cpu = target.model.device.type == "cpu"
     control_s = control_beside_steps_s(drafter, target, prompt) if on_cpu else 0.0
-    # What fits rest on is measured in three passes, minutes apart: a shared host has spells that outlast any of them.
+    # What is fitted is measured in three passes, minutes apart: a shared host may be slow for longer than one of them.
     points: Points = {}
     loaded: list[tuple[int | None, Run]] = []
 

@@ -21,7 +21,7 @@ SHARED = "shared"  # name of their device
 
 
 def share(fleets: Fleets, targets: int, requests: int, sharing: Sharing) -> Run:
-    """Let `targets` real targets and their drafter decode `requests` each, on one device shared as `sharing` says."""
+    """Let `targets` real targets and their drafter decode `requests` each, on one device shared by rule `sharing`."""
     return serve(sharing_fleet(fleets.scenario, targets, requests, sharing), fleets.folder).run
 
 

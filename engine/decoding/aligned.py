@@ -1,7 +1,7 @@
 """Aligned rows, as batches need them that are one rectangle: padding on the left, and a common end.
 
-This is how EqSpec and ExSpec keep their caches (Batch Speculative Decoding Done Right, section 3), here without the
-padding's content ever being looked at: masks leave it out, positions count from a row's first token. Rows that
+This is how EqSpec and ExSpec keep their caches (Batch Speculative Decoding Done Right, section 3). What padding holds
+is never read here: masks leave it out, and positions count from a row's first token. Rows that
 accepted unequally must be unpadded and padded anew (`realign`), which copies everything they hold; rows that happen to
 end alike, padding included, form a batch by one copy; the batch of the last round is taken as it is.
 """
@@ -77,7 +77,7 @@ class AlignedCache(RowCache):
         return [(0, len(tags))]
 
     def place(self, tags: Sequence[int], counts: Sequence[int], nodes: Nodes | None = None) -> Feed:
-        """Say where `counts` new tokens of each of the rows go, and what they see; bring the rows together before."""
+        """Return the feed of `counts` new tokens of each of the rows, after bringing the rows together."""
         ends = {self.rows[tag].padding + self.lengths[tag] for tag in tags}
         width = max(ends) + max(counts) + (nodes.offset if nodes else 0)
         if len(ends) > 1:

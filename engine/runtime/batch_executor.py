@@ -10,11 +10,9 @@ from collections.abc import Callable, Sequence
 import torch
 
 from engine.decoding.grow import Drafts
-from engine.decoding.sampling import GREEDY, Sampling
 from engine.decoding.verify import Target, Verdict
-from engine.runtime.build import AnyDrafter
+from engine.runtime.build import AnyDrafter, Streams
 from engine.runtime.content import NOTHING, Content
-from engine.runtime.executors import stream_seed
 from fleet.chance.token import Token
 from fleet.policies.outcome import Outcome
 from fleet.policies.ragged import BatchRule
@@ -30,24 +28,19 @@ class BatchExecutor:
 
     `watch`: the length rule's test after every drafted token, None for rules that look at no single tokens. With
     `signals`, acceptance probability, divergence and entropy of every drafted token are recorded, and reported in
-    outcomes. `overshoot`: places that a row needs beyond its text.
+    outcomes.
     """
 
     def __init__(
         self,
         drafter: AnyDrafter,
         target: Target,
-        prompts: Sequence[Sequence[int]],
+        streams: Streams,
         rule: BatchRule,
-        seed: int,
-        sampling: Sampling = GREEDY,
         watch: Watch | None = None,
         signals: bool = False,
-        overshoot: int = 0,
     ) -> None:
-        self.overshoot = overshoot
-        self.drafter, self.target, self.rule = drafter, target, rule
-        self.prompts, self.seed, self.sampling = prompts, seed, sampling
+        self.drafter, self.target, self.streams, self.rule = drafter, target, streams, rule
         self.watch, self.signals = watch, signals
         self.on_step: Callable[[Step], None] = lambda _step: None  # called before every step: calibration counts them
         self.joins: dict[int, Join] = {}
@@ -86,7 +79,8 @@ class BatchExecutor:
         match step.kind:
             case "prefill":
                 for tag in tags:
-                    self._open(tag)
+                    self.streams.open(self.target, "target", self.joins[tag])
+                    self.streams.open(self.drafter, "drafter", self.joins[tag])
                     self.hidden[tag] = self.target.prefill(tag).hidden
             case "draft_prefill":
                 for tag in tags:
@@ -99,13 +93,6 @@ class BatchExecutor:
             case "verify":
                 return self._verify(tags)
         return (Outcome(),) * len(tags)
-
-    def _open(self, tag: int) -> None:
-        join = self.joins[tag]
-        prompt = list(self.prompts[join.request])[: join.prompt_tokens]
-        room = join.prompt_tokens + join.new_tokens + self.overshoot
-        self.target.open(tag, prompt, self.sampling, stream_seed(self.seed, join.request, 1), room)
-        self.drafter.open(tag, prompt, self.sampling, stream_seed(self.seed, join.request, 0), room)
 
     def _close(self, tag: int) -> None:
         self.target.release(tag)

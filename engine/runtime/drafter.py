@@ -4,7 +4,7 @@ import time
 
 import zmq
 
-from engine.runtime.build import new_drafter, sampling_of
+from engine.runtime.build import new_drafter, new_streams
 from engine.runtime.clock import now_s
 from engine.runtime.content import Content
 from engine.runtime.device_lock import DeviceLock, no_lock
@@ -26,7 +26,7 @@ class DrafterNode:
     ) -> None:
         drafter = new_drafter(fleet, room=(fleet.verifiers.count, fleet.room.longest_row))
         self.fleet = fleet = with_admission(fleet, drafter.device)
-        executor = DraftExecutor(drafter, fleet.seed, sampling_of(fleet))
+        executor = DraftExecutor(drafter, new_streams(fleet))
         executor.drafter.warm_up(8)  # the first steps of a process are slow; they are nobody's
         self.context = zmq.Context()
         public = PublicPort(self.context, address, port)

@@ -1,4 +1,4 @@
-"""Executors of drafter and verifier stations: they do to the models what a step says.
+"""Executors of drafter and verifier stations: they run a station's steps on its model.
 
 An executor takes the content that came with an accepted message, runs the steps that its station starts, and returns
 the content of the messages that its station sends. It decides nothing.
@@ -6,12 +6,10 @@ the content of the messages that its station sends. It decides nothing.
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 
-from engine.decoding.sampling import GREEDY, Sampling
 from engine.decoding.verify import Target, Verdict
-from engine.runtime.build import AnyDrafter
+from engine.runtime.build import AnyDrafter, Streams
 from engine.runtime.content import NOTHING, Content, path_sent
 from engine.runtime.packing import contents_of, drafts_of
 from fleet.policies.outcome import Outcome
@@ -22,10 +20,9 @@ from fleet.times.step import Step
 class DraftExecutor:
     """Runs a drafter station's steps on a draft model."""
 
-    def __init__(self, drafter: AnyDrafter, seed: int, sampling: Sampling = GREEDY) -> None:
+    def __init__(self, drafter: AnyDrafter, streams: Streams) -> None:
         self.drafter = drafter
-        self.seed = seed
-        self.sampling = sampling
+        self.streams = streams
         self.drafts: dict[int, Content] = {}
         self.sent: dict[int, Sequence[int]] = {}  # tokens of the last drafts
         self.prefix_hidden: dict[int, torch.Tensor | None] = {}  # of prefixes that are not prefilled yet
@@ -34,8 +31,8 @@ class DraftExecutor:
         """Open a stream with its prefix, or append the target's own token to it."""
         if isinstance(event, DraftRequest):
             if event.opening:
-                seed = stream_seed(self.seed, event.request, 0)
-                self.drafter.open(event.tag, list(content.tokens), self.sampling, seed)
+                seed = self.streams.seed_of(event.request, "drafter")
+                self.drafter.open(event.tag, list(content.tokens), self.streams.sampling, seed)
                 self.prefix_hidden[event.tag] = self._hidden(content)
             else:
                 path = self._path(event, content)
@@ -84,23 +81,12 @@ class DraftExecutor:
 class VerifyExecutor:
     """Runs a verifier station's steps on a target model; keeps the finished outputs by request.
 
-    `overshoot`: places that a row needs beyond its text.
+    `sends_hidden`: whether the drafter reads the target's hidden states.
     """
 
-    def __init__(
-        self,
-        target: Target,
-        prompts: Sequence[Sequence[int]],
-        seed: int,
-        sampling: Sampling = GREEDY,
-        sends_hidden: bool = False,
-        overshoot: int = 0,
-    ) -> None:
-        self.overshoot = overshoot
+    def __init__(self, target: Target, streams: Streams, sends_hidden: bool = False) -> None:
         self.target = target
-        self.prompts = prompts
-        self.seed = seed
-        self.sampling = sampling
+        self.streams = streams
         self.sends_hidden = sends_hidden
         self.verdicts: dict[int, Verdict] = {}
         self.drafts: dict[int, Content] = {}
@@ -110,9 +96,7 @@ class VerifyExecutor:
     def receive(self, event: StationEvent, content: Content) -> None:
         """Open a stream with its prompt, or take draft tokens."""
         if isinstance(event, Join):
-            prompt = list(self.prompts[event.request])
-            room = len(prompt) + event.new_tokens + self.overshoot
-            self.target.open(event.tag, prompt, self.sampling, stream_seed(self.seed, event.request, 1), room)
+            self.streams.open(self.target, "target", event)
             self.open_requests[event.tag] = event
         elif isinstance(event, Draft):
             self.drafts[event.tag] = content
@@ -149,8 +133,3 @@ class VerifyExecutor:
         self.target.release(tag)
         self.drafts.pop(tag, None)
         self.verdicts.pop(tag, None)
-
-
-def stream_seed(seed: int, request: int, side: int) -> int:
-    """Return the seed of one request's random stream at the drafter (side 0) or the target (side 1)."""
-    return int(np.random.SeedSequence([seed, request, side]).generate_state(1)[0])

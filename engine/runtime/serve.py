@@ -32,7 +32,7 @@ from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
 
 CONTINUATIONS = Path(tempfile.gettempdir()) / "specfleet-continuations"
-HEAD_START_S = 0.05  # from sending time zero until it comes, so that every process has read it
+HEAD_START_S = 0.05  # from sending time zero to time zero itself, so that every process has read it before
 
 
 class Served(msgspec.Struct, frozen=True):
@@ -174,7 +174,7 @@ def serve(scenario: Scenario, continuations_folder: Path = CONTINUATIONS, signal
 def _serve(
     fleet: Fleet, continuations_folder: Path, lock_files: dict[str, Path], nodes: list[NodeProcess]
 ) -> tuple[Log, dict[int, list[int]], Fleet]:
-    """Start the processes into `nodes`, shake hands, begin at one time zero; collect logs and outputs.
+    """Start the processes into `nodes`, connect them, begin at one time zero; collect logs and outputs.
 
     The fleet that comes back knows the admission that its drafter settled.
     """

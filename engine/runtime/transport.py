@@ -120,7 +120,7 @@ class PublicPort:
 
 
 def connect(context: zmq.Context, address: str, public_port: int, target: int) -> Channel:
-    """Shake hands with the drafter as target number `target`; return the channel. TimeoutError if none answers."""
+    """Connect to the drafter as target number `target`; return the channel. TimeoutError if none answers."""
     public = context.socket(zmq.DEALER)
     public.connect(f"{address}:{public_port}")
     public.send(msgspec.msgpack.encode(Hello(target)))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import zmq
 
-from engine.runtime.build import load_target, new_target, sampling_of
+from engine.runtime.build import load_target, new_streams, new_target
 from engine.runtime.clock import now_s
 from engine.runtime.content import NOTHING, Content
 from engine.runtime.device_lock import DeviceLock, no_lock
@@ -36,11 +36,8 @@ class VerifierNode:
         model = load_target(fleet)
         self.executor = VerifyExecutor(
             new_target(fleet, model, room=(1, fleet.room.longest_row)),
-            prompts,
-            fleet.seed,
-            sampling_of(fleet),
-            fleet.drafters.kind == "eagle",
-            fleet.room.overshoot,
+            new_streams(fleet, prompts),
+            sends_hidden=fleet.drafters.kind == "eagle",
         )
         self.worker = Worker(
             RecordedStation(verifier_station(fleet, target), "real"), self.executor, model.device, self._post, lock

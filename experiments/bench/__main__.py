@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=8, help="of the simulator, and of each batch size")
     parser.add_argument("--prompts", type=int, default=16, help="decoded one at a time")
     parser.add_argument("--threads", type=int, default=1, help="of torch, for every contestant")
-    parser.add_argument("--depth", type=int, default=5, help="speculation length")
+    parser.add_argument("--depth", type=int, default=5, help="draft tokens a round")
     parser.add_argument("--temperature", type=float, default=0.0, help="one at a time; 0 is greedy")
     parser.add_argument("--precision", choices=list(PRECISIONS), default="float32")
     options = parser.parse_args()

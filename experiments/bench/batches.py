@@ -76,7 +76,7 @@ def bench_batches(
 
 
 def decoded_plainly(scenario: Scenario, large: CausalLM, prompts: Sequence[list[int]]) -> dict[int, list[int]]:
-    """Return what plain decoding, one row at a time, says after the prompts of the scenario's requests."""
+    """Return the tokens of plain decoding, one row at a time, after the prompts of the scenario's requests."""
     target = Target(large)
     return {
         request.number: decode_plain(target, prompts[request.number][: request.prompt_tokens], request.new_tokens)

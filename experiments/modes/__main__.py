@@ -50,7 +50,7 @@ def main() -> None:
     table = pd.DataFrame([row_of(row, how) for how, rows in (("paced", paced), ("blind", blind)) for row in rows])
     processor = host_facts()[0]["processor"]
     caption = (
-        f"Demo pair on {processor}, one thread, float32, greedy, speculation length {DEPTH}: tokens a second, measured "
+        f"Demo pair on {processor}, one thread, float32, greedy, depth {DEPTH}: committed tokens a second, measured "
         f"in {PASSES} runs of {REQUESTS} evaluation prompts (fleets: {FLEET_REQUESTS}), and simulated ({SEEDS} "
         "replications of each) from a profile of calibration prompts, at the pace that the host had in the runs. "
         f"Targets of fleets stand for accelerators that verify in {1000 * VERIFY_S:.0f} ms. Bars: 95 % intervals over "

@@ -1,6 +1,6 @@
 """Passes over the modes: calibrate on calibration prompts, run on evaluation prompts; then predict from the profile.
 
-Calibration and runs alternate, so that a slow spell of the host falls on all modes alike.
+Calibration and runs alternate, so that a host that is slow for a while slows all modes alike.
 """
 
 import json
