@@ -45,12 +45,12 @@ def calibrate_batch(scenario: Scenario, folder: Path, report: Report = lambda _s
     large, measured = load_target(settle(scenario)), BatchMeasured()
     for number in range(PASSES):
         report(STAGES[number])
-        go_over(scenario, large, number, measured)
+        measure_pass(scenario, large, number, measured)
     report(STAGES[-1])
     return finish(scenario, large, measured, folder)
 
 
-def go_over(scenario: Scenario, large: CausalLM, number: int, measured: BatchMeasured) -> None:
+def measure_pass(scenario: Scenario, large: CausalLM, number: int, measured: BatchMeasured) -> None:
     """Measure one pass over all sizes and depths: a small run of each."""
     torch.set_num_threads(THREADS)
     for size in sizes_up_to(largest_of(scenario)):

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from calibrate.inservice import Fleets
+from calibrate.inservice import FleetSetup
 from calibrate.turns import fitted_steps
 from fleet.records.run import Run
 from fleet.times.effects import Turns
@@ -21,14 +21,14 @@ Floats = NDArray[np.float64]
 FEWEST = 20  # steps that must have seen k active, for a factor of its own
 
 
-def factors_in(runs: Sequence[Run], fleets: Fleets, turns: Sequence[Turns]) -> tuple[float, ...]:
+def factors_in(runs: Sequence[Run], setup: FleetSetup, turns: Sequence[Turns]) -> tuple[float, ...]:
     """Read factor(k) from the records of contended fleets, whose k-th one pays `turns[k-1]`; it never falls with k.
 
     Raw times are read, not times at the host's reference pace: the control computation would feel the contention too.
     """
     works_s, times_s = [], []
     for run, paid in zip(runs, turns, strict=True):
-        steps = fitted_steps(run, fleets)
+        steps = fitted_steps(run, setup)
         works_s.append((steps.fitted_s * [paid.slowdowns.get(name, 1.0) for name in steps.name])[steps.settled])
         times_s.append(time_by_active(steps, len(turns))[steps.settled])
     work_s, time_s = np.concatenate(works_s), np.concatenate(times_s)  # (steps,), (steps, most active)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.decoding.cache import RowCache
+from engine.decoding.cache import CacheShape, RowCache
 from engine.decoding.feed import Feed, Nodes, feed_of
 from engine.decoding.telemetry import timed
 
@@ -46,8 +46,8 @@ class AlignedCache(RowCache):
 
     uniform = True
 
-    def __init__(self, *args: object) -> None:
-        super().__init__(*args)  # type: ignore[arg-type]  # the same arguments
+    def __init__(self, shape: CacheShape, dtype: torch.dtype, device: torch.device) -> None:
+        super().__init__(shape, dtype, device)
         self.rows: dict[int, _Row] = {}
         self.batch: list[int] = []  # tags of the rows of `storage`
         self.spare: list[torch.Tensor] = []  # memory that no row lies in, each (numbers,), smallest first

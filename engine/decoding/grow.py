@@ -162,10 +162,8 @@ def grow_dynamic(shape: Shape, depth: int, logits: torch.Tensor, extend: Extend)
     n = min(shape.most, tokens.shape[1])
     # Stable: of equally likely candidates the earlier, which may be the parent of the later.
     chosen = likely.sort(dim=-1, descending=True, stable=True).indices[:, :n].sort(-1).values  # (B, n)
-    number_of = torch.zeros(B, tokens.shape[1] + 1, dtype=torch.long, device=device)
-    number_of.scatter_(
-        1, chosen, torch.arange(1, n + 1, device=device).expand(B, -1)
-    )  # the last, for the root, stays 0
+    number_of = torch.zeros(B, tokens.shape[1] + 1, dtype=torch.long, device=device)  # the last, for the root, stays 0
+    number_of.scatter_(1, chosen, torch.arange(1, n + 1, device=device).expand(B, -1))
     tree = tree_of(number_of.gather(1, parents.gather(1, chosen) % (tokens.shape[1] + 1)), depth, width)
     place = torch.full_like(tokens, -1)
     if fed_numbers:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from engine.decoding.grow import Drafts
-from engine.decoding.sampling import Sampling, distributions, heat_of
+from engine.decoding.sampling import Sampling, distributions, temperatures_of
 from fleet.chance.token import Token
 
 
@@ -18,7 +18,7 @@ def signals_of(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -
     assert drafts.logits is not None
     n = drafts.tree.nodes
     log_p, log_q = (
-        torch.log_softmax(given[:, :n].double() / heat_of(rows, given), -1) for given in (logits, drafts.logits)
+        torch.log_softmax(given[:, :n].double() / temperatures_of(rows, given), -1) for given in (logits, drafts.logits)
     )
     kld = (log_p.exp() * (log_p - log_q)).sum(-1)  # (B, n)
     entropy = -(log_q.exp() * log_q).sum(-1)

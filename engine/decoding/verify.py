@@ -57,6 +57,7 @@ class Verdict:
 
 
 Kept = Callable[[Sequence[int]], Sequence[int]]
+"""From how many draft tokens of each row were accepted to how many of them the row keeps."""
 
 
 class Target:
@@ -115,8 +116,7 @@ class Target:
     ) -> list[Verdict]:
         """Verify the drafts of streams in one forward pass; commit what is accepted and the target's own tokens.
 
-        `kept`: how many accepted tokens each row keeps, where a batch rule throws some away. `signals`: whether the
-        verdicts on chains come with them.
+        `kept`: for batch rules that throw accepted tokens away. `signals`: whether verdicts on chains come with them.
         """
         streams = [self.streams[tag] for tag in tags]
         tree, own = drafts.tree, [count + 1 for count in drafts.counts]

@@ -116,20 +116,20 @@ class BatchExecutor:
         return self.target.cache.in_order([*tags, *self.ballast])
 
     def _draft(self, tags: list[int], depths: list[int]) -> tuple[Outcome, ...]:
-        everyone, watch = self._together(tags), self.watch
+        rows, watch = self._together(tags), self.watch
         asked = dict(zip(tags, depths, strict=True))
-        stops = None if watch is None else lambda row, nats: everyone[row] not in asked or watch(everyone[row], nats)
-        lengths = [asked.get(tag, max(depths)) for tag in everyone]
-        self.drafts = self.drafter.draft(everyone, lengths, stops, self.signals)
-        drafted = dict(zip(everyone, self.drafts.depths, strict=True))
+        stops = None if watch is None else lambda index, nats: rows[index] not in asked or watch(rows[index], nats)
+        lengths = [asked.get(tag, max(depths)) for tag in rows]
+        self.drafts = self.drafter.draft(rows, lengths, stops, self.signals)
+        drafted = dict(zip(rows, self.drafts.depths, strict=True))
         return tuple([Outcome(drafted=drafted[tag]) for tag in tags])
 
     def _verify(self, tags: list[int]) -> tuple[Outcome, ...]:
-        everyone = self._together(tags)
+        rows = self._together(tags)
         assert self.drafts is not None
-        verdicts = self.target.verify(everyone, self.drafts, self.rule.kept, self.signals)
+        verdicts = self.target.verify(rows, self.drafts, self.rule.kept, self.signals)
         outcomes = {}
-        for tag, verdict in zip(everyone, verdicts, strict=True):
+        for tag, verdict in zip(rows, verdicts, strict=True):
             hidden = verdict.committed_hidden if self.drafter.reads_hidden else None
             self.drafter.advance(tag, verdict.path, verdict.tokens, hidden)
             outcome = Outcome(len(verdict.path))

@@ -19,10 +19,10 @@ BATCH = 16  # prompts decoded side by side
 
 
 def continuations_of(fleet: Fleet, cache_folder: Path) -> list[Continuation]:
-    """Return prompt and greedy continuation of every request, long enough for the last round to overshoot.
+    """Return the greedy continuation of every request's prompt, long enough for the last round to overshoot.
 
-    Decoded continuations are kept in `cache_folder`, by a digest of the weights, the prompts and the precision. Where
-    the drafter reads hidden states, they come along.
+    They are kept in `cache_folder`, by a digest of the weights, the prompts and the precision; with the target's hidden
+    states where the drafter reads them. InputError for a scenario that samples.
     """
     if fleet.workload.temperature > 0:
         raise InputError(

@@ -9,6 +9,7 @@ from engine.decoding.models import DEMO_PAIR, PRECISIONS, load_model
 from engine.decoding.sampling import Sampling
 from engine.decoding.telemetry import host_facts
 from engine.runtime.prompts import prompts_of
+from experiments.batch_rules import OURS
 from experiments.bench import batches, simulator, single
 from experiments.bench.interleaved import interleaved, show
 from fleet.scenario.reading import make_scenario
@@ -59,7 +60,7 @@ def main() -> None:
                 f"demo pair, batches of {size}, greedy; {where}; host: all that is outside of steps",
                 "tokens/s",
                 turns,
-                batches.OURS,
+                OURS,
             )
 
 

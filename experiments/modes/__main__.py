@@ -14,7 +14,7 @@ from engine.decoding.telemetry import host_facts
 from engine.runtime.build import load_target
 from experiments.compare import Row, summarise
 from experiments.modes.cases import DEPTH, FLEET_REQUESTS, REQUESTS, VERIFY_S, modes
-from experiments.modes.passes import SEEDS, Progressed, compare_mode, go_over_mode
+from experiments.modes.passes import SEEDS, Progress, compare_mode, run_pass
 from experiments.printing import print_table, progress
 from figures import modes as figure
 from figures.style import save
@@ -31,12 +31,12 @@ def main() -> None:
     chosen = [mode for mode in modes() if not options.only or mode.name in options.only]
     options.out.mkdir(parents=True, exist_ok=True)
     large = load_target(settle(chosen[0].scenario))  # all modes have the same
-    known = {mode.name: Progressed(BatchMeasured(), None, {}) for mode in chosen}
+    known = {mode.name: Progress(BatchMeasured(), None, {}) for mode in chosen}
     with progress("modes", PASSES * len(chosen)) as advance:
         for number in range(PASSES):
             for mode in chosen:
                 advance(f"{mode.name}, pass {number + 1} of {PASSES}")
-                go_over_mode(mode, large, number, known[mode.name], options.out)
+                run_pass(mode, large, number, known[mode.name], options.out)
     blind: list[Row] = []
     paced: list[Row] = []
     with progress("predictions", len(chosen)) as advance:
