@@ -1,4 +1,4 @@
-"""Acceptance on calibration prompts: the real drafter against what the target says, and fits of the lengths."""
+"""Acceptance on calibration prompts: the real drafter against the target's own text, and fits of the lengths."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,26 +10,26 @@ import torch
 from engine.decoding.draft import Drafter
 from engine.decoding.greedy import path_in_text
 from engine.runtime.packing import contents_of
-from engine.runtime.replayed import Story
+from engine.runtime.replayed import Continuation
 from fleet.chance.fits import fit_beta_geometric, fit_geometric, likelihood_ratio_test, mean_interval, total_variation
 
 TAG = 0
 
 
-def accepted_lengths(drafter: Drafter, story: Story, new_tokens: int, depth: int) -> list[int]:
-    """Return the accepted length of every greedy round while `new_tokens` are decoded after the story's prompt."""
-    drafter.open(TAG, [*story.prompt, story.continuation[0]])
-    hidden, prompt_tokens = None, len(story.prompt)
-    if story.hidden is not None:
-        hidden = torch.from_numpy(story.hidden).to(drafter.model.device, drafter.model.dtype)
+def accepted_lengths(drafter: Drafter, continuation: Continuation, new_tokens: int, depth: int) -> list[int]:
+    """Return the accepted length of every greedy round while `new_tokens` are decoded after the prompt."""
+    drafter.open(TAG, [*continuation.prompt, continuation.tokens[0]])
+    hidden, prompt_tokens = None, len(continuation.prompt)
+    if continuation.hidden is not None:
+        hidden = torch.from_numpy(continuation.hidden).to(drafter.model.device, drafter.model.dtype)
     drafter.prefill(TAG, hidden=None if hidden is None else hidden[:prompt_tokens])
-    lengths, told = [], 1
-    while told < new_tokens:
+    lengths, committed = [], 1
+    while committed < new_tokens:
         draft = contents_of(drafter.draft([TAG], [depth]))[0]
-        path = path_in_text(draft.tokens, story.continuation[told:], draft.nodes)
-        known, told = told, told + len(path) + 1
-        states = None if hidden is None else hidden[prompt_tokens + known - 1 : prompt_tokens + told - 1]
-        drafter.advance(TAG, path, story.continuation[known:told], states)
+        path = path_in_text(draft.tokens, continuation.tokens[committed:], draft.nodes)
+        known, committed = committed, committed + len(path) + 1
+        states = None if hidden is None else hidden[prompt_tokens + known - 1 : prompt_tokens + committed - 1]
+        drafter.advance(TAG, path, continuation.tokens[known:committed], states)
         lengths.append(len(path))
     drafter.release(TAG)
     return lengths

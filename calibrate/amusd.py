@@ -1,7 +1,7 @@
 """Reader of the AMUSD authors' run files: what greedy, sd and amusd runs of the same prompt measured, as profiles.
 
 Their program logs the time of each draft step and each verification, the tokens that a verification committed (the
-target's own included), the total time, and the power of each GPU. What its clocks include is told at each use.
+target's own included), the total time, and the power of each GPU. What its clocks include stands at each use.
 """
 
 import json
@@ -87,7 +87,7 @@ def read_runs(path: Path) -> dict[int, Sample]:
         samples.setdefault(index, {})[strategy] = measured
     for index, sample in samples.items():
         if "sd" not in sample:
-            raise InputError(f"--trace {path}: sample {index} has no run of sd, which tells where the models agree")
+            raise InputError(f"--trace {path}: sample {index} has no run of sd, which shows where the models agree")
     if not samples:
         raise InputError(f"--trace {path}: holds no run")
     return samples
@@ -110,9 +110,9 @@ def _entry(path: Path, number: int, entry: Any) -> tuple[int, str, Measured]:
 
 
 def depth_of(sd: Measured) -> int:
-    """Return the speculation length of an sd run.
+    """Return the depth of an sd run's drafts, in tokens.
 
-    Its fullest round commits all drafts and the bonus token; where no round was full, draft steps a round tell.
+    Its fullest round commits all drafts and the bonus token; where no round was full, draft steps a round show it.
     """
     rounds, fullest = len(sd.verify_times), max(sd.accepted_tokens)
     extra = sum(k == fullest for k in sd.accepted_tokens)
@@ -186,7 +186,7 @@ def monitor_delay_s(sample: Sample, strategies: tuple[str, ...] = ("sd", "amusd"
 
 
 def total_by_monitor_s(sample: Sample, strategy: str) -> float | None:
-    """Return how long a run took by the monitor's clock, whose delay the other runs tell; None where they do not."""
+    """Return how long a run took by the monitor's clock, whose delay the other runs give; None where they do not."""
     delay = monitor_delay_s(sample, tuple(other for other in ("sd", "amusd") if other != strategy))
     stamps = [look.timestamp for look in sample[strategy].gpustats]
     if delay is None or len(stamps) < 2:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from calibrate.acceptance import describe_acceptance
 from calibrate.contention import factors_in
 from calibrate.fits import Point, Residual, fit_link, fit_step, spread_of
-from calibrate.inservice import Fleets, Rounds, spread_numbers, take_apart
+from calibrate.inservice import FleetSetup, Rounds, rounds_in, spread_numbers
 from calibrate.load import fit_recent_load, spread_in_service
 from calibrate.reference import at_pace
 from calibrate.turns import turns_in
@@ -45,11 +45,11 @@ class Measured(msgspec.Struct, frozen=True):
     accepted: list[list[int]]
 
 
-def profile_from(measured: Measured, fleets: Fleets) -> HardwareProfile:
-    """Return the profile that the measurements give, referred to their typical pace; `fleets` holds the final fits."""
+def profile_from(measured: Measured, setup: FleetSetup) -> HardwareProfile:
+    """Return the profile that the measurements give, referred to their typical pace; `setup` holds the final fits."""
 
     def rounds_of(run: Run) -> Rounds:
-        return take_apart(run, fleets.times["draft"], fleets.control_s)
+        return rounds_in(run, setup.times["draft"], setup.control_s)
 
     busy = [rounds_of(run) for targets, run in measured.loaded if targets is None]
     idling = rounds_of(measured.idling)
@@ -59,25 +59,25 @@ def profile_from(measured: Measured, fleets: Fleets) -> HardwareProfile:
     wake_ups_s = np.concatenate([rounds.wake_up_s for rounds in pausing])
     under_way_s = np.concatenate([rounds.return_s for rounds in pausing])
     slowness = float(np.median(np.concatenate([rounds.slowness for rounds in [*busy, *pausing]])))
-    turns = [turns_in(run, fleets) for run in measured.turns]
+    turns = [turns_in(run, setup) for run in measured.turns]
     payloads_bytes, round_trips_s = zip(*measured.round_trips_s, strict=True)
-    depth = fleets.scenario.drafters.depth
+    depth = setup.scenario.drafters.depth
     profile = HardwareProfile(
         name="calibrated",
-        draft=msgspec.structs.replace(fleets.times["draft"], spread=spread_in_service(effect, [*busy, *pausing])),
-        verify=fleets.times["verify"],
-        decode=fleets.times["decode"],
-        draft_prefill=fleets.times["draft_prefill"],
-        verify_prefill=fleets.times["verify_prefill"],
+        draft=msgspec.structs.replace(setup.times["draft"], spread=spread_in_service(effect, [*busy, *pausing])),
+        verify=setup.times["verify"],
+        decode=setup.times["decode"],
+        draft_prefill=setup.times["draft_prefill"],
+        verify_prefill=setup.times["verify_prefill"],
         turnaround_s=float(turnarounds_s.mean()),
         wake_up_s=float(wake_ups_s.mean()),
         link=link_under_way(fit_link(payloads_bytes, round_trips_s), under_way_s),
         recent_load=effect,
         turns=tuple(turns),
-        one_process=turns_in(measured.one_process, fleets),
-        contention=factors_in(measured.contended, fleets, [*turns, turns[-1]]),
+        one_process=turns_in(measured.one_process, setup),
+        contention=factors_in(measured.contended, setup, [*turns, turns[-1]]),
         acceptance=Recorded(depth, tuple(map(tuple, measured.accepted))),
-        control_s=fleets.control_s,
+        control_s=setup.control_s,
         measured=tables_of(measured.points)
         | {
             "round_trips": [{"payload_bytes": size} | spread_numbers(times) for size, times in measured.round_trips_s],

@@ -19,7 +19,7 @@ from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
 
 PROFILE_NAMES = {"prefill": "verify_prefill"}  # what a profile calls a batch's steps, where it differs
-AROUND = 51  # steps: fewer say more of luck than of the host, more last longer than its spells
+AROUND = 51  # steps: the mean of fewer is noise, and more last longer than the host's pace does
 
 
 class Served(msgspec.Struct):

@@ -1,7 +1,7 @@
 """Calibrate a batch: its steps as a batch station serves them, over rows, depths and contexts, fitted into a profile.
 
 Steps are not measured in loops: a batch whose rows come and go finds other caches, lengths and alignments than one
-that is repeated. Small runs of the scenario's own rule on calibration prompts tell all of that.
+that is repeated. Small runs of the scenario's own rule on calibration prompts show all of that.
 """
 
 import time
@@ -15,7 +15,7 @@ from calibrate.batch_profile import BatchMeasured, Gap, Served, profile_of_batch
 from engine.decoding.models import CausalLM
 from engine.runtime.batch import drive, executor_of
 from engine.runtime.build import load_target
-from engine.runtime.node import THREADS
+from engine.runtime.process import THREADS
 from engine.runtime.prompts import prompts_of
 from fleet.chance.signals import write_signals
 from fleet.policies.ragged import Slots
@@ -31,10 +31,10 @@ from fleet.times.step import Step
 Report = Callable[[str], None]
 
 SIZES, DEPTHS = (1, 2, 4, 8, 16), (1, 3, 5, 8)
-PASSES = 3  # a shared host has slow spells, which a control computation does not always see
+PASSES = 3  # a shared host is slow at times, which the control computation does not always show
 STAGES = (*(f"batches, pass {number + 1} of {PASSES}" for number in range(PASSES)), "acceptance")
 FEWEST = 12  # requests of a small run
-RECORDED = 384  # requests whose acceptance is recorded: of 192, means differ by a twentieth from luck with prompts
+RECORDED = 384  # requests whose acceptance is recorded: means over 192 still differ by 5 % between sets of prompts
 
 
 def calibrate_batch(scenario: Scenario, folder: Path, report: Report = lambda _stage: None) -> HardwareProfile:
@@ -45,12 +45,12 @@ def calibrate_batch(scenario: Scenario, folder: Path, report: Report = lambda _s
     large, measured = load_target(settle(scenario)), BatchMeasured()
     for number in range(PASSES):
         report(STAGES[number])
-        go_over(scenario, large, number, measured)
+        measure_pass(scenario, large, number, measured)
     report(STAGES[-1])
     return finish(scenario, large, measured, folder)
 
 
-def go_over(scenario: Scenario, large: CausalLM, number: int, measured: BatchMeasured) -> None:
+def measure_pass(scenario: Scenario, large: CausalLM, number: int, measured: BatchMeasured) -> None:
     """Measure one pass over all sizes and depths: a small run of each."""
     torch.set_num_threads(THREADS)
     for size in sizes_up_to(largest_of(scenario)):
@@ -93,7 +93,8 @@ def of_size(scenario: Scenario, size: int, depth: int, seed: int) -> Scenario:
 def serve_part(scenario: Scenario, part: Scenario, large: CausalLM, measured: BatchMeasured) -> None:
     """Serve a small run, `part`; add its steps, and the time between them.
 
-    The looks of the scenario's length rule at drafted tokens take their time here too, though lengths are constant.
+    Where the scenario's length rule looks at drafted tokens, they are read here too, because that takes time; lengths
+    stay constant.
     """
     assert scenario.batch is not None
     allocate, shape = scenario.batch.allocate, scenario.drafters.shape
@@ -104,7 +105,7 @@ def serve_part(scenario: Scenario, part: Scenario, large: CausalLM, measured: Ba
         executor.signals = allocate.needs == "signals"
         executor.watch = (lambda _tag, _nats: False) if allocate.watches else None
     steps: list[Step] = []
-    executor.watcher = steps.append
+    executor.on_step = steps.append
     started_s = time.perf_counter()
     log = drive(fleet, station, executor, large.device)
     wall_s = time.perf_counter() - started_s

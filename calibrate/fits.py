@@ -60,7 +60,7 @@ def fit_step(points: Sequence[Point]) -> tuple[StepTime, list[Residual]]:
         np.array([getattr(point, name) for point in points], dtype=float) for name in ("tokens", "context", "median_s")
     )
     design = np.stack([np.ones_like(tokens), tokens, context, tokens * context], axis=1)  # (points, 4)
-    # A grid with one context or one token count cannot tell two terms apart; the simpler one explains it.
+    # A grid with one context or one token count cannot separate two terms; the simpler one explains it.
     usable = [True, len(set(tokens)) > 1, len(set(context)) > 1, len(set(tokens)) > 1 and len(set(context)) > 1]
     columns = design * np.array(usable)
     scale = np.abs(columns).max(axis=0)
@@ -85,7 +85,7 @@ def fit_batch_step(extents: ArrayLike, times_s: ArrayLike) -> tuple[StepTime, fl
     `extents` (steps, 4): tokens and context of the longest row, rows, tokens of all other rows (see
     `durations.extent`). Coefficients are at least 0, by least squares of errors relative to the fit of the round
     before: relative to the measured times, slow steps would count less than quick ones, and the more so the more times
-    spread. Steps that took twice what the fit says, or half of it, do not shape it, but count in the mean.
+    spread. Steps that took more than twice the fit, or less than half, do not shape it, but count in the mean.
     """
     tokens, context, rows, row_tokens = np.asarray(extents, dtype=float).T
     times = np.asarray(times_s, dtype=float)

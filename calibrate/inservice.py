@@ -30,7 +30,7 @@ AT_ONCE = StepTime()
 class Rounds(msgspec.Struct, frozen=True):
     """One fleet's drafting rounds at steady state, each an array (rounds,), in seconds.
 
-    `draft_s`: draft steps, and `begin_s`: when they began. `fitted_s`: what the fit says of them. `slowness`: the
+    `draft_s`: draft steps, and `begin_s`: when they began. `fitted_s`: by the step fit. `slowness`: the
     host's pace then, a factor without unit. `gap_s`: idleness before them. `busy_s`: (steps, 2) begin and end of all
     steps of the drafter, in order.
 
@@ -56,14 +56,14 @@ class Rounds(msgspec.Struct, frozen=True):
 
     @property
     def ratios(self) -> Floats:
-        """Draft times at the reference pace over what the fit says."""
+        """Draft times at the reference pace over the fitted ones, without unit."""
         return self.paced_s / self.fitted_s
 
 
-class Fleets(msgspec.Struct, frozen=True):
-    """What the small fleets of a calibration share: the scenario, step fits, the reference control, kept stories.
+class FleetSetup(msgspec.Struct, frozen=True):
+    """What the small fleets of a calibration share: the scenario, step fits and the reference control.
 
-    `times`: the fits by name, as a profile has them.
+    `times`: the fits by name, as a profile has them. `folder`: where decoded continuations are kept.
     """
 
     scenario: Scenario
@@ -72,9 +72,9 @@ class Fleets(msgspec.Struct, frozen=True):
     folder: Path
 
 
-def run_rounds(fleets: Fleets, targets: int, verify: StepTime, rounds: int, warm_tokens: int = 0) -> Run:
+def run_rounds(setup: FleetSetup, targets: int, verify: StepTime, rounds: int, warm_tokens: int = 0) -> Run:
     """Run a fleet of replayed targets for about `rounds` drafts."""
-    scenario = fleets.scenario
+    scenario = setup.scenario
     workload = scenario.workload
     a_request = max(1, int(mean_tokens(workload.new_tokens)) // (scenario.drafters.depth + 1))  # rounds, at least
     requests = max(targets, -(-rounds // a_request))
@@ -88,11 +88,11 @@ def run_rounds(fleets: Fleets, targets: int, verify: StepTime, rounds: int, warm
             ),
             workload=msgspec.structs.replace(workload, requests=requests),
         ),
-        fleets.folder,
+        setup.folder,
     ).run
 
 
-def take_apart(run: Run, draft: StepTime, control_s: float) -> Rounds:
+def rounds_in(run: Run, draft: StepTime, control_s: float) -> Rounds:
     """Read the rounds from the records of a fleet."""
     rows, pace = run.frame(), paces_of(run, control_s).get(DRAFTER, Pace((1.0,)))
     drafter = rows[rows.station == DRAFTER].sort_values("seq")
@@ -130,42 +130,42 @@ def take_apart(run: Run, draft: StepTime, control_s: float) -> Rounds:
     )
 
 
-def saturated(fleets: Fleets, rounds: int) -> Run:
+def run_saturated(setup: FleetSetup, rounds: int) -> Run:
     """Keep the drafter busy without a pause: many targets that verify for one to three of its drafts.
 
     Targets that answered at once would make its drafts 2 or 3 % faster: their process has less to wake up for.
     """
-    return run_rounds(fleets, SATURATED_TARGETS, for_drafts(fleets, 2), rounds)
+    return run_rounds(setup, SATURATED_TARGETS, for_drafts(setup, 2), rounds)
 
 
-def half_loaded(fleets: Fleets, targets: int, rounds: int) -> Run:
+def run_half_loaded(setup: FleetSetup, targets: int, rounds: int) -> Run:
     """Load the drafter in part, irregularly: a few targets that verify for two to six of its drafts."""
-    return run_rounds(fleets, targets, for_drafts(fleets, 4), rounds)
+    return run_rounds(setup, targets, for_drafts(setup, 4), rounds)
 
 
-def for_drafts(fleets: Fleets, drafts: float) -> StepTime:
+def for_drafts(setup: FleetSetup, drafts: float) -> StepTime:
     """A verification that takes as long as so many drafts, give or take a half."""
-    draft_s = fleets.times["draft"].mean_s(
-        fleets.scenario.drafters.depth, mean_tokens(fleets.scenario.workload.prompt_tokens)
+    draft_s = setup.times["draft"].mean_s(
+        setup.scenario.drafters.depth, mean_tokens(setup.scenario.workload.prompt_tokens)
     )
     return StepTime(base_s=drafts * draft_s, spread=Quantiles((0.0, 1.0), (0.5, 1.5)))
 
 
-def over_gaps(fleets: Fleets, shortest_s: float, longest_s: float, rounds: int) -> Run:
+def run_over_gaps(setup: FleetSetup, shortest_s: float, longest_s: float, rounds: int) -> Run:
     """Let the drafter idle before each draft, for gaps spread evenly over the logarithm between two lengths.
 
-    All lengths alternate in one run, so that a slow spell of the machine does not pass for the effect of one gap.
+    All lengths alternate in one run, so that a machine that is slow for a while is not taken for the effect of one gap.
     """
     levels = np.linspace(0, 1, 65)
     gaps_s = np.geomspace(shortest_s, longest_s, len(levels))
     mean_s = float(np.trapezoid(gaps_s, levels))
     verify = StepTime(base_s=mean_s, spread=Quantiles(tuple(levels.tolist()), tuple((gaps_s / mean_s).tolist())))
-    return run_rounds(fleets, 1, verify, rounds)
+    return run_rounds(setup, 1, verify, rounds)
 
 
-def after_gap(fleets: Fleets, gap_s: float, rounds: int, warm_tokens: int) -> Run:
+def run_after_gap(setup: FleetSetup, gap_s: float, rounds: int, warm_tokens: int) -> Run:
     """Let the drafter idle for about `gap_s` before each draft, and run warm-up tokens first."""
-    return run_rounds(fleets, 1, StepTime(base_s=gap_s), rounds, warm_tokens)
+    return run_rounds(setup, 1, StepTime(base_s=gap_s), rounds, warm_tokens)
 
 
 def spread_numbers(times_s: Sequence[float] | Floats) -> dict[str, float]:

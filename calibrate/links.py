@@ -11,7 +11,7 @@ import msgspec
 import zmq
 
 from engine.runtime.clock import now_s
-from engine.runtime.node import Node
+from engine.runtime.process import NodeProcess
 from engine.runtime.serve import start_drafter
 from engine.runtime.transport import Ping, connect, parse
 from fleet.scenario.settled import Fleet
@@ -23,11 +23,11 @@ TIMEOUT_MS = 10_000
 def measure_round_trips(fleet: Fleet, payloads_bytes: Sequence[int], repeats: int) -> list[list[float]]:
     """Return round-trip times in seconds for each payload, each the same size both ways."""
     drafter, port, _ = start_drafter(fleet)
-    client = Node("ping client", _ping_body, port, list(payloads_bytes), repeats)
+    client = NodeProcess("ping client", _ping_body, port, list(payloads_bytes), repeats)
     try:
-        drafter.tell(now_s())
+        drafter.send(now_s())
         round_trips: list[list[float]] = client.receive()
-        drafter.tell("stop")
+        drafter.send("stop")
         drafter.receive()
     finally:
         client.end()
@@ -35,7 +35,7 @@ def measure_round_trips(fleet: Fleet, payloads_bytes: Sequence[int], repeats: in
     return round_trips
 
 
-def _ping_body(pipe: Connection, port: int, payloads_bytes: list[int], repeats: int) -> list[list[float]]:  # noqa: ARG001  (every node is given its pipe)
+def _ping_body(_pipe: Connection, port: int, payloads_bytes: list[int], repeats: int) -> list[list[float]]:
     context = zmq.Context()
     channel = connect(context, "tcp://127.0.0.1", port, target=0)
     round_trips: list[list[float]] = [[] for _ in payloads_bytes]

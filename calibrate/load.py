@@ -61,7 +61,7 @@ def falling(values: Floats, parts: Sequence[NDArray[np.intp]]) -> tuple[float, .
 
 
 def spread_in_service(effect: RecentLoad, runs: Sequence[Rounds]) -> Quantiles:
-    """Quantiles of draft times in service over what fit, recent load and pace say: wider than back to back."""
+    """Quantiles of draft times in service over fit, recent load and pace together: wider than back to back."""
     return spread_of(
         np.concatenate(
             [

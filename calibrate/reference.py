@@ -36,7 +36,8 @@ def control_beside_steps_s(drafter: Drafter, target: Target, prompt: list[int]) 
 def at_pace(profile: HardwareProfile, slowness: float) -> HardwareProfile:
     """The same measurements, referred to another pace of the host: `slowness` times slower than the reference.
 
-    The first control computations set the reference, and may have met a slow spell; the pace of all fleets is typical.
+    The first control computations set the reference, and the host may have been slow just then; the pace of all fleets
+    is typical.
     """
     replace = msgspec.structs.replace
     load, link = profile.recent_load, profile.link

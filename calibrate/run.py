@@ -2,6 +2,7 @@
 
 import datetime
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,7 @@ import torch
 from calibrate.acceptance import accepted_lengths
 from calibrate.assemble import Measured, Points, merged, profile_from
 from calibrate.fits import fit_step
-from calibrate.inservice import Fleets, after_gap, half_loaded, over_gaps, saturated
+from calibrate.inservice import FleetSetup, run_after_gap, run_half_loaded, run_over_gaps, run_saturated
 from calibrate.links import measure_round_trips
 from calibrate.reference import control_beside_steps_s
 from calibrate.steps import (
@@ -23,19 +24,20 @@ from calibrate.steps import (
     verify_prefill_series,
     verify_series,
 )
-from calibrate.turns import share
+from calibrate.turns import run_sharing
 from engine.decoding.draft import Drafter
 from engine.decoding.models import check_shared_tokenizer
 from engine.decoding.telemetry import host_facts
 from engine.decoding.verify import Target
 from engine.runtime.build import load_target, new_drafter, new_target
-from engine.runtime.continuations import stories_of
-from engine.runtime.node import THREADS
+from engine.runtime.continuations import continuations_of
+from engine.runtime.process import THREADS
 from engine.runtime.prompts import prompts_of
 from fleet.errors import InputError
 from fleet.records.run import Run
 from fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload, mean_tokens
 from fleet.scenario.settle import settle
+from fleet.scenario.settled import Fleet
 from fleet.times.profile import HardwareProfile
 
 Report = Callable[[str], None]
@@ -71,6 +73,14 @@ QUICK = Effort(
 )  # fmt: skip
 
 
+STEPS = tuple(f"single steps, pass {number}" for number in (1, 2, 3))
+IN_SERVICE = tuple(f"drafters in service, pass {number}" for number in (1, 2, 3))
+STAGES = (
+    STEPS[0], IN_SERVICE[0], "acceptance", "links", "idle gaps", STEPS[1], IN_SERVICE[1], "warm-up tokens",
+    "stations that share a device", STEPS[2], IN_SERVICE[2],
+)  # fmt: skip
+
+
 def calibrate(
     scenario: Scenario,
     folder: Path,
@@ -79,9 +89,107 @@ def calibrate(
 ) -> HardwareProfile:
     """Measure the scenario's model pair on this host, on the scenario's prompts, and fit a profile.
 
-    `report` is told the name of each stage as it begins; STAGES lists them. `folder` keeps decoded continuations.
+    `report` is called with the name of each stage as it begins; STAGES lists them. `folder`: where continuations
+    are kept.
     """
-    scenario = pair_of(scenario, effort.prompts)
+    bench = bench_of(pair_of(scenario, effort.prompts), folder, effort, report)
+    bench.measure_pass(0)
+    report("acceptance")
+    accepted = bench.accepted()
+    report("links")
+    round_trips_s = measure_round_trips(bench.fleet, effort.payloads_bytes, effort.pings)
+    report("idle gaps")
+    idling = run_over_gaps(bench.setup(), SHORTEST_GAP_S, effort.longest_gap_s, effort.gap_rounds)
+    bench.measure_pass(1)
+    report("warm-up tokens")
+    setup = bench.setup()
+    warmed = [
+        (tokens, run_after_gap(setup, WARM_UP_GAP_S, effort.warm_rounds, tokens)) for tokens in effort.warm_tokens
+    ]
+    report("stations that share a device")
+    count, requests = effort.sharing_targets, effort.sharing_requests
+    turns = [run_sharing(setup, targets, requests, "turns") for targets in range(1, count + 1)]
+    one_process = run_sharing(setup, 1, requests, "one-process")
+    contended = [run_sharing(setup, targets, requests, "contended") for targets in range(1, count + 2)]
+    bench.measure_pass(2)
+    measured = Measured(
+        bench.points, bench.loaded, idling, warmed, turns, one_process, contended,
+        list(zip(effort.payloads_bytes, round_trips_s, strict=True)), accepted,
+    )  # fmt: skip
+    return described(profile_from(measured, bench.setup()), bench)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A calibration under way: the models on this host, and what its passes measured so far.
+
+    `control_s`: the control computation at the reference pace, 0 on an accelerator. `points`: of each kind of step;
+    `loaded`: runs in service, by how many targets loaded the drafter.
+    """
+
+    scenario: Scenario
+    fleet: Fleet
+    folder: Path
+    effort: Effort
+    report: Report
+    drafter: Drafter
+    target: Target
+    prompts: list[list[int]]
+    control_s: float
+    points: Points = field(default_factory=dict)
+    loaded: list[tuple[int | None, Run]] = field(default_factory=list)
+
+    def setup(self) -> FleetSetup:
+        """Return what small fleets need, with step times fitted to all points so far."""
+        times = {name: fit_step(points)[0] for name, points in self.points.items()}
+        return FleetSetup(self.scenario, times, self.control_s, self.folder)
+
+    def measure_pass(self, number: int) -> None:
+        """Measure single steps and drafters in service once more.
+
+        Both are measured in three passes, minutes apart: a shared host may be slow for longer than one of them.
+        """
+        self.report(STEPS[number])
+        for name, measured in self.measure_steps().items():
+            self.points[name] = merged(self.points.get(name, []), measured)
+        self.report(IN_SERVICE[number])
+        setup, effort = self.setup(), self.effort
+        for targets in effort.loads:
+            if targets is None:
+                run = run_saturated(setup, effort.saturated_rounds)
+            else:
+                run = run_half_loaded(setup, targets, effort.loaded_rounds)
+            self.loaded.append((targets, run))
+
+    def measure_steps(self) -> Points:
+        """Measure all kinds of steps, each over its grid, by the names of a profile."""
+        depth, shape, depths = self.scenario.drafters.depth, self.scenario.drafters.shape, self.effort.depths
+        if shape.kind != "chain":  # trees grow fast: a deeper one than the scenario's may be monstrous
+            depths = (*(shallower for shallower in depths if shallower < depth), depth)
+        fed = sorted({shape.nodes(levels) + 1 for levels in depths})
+        contexts, stopwatch = self.effort.contexts, Stopwatch(self.target.model.device, self.control_s)
+        how = self.prompts[0], self.effort.repeats, stopwatch
+        verifications = verify_series(self.target, *how, shape)
+        grids: dict[str, tuple[Series, Sequence[int], Sequence[int]]] = {
+            "draft": (draft_series(self.drafter, *how), depths, contexts),
+            "verify": (verifications, fed, contexts),
+            "decode": (verifications, [1], contexts),
+            "draft_prefill": (draft_prefill_series(self.drafter, *how), contexts, (0,)),
+            "verify_prefill": (verify_prefill_series(self.target, *how), contexts, (0,)),
+        }
+        return {name: measure(*grid, stopwatch) for name, grid in grids.items()}
+
+    def accepted(self) -> list[list[int]]:
+        """Return the accepted lengths of the rounds of each prompt, in draft tokens."""
+        depth, new_tokens = self.scenario.drafters.depth, int(mean_tokens(self.scenario.workload.new_tokens))
+        return [
+            accepted_lengths(self.drafter, continuation, new_tokens, depth)
+            for continuation in continuations_of(self.fleet, self.folder)
+        ]
+
+
+def bench_of(scenario: Scenario, folder: Path, effort: Effort, report: Report) -> Bench:
+    """Load the scenario's pair, and take the reference pace of this host."""
     if scenario.drafters.kind == "model":
         check_shared_tokenizer(scenario.drafters.model, scenario.verifiers.model)
     torch.set_num_threads(THREADS)
@@ -89,83 +197,32 @@ def calibrate(
     target = new_target(fleet, load_target(fleet))
     drafter = new_drafter(fleet, target.model)
     assert isinstance(drafter, Drafter)
-    prompt = prompts_of(fleet)[0]
+    prompts = prompts_of(fleet)
     on_cpu = target.model.device.type == "cpu"
-    control_s = control_beside_steps_s(drafter, target, prompt) if on_cpu else 0.0
-    # What fits rest on is measured in three passes, minutes apart: a shared host has spells that outlast any of them.
-    points: Points = {}
-    loaded: list[tuple[int | None, Run]] = []
+    control_s = control_beside_steps_s(drafter, target, prompts[0]) if on_cpu else 0.0
+    return Bench(scenario, fleet, folder, effort, report, drafter, target, prompts, control_s)
 
-    def go_over(number: int) -> None:
-        report(STEPS[number])
-        for name, measured in bench_steps(drafter, target, prompt, scenario.drafters, effort, control_s).items():
-            points[name] = merged(points.get(name, []), measured)
-        report(IN_SERVICE[number])
-        loaded.extend(in_service(fleets(), effort))
 
-    def fleets() -> Fleets:
-        return Fleets(scenario, {name: fit_step(of_name)[0] for name, of_name in points.items()}, control_s, folder)
-
-    go_over(0)
-    report("acceptance")
-    depth, new_tokens = scenario.drafters.depth, int(mean_tokens(scenario.workload.new_tokens))
-    accepted = [accepted_lengths(drafter, story, new_tokens, depth) for story in stories_of(fleet, folder)]
-    report("links")
-    round_trips_s = measure_round_trips(fleet, effort.payloads_bytes, effort.pings)
-    report("idle gaps")
-    idling = over_gaps(fleets(), SHORTEST_GAP_S, effort.longest_gap_s, effort.gap_rounds)
-    go_over(1)
-    report("warm-up tokens")
-    warmed = [(tokens, after_gap(fleets(), WARM_UP_GAP_S, effort.warm_rounds, tokens)) for tokens in effort.warm_tokens]
-    report("stations that share a device")
-    count, requests = effort.sharing_targets, effort.sharing_requests
-    turns = [share(fleets(), targets, requests, "turns") for targets in range(1, count + 1)]
-    one_process = share(fleets(), 1, requests, "one-process")
-    contended = [share(fleets(), targets, requests, "contended") for targets in range(1, count + 2)]
-    go_over(2)
-    measured = Measured(
-        points, loaded, idling, warmed, turns, one_process, contended,
-        list(zip(effort.payloads_bytes, round_trips_s, strict=True)), accepted,
-    )  # fmt: skip
+def described(profile: HardwareProfile, bench: Bench) -> HardwareProfile:
+    """Return the profile with its name, the models' sizes, and where it comes from."""
     facts, unread = host_facts()
+    scenario, model = bench.scenario, bench.target.model
     kind, shape = scenario.drafters.kind, scenario.drafters.shape
     return msgspec.structs.replace(
-        profile_from(measured, fleets()),
+        profile,
         name=f"calibrated-{facts['machine']}",
-        vocabulary=target.model.vocabulary,
-        hidden=hidden_size(target.model) if kind == "eagle" else 0,
+        vocabulary=model.vocabulary,
+        hidden=hidden_size(model) if kind == "eagle" else 0,
         provenance=facts
         | {
             "written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "drafter": f"{kind} {scenario.drafters.model}" + ("" if shape.kind == "chain" else f", {shape}"),
             "target": scenario.verifiers.model,
             "precision": scenario.precision,
-            "prompts": f"{scenario.workload.prompts}, the first {effort.prompts}",
+            "prompts": f"{scenario.workload.prompts}, the first {bench.effort.prompts}",
             "unread": "; ".join(unread) or "nothing",
         },
     )
-
-
-def bench_steps(
-    drafter: Drafter, target: Target, prompt: list[int], drafters: Drafters, effort: Effort, control_s: float
-) -> Points:
-    """Measure all kinds of steps, each over its grid, by the names of a profile."""
-    shape = drafters.shape
-    depths = effort.depths
-    if shape.kind != "chain":  # a deeper tree may be monstrous
-        depths = (*(depth for depth in depths if depth < drafters.depth), drafters.depth)
-    fed = sorted({shape.nodes(depth) + 1 for depth in depths})
-    stopwatch = Stopwatch(target.model.device, control_s)
-    how = prompt, effort.repeats, stopwatch
-    verifications = verify_series(target, *how, shape)
-    grids: dict[str, tuple[Series, Sequence[int], Sequence[int]]] = {
-        "draft": (draft_series(drafter, *how), depths, effort.contexts),
-        "verify": (verifications, fed, effort.contexts),
-        "decode": (verifications, [1], effort.contexts),
-        "draft_prefill": (draft_prefill_series(drafter, *how), effort.contexts, (0,)),
-        "verify_prefill": (verify_prefill_series(target, *how), effort.contexts, (0,)),
-    }
-    return {name: measure(*grid, stopwatch) for name, grid in grids.items()}
 
 
 def pair_of(scenario: Scenario, prompts: int) -> Scenario:
@@ -189,21 +246,3 @@ def pair_of(scenario: Scenario, prompts: int) -> Scenario:
             requests=prompts,
         ),
     )
-
-
-STEPS = tuple(f"single steps, pass {number}" for number in (1, 2, 3))
-IN_SERVICE = tuple(f"drafters in service, pass {number}" for number in (1, 2, 3))
-STAGES = (
-    STEPS[0], IN_SERVICE[0], "acceptance", "links", "idle gaps", STEPS[1], IN_SERVICE[1], "warm-up tokens",
-    "stations that share a device", STEPS[2], IN_SERVICE[2],
-)  # fmt: skip
-
-
-def in_service(fleets: Fleets, effort: Effort) -> list[tuple[int | None, Run]]:
-    """Run one fleet for each load; return the loads with their runs."""
-    return [
-        (targets, saturated(fleets, effort.saturated_rounds))
-        if targets is None
-        else (targets, half_loaded(fleets, targets, effort.loaded_rounds))
-        for targets in effort.loads
-    ]

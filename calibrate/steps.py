@@ -109,7 +109,7 @@ def some_hidden(drafter: Drafter, tokens: int) -> torch.Tensor | None:
 
 def hidden_size(model: CausalLM) -> int:
     """How many numbers a hidden state has."""
-    config: Any = model.config  # a torch module does not tell the types of what it holds
+    config: Any = model.config  # a torch module's attributes have no types
     return int(config.hidden_size)
 
 
@@ -121,7 +121,7 @@ def draft_prefill_series(drafter: Drafter, prompt: list[int], repeats: int, stop
         drafter.prefill(TAG, hidden=some_hidden(drafter, tokens))
         drafter.release(TAG)
 
-    return lambda tokens, context: stopwatch.times_s(lambda: once(tokens), repeats)  # noqa: ARG005  (it has no context)
+    return lambda tokens, _context: stopwatch.times_s(lambda: once(tokens), repeats)
 
 
 def verify_prefill_series(target: Target, prompt: list[int], repeats: int, stopwatch: Stopwatch) -> Series:
@@ -132,13 +132,13 @@ def verify_prefill_series(target: Target, prompt: list[int], repeats: int, stopw
         target.decode([TAG])
         target.release(TAG)
 
-    return lambda tokens, context: stopwatch.times_s(lambda: once(tokens), repeats)  # noqa: ARG005  (as above)
+    return lambda tokens, _context: stopwatch.times_s(lambda: once(tokens), repeats)
 
 
 def measure(series: Series, tokens: Sequence[int], contexts: Sequence[int], stopwatch: Stopwatch) -> list[Point]:
     """Measure a series at every place of the grid, as if the host had kept its reference pace.
 
-    The pace is that of the whole grid: the few controls beside one place would say more of luck than of the host.
+    The pace is that of the whole grid: the mean of the few controls beside one place would be noise.
     """
     times_s = {(count, context): series(count, context) for count in tokens for context in contexts}
     slowness = stopwatch.slowness()

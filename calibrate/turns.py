@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from calibrate.inservice import SETTLING_ROUNDS, Fleets
+from calibrate.inservice import SETTLING_ROUNDS, FleetSetup
 from engine.runtime.serve import serve
 from fleet.records.paces import paces_of
 from fleet.records.run import Run
@@ -20,9 +20,9 @@ from fleet.times.pace import Pace, slowness_at
 SHARED = "shared"  # name of their device
 
 
-def share(fleets: Fleets, targets: int, requests: int, sharing: Sharing) -> Run:
-    """Let `targets` real targets and their drafter decode `requests` each, on one device shared as `sharing` says."""
-    return serve(sharing_fleet(fleets.scenario, targets, requests, sharing), fleets.folder).run
+def run_sharing(setup: FleetSetup, targets: int, requests: int, sharing: Sharing) -> Run:
+    """Let `targets` real targets and their drafter decode `requests` each, on one device shared by rule `sharing`."""
+    return serve(sharing_fleet(setup.scenario, targets, requests, sharing), setup.folder).run
 
 
 def sharing_fleet(scenario: Scenario, targets: int, requests: int, sharing: Sharing) -> Scenario:
@@ -38,9 +38,9 @@ def sharing_fleet(scenario: Scenario, targets: int, requests: int, sharing: Shar
     )
 
 
-def turns_in(run: Run, fleets: Fleets) -> Turns:
+def turns_in(run: Run, setup: FleetSetup) -> Turns:
     """Read from a run's records how much each step was slowed, at the reference pace, and how long handovers took."""
-    steps, paces = fitted_steps(run, fleets).query("settled"), paces_of(run, fleets.control_s)
+    steps, paces = fitted_steps(run, setup).query("settled"), paces_of(run, setup.control_s)
     slowness = np.concatenate(
         [
             slowness_at(paces.get(str(station), Pace((1.0,))), of_station.ended_s.to_numpy())
@@ -53,17 +53,17 @@ def turns_in(run: Run, fleets: Fleets) -> Turns:
     return Turns(slowdowns, mean_handover_s(run.frame(), everyone_waits=one_process) / float(slowness.mean()))
 
 
-def fitted_steps(run: Run, fleets: Fleets) -> pd.DataFrame:
+def fitted_steps(run: Run, setup: FleetSetup) -> pd.DataFrame:
     """Return the finished steps, station by station: name, begun_s, ended_s, duration_s, and fitted_s by the fits.
 
     `settled` marks those that count: all but the first few of a station.
     """
-    rows, shape = run.frame().sort_values(["station", "seq"]), fleets.scenario.drafters.shape
+    rows, shape = run.frame().sort_values(["station", "seq"]), setup.scenario.drafters.shape
     starts = rows[rows.event == "start"].set_index(["station", "step"]).time_s
     done = rows[rows.event == "done"]
     names = [step_name(step.station == DRAFTER, step.kind) for step in done.itertuples()]
     fitted_s = [
-        fleets.times[name].mean_s(
+        setup.times[name].mean_s(
             *grid_place(step.kind, shape.nodes(step.tokens) if step.kind == "verify" else step.tokens, step.base)
         )
         for name, step in zip(names, done.itertuples(), strict=True)

@@ -13,10 +13,10 @@ World = Literal["sim", "engine"]
 def run_in(world: World, scenario: Scenario) -> Run:
     """Run the scenario in simulated time or on this host's engine; each world's libraries are imported on its use."""
     if world == "sim":
-        from sim.run import simulate  # noqa: PLC0415  (the engine may not be installed, and need not be)
+        from sim.run import simulate
 
         return simulate(scenario)
-    from engine.runtime.serve import serve  # noqa: PLC0415
+    from engine.runtime.serve import serve
 
     return serve(scenario).run
 

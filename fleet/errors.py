@@ -1,4 +1,4 @@
-"""The one error that a user can cause: bad input, told in one line."""
+"""The one error that a user can cause: bad input, described in one line."""
 
 
 class InputError(Exception):

@@ -201,12 +201,12 @@ class Network:
             self._post(instruction)
 
     def _size_with_hidden(self, message: Message) -> int:
-        """Bytes on the wire where requests tell the hidden states of what was committed since the last one."""
-        told = 0
+        """Bytes on the wire where requests carry the hidden states of what was committed since the last one."""
+        states = 0
         if isinstance(message, DraftRequest):
-            told = message.base - (1 if message.opening else self.known[message.tag])
+            states = message.base - (1 if message.opening else self.known[message.tag])
             self.known[message.tag] = message.base
-        return self.plain_size_of(message, hidden_numbers=told * self.fleet.hidden)
+        return self.plain_size_of(message, hidden_numbers=states * self.fleet.hidden)
 
     def _next_request(self, tag: int) -> None:
         """Let the stream's user send the next request, if any is left: when it is time, and this instant is over."""

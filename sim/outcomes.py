@@ -80,7 +80,7 @@ class Outcomes:
         return of_batch
 
     def drafting(self, station: BatchStation) -> Callable[[Step], list[int]]:
-        """Return the function that says how many tokens each row of a draft step gets: a stop rule may cut it short."""
+        """Return the function that draws how many tokens each row of a draft step gets; a stop rule may cut it."""
 
         def drafted(step: Step) -> list[int]:
             self.drafts = [self._draft(member, station) for member in step.members]

@@ -49,8 +49,8 @@ def star_inputs(fleet: Fleet, target: int = 0) -> StarInputs:
     times, of_target, link = fleet.drafter_times(0), fleet.verifier_times(target), fleet.link(target).time
     context = mean_tokens(workload.prompt_tokens) + mean_tokens(workload.new_tokens) / 2
     accepted = expected_accepted(fleet.length_model(), depth)
-    told = fleet.hidden * (accepted + 1) if fleet.drafters.kind == "eagle" else 0
-    up = payload_bytes(DraftRequest(0, 0, 0, 0), workload.temperature, fleet.vocabulary, hidden_numbers=told)
+    hidden = fleet.hidden * (accepted + 1) if fleet.drafters.kind == "eagle" else 0
+    up = payload_bytes(DraftRequest(0, 0, 0, 0), workload.temperature, fleet.vocabulary, hidden_numbers=hidden)
     down = payload_bytes(Draft(0, 0, 0, 0, depth), workload.temperature, fleet.vocabulary, shape)
     verify_s = of_target.verify.mean_s(shape.nodes(depth) + 1, context)
     decode_s = of_target.decode.mean_s(1, context)
@@ -71,10 +71,10 @@ def _busy_slowdown(times: DrafterTimes) -> float:
 
 
 class Prediction(StarPrediction, frozen=True):
-    """The star's equations and, where the scenario tells the devices' memory, how many targets fit on them.
+    """The star's equations and, where the scenario gives the devices' memory, how many targets fit on them.
 
     Keys:
-        packings: Both ways to use the devices of `[memory]`; none where the scenario does not tell.
+        packings: Both ways to use the devices of `[memory]`; none where the scenario gives no memory.
     """
 
     packings: Packings | None = None

@@ -51,7 +51,7 @@ def run(
 
         result = specfleet.run("star", verifiers={"count": 1}, workload={"requests": 4})
     """
-    from engine.runtime.memory import accounts_of, tell
+    from engine.runtime.memory import account_line, accounts_of
     from engine.runtime.serve import check_can_run, crowding, serve
     from fleet.chance.signals import write_signals
 
@@ -64,7 +64,7 @@ def run(
     if signals is not None and (chosen.batch is None or chosen.drafters.shape.kind != "chain"):
         raise InputError(f"signals = {signals}: only chains of a [batch] tell signals; {chosen.name!r} has none")
     for account in accounts_of(fleet):
-        report(f"cache of {tell(account)}")
+        report(f"cache of {account_line(account)}")
     served = serve(chosen, signals=signals is not None)
     if signals is not None:
         write_signals(list(served.signals.values()), Path(signals))

@@ -1,7 +1,7 @@
 """Aligned rows, as batches need them that are one rectangle: padding on the left, and a common end.
 
-This is how EqSpec and ExSpec keep their caches (Batch Speculative Decoding Done Right, section 3), here without the
-padding's content ever being looked at: masks leave it out, positions count from a row's first token. Rows that
+This is how EqSpec and ExSpec keep their caches (Batch Speculative Decoding Done Right, section 3). What padding holds
+is never read here: masks leave it out, and positions count from a row's first token. Rows that
 accepted unequally must be unpadded and padded anew (`realign`), which copies everything they hold; rows that happen to
 end alike, padding included, form a batch by one copy; the batch of the last round is taken as it is.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.decoding.cache import RowCache
+from engine.decoding.cache import CacheShape, RowCache
 from engine.decoding.feed import Feed, Nodes, feed_of
 from engine.decoding.telemetry import timed
 
@@ -46,8 +46,8 @@ class AlignedCache(RowCache):
 
     uniform = True
 
-    def __init__(self, *args: object) -> None:
-        super().__init__(*args)  # type: ignore[arg-type]  # the same arguments
+    def __init__(self, shape: CacheShape, dtype: torch.dtype, device: torch.device) -> None:
+        super().__init__(shape, dtype, device)
         self.rows: dict[int, _Row] = {}
         self.batch: list[int] = []  # tags of the rows of `storage`
         self.spare: list[torch.Tensor] = []  # memory that no row lies in, each (numbers,), smallest first
@@ -77,7 +77,7 @@ class AlignedCache(RowCache):
         return [(0, len(tags))]
 
     def place(self, tags: Sequence[int], counts: Sequence[int], nodes: Nodes | None = None) -> Feed:
-        """Say where `counts` new tokens of each of the rows go, and what they see; bring the rows together before."""
+        """Return the feed of `counts` new tokens of each of the rows, after bringing the rows together."""
         ends = {self.rows[tag].padding + self.lengths[tag] for tag in tags}
         width = max(ends) + max(counts) + (nodes.offset if nodes else 0)
         if len(ends) > 1:

@@ -9,7 +9,7 @@ from fleet.errors import InputError
 
 NAME = "slot-addressed"  # of the attention implementation, as transformers knows it
 FLASH = (torch.float16, torch.bfloat16)  # in which an accelerator's kernel for causal attention knows shared heads
-UNKNOWN = ("softcap", "s_aux", "sinks", "position_bias")  # what some models do to scores beside scaling them
+UNSUPPORTED = ("softcap", "s_aux", "sinks", "position_bias")  # what some models do to scores beside scaling them
 ALIGNED = 16  # numbers that rows of an additive mask start at multiples of, for the kernels' wide loads
 
 
@@ -84,7 +84,7 @@ def attention_function(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    attention_mask: torch.Tensor | None,  # noqa: ARG001  (the feed holds it)
+    attention_mask: torch.Tensor | None,  # noqa: ARG001  (transformers' signature; the feed has the mask)
     feed: Feed | None = None,
     scaling: float | None = None,
     sliding_window: int | None = None,
@@ -96,9 +96,9 @@ def attention_function(
     """
     if feed is None:
         raise TypeError(f"{type(module).__name__} does not hand its keyword arguments on to attention")
-    for name in UNKNOWN:
+    for name in UNSUPPORTED:
         if more.get(name) is not None:
-            raise InputError(f"{type(module).__name__} attends with {name}, which the engine does not know")
+            raise InputError(f"{type(module).__name__} attends with {name}, which the engine does not support")
     seen = feed.mask
     if sliding_window is not None and feed.width > sliding_window:
         seen = feed.within(sliding_window) if seen is None else seen & feed.within(sliding_window)

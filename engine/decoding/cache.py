@@ -1,4 +1,4 @@
-"""What all key-value caches have in common: rows named by their tags, in a storage over all layers.
+"""What all key-value caches have in common: rows by tag, one for each stream, in a storage over all layers.
 
 Committed tokens stay; what is fed beyond them is speculation until `keep` decides on it. Rejected tokens are forgotten
 by moving a number; the accepted path of a tree is compacted by one gather over all layers. Kinds of caches differ in
@@ -31,7 +31,7 @@ class CacheShape:
         return 2 * self.layers * self.heads * self.size
 
 
-WINDOWED = {"mistral", "qwen2", "qwen3", "phi3", "gemma3_text"}  # types whose layers tell attention their window
+WINDOWED = {"mistral", "qwen2", "qwen3", "phi3", "gemma3_text"}  # types whose layers pass their window to attention
 
 
 def slides(config: PretrainedConfig) -> bool:
@@ -46,7 +46,7 @@ def shape_of(config: PretrainedConfig) -> CacheShape:
     allowed = {"full_attention"} | ({"sliding_attention"} if config.model_type in WINDOWED else set())
     if kinds - allowed or getattr(config, "kv_lora_rank", None):
         raise InputError(
-            f"model type {config.model_type!r}: layers of kind {', '.join(sorted(kinds))}; the engine knows full "
+            f"model type {config.model_type!r}: layers of kind {', '.join(sorted(kinds))}; the engine supports full "
             f"attention, whose cache can be rolled back, and sliding windows of {', '.join(sorted(WINDOWED))}"
         )
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
@@ -97,7 +97,7 @@ class RowCache(Cache):
         raise NotImplementedError
 
     def place(self, tags: Sequence[int], counts: Sequence[int], nodes: Nodes | None = None) -> Feed:
-        """Say where `counts` new tokens of each of the rows of a run go, and what they see.
+        """Return the feed of `counts` new tokens of each of the rows of a run: where they go, and what they see.
 
         `nodes`: they are speculated ones, beyond others or in a tree; else a chain after the committed tokens.
         """

@@ -40,7 +40,7 @@ def decode_speculatively(
     committed = target.committed(TAG)
     while len(committed) < len(prompt) + new_tokens:
         verdict = target.verify([TAG], drafter.draft([TAG], [depth]))[0]
-        drafter.advance(TAG, verdict.path, verdict.tokens, verdict.told if drafter.reads_hidden else None)
+        drafter.advance(TAG, verdict.path, verdict.tokens, verdict.committed_hidden if drafter.reads_hidden else None)
         accepted_lengths.append(len(verdict.path))
     tokens = committed[len(prompt) : len(prompt) + new_tokens]
     target.release(TAG)
@@ -67,7 +67,9 @@ def decode_batch(
         tags = target.cache.in_order(list(target.streams))
         verdicts = target.verify(tags, drafter.draft(tags, [depth] * len(tags)))
         for tag, verdict in zip(tags, verdicts, strict=True):
-            drafter.advance(tag, verdict.path, verdict.tokens, verdict.told if drafter.reads_hidden else None)
+            drafter.advance(
+                tag, verdict.path, verdict.tokens, verdict.committed_hidden if drafter.reads_hidden else None
+            )
             accepted_lengths.append(len(verdict.path))
         for tag in tags:
             text = target.committed(tag)[len(prompts[tag]) :]

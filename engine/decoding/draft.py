@@ -10,7 +10,7 @@ import torch
 
 from engine.decoding.cache import RowCache
 from engine.decoding.feed import Nodes
-from engine.decoding.grow import Drafts, Stops, grow_dynamic, grow_static
+from engine.decoding.grow import Drafts, Drawing, Stops, grow_dynamic, grow_static
 from engine.decoding.models import CausalLM
 from engine.decoding.placing import placed
 from engine.decoding.rules import NEEDS_Q, Rule
@@ -35,7 +35,7 @@ class Stream:
 class Drafter:
     """A draft model, the shape of its drafts and the rule that they will be verified by.
 
-    `reads_hidden`: whether it must be told the target's hidden states.
+    `reads_hidden`: whether it must be given the target's hidden states.
     """
 
     reads_hidden = False
@@ -106,11 +106,12 @@ class Drafter:
         if self.shape.kind == "dynamic":
             drafts = grow_dynamic(self.shape, max(depths), logits, partial(self._extend, tags))
         else:
-            drawn = self.rule in NEEDS_Q and any(row.temperature for row in rows)
-            counts = [self.shape.nodes(depth) for depth in depths]
-            chance = uniforms([stream.rng for stream in streams], counts, self.device) if drawn else None
-            extend = partial(self._extend, tags)
-            drafts = grow_static(self.shape, depths, logits, extend, self.rule, rows, chance, stops, signals)
+            drawing = None
+            if self.rule in NEEDS_Q and any(row.temperature for row in rows):
+                counts = [self.shape.nodes(depth) for depth in depths]
+                chance = uniforms([stream.rng for stream in streams], counts, self.device)
+                drawing = Drawing(rows, chance, replace=self.rule == "rejection")
+            drafts = grow_static(self.shape, depths, logits, partial(self._extend, tags), drawing, stops, signals)
         for row, stream in enumerate(streams):
             stream.drafts, stream.row = drafts, row
         return drafts

@@ -87,9 +87,8 @@ def load_head(folder: Path, target: nn.Module, dtype: torch.dtype, device: torch
     _check(folder, tensors, own_tensors(head))
     placed = {name: tensor.to(device, dtype) for name, tensor in tensors.items()}
     head.load_state_dict(placed, strict=False, assign=True)  # strict would ask for the target's embedding
-    head.rotary_emb = LlamaRotaryEmbedding(config=config).to(
-        device
-    )  # computed, not loaded, and never in half precision
+    # Computed, not loaded, and never in half precision.
+    head.rotary_emb = LlamaRotaryEmbedding(config=config).to(device)
     return head.eval()
 
 

@@ -1,7 +1,7 @@
 """Drafting with an EAGLE head: it reads the target's hidden states beside the tokens, and extends its own guesses.
 
 A pair is a token and the target's last hidden state one place before it. Pairs of committed tokens are fed once the
-target has told their states; while a draft grows, the head's own output takes their place, and is fed again with the
+target has sent their states; while a draft grows, the head's own output takes their place, and is fed again with the
 true ones after verification, as in the published method (Li et al. 2024, EAGLE-2, section 3).
 """
 

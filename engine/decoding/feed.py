@@ -1,7 +1,7 @@
 """A feed: some new tokens of some rows on their way through a model, where they are stored and what they see.
 
-Tokens of all rows lie in one line, without padding. Only attention, which works row by row, gathers queries of unequal
-numbers into a rectangle.
+Tokens of all rows form one flat batch, without padding. Only attention, which works row by row, gathers queries of
+unequal numbers into a rectangle.
 """
 
 from collections.abc import Sequence
@@ -139,7 +139,7 @@ def tree_mask(lengths: torch.Tensor, seen: torch.Tensor, places: torch.Tensor) -
 
 
 def in_rectangle(counts: Sequence[int], most: int) -> list[int]:
-    """Where the first `counts` tokens of each row lie in a rectangle with `most` a row, in one line."""
+    """Where the first `counts` tokens of each row lie in a flattened rectangle with `most` a row."""
     return [row * most + i for row, count in enumerate(counts) for i in range(count)]
 
 

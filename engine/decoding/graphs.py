@@ -24,12 +24,12 @@ from engine.decoding.cache import RowCache
 from engine.decoding.feed import Feed
 from engine.decoding.slots import SlotCache
 
-MOST_TOKENS = 256  # a pass: with more, the host is no longer what one waits for
+MOST_TOKENS = 256  # of a pass: with more, the kernels take longer than their launches
 LONGEST_CHAIN = 32  # of one row alone: a longer one is part of a prompt, whose length hardly comes again
 MOST_GRAPHS = 512  # all share one pool of memory, as large as the largest needs; each has its own launches and buffers
-RESTED = 256
-SIGHTS = 2
-NARROWEST = 64
+RESTED = 256  # passes over the storage without this graph
+SIGHTS = 2  # passes of a shape, of which the last captures it
+NARROWEST = 64  # places of a bucket
 
 Pass = Callable[..., torch.Tensor]
 """The forward pass over a cache of N tokens (N,), their feed, and states (N, hidden) if there are any: (N, hidden)."""
@@ -52,11 +52,11 @@ class Form(NamedTuple):
 class _Graph:
     """A captured pass, and what it reads: a graph knows addresses, so all of this stays as long as it does.
 
-    `line` (3, N): tokens, slots and positions; `places` (bucket,): 0, 1, ...; `mask` (B, T, bucket) of a tree, None of
-    a chain; `states`: what lies beside tokens, (N, hidden) where there is something.
+    `inputs` (3, N): tokens, slots and positions; `places` (bucket,): 0, 1, ...; `mask` (B, T, bucket) of a tree, None
+    of a chain; `states`: hidden states beside the tokens, (N, hidden) each, none for a plain model.
     """
 
-    line: torch.Tensor
+    inputs: torch.Tensor
     places: torch.Tensor
     mask: torch.Tensor | None
     states: list[torch.Tensor]
@@ -67,14 +67,14 @@ class _Graph:
         """Copy what the next replay works on."""
         for buffer, given in zip(self.states, states, strict=True):
             buffer.copy_(given)
-        torch.stack((tokens, feed.slots, feed.positions), out=self.line)
+        torch.stack((tokens, feed.slots, feed.positions), out=self.inputs)
         if self.mask is not None and feed.mask is not None:
             self.mask[..., : feed.width].copy_(feed.mask)
             self.mask[..., feed.width :].fill_(False)
 
     def feed(self, rows: slice) -> Feed:
         """Return the feed of what lies in the buffers, up to the end of the bucket."""
-        feed = Feed(rows, self.line[1], self.line[2], self.places, self.mask)
+        feed = Feed(rows, self.inputs[1], self.inputs[2], self.places, self.mask)
         return replace(feed, mask=feed.up_to_itself()) if self.mask is None else feed
 
 
@@ -149,7 +149,7 @@ class Graphs:
         graph.fill(tokens, feed, states)
         if graph.replay is None:  # only now: capturing runs it, and the buffers say where it writes
             try:
-                graph.replay = self.capture(lambda: work(cache, graph.line[0], graph.feed(feed.rows), *graph.states))
+                graph.replay = self.capture(lambda: work(cache, graph.inputs[0], graph.feed(feed.rows), *graph.states))
             except torch.OutOfMemoryError:  # what is captured has memory of its own, which an eager pass shares
                 known.full = True
                 del known.graphs[form]
@@ -179,11 +179,13 @@ def bucket(width: int) -> int:
 
 def graph_of(form: Form, device: torch.device, states: Sequence[torch.Tensor]) -> _Graph:
     """Return room for what a pass of that form is given; it is not captured yet."""
-    line = torch.zeros(3, form.rows * form.tokens, dtype=torch.long, device=device)
+    inputs = torch.zeros(3, form.rows * form.tokens, dtype=torch.long, device=device)
     mask = None
     if not form.is_chain:
         mask = torch.zeros(form.rows, form.tokens, form.width, dtype=torch.bool, device=device)
-    return _Graph(line, torch.arange(form.width, device=device), mask, [torch.empty_like(buffer) for buffer in states])
+    return _Graph(
+        inputs, torch.arange(form.width, device=device), mask, [torch.empty_like(buffer) for buffer in states]
+    )
 
 
 class CudaCapture:

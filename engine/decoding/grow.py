@@ -10,7 +10,7 @@ import torch
 
 from engine.decoding.feed import Nodes
 from engine.decoding.placing import placed
-from engine.decoding.rules import NEEDS_Q, Rule, normalised
+from engine.decoding.rules import normalised
 from engine.decoding.sampling import Chance, Sampling, distributions
 from engine.decoding.trees import Tree, static_tree, tree_of
 from fleet.policies.shapes import Shape
@@ -51,36 +51,41 @@ class Drafts:
         return [places[node - 1] for node in path if places[node - 1] >= 0]
 
 
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """How the children of nodes are drawn: each row's sampling, the random numbers, and whether with replacement."""
+
+    rows: Sequence[Sampling]
+    chance: Chance
+    replace: bool
+
+
 def grow_static(
     shape: Shape,
     depths: Sequence[int],
     logits: torch.Tensor,
     extend: Extend,
-    rule: Rule,
-    rows: Sequence[Sampling],
-    chance: Chance | None,
+    drawing: Drawing | None = None,
     stops: Stops | None = None,
     signals: bool = False,
 ) -> Drafts:
     """Draft a chain or a static tree of `depths` levels, one number a row, from the logits (B, V) after the root.
 
-    `chance` is needed where children are drawn; else each node's children are the drafter's best tokens. `stops` may
-    end chains sooner. `signals`: whether the logits are kept, for signals of the drafted tokens.
+    Without `drawing`, each node's children are the drafter's best tokens. `stops` may end chains sooner. `signals`:
+    whether the logits are kept, for signals of the drafted tokens.
     """
     device, children = logits.device, shape.children(max(depths))
     counts = [shape.nodes(depth) for depth in depths]
     tree = static_tree(tuple(children), device)
-    sampled = rule in NEEDS_Q and chance is not None
     level = logits[:, None]  # (B, nodes of the last level, V)
     tokens, q, drafted_from = [], [], []
     first = 1  # number of the next level's first node
     for number, count in enumerate(children):
         if signals:
             drafted_from.append(level)
-        if sampled:
-            assert chance is not None
-            q.append(distributions(level, rows).half())
-            chosen = drawn(q[-1].double(), count, chance, replace=rule == "rejection")
+        if drawing is not None:
+            q.append(distributions(level, drawing.rows).half())
+            chosen = drawn(q[-1].double(), count, drawing.chance, drawing.replace)
         else:
             chosen = level.topk(count, -1).indices if count > 1 else level.argmax(-1, keepdim=True)
         tokens.append(chosen.flatten(1))  # (B, w)
@@ -105,7 +110,7 @@ def grow_static(
     levels = counts if tree.is_chain else depths
     return Drafts(
         tree, drafted, counts, levels,
-        q=torch.cat(q, 1) if sampled else None,
+        q=torch.cat(q, 1) if drawing is not None else None,
         logits=torch.cat(drafted_from, 1) if signals else None,
         fed=first - 1,
     )  # fmt: skip
@@ -157,10 +162,8 @@ def grow_dynamic(shape: Shape, depth: int, logits: torch.Tensor, extend: Extend)
     n = min(shape.most, tokens.shape[1])
     # Stable: of equally likely candidates the earlier, which may be the parent of the later.
     chosen = likely.sort(dim=-1, descending=True, stable=True).indices[:, :n].sort(-1).values  # (B, n)
-    number_of = torch.zeros(B, tokens.shape[1] + 1, dtype=torch.long, device=device)
-    number_of.scatter_(
-        1, chosen, torch.arange(1, n + 1, device=device).expand(B, -1)
-    )  # the last, for the root, stays 0
+    number_of = torch.zeros(B, tokens.shape[1] + 1, dtype=torch.long, device=device)  # the last, for the root, stays 0
+    number_of.scatter_(1, chosen, torch.arange(1, n + 1, device=device).expand(B, -1))
     tree = tree_of(number_of.gather(1, parents.gather(1, chosen) % (tokens.shape[1] + 1)), depth, width)
     place = torch.full_like(tokens, -1)
     if fed_numbers:

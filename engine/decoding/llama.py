@@ -1,8 +1,8 @@
 """A lean forward pass of LLaMA-type models: the weights of a transformers model without its modules.
 
 transformers spends half of a small model's step on module calls, argument checks and projections one by one. Here a
-layer is one function over tokens in one line, with fused projections. Results are the same numbers; other model types
-run through transformers itself (see `models.py`).
+layer is one function over a flat batch of tokens, with fused projections. Results are the same numbers; other model
+types run through transformers itself (see `models.py`).
 """
 
 from collections.abc import Sequence

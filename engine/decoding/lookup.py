@@ -1,4 +1,4 @@
-"""Prompt lookup: draft what followed the last time that the newest tokens were said. A baseline without a model.
+"""Prompt lookup: draft what followed the newest tokens when they last occurred. A baseline without a model.
 
 Saxena 2023, "Prompt Lookup Decoding". Nothing is drawn, so drafts are verified as a drafter's best tokens are.
 """
@@ -64,10 +64,10 @@ class LookupDrafter:
         signals: bool = False,
     ) -> Drafts:
         """Draft up to `depths` tokens for each of the streams; none where nothing repeats."""
-        lines = [continuation(self.texts[tag], depth, self.longest) for tag, depth in zip(tags, depths, strict=True)]
-        counts = [len(line) for line in lines]
+        found = [continuation(self.texts[tag], depth, self.longest) for tag, depth in zip(tags, depths, strict=True)]
+        counts = [len(row) for row in found]
         n = max(counts)
-        tokens = placed([[*line, *[-1] * (n - len(line))] for line in lines], self.device, torch.long)
+        tokens = placed([[*row, *[-1] * (n - len(row))] for row in found], self.device, torch.long)
         return Drafts(static_tree((1,) * n, self.device), tokens.view(len(tags), n), counts, counts)
 
 

@@ -147,7 +147,7 @@ def load_model(name: str, role: str, precision: str = "float32", device: str = "
 
 
 def check_shared_tokenizer(drafter: str, target: str) -> None:
-    """Raise InputError unless both models read the same token ids, as the vocabulary size and tokenizer files tell."""
+    """Raise InputError unless both models read the same token ids, judged by vocabulary sizes and tokenizer files."""
     folders = folder_of(drafter, "drafter"), folder_of(target, "target")
     sizes = [AutoConfig.from_pretrained(folder, local_files_only=True).vocab_size for folder in folders]
     files = [folder / "tokenizer.json" for folder in folders]

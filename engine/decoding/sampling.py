@@ -33,7 +33,7 @@ def distributions(logits: torch.Tensor, rows: Sequence[Sampling]) -> torch.Tenso
     logits = logits.double()
     if all(row.temperature == 0 for row in rows):
         return one_hot(logits)
-    p = torch.softmax(logits / heat_of(rows, logits), -1)
+    p = torch.softmax(logits / temperatures_of(rows, logits), -1)
     if any(row.top_k or row.top_p < 1 for row in rows):
         p = _truncated(p, rows)
     greedy = [row.temperature == 0 for row in rows]
@@ -42,7 +42,7 @@ def distributions(logits: torch.Tensor, rows: Sequence[Sampling]) -> torch.Tenso
     return p
 
 
-def heat_of(rows: Sequence[Sampling], like: torch.Tensor) -> torch.Tensor | float:
+def temperatures_of(rows: Sequence[Sampling], like: torch.Tensor) -> torch.Tensor | float:
     """Return what logits (B, n, vocabulary) in float64 are divided by: each row's temperature, 1 for greedy ones."""
     temperatures = [row.temperature or 1.0 for row in rows]
     if len(set(temperatures)) == 1:

@@ -1,11 +1,11 @@
-"""What drafted tokens tell a length rule: acceptance probability, KL(p||q) and the draft's entropy, place by place."""
+"""Signals of drafted tokens for length rules, place by place: acceptance probability, KL(p||q), the draft's entropy."""
 
 from collections.abc import Sequence
 
 import torch
 
 from engine.decoding.grow import Drafts
-from engine.decoding.sampling import Sampling, distributions, heat_of
+from engine.decoding.sampling import Sampling, distributions, temperatures_of
 from fleet.chance.token import Token
 
 
@@ -18,7 +18,7 @@ def signals_of(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -
     assert drafts.logits is not None
     n = drafts.tree.nodes
     log_p, log_q = (
-        torch.log_softmax(given[:, :n].double() / heat_of(rows, given), -1) for given in (logits, drafts.logits)
+        torch.log_softmax(given[:, :n].double() / temperatures_of(rows, given), -1) for given in (logits, drafts.logits)
     )
     kld = (log_p.exp() * (log_p - log_q)).sum(-1)  # (B, n)
     entropy = -(log_q.exp() * log_q).sum(-1)
@@ -27,4 +27,4 @@ def signals_of(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -
     likely = q.gather(-1, drafted).clamp(min=torch.finfo(q.dtype).tiny)  # q is 0 where a row's draft has ended
     ratio = (p.gather(-1, drafted) / likely).clamp(max=1.0)[:, :, 0]
     numbers = torch.stack([ratio, kld.clamp(min=0), entropy.clamp(min=0)], -1).tolist()
-    return [[Token(*token) for token in line[:count]] for line, count in zip(numbers, drafts.counts, strict=True)]
+    return [[Token(*token) for token in row[:count]] for row, count in zip(numbers, drafts.counts, strict=True)]

@@ -11,7 +11,7 @@ from engine.decoding.cache import CacheShape, RowCache
 from engine.decoding.feed import Feed, Nodes, feed_of
 from fleet.errors import InputError
 
-ROWS, TOKENS = 1, 512  # room at the start, where nobody says how much will be needed
+ROWS, TOKENS = 1, 512  # room at the start, where it is not known how much will be needed
 
 
 class SlotCache(RowCache):
@@ -73,7 +73,7 @@ class SlotCache(RowCache):
         return list(zip([0, *cuts], [*cuts, len(tags)], strict=True))
 
     def place(self, tags: Sequence[int], counts: Sequence[int], nodes: Nodes | None = None) -> Feed:
-        """Say where `counts` new tokens of each of the rows go, which lie side by side, and what they see."""
+        """Return the feed of `counts` new tokens of each of the rows, which lie side by side."""
         first = self.rows[tags[0]]
         starts = [self.lengths[tag] for tag in tags]
         offset = nodes.offset if nodes else 0

@@ -1,4 +1,4 @@
-"""Clocks, and what this host is: read at run time, with what could not be read said plainly."""
+"""The time of a step on its device's clock; and facts of this host, with a list of those that cannot be read."""
 
 import contextlib
 import os

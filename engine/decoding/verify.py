@@ -48,7 +48,7 @@ class Verdict:
         return self.tokens[-1]
 
     @property
-    def told(self) -> torch.Tensor:
+    def committed_hidden(self) -> torch.Tensor:
         """The hidden states of what is committed: (accepted + 1, hidden)."""
         accepted = len(self.path)
         if self.path == list(range(1, accepted + 1)):
@@ -57,6 +57,7 @@ class Verdict:
 
 
 Kept = Callable[[Sequence[int]], Sequence[int]]
+"""From how many draft tokens of each row were accepted to how many of them the row keeps."""
 
 
 class Target:
@@ -115,8 +116,7 @@ class Target:
     ) -> list[Verdict]:
         """Verify the drafts of streams in one forward pass; commit what is accepted and the target's own tokens.
 
-        `kept`: how many accepted tokens each row keeps, where a batch rule throws some away. `signals`: whether the
-        verdicts on chains come with them.
+        `kept`: for batch rules that throw accepted tokens away. `signals`: whether verdicts on chains come with them.
         """
         streams = [self.streams[tag] for tag in tags]
         tree, own = drafts.tree, [count + 1 for count in drafts.counts]
@@ -125,11 +125,11 @@ class Target:
         nodes = None if tree.is_chain else Nodes(0, tree.ancestors, tree.depths)
         # Surplus tokens lie beyond all others of their row, which the widest row makes room for, and are never kept.
         fed = [tokens.shape[1]] * len(tags) if self.rectangular else own
-        line, inside = tokens.flatten().clamp(min=0), None
+        flat, inside = tokens.flatten().clamp(min=0), None
         if min(fed) < tokens.shape[1]:
-            inside = placed(in_rectangle(fed, tokens.shape[1]), line.device)
-            line = line[inside]
-        hidden = self.model.feed(self.cache, tags, line, fed, nodes)  # (N, hidden)
+            inside = placed(in_rectangle(fed, tokens.shape[1]), flat.device)
+            flat = flat[inside]
+        hidden = self.model.feed(self.cache, tags, flat, fed, nodes)  # (N, hidden)
         logits = self.model.logits(hidden)
         if inside is not None:  # a rectangle for the rules; what lies beyond a row's draft is never looked at
             logits = logits.new_zeros(tokens.numel(), logits.shape[1]).index_copy_(0, inside, logits)
@@ -138,12 +138,12 @@ class Target:
         if kept is not None:
             wanted = kept([len(path) for path, _, _ in paths])
             paths = [cut(*path, length) for path, length in zip(paths, wanted, strict=True)]
-        told = signals_of(drafts, logits, [stream.sampling for stream in streams]) if signals else None
+        measured = signals_of(drafts, logits, [stream.sampling for stream in streams]) if signals else None
         begins = np.cumsum([0, *fed]).tolist()
         verdicts = []
         for row, (stream, (path, accepted, token)) in enumerate(zip(streams, paths, strict=True)):
             states = hidden[begins[row] : begins[row] + own[row]]
-            verdicts.append(Verdict(path, [*accepted, token], states, told[row] if told else ()))
+            verdicts.append(Verdict(path, [*accepted, token], states, measured[row] if measured else ()))
             stream.committed += verdicts[-1].tokens
         self.cache.keep(tags, [[0, *path] for path, _, _ in paths])
         return verdicts
@@ -155,19 +155,17 @@ class Target:
 
         One copy to the host: of the outcome, or of draft and choices, which are as small where nothing is drawn.
         """
-        rows, tree = [stream.sampling for stream in streams], drafts.tree
+        samplings, tree = [stream.sampling for stream in streams], drafts.tree
         n = tree.nodes
-        if all(row.temperature == 0 for row in rows):
+        if all(sampling.temperature == 0 for sampling in samplings):
             parents = tree.parents.expand(len(tokens), -1)
             copied = torch.cat([tokens[:, 1:], logits.argmax(-1), parents], 1).tolist()
             walks = []
-            for line, count in zip(copied, drafts.counts, strict=True):
-                path, token = longest_path(
-                    line[:count], line[n : 2 * n + 1], None if tree.is_chain else line[2 * n + 1 :]
-                )
-                walks.append((path, [line[node - 1] for node in path], token))
+            for row, count in zip(copied, drafts.counts, strict=True):
+                path, token = longest_path(row[:count], row[n : 2 * n + 1], None if tree.is_chain else row[2 * n + 1 :])
+                walks.append((path, [row[node - 1] for node in path], token))
             return walks
-        p = distributions(logits, rows)
+        p = distributions(logits, samplings)
         taken = [decisions(self.rule, tree, levels) for levels in drafts.depths]
         chance = uniforms([stream.rng for stream in streams], taken, p.device)
         q = drafts.q if drafts.q is None else normalised(drafts.q.double())
@@ -175,9 +173,9 @@ class Target:
         accepted = drafts.tokens.gather(1, (walk.path - 1).clamp(min=0)) if n else walk.path
         copied = torch.cat([walk.path, accepted, walk.token[:, None]], 1).tolist()
         walks = []
-        for line in copied:
-            length = sum(node > 0 for node in line[: tree.levels])
-            walks.append((line[:length], line[tree.levels : tree.levels + length], line[-1]))
+        for row in copied:
+            length = sum(node > 0 for node in row[: tree.levels])
+            walks.append((row[:length], row[tree.levels : tree.levels + length], row[-1]))
         return walks
 
 

@@ -29,7 +29,7 @@ def library() -> Path:
 
 
 def split_of(relative: str) -> Split:
-    """Tell which group a file belongs to, from its path in the library."""
+    """Return which group a file belongs to, from its path in the library."""
     share = int.from_bytes(hashlib.sha256(relative.encode()).digest()[:4]) / 2**32
     return "held-out" if share < HELD_OUT_SHARE else "train"
 
@@ -71,7 +71,7 @@ def cut_prompts(tokenizer: Tokenizer, count: int, tokens: int) -> dict[str, list
     """Cut `count` pairs of prompts of `tokens` ids from held-out files, in turn, each pair from a line's start.
 
     The first of a pair goes to calibration, the text that follows it to evaluation: different prompts from the same
-    files, so that the two groups do not differ by the luck of who got which file. No text is cut twice.
+    files, so that the two groups do not differ by chance in their files. No text is cut twice.
     """
     texts = [(relative, text) for relative, text in files("held-out") if len(tokenizer.encode(text).ids) > 3 * tokens]
     rng = np.random.default_rng(0)

@@ -99,7 +99,7 @@ def train(
         smooth = value.item() if smooth is None else 0.95 * smooth + 0.05 * value.item()
         if steps % 25 == 0:
             curve.append([steps, round(smooth, 4)])
-            print(f"{name}: step {steps}, {100 * progress:.0f} %, loss {smooth:.3f}", file=sys.stderr, flush=True)  # noqa: T201
+            sys.stderr.write(f"{name}: step {steps}, {100 * progress:.0f} %, loss {smooth:.3f}\n")
     return {"minutes": minutes, "steps": steps, "tokens": tokens, "lr": lr, "loss_curve": curve}
 
 

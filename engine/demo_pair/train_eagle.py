@@ -45,7 +45,7 @@ def fold(head: EagleHead, target: LlamaForCausalLM) -> None:
 
 
 def draft_mask(length: int, step: int) -> torch.Tensor:
-    """Tell what each position sees as the end of a draft of `step` + 1 tokens: (1, 1, length, (step + 1) * length).
+    """Return what each position sees as the end of a draft of `step` + 1 tokens: (1, 1, length, (step + 1) * length).
 
     The keys of all steps lie one after another. Of the first step's, which come from the target's features, a
     position sees those up to the draft's first; of a later step's only the one that belongs to the same draft.

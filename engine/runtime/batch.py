@@ -9,7 +9,7 @@ import torch
 
 from engine.decoding.models import CausalLM
 from engine.runtime.batch_executor import BatchExecutor
-from engine.runtime.build import load_target, new_drafter, new_target, sampling_of
+from engine.runtime.build import load_target, new_drafter, new_streams, new_target
 from engine.runtime.clock import now_s
 from engine.runtime.content import NOTHING, Content
 from engine.runtime.worker import Worker
@@ -53,7 +53,7 @@ def drive(fleet: Fleet, station: BatchStation, executor: BatchExecutor, device: 
         if request is not None:
             heapq.heappush(opening, (request.not_before_s, tag, request))
 
-    def post(instruction: Instruction, content: Content) -> None:  # noqa: ARG001  (the interface of workers)
+    def post(instruction: Instruction, _content: Content) -> None:
         if isinstance(instruction, Finished):
             open_next(instruction.tag)
 
@@ -77,22 +77,14 @@ def executor_of(
     prompts: Sequence[Sequence[int]],
     signals: bool = False,
 ) -> BatchExecutor:
-    """Return the hands of a batch station, with caches as its rule needs them."""
+    """Return the executor of a batch station, with caches as its rule needs them."""
     room = station.rule.pool, fleet.room.longest_row
     target = new_target(fleet, large, station.rule, room)
     drafter = new_drafter(fleet, large, station.rule, room)
     allocation = station.grants.allocation
-    return BatchExecutor(
-        drafter,
-        target,
-        prompts,
-        station.rule,
-        fleet.seed,
-        sampling_of(fleet),
-        station.grants.stops if allocation.watches else None,
-        signals or allocation.needs == "signals",
-        fleet.room.overshoot,
-    )
+    watch = station.grants.stops if allocation.watches else None
+    with_signals = signals or allocation.needs == "signals"
+    return BatchExecutor(drafter, target, new_streams(fleet, prompts), station.rule, watch, with_signals)
 
 
 def _due(opening: list[tuple[float, int, Request]], time_s: float) -> Iterator[tuple[int, Request]]:

@@ -1,7 +1,8 @@
-"""A co-located batch: drafter and target in one process, the hands of a batch station.
+"""The executor of a batch station: drafter and target in one process, on the same device.
 
-The station decides who joins, who shares a round, when rows are realigned and how long each row's draft is; here the
-models do it. Rules that align their rows keep both caches padded (`aligned.py`); the others address slots.
+The station decides who joins, who shares a round, when rows are realigned and how long each row's draft is; the
+executor runs that on both models. Rules that align their rows keep both caches padded (`aligned.py`); the others
+address slots.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,11 +10,9 @@ from collections.abc import Callable, Sequence
 import torch
 
 from engine.decoding.grow import Drafts
-from engine.decoding.sampling import GREEDY, Sampling
 from engine.decoding.verify import Target, Verdict
-from engine.runtime.build import AnyDrafter
+from engine.runtime.build import AnyDrafter, Streams
 from engine.runtime.content import NOTHING, Content
-from engine.runtime.executors import stream_seed
 from fleet.chance.token import Token
 from fleet.policies.outcome import Outcome
 from fleet.policies.ragged import BatchRule
@@ -27,28 +26,23 @@ Watch = Callable[[int, float], bool]
 class BatchExecutor:
     """Runs a batch station's steps on both models; keeps outputs and signals by request.
 
-    `watch`: the length rule's look at every drafted token, None for rules that do not. With `signals`, acceptance
-    probability, divergence and entropy of every drafted token are recorded, and reported in outcomes. `overshoot`:
-    places that a row needs beyond its text.
+    `watch`: the length rule's test after every drafted token, None for rules that look at no single tokens. With
+    `signals`, acceptance probability, divergence and entropy of every drafted token are recorded, and reported in
+    outcomes.
     """
 
     def __init__(
         self,
         drafter: AnyDrafter,
         target: Target,
-        prompts: Sequence[Sequence[int]],
+        streams: Streams,
         rule: BatchRule,
-        seed: int,
-        sampling: Sampling = GREEDY,
         watch: Watch | None = None,
         signals: bool = False,
-        overshoot: int = 0,
     ) -> None:
-        self.overshoot = overshoot
-        self.drafter, self.target, self.rule = drafter, target, rule
-        self.prompts, self.seed, self.sampling = prompts, seed, sampling
+        self.drafter, self.target, self.streams, self.rule = drafter, target, streams, rule
         self.watch, self.signals = watch, signals
-        self.watcher: Callable[[Step], None] = lambda _step: None  # is told of every step
+        self.on_step: Callable[[Step], None] = lambda _step: None  # called before every step: calibration counts them
         self.joins: dict[int, Join] = {}
         self.ballast: list[int] = []  # tags of finished rows that a fixed batch carries on
         self.drafts: Drafts | None = None
@@ -77,7 +71,7 @@ class BatchExecutor:
 
     def run(self, step: Step) -> tuple[Outcome, ...]:
         """Prefill, realign, draft or verify."""
-        self.watcher(step)
+        self.on_step(step)
         tags = [member.tag for member in step.members]
         if not step.ballast:
             while self.ballast:
@@ -85,7 +79,8 @@ class BatchExecutor:
         match step.kind:
             case "prefill":
                 for tag in tags:
-                    self._open(tag)
+                    self.streams.open(self.target, "target", self.joins[tag])
+                    self.streams.open(self.drafter, "drafter", self.joins[tag])
                     self.hidden[tag] = self.target.prefill(tag).hidden
             case "draft_prefill":
                 for tag in tags:
@@ -98,13 +93,6 @@ class BatchExecutor:
             case "verify":
                 return self._verify(tags)
         return (Outcome(),) * len(tags)
-
-    def _open(self, tag: int) -> None:
-        join = self.joins[tag]
-        prompt = list(self.prompts[join.request])[: join.prompt_tokens]
-        room = join.prompt_tokens + join.new_tokens + self.overshoot
-        self.target.open(tag, prompt, self.sampling, stream_seed(self.seed, join.request, 1), room)
-        self.drafter.open(tag, prompt, self.sampling, stream_seed(self.seed, join.request, 0), room)
 
     def _close(self, tag: int) -> None:
         self.target.release(tag)
@@ -128,32 +116,32 @@ class BatchExecutor:
         return self.target.cache.in_order([*tags, *self.ballast])
 
     def _draft(self, tags: list[int], depths: list[int]) -> tuple[Outcome, ...]:
-        everyone, watch = self._together(tags), self.watch
+        rows, watch = self._together(tags), self.watch
         asked = dict(zip(tags, depths, strict=True))
-        stops = None if watch is None else lambda row, nats: everyone[row] not in asked or watch(everyone[row], nats)
-        lengths = [asked.get(tag, max(depths)) for tag in everyone]
-        self.drafts = self.drafter.draft(everyone, lengths, stops, self.signals)
-        drafted = dict(zip(everyone, self.drafts.depths, strict=True))
+        stops = None if watch is None else lambda index, nats: rows[index] not in asked or watch(rows[index], nats)
+        lengths = [asked.get(tag, max(depths)) for tag in rows]
+        self.drafts = self.drafter.draft(rows, lengths, stops, self.signals)
+        drafted = dict(zip(rows, self.drafts.depths, strict=True))
         return tuple([Outcome(drafted=drafted[tag]) for tag in tags])
 
     def _verify(self, tags: list[int]) -> tuple[Outcome, ...]:
-        everyone = self._together(tags)
+        rows = self._together(tags)
         assert self.drafts is not None
-        verdicts = self.target.verify(everyone, self.drafts, self.rule.kept, self.signals)
+        verdicts = self.target.verify(rows, self.drafts, self.rule.kept, self.signals)
         outcomes = {}
-        for tag, verdict in zip(everyone, verdicts, strict=True):
-            hidden = verdict.told if self.drafter.reads_hidden else None
+        for tag, verdict in zip(rows, verdicts, strict=True):
+            hidden = verdict.committed_hidden if self.drafter.reads_hidden else None
             self.drafter.advance(tag, verdict.path, verdict.tokens, hidden)
             outcome = Outcome(len(verdict.path))
             if tag in self.joins and verdict.signals:
-                outcome = told(outcome, verdict.signals)
+                outcome = with_means(outcome, verdict.signals)
                 self._record(tag, verdict)
             outcomes[tag] = outcome
         return tuple([outcomes[tag] for tag in tags])
 
 
-def told(outcome: Outcome, tokens: Sequence[Token]) -> Outcome:
-    """Return the outcome of a verification with the means of its signals."""
+def with_means(outcome: Outcome, tokens: Sequence[Token]) -> Outcome:
+    """Return the outcome of a verification with the means of its tokens' signals, and the largest divergence."""
     if not tokens:
         return outcome
     klds = [token.kld for token in tokens]

@@ -1,24 +1,55 @@
-"""Drafters and targets as a settled fleet describes them."""
+"""Drafters, targets, and how executors open streams on them, as a settled fleet describes it."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
+
+import msgspec
+import numpy as np
 
 from engine.decoding.draft import Drafter
 from engine.decoding.eagle import load_head
 from engine.decoding.eagle_draft import EagleDrafter, head_shape
 from engine.decoding.lookup import LookupDrafter
 from engine.decoding.models import DEMO_PAIR, CausalLM, load_model
-from engine.decoding.sampling import Sampling
+from engine.decoding.sampling import GREEDY, Sampling
 from engine.decoding.verify import Target
 from fleet.policies.ragged import BatchRule
 from fleet.scenario.settled import Fleet
+from fleet.stations.messages import Join
 
 AnyDrafter = Drafter | LookupDrafter
+Side = Literal["drafter", "target"]
 
 
-def sampling_of(fleet: Fleet) -> Sampling:
-    """How the fleet's streams are drawn."""
+class Streams(msgspec.Struct, frozen=True):
+    """How executors open streams: `prompts[i]` holds the token ids of request i.
+
+    `overshoot`: places that a row needs beyond its text, for what the last rounds draft too much.
+    """
+
+    prompts: Sequence[Sequence[int]]
+    seed: int = 0
+    sampling: Sampling = GREEDY
+    overshoot: int = 0
+
+    def open(self, model: Target | AnyDrafter, side: Side, join: Join) -> None:
+        """Open the stream of a request at a drafter or a target: its prompt, random numbers of its own, its room."""
+        prompt = list(self.prompts[join.request])[: join.prompt_tokens]
+        room = join.prompt_tokens + join.new_tokens + self.overshoot
+        model.open(join.tag, prompt, self.sampling, self.seed_of(join.request, side), room)
+
+    def seed_of(self, request: int, side: Side) -> int:
+        """Return the seed of one request's random numbers at the drafter or the target."""
+        entropy = [self.seed, request, 1 if side == "target" else 0]
+        return int(np.random.SeedSequence(entropy).generate_state(1)[0])
+
+
+def new_streams(fleet: Fleet, prompts: Sequence[Sequence[int]] = ()) -> Streams:
+    """Return how the fleet's streams are opened. A drafter needs no prompts: its messages bring the prefixes."""
     workload = fleet.workload
-    return Sampling(workload.temperature, workload.top_k, workload.top_p)
+    sampling = Sampling(workload.temperature, workload.top_k, workload.top_p)
+    return Streams(prompts, fleet.seed, sampling, fleet.room.overshoot)
 
 
 def new_drafter(

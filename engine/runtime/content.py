@@ -1,4 +1,4 @@
-"""What travels beside a message, and the interface of the hands that produce and consume it. Without torch."""
+"""What travels beside a message, and the interface of the executors that produce and consume it. Without torch."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -30,12 +30,12 @@ NOTHING = Content()
 
 
 def path_sent(path: Sequence[int]) -> Sequence[int] | None:
-    """Accepted nodes as they are sent: None where they are the first ones in order, which the new length tells."""
+    """Accepted nodes as they are sent: None where they are the first ones in order, which the new length shows."""
     return None if list(path) == list(range(1, len(path) + 1)) else path
 
 
 class Executor(Protocol):
-    """The hands of one station."""
+    """Runs the steps of one station on its models, and holds what its messages carry."""
 
     def receive(self, event: StationEvent, content: Content) -> None:
         """Take the content of an event that the station accepted."""

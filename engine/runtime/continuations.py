@@ -1,4 +1,4 @@
-"""Stories for replayed targets: what the target says after each prompt, decoded once and kept in a file."""
+"""Continuations for replayed targets: the target's greedy text after each prompt, decoded once and kept in a file."""
 
 import hashlib
 import json
@@ -11,23 +11,23 @@ import torch
 from engine.decoding.models import CausalLM, folder_of, load_model
 from engine.decoding.verify import Target
 from engine.runtime.prompts import prompts_of
-from engine.runtime.replayed import Story
+from engine.runtime.replayed import Continuation
 from fleet.errors import InputError
 from fleet.scenario.settled import Fleet
 
 BATCH = 16  # prompts decoded side by side
 
 
-def stories_of(fleet: Fleet, cache_folder: Path) -> list[Story]:
-    """Return prompt and greedy continuation of every request, long enough for the last round to overshoot.
+def continuations_of(fleet: Fleet, cache_folder: Path) -> list[Continuation]:
+    """Return the greedy continuation of every request's prompt, long enough for the last round to overshoot.
 
-    Decoded continuations are kept in `cache_folder`, by a digest of the weights, the prompts and the precision. Where
-    the drafter reads hidden states, they come along.
+    They are kept in `cache_folder`, by a digest of the weights, the prompts and the precision; with the target's hidden
+    states where the drafter reads them. InputError for a scenario that samples.
     """
     if fleet.workload.temperature > 0:
         raise InputError(
             f"workload.temperature = {fleet.workload.temperature} with verifiers.kind = 'replayed': a replayed "
-            "target knows one greedy continuation; allowed: 0, or verifiers.kind = 'real'"
+            "target has one greedy continuation; allowed: 0, or verifiers.kind = 'real'"
         )
     prompts = prompts_of(fleet)
     distinct = list({tuple(prompt): None for prompt in prompts})
@@ -35,7 +35,7 @@ def stories_of(fleet: Fleet, cache_folder: Path) -> list[Story]:
     weights = folder_of(fleet.verifiers.model, "target") / "model.safetensors"
     digest = hashlib.sha256(weights.read_bytes() if weights.is_file() else str(weights).encode())
     digest.update(json.dumps([distinct, fleet.precision]).encode())
-    file = cache_folder / f"stories-{digest.hexdigest()[:16]}.npz"
+    file = cache_folder / f"continuations-{digest.hexdigest()[:16]}.npz"
     with_hidden = fleet.drafters.kind == "eagle"
     kept = dict(np.load(file)) if file.is_file() else {}
     if not kept or kept["continuations"].shape[1] < tokens or (with_hidden and "hidden" not in kept):
@@ -46,7 +46,7 @@ def stories_of(fleet: Fleet, cache_folder: Path) -> list[Story]:
     number = {prompt: i for i, prompt in enumerate(distinct)}
     continuations = kept["continuations"].tolist()
     return [
-        Story(prompt, continuations[i], kept["hidden"][i] if with_hidden else None)
+        Continuation(prompt, continuations[i], kept["hidden"][i] if with_hidden else None)
         for prompt, i in ((prompt, number[tuple(prompt)]) for prompt in prompts)
     ]
 
@@ -70,5 +70,5 @@ def continue_greedily(
         if with_hidden:
             of_rows = zip(*rounds, strict=True)  # a row's verdicts, one after the other
             hidden += [torch.cat([verdict.hidden for verdict in row]).half().cpu().numpy() for row in of_rows]
-    told = {"continuations": np.array(continuations)}
-    return told | {"hidden": np.stack(hidden)} if with_hidden else told
+    decoded = {"continuations": np.array(continuations)}
+    return decoded | {"hidden": np.stack(hidden)} if with_hidden else decoded

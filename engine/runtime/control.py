@@ -1,4 +1,4 @@
-"""The control computation: always the same work, so that its time tells how fast this core is right now."""
+"""The control computation: always the same work, so that its time shows how fast this core is right now."""
 
 import torch
 

@@ -1,28 +1,29 @@
-"""Turns on a shared device: a lease that processes of one host hold around each step."""
+"""Turns on a shared device: a lock that processes of one host hold around each step, one at a time."""
 
 import fcntl
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
-Lease = Callable[[], AbstractContextManager[None]]
+DeviceLock = Callable[[], AbstractContextManager[None]]
+"""Returns a context in which the caller has the device for itself; entering it waits for whoever has it."""
 
 
-def no_lease() -> AbstractContextManager[None]:
-    """Return a lease on a device that nobody else uses, or that is shared without turns."""
+def no_lock() -> AbstractContextManager[None]:
+    """Return a context that never waits: for a device that nobody else uses, or that is shared without turns."""
     return nullcontext()
 
 
-def file_lease(path: Path) -> Lease:
-    """Return a lease that excludes all other holders of a lease on the same file."""
+def file_lock(path: Path) -> DeviceLock:
+    """Return a lock that excludes all other holders of a lock on the same file, in whatever process."""
     file = path.open("w")
 
     @contextmanager
-    def lease() -> Iterator[None]:
+    def lock() -> Iterator[None]:
         fcntl.flock(file, fcntl.LOCK_EX)
         try:
             yield
         finally:
             fcntl.flock(file, fcntl.LOCK_UN)
 
-    return lease
+    return lock

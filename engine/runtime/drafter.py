@@ -1,13 +1,13 @@
-"""The drafter's node: one process that drafts for every target that shakes hands with it (StarSD, algorithm 1)."""
+"""The drafter's node: one process that drafts for every target that connects to it (StarSD, algorithm 1)."""
 
 import time
 
 import zmq
 
-from engine.runtime.build import new_drafter, sampling_of
+from engine.runtime.build import new_drafter, new_streams
 from engine.runtime.clock import now_s
 from engine.runtime.content import Content
-from engine.runtime.device_lock import Lease, no_lease
+from engine.runtime.device_lock import DeviceLock, no_lock
 from engine.runtime.executors import DraftExecutor
 from engine.runtime.memory import with_admission
 from engine.runtime.transport import PublicPort
@@ -19,18 +19,20 @@ from fleet.stations.messages import Draft, Ignored, Instruction, Refusal
 
 
 class DrafterNode:
-    """Model, station and sockets of the drafter. `port` is its public port; `fleet` says which admission it settled."""
+    """Model, station and sockets of the drafter. `port`: its public one; `fleet`: with its admission settled."""
 
-    def __init__(self, fleet: Fleet, lease: Lease = no_lease, address: str = "tcp://127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self, fleet: Fleet, lock: DeviceLock = no_lock, address: str = "tcp://127.0.0.1", port: int = 0
+    ) -> None:
         drafter = new_drafter(fleet, room=(fleet.verifiers.count, fleet.room.longest_row))
         self.fleet = fleet = with_admission(fleet, drafter.device)
-        executor = DraftExecutor(drafter, fleet.seed, sampling_of(fleet))
+        executor = DraftExecutor(drafter, new_streams(fleet))
         executor.drafter.warm_up(8)  # the first steps of a process are slow; they are nobody's
         self.context = zmq.Context()
         public = PublicPort(self.context, address, port)
         self.port = public.port
         self.worker = Worker(
-            RecordedStation(drafter_station(fleet), "real"), executor, drafter.device, self._post, lease
+            RecordedStation(drafter_station(fleet), "real"), executor, drafter.device, self._post, lock
         )
         self.receiver = Receiver(self.worker.inbox, public=public)
 

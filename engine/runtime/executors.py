@@ -1,17 +1,15 @@
-"""What a station's steps do to models: the hands of the engine, one kind a role.
+"""Executors of drafter and verifier stations: they run a station's steps on its model.
 
-An executor takes the content that came with an accepted message, runs the steps that its station starts, and hands
-out the content of the messages that its station sends. It decides nothing.
+An executor takes the content that came with an accepted message, runs the steps that its station starts, and returns
+the content of the messages that its station sends. It decides nothing.
 """
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 
-from engine.decoding.sampling import GREEDY, Sampling
 from engine.decoding.verify import Target, Verdict
-from engine.runtime.build import AnyDrafter
+from engine.runtime.build import AnyDrafter, Streams
 from engine.runtime.content import NOTHING, Content, path_sent
 from engine.runtime.packing import contents_of, drafts_of
 from fleet.policies.outcome import Outcome
@@ -22,21 +20,20 @@ from fleet.times.step import Step
 class DraftExecutor:
     """Runs a drafter station's steps on a draft model."""
 
-    def __init__(self, drafter: AnyDrafter, seed: int, sampling: Sampling = GREEDY) -> None:
+    def __init__(self, drafter: AnyDrafter, streams: Streams) -> None:
         self.drafter = drafter
-        self.seed = seed
-        self.sampling = sampling
+        self.streams = streams
         self.drafts: dict[int, Content] = {}
         self.sent: dict[int, Sequence[int]] = {}  # tokens of the last drafts
-        self.told: dict[int, torch.Tensor | None] = {}  # hidden states of prefixes that are not prefilled yet
+        self.prefix_hidden: dict[int, torch.Tensor | None] = {}  # of prefixes that are not prefilled yet
 
     def receive(self, event: StationEvent, content: Content) -> None:
         """Open a stream with its prefix, or append the target's own token to it."""
         if isinstance(event, DraftRequest):
             if event.opening:
-                seed = stream_seed(self.seed, event.request, 0)
-                self.drafter.open(event.tag, list(content.tokens), self.sampling, seed)
-                self.told[event.tag] = self._hidden(content)
+                seed = self.streams.seed_of(event.request, "drafter")
+                self.drafter.open(event.tag, list(content.tokens), self.streams.sampling, seed)
+                self.prefix_hidden[event.tag] = self._hidden(content)
             else:
                 path = self._path(event, content)
                 tokens = [self.sent[event.tag][node - 1] for node in path] + list(content.tokens)
@@ -51,7 +48,7 @@ class DraftExecutor:
             self.sent.update({tag: self.drafts[tag].tokens for tag in tags})
         for member in step.members:
             if step.kind == "prefill":
-                self.drafter.prefill(member.tag, hidden=self.told.pop(member.tag))
+                self.drafter.prefill(member.tag, hidden=self.prefix_hidden.pop(member.tag))
             elif step.kind == "warm_up":
                 self.drafter.warm_up(member.tokens)
         return (Outcome(),) * len(step.members)
@@ -60,12 +57,12 @@ class DraftExecutor:
         """The target's hidden states that came along, in the drafter's precision: (tokens, hidden)."""
         if content.hidden is None:
             return None
-        model = self.drafter.model  # type: ignore[union-attr]  # whoever is told hidden states has a model
+        model = self.drafter.model  # type: ignore[union-attr]  # whoever reads hidden states has a model
         states = torch.from_numpy(content.hidden.copy()).view(-1, model.config.hidden_size)
         return states.to(model.device, model.dtype)
 
     def _path(self, event: DraftRequest, content: Content) -> Sequence[int]:
-        """Nodes of the last draft that were accepted: sent along for a tree, told by the new length for a chain."""
+        """Nodes of the last draft that were accepted: sent along for a tree, given by the new length for a chain."""
         if content.nodes is not None:
             return content.nodes
         return range(1, event.base - len(self.drafter.committed(event.tag)))
@@ -84,24 +81,13 @@ class DraftExecutor:
 class VerifyExecutor:
     """Runs a verifier station's steps on a target model; keeps the finished outputs by request.
 
-    `overshoot`: places that a row needs beyond its text.
+    `sends_hidden`: whether the drafter reads the target's hidden states.
     """
 
-    def __init__(
-        self,
-        target: Target,
-        prompts: Sequence[Sequence[int]],
-        seed: int,
-        sampling: Sampling = GREEDY,
-        tells_hidden: bool = False,
-        overshoot: int = 0,
-    ) -> None:
-        self.overshoot = overshoot
+    def __init__(self, target: Target, streams: Streams, sends_hidden: bool = False) -> None:
         self.target = target
-        self.prompts = prompts
-        self.seed = seed
-        self.sampling = sampling
-        self.tells_hidden = tells_hidden
+        self.streams = streams
+        self.sends_hidden = sends_hidden
         self.verdicts: dict[int, Verdict] = {}
         self.drafts: dict[int, Content] = {}
         self.open_requests: dict[int, Join] = {}
@@ -110,9 +96,7 @@ class VerifyExecutor:
     def receive(self, event: StationEvent, content: Content) -> None:
         """Open a stream with its prompt, or take draft tokens."""
         if isinstance(event, Join):
-            prompt = list(self.prompts[event.request])
-            room = len(prompt) + event.new_tokens + self.overshoot
-            self.target.open(event.tag, prompt, self.sampling, stream_seed(self.seed, event.request, 1), room)
+            self.streams.open(self.target, "target", event)
             self.open_requests[event.tag] = event
         elif isinstance(event, Draft):
             self.drafts[event.tag] = content
@@ -134,9 +118,9 @@ class VerifyExecutor:
             return NOTHING
         verdict = self.verdicts[message.tag]
         hidden = None
-        if self.tells_hidden:
-            told = verdict.hidden if message.opening else verdict.told
-            hidden = told.half().flatten().cpu().numpy()
+        if self.sends_hidden:
+            states = verdict.hidden if message.opening else verdict.committed_hidden
+            hidden = states.half().flatten().cpu().numpy()
         if message.opening:
             return Content(self.target.committed(message.tag), hidden=hidden)
         return Content([verdict.token], path_sent(verdict.path), hidden=hidden)
@@ -149,8 +133,3 @@ class VerifyExecutor:
         self.target.release(tag)
         self.drafts.pop(tag, None)
         self.verdicts.pop(tag, None)
-
-
-def stream_seed(seed: int, request: int, side: int) -> int:
-    """Return the seed of one request's random stream at the drafter (side 0) or the target (side 1)."""
-    return int(np.random.SeedSequence([seed, request, side]).generate_state(1)[0])

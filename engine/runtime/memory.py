@@ -104,8 +104,8 @@ def check_room(fleet: Fleet, device: torch.device) -> None:
         )
 
 
-def tell(account: Account) -> str:
-    """An account in a line for people."""
+def account_line(account: Account) -> str:
+    """An account in one line for people."""
     return (
         f"{account.station}: {account.token_bytes} bytes a token, {account.row_bytes / 1e6:.3g} MB a row of "
         f"{account.row_tokens} tokens, {account.bytes / 1e6:.3g} MB for {account.rows}"

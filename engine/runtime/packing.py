@@ -18,10 +18,10 @@ def contents_of(drafts: Drafts) -> list[Content]:
     copied = drafts.tokens if tree.is_chain else torch.cat([drafts.tokens, tree.parents.expand_as(drafts.tokens)], 1)
     weights = None if drafts.q is None else drafts.q.cpu().numpy()
     contents = []
-    for row, (line, count) in enumerate(zip(copied.tolist(), drafts.counts, strict=True)):
-        nodes = None if tree.is_chain else line[n : n + count]
+    for index, (row, count) in enumerate(zip(copied.tolist(), drafts.counts, strict=True)):
+        nodes = None if tree.is_chain else row[n : n + count]
         inner = count if nodes is None else max(nodes, default=-1) + 1
-        contents.append(Content(line[:count], nodes, None if weights is None else weights[row, :inner]))
+        contents.append(Content(row[:count], nodes, None if weights is None else weights[index, :inner]))
     return contents
 
 

@@ -39,15 +39,15 @@ from fleet.times.step import Step
 SPIN_S = 100e-6  # a sleep may end this much too late, so the last bit of a wait is spent looking at the clock
 
 
-class Story(msgspec.Struct, frozen=True):
-    """A prompt and what the target says after it, as token ids; longer than any request asks for, by one round.
+class Continuation(msgspec.Struct, frozen=True):
+    """The target's greedy continuation of a prompt, as token ids; longer than any request asks for, by one round.
 
-    `hidden` (tokens - 1, hidden): the target's last hidden states at all of them but the last, as float16; None where
-    no drafter reads them.
+    `hidden` (prompt + tokens - 1, hidden): the target's last hidden states at all tokens but the last, prompt included,
+    as float16; None where no drafter reads them.
     """
 
     prompt: list[int]
-    continuation: list[int]
+    tokens: list[int]
     hidden: np.ndarray | None = None
 
 
@@ -58,14 +58,14 @@ class ReplayedTarget:
         self,
         fleet: Fleet,
         target: int,
-        stories: Sequence[Story],
+        continuations: Sequence[Continuation],
         channel: Channel | None,
         zero_s: float,
         log: Log,
     ) -> None:
         self.fleet = fleet
         self.target = target
-        self.stories = stories
+        self.continuations = continuations
         self.channel = channel
         self.zero_s = zero_s
         self.recorded = RecordedStation(verifier_station(fleet, target), "replayed", log)
@@ -104,25 +104,25 @@ class ReplayedTarget:
                 self.due_s = time_s + self.duration_s(plan.step, 1.0)
 
     def finish(self) -> None:
-        """End the running step: compare the draft with the story."""
+        """End the running step: compare the draft with the continuation."""
         step, self.running = self.running, None
         assert step is not None
         member = step.members[0]
         outcome = Outcome()
         if step.kind == "verify":
-            story = self.stories[member.request]
+            continuation = self.continuations[member.request]
             position = member.base - self.fleet.workload.prompt_tokens
-            self.path = path_in_text(self.draft.tokens, story.continuation[position:], self.draft.nodes)
+            self.path = path_in_text(self.draft.tokens, continuation.tokens[position:], self.draft.nodes)
             outcome = Outcome(len(self.path))
         ended_s = now_s()
         self.deliver(StepDone(step.number, (outcome,), ended_s - self.started_s), NOTHING, ended_s)
 
     def content_of(self, request: DraftRequest) -> Content:
-        """Return what the story tells the drafter: the prefix at first, later the target's own token."""
-        story, base = self.stories[request.request], request.base
-        text = [*story.prompt, *story.continuation][:base]
+        """Return what is sent to the drafter: the prefix at first, later the target's own token."""
+        continuation, base = self.continuations[request.request], request.base
+        text = [*continuation.prompt, *continuation.tokens][:base]
         known = 1 if request.opening else base - len(self.path) - 1  # of each token known, the state before the next
-        hidden = None if story.hidden is None else story.hidden[known - 1 : base - 1].flatten()
+        hidden = None if continuation.hidden is None else continuation.hidden[known - 1 : base - 1].flatten()
         if request.opening:
             return Content(text, hidden=hidden)
         return Content(text[-1:], path_sent(self.path), hidden=hidden)
@@ -150,13 +150,13 @@ class ReplayedFleet:
     def __init__(
         self,
         fleet: Fleet,
-        stories: Sequence[Story],
+        continuations: Sequence[Continuation],
         drafter_port: int,
         address: str = "tcp://127.0.0.1",
         numbers: Sequence[int] | None = None,
     ) -> None:
         self.fleet = fleet
-        self.stories = stories
+        self.continuations = continuations
         self.numbers = range(fleet.verifiers.count) if numbers is None else numbers
         self.context = zmq.Context()
         self.channels = {
@@ -170,7 +170,7 @@ class ReplayedFleet:
     def serve(self, zero_s: float) -> Log:
         """Decode all requests of all targets; return the stations' log, its times counted from `zero_s`."""
         self.targets = {
-            number: ReplayedTarget(self.fleet, number, self.stories, self.channels.get(number), zero_s, self.log)
+            number: ReplayedTarget(self.fleet, number, self.continuations, self.channels.get(number), zero_s, self.log)
             for number in self.numbers
         }
         time.sleep(max(0.0, zero_s - now_s()))

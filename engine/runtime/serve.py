@@ -1,4 +1,4 @@
-"""Run a scenario on this host's engine: start its nodes as processes, let them begin together, collect logs."""
+"""Run a scenario on this host's engine: start its nodes as processes, let them begin together, collect their logs."""
 
 import os
 import tempfile
@@ -12,14 +12,14 @@ import torch
 from engine.decoding.models import check_shared_tokenizer
 from engine.runtime.batch import Batched, serve_batch
 from engine.runtime.clock import now_s
-from engine.runtime.continuations import stories_of
-from engine.runtime.device_lock import Lease, file_lease, no_lease
+from engine.runtime.colocated import serve_colocated
+from engine.runtime.continuations import continuations_of
+from engine.runtime.device_lock import DeviceLock, file_lock, no_lock
 from engine.runtime.drafter import DrafterNode
-from engine.runtime.inprocess import serve_in_process
 from engine.runtime.memory import check_room
-from engine.runtime.node import Node
+from engine.runtime.process import NodeProcess
 from engine.runtime.prompts import prompts_of
-from engine.runtime.replayed import ReplayedFleet, Story
+from engine.runtime.replayed import Continuation, ReplayedFleet
 from engine.runtime.verifier import VerifierNode
 from fleet.chance.token import Token
 from fleet.errors import InputError
@@ -31,8 +31,8 @@ from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
 
-STORIES = Path(tempfile.gettempdir()) / "specfleet-stories"
-HEAD_START_S = 0.05  # between the order to begin and time zero, so that every process has read it
+CONTINUATIONS = Path(tempfile.gettempdir()) / "specfleet-continuations"
+HEAD_START_S = 0.05  # from sending time zero to time zero itself, so that every process has read it before
 
 
 class Served(msgspec.Struct, frozen=True):
@@ -46,51 +46,51 @@ class Served(msgspec.Struct, frozen=True):
     signals: dict[int, list[Token]] = {}
 
 
-def _drafter_body(pipe: Connection, fleet: Fleet, lease_file: Path | None) -> Log:
-    node = DrafterNode(fleet, _lease(lease_file))
+def _drafter_body(pipe: Connection, fleet: Fleet, lock_file: Path | None) -> Log:
+    node = DrafterNode(fleet, _lock(lock_file))
     node.open()
     pipe.send(("port", (node.port, node.fleet)))
     zero_s = pipe.recv()
-    threading.Thread(target=_stop_when_told, args=(pipe, node), daemon=True).start()
+    threading.Thread(target=_stop_on_message, args=(pipe, node), daemon=True).start()
     return node.serve(zero_s)
 
 
-def _stop_when_told(pipe: Connection, node: DrafterNode) -> None:
+def _stop_on_message(pipe: Connection, node: DrafterNode) -> None:
     pipe.recv()
     node.stop()
 
 
 def _verifier_body(
-    pipe: Connection, fleet: Fleet, target: int, prompts: list[list[int]], port: int, lease_file: Path | None
+    pipe: Connection, fleet: Fleet, target: int, prompts: list[list[int]], port: int, lock_file: Path | None
 ) -> tuple[Log, dict[int, list[int]]]:
-    node = VerifierNode(fleet, target, prompts, port, _lease(lease_file))
+    node = VerifierNode(fleet, target, prompts, port, _lock(lock_file))
     pipe.send(("ready", None))
     log = node.serve(pipe.recv())
     return log, node.outputs
 
 
-def _replayed_body(pipe: Connection, fleet: Fleet, stories: list[Story], port: int) -> Log:
-    replayed = ReplayedFleet(fleet, stories, port)
+def _replayed_body(pipe: Connection, fleet: Fleet, continuations: list[Continuation], port: int) -> Log:
+    replayed = ReplayedFleet(fleet, continuations, port)
     pipe.send(("ready", None))
     return replayed.serve(pipe.recv())
 
 
-def _one_process_body(
+def _colocated_body(
     _pipe: Connection, scenario: Scenario, prompts: list[list[int]]
 ) -> tuple[Run, dict[int, list[int]]]:
-    return serve_in_process(scenario, prompts)
+    return serve_colocated(scenario, prompts)
 
 
 def _batch_body(_pipe: Connection, scenario: Scenario, prompts: list[list[int]], signals: bool) -> Batched:
     return serve_batch(scenario, prompts, signals)
 
 
-def _lease(file: Path | None) -> Lease:
-    return file_lease(file) if file else no_lease
+def _lock(file: Path | None) -> DeviceLock:
+    return file_lock(file) if file else no_lock
 
 
 def check_can_run(fleet: Fleet) -> None:
-    """Raise InputError where the scenario asks for what the engine cannot do yet, naming the key."""
+    """Raise InputError where the scenario asks for what only the simulator can do yet, naming the key."""
     workload, drafters, verifiers = fleet.workload, fleet.drafters, fleet.verifiers
     simulated_only = {
         "drafters.count": drafters.count > 1,
@@ -110,31 +110,33 @@ def check_can_run(fleet: Fleet) -> None:
         }
     for key, asked in simulated_only.items():
         if asked:
-            raise InputError(f"scenario {fleet.name!r}: the engine does not know {key} of this kind yet; simulate it")
+            raise InputError(
+                f"scenario {fleet.name!r}: the engine does not support this value of {key} yet; simulate the scenario"
+            )
 
 
 def crowding(fleet: Fleet) -> str | None:
-    """Say so where more models would run at once on this host's cores than the scenario knows of; else None."""
+    """Return a warning where more models would run at once than this host has cores, and no device is shared."""
     real = fleet.verifiers.count if fleet.verifiers.kind == "real" else 0
     models, cores = fleet.drafters.count + real, os.cpu_count() or 1
     if fleet.devices or torch.cuda.is_available() or models <= cores:
         return None
     return (
-        f"{models} models run on {cores} cores, while the scenario gives each a device of its own; a simulation of it "
-        'will be too fast. Name the device that they share, [devices.host] sharing = "turns" or "contended".'
+        f"{models} models run on {cores} cores, while the scenario gives each a device of its own; its simulation will "
+        'be too fast. Name the device that they share: [devices.host] sharing = "turns" or "contended".'
     )
 
 
-def start_drafter(fleet: Fleet, lease_file: Path | None = None) -> tuple[Node, int, Fleet]:
+def start_drafter(fleet: Fleet, lock_file: Path | None = None) -> tuple[NodeProcess, int, Fleet]:
     """Start the drafter's process; return it, its public port, and the fleet with the admission that it settled.
 
     It answers handshakes from now on.
     """
-    drafter = Node("drafter", _drafter_body, fleet, lease_file)
+    drafter = NodeProcess("drafter", _drafter_body, fleet, lock_file)
     return drafter, *drafter.receive()
 
 
-def serve(scenario: Scenario, stories_folder: Path = STORIES, signals: bool = False) -> Served:
+def serve(scenario: Scenario, continuations_folder: Path = CONTINUATIONS, signals: bool = False) -> Served:
     """Run the scenario on this host and return its records; `signals`: those of a batch's drafted tokens, too.
 
     Raises InputError for a scenario that the engine cannot run, NodeError if a process fails.
@@ -145,7 +147,7 @@ def serve(scenario: Scenario, stories_folder: Path = STORIES, signals: bool = Fa
         check_shared_tokenizer(fleet.drafters.model, fleet.verifiers.model)
     check_room(fleet, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     if fleet.batch is not None:
-        node = Node("batch", _batch_body, scenario, prompts_of(fleet), signals)
+        node = NodeProcess("batch", _batch_body, scenario, prompts_of(fleet), signals)
         try:
             batched = node.receive()
         finally:
@@ -153,16 +155,16 @@ def serve(scenario: Scenario, stories_folder: Path = STORIES, signals: bool = Fa
         return Served(batched.run, batched.outputs, batched.signals)
     shared = fleet.devices.get(fleet.verifiers.device)
     if shared is not None and shared.sharing == "one-process":
-        node = Node("co-located", _one_process_body, scenario, prompts_of(fleet))
+        node = NodeProcess("co-located", _colocated_body, scenario, prompts_of(fleet))
         try:
             return Served(*node.receive())
         finally:
             node.end()
     with tempfile.TemporaryDirectory(prefix="specfleet-") as folder:
-        leases = {name: Path(folder) / name for name, device in fleet.devices.items() if device.sharing == "turns"}
-        nodes: list[Node] = []
+        lock_files = {name: Path(folder) / name for name, device in fleet.devices.items() if device.sharing == "turns"}
+        nodes: list[NodeProcess] = []
         try:
-            log, outputs, fleet = _serve(fleet, stories_folder, leases, nodes)
+            log, outputs, fleet = _serve(fleet, continuations_folder, lock_files, nodes)
         finally:
             for node in nodes:
                 node.end()
@@ -170,26 +172,26 @@ def serve(scenario: Scenario, stories_folder: Path = STORIES, signals: bool = Fa
 
 
 def _serve(
-    fleet: Fleet, stories_folder: Path, leases: dict[str, Path], nodes: list[Node]
+    fleet: Fleet, continuations_folder: Path, lock_files: dict[str, Path], nodes: list[NodeProcess]
 ) -> tuple[Log, dict[int, list[int]], Fleet]:
-    """Start the processes into `nodes`, shake hands, begin at one time zero; collect logs and outputs.
+    """Start the processes into `nodes`, connect them, begin at one time zero; collect logs and outputs.
 
     The fleet that comes back knows the admission that its drafter settled.
     """
-    stories = stories_of(fleet, stories_folder) if fleet.verifiers.kind == "replayed" else []
-    prompts = [] if stories else prompts_of(fleet)
+    continuations = continuations_of(fleet, continuations_folder) if fleet.verifiers.kind == "replayed" else []
+    prompts = [] if continuations else prompts_of(fleet)
     drafter, port = None, 0
     if fleet.drafters.count:
-        drafter, port, fleet = start_drafter(fleet, leases.get(fleet.drafters.device))
+        drafter, port, fleet = start_drafter(fleet, lock_files.get(fleet.drafters.device))
         nodes.append(drafter)
-    if stories:
+    if continuations:
         if fleet.verifiers.device:
             raise InputError("verifiers.device with verifiers.kind = 'replayed': a replayed target has its own device")
-        targets = [Node("replayed targets", _replayed_body, fleet, stories, port)]
+        targets = [NodeProcess("replayed targets", _replayed_body, fleet, continuations, port)]
     else:
-        lease_file = leases.get(fleet.verifiers.device)
+        lock_file = lock_files.get(fleet.verifiers.device)
         targets = [
-            Node(f"target {target + 1}", _verifier_body, fleet, target, prompts, port, lease_file)
+            NodeProcess(f"target {target + 1}", _verifier_body, fleet, target, prompts, port, lock_file)
             for target in range(fleet.verifiers.count)
         ]
     nodes += targets
@@ -197,17 +199,17 @@ def _serve(
         node.receive()
     zero_s = now_s() + HEAD_START_S
     for node in nodes:
-        node.tell(zero_s)
+        node.send(zero_s)
     log: Log = []
     outputs: dict[int, list[int]] = {}
     for node in targets:
         result = node.receive()
-        if stories:
+        if continuations:
             log += result
         else:
             log += result[0]
             outputs |= result[1]
     if drafter is not None:
-        drafter.tell("stop")
+        drafter.send("stop")
         log += drafter.receive()
     return log, outputs, fleet

@@ -36,7 +36,7 @@ class Welcome(msgspec.Struct, tag="welcome", frozen=True):
 
 
 class Ping(msgspec.Struct, tag="ping", frozen=True):
-    """Either way, on the dedicated ports: send this back at once. Link times come from round trips."""
+    """Either way, on the dedicated ports: to be sent back at once. Link times come from round trips."""
 
     number: int
 
@@ -94,7 +94,7 @@ def size_of(frames: Sequence[bytes]) -> int:
 
 
 class PublicPort:
-    """The drafter's front door: binds, then answers each Hello with a tag and two bound ports."""
+    """The drafter's public port: binds, then answers each Hello with a tag and two bound ports."""
 
     def __init__(self, context: zmq.Context, address: str = "tcp://127.0.0.1", port: int = 0) -> None:
         self.context = context
@@ -120,7 +120,7 @@ class PublicPort:
 
 
 def connect(context: zmq.Context, address: str, public_port: int, target: int) -> Channel:
-    """Shake hands with the drafter as target number `target`; return the channel. TimeoutError if none answers."""
+    """Connect to the drafter as target number `target`; return the channel. TimeoutError if none answers."""
     public = context.socket(zmq.DEALER)
     public.connect(f"{address}:{public_port}")
     public.send(msgspec.msgpack.encode(Hello(target)))

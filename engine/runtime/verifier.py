@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import zmq
 
-from engine.runtime.build import load_target, new_target, sampling_of
+from engine.runtime.build import load_target, new_streams, new_target
 from engine.runtime.clock import now_s
 from engine.runtime.content import NOTHING, Content
-from engine.runtime.device_lock import Lease, no_lease
+from engine.runtime.device_lock import DeviceLock, no_lock
 from engine.runtime.executors import VerifyExecutor
 from engine.runtime.transport import connect
 from engine.runtime.worker import Arrival, Receiver, Stop, Worker
@@ -28,7 +28,7 @@ class VerifierNode:
         target: int,
         prompts: Sequence[Sequence[int]],
         drafter_port: int,
-        lease: Lease = no_lease,
+        lock: DeviceLock = no_lock,
         address: str = "tcp://127.0.0.1",
     ) -> None:
         self.fleet = fleet
@@ -36,14 +36,11 @@ class VerifierNode:
         model = load_target(fleet)
         self.executor = VerifyExecutor(
             new_target(fleet, model, room=(1, fleet.room.longest_row)),
-            prompts,
-            fleet.seed,
-            sampling_of(fleet),
-            fleet.drafters.kind == "eagle",
-            fleet.room.overshoot,
+            new_streams(fleet, prompts),
+            sends_hidden=fleet.drafters.kind == "eagle",
         )
         self.worker = Worker(
-            RecordedStation(verifier_station(fleet, target), "real"), self.executor, model.device, self._post, lease
+            RecordedStation(verifier_station(fleet, target), "real"), self.executor, model.device, self._post, lock
         )
         self.requests = requests_of(fleet, target)
         self.context = zmq.Context()

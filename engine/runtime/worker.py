@@ -16,7 +16,7 @@ from engine.decoding.telemetry import timed
 from engine.runtime.clock import now_s
 from engine.runtime.content import NOTHING, Content, Executor
 from engine.runtime.control import Control
-from engine.runtime.device_lock import Lease, no_lease
+from engine.runtime.device_lock import DeviceLock, no_lock
 from engine.runtime.transport import Channel, Ping, PublicPort, parse, size_of
 from fleet.records.recorded import RecordedStation
 from fleet.stations.messages import (
@@ -52,7 +52,7 @@ class Pinged(msgspec.Struct, frozen=True):
 
 
 class Welcomed(msgspec.Struct, frozen=True):
-    """A target has shaken hands: the worker may send on its channel."""
+    """A target has connected: the worker may send on its channel."""
 
     tag: int
     channel: Channel
@@ -77,7 +77,7 @@ class Worker:
         executor: Executor,
         device: torch.device,
         post: Callable[[Instruction, Content], None],
-        lease: Lease = no_lease,
+        lock: DeviceLock = no_lock,
         zero_s: float = 0.0,
     ) -> None:
         self.recorded = station
@@ -85,14 +85,14 @@ class Worker:
         self.executor = executor
         self.device = device
         self.post = post
-        self.lease = lease
+        self.lock = lock
         self.zero_s = zero_s
         self.control = Control() if device.type == "cpu" else None
         self.inbox: queue.SimpleQueue[Item] = queue.SimpleQueue()
         self.channels: dict[int, Channel] = {}
 
     def run(self) -> None:
-        """Serve until told to stop and nothing is left to do."""
+        """Serve until a Stop came and nothing is left to do."""
         stopping = False
         while self.station.ready or not stopping:
             if self.station.ready:
@@ -102,7 +102,7 @@ class Worker:
 
     def step(self) -> bool:
         """Run the next step of the station; return whether the inbox held the end of the run."""
-        with self.lease():
+        with self.lock():
             stop = self._drain()  # what came in while waiting for the device is still considered for the step
             plan = self.recorded.plan(now_s() - self.zero_s)
             if not isinstance(plan, Start):
@@ -174,7 +174,7 @@ class Receiver(threading.Thread):
             while not self.stopped.is_set():
                 for socket, _ in self.poller.poll(POLL_MS):
                     self._receive(socket)
-        except Exception as error:  # noqa: BLE001  (whatever it is, the worker must stop, and its owner learn of it)
+        except Exception as error:  # noqa: BLE001  (whatever it is, the worker must stop, and `stop` raise it)
             self.error = error
             self.inbox.put(Stop())
 

@@ -9,6 +9,7 @@ from engine.decoding.models import DEMO_PAIR, PRECISIONS, load_model
 from engine.decoding.sampling import Sampling
 from engine.decoding.telemetry import host_facts
 from engine.runtime.prompts import prompts_of
+from experiments.batch_rules import OURS
 from experiments.bench import batches, simulator, single
 from experiments.bench.interleaved import interleaved, show
 from fleet.scenario.reading import make_scenario
@@ -24,7 +25,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=8, help="of the simulator, and of each batch size")
     parser.add_argument("--prompts", type=int, default=16, help="decoded one at a time")
     parser.add_argument("--threads", type=int, default=1, help="of torch, for every contestant")
-    parser.add_argument("--depth", type=int, default=5, help="speculation length")
+    parser.add_argument("--depth", type=int, default=5, help="draft tokens a round")
     parser.add_argument("--temperature", type=float, default=0.0, help="one at a time; 0 is greedy")
     parser.add_argument("--precision", choices=list(PRECISIONS), default="float32")
     options = parser.parse_args()
@@ -59,7 +60,7 @@ def main() -> None:
                 f"demo pair, batches of {size}, greedy; {where}; host: all that is outside of steps",
                 "tokens/s",
                 turns,
-                batches.OURS,
+                OURS,
             )
 
 

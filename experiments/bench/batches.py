@@ -12,6 +12,7 @@ from engine.decoding.models import CausalLM
 from engine.decoding.verify import Target
 from engine.runtime.batch import drive, executor_of
 from engine.runtime.batch_executor import BatchExecutor
+from experiments.batch_rules import RULES, rule_of
 from experiments.bench.interleaved import Done, Turn, interleaved
 from fleet.records.matching import match
 from fleet.records.run import Run, make_run
@@ -22,23 +23,14 @@ from fleet.scenario.workload import streams_of
 from fleet.stations.build import batch_station
 
 SIZES = (1, 2, 4, 8, 16)
-OURS = "slots"
-RULES = {
-    OURS: {"policy": "slots"},
-    "EqSpec": {"policy": "realign"},
-    "EqSpec, online": {"policy": "realign", "fixed": False},
-    "ExSpec": {"policy": "same-length"},
-    "rollback": {"policy": "rollback"},
-}
 
 
 def batch_of(rule: str, size: int, depth: int, seed: int, precision: str) -> Scenario:
     """Twice as many requests as rows, at least four, with prompts of mixed length."""
-    window = {"window": 3 * size} if rule == "ExSpec" else {}
     return make_scenario(
         {
             "name": rule, "seed": seed, "precision": precision,
-            "batch": {"rule": RULES[rule] | {"size": size} | window},
+            "batch": {"rule": rule_of(rule, size)},
             "drafters": {"depth": depth},
             "workload": {
                 "requests": max(2 * size, 4), "prompt_tokens": {"low": 64, "high": 192}, "new_tokens": 64,
@@ -76,7 +68,7 @@ def bench_batches(
 
 
 def decoded_plainly(scenario: Scenario, large: CausalLM, prompts: Sequence[list[int]]) -> dict[int, list[int]]:
-    """Return what plain decoding, one row at a time, says after the prompts of the scenario's requests."""
+    """Return the tokens of plain decoding, one row at a time, after the prompts of the scenario's requests."""
     target = Target(large)
     return {
         request.number: decode_plain(target, prompts[request.number][: request.prompt_tokens], request.new_tokens)

@@ -139,7 +139,7 @@ def baseline_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[tup
 
 
 def interleaved(*kinds: Iterator[tuple[dict[str, Any], Scenario]]) -> list[tuple[dict[str, Any], Scenario]]:
-    """Order all cells so that a slow spell of the machine does not hit one kind, or one end of a curve, alone."""
+    """Order all cells so that slow minutes of the machine do not hit one kind, or one end of a curve, alone."""
     cells = [cell for kind in kinds for cell in kind]
     stride = next(step for step in (7, 5, 3, 2, 1) if math.gcd(step, len(cells)) == 1)
     return [cells[(index * stride) % len(cells)] for index in range(len(cells))]
@@ -149,7 +149,7 @@ def run_cell(case: dict[str, Any], scenario: Scenario, folder: Path, report: Cal
     """Run one scenario in both worlds, keep its records, and replay both logs (law 1)."""
     name = f"{scenario.name}, N = {scenario.verifiers.count}"
     report(name)
-    engine_run = serve(scenario, folder / "stories").run
+    engine_run = serve(scenario, folder / "continuations").run
     paces = paces_of(engine_run, settle(scenario).control_s)
     sim_run = simulate(scenario, paces)
     slug = "".join(letter if letter.isalnum() else "-" for letter in name).replace("--", "-")

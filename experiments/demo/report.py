@@ -1,4 +1,4 @@
-"""What the demo leaves behind: figures, a trace, and the lines that say what they show."""
+"""What the demo leaves behind: figures, a trace, and the lines that it prints."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.compare import Comparison
-from experiments.demo.cells import Cell
+from experiments.demo.cells import SIM_SEEDS, Cell
 from experiments.draw import draw, where_measured
 from figures import throughput, timeline
 from figures.style import save
@@ -41,9 +41,9 @@ def draw_demo(
         "Committed tokens a second (bonus tokens included) of the demo pair at depth "
         f"{cells[0].scenario.drafters.depth}, greedy, on held-out prompts. Engine: processes over ZeroMQ; replayed "
         "targets compare the real draft with a continuation decoded beforehand and wait for a stated verification time "
-        "t_v; real targets take turns on one host. Simulation: mean of 20 seeds, from a profile that was calibrated "
-        "before these runs on other prompts; squares: the same at the pace that this shared host had during each "
-        f"engine run, by a control computation. {measured_at}",
+        f"t_v; real targets take turns on one host. Simulation: mean of {SIM_SEEDS} seeds, from a profile that was "
+        "calibrated before these runs on other prompts; squares: the same at the pace that this shared host had during "
+        f"each engine run, by a control computation. {measured_at}",
     )
     replayed = [cell for cell in cells if cell.scenario.verifiers.kind == "replayed"]
     few, many = replayed_extremes(replayed)
@@ -51,7 +51,7 @@ def draw_demo(
         timeline.draw({panel_title(cell): cell.engine_run.frame() for cell in (few, many)}),
         paths["timeline"],
         "Steps of the engine in two measured runs, about three iterations each (numbers: the target that a draft is "
-        f"for). Above the drafter needs more targets to be busy, below it is the bottleneck. {measured_at}",
+        f"for). In the upper panel the drafter idles, in the lower one it is the bottleneck. {measured_at}",
     )
     write_trace(many.engine_run, paths["trace for ui.perfetto.dev"])
     draw("draft-time", profile, paths["draft time after idle gaps"])
@@ -145,7 +145,7 @@ def plateau_rows(cells: Sequence[Cell]) -> list[tuple[str, float, float, float, 
 
 
 def paces_text(profile: HardwareProfile, cells: Sequence[Cell]) -> str:
-    """Say how slow the drafter's host was in the engine's runs: least, median and most of their means."""
+    """How slow the drafter's host was in the engine's runs, in words: least, largest and median of their means."""
     paces = [paces_of(cell.engine_run, profile.control_s).get(DRAFTER) for cell in cells]
     means = [float(np.mean(pace.slowness)) for pace in paces if pace is not None]
     if not means:
@@ -153,7 +153,7 @@ def paces_text(profile: HardwareProfile, cells: Sequence[Cell]) -> str:
     return f"{min(means):.2f} to {max(means):.2f}, median {np.median(means):.2f}"
 
 
-def tell(
+def findings(
     folder: Path,
     profile: HardwareProfile,
     cells: Sequence[Cell],
@@ -162,7 +162,7 @@ def tell(
     blind: Comparison,
     pictures: dict[str, Path],
 ) -> list[str]:
-    """Say what was found: errors against their aims, the plateau, replays, and where everything is."""
+    """Return the lines to print: errors, the plateau, replays, and where everything is."""
     lines = [f"profile {comparison.profile_digest}, written {profile.provenance['written']}, before the runs"]
     for how, rows in (("at the pace of each run", comparison.rows), ("blind", blind.rows)):
         for kind in ("replayed", "real"):

@@ -22,23 +22,23 @@ from experiments.demo.cells import (
     replayed_cells,
     run_cell,
 )
-from experiments.demo.report import draw_demo, tell
+from experiments.demo.report import draw_demo, findings
 from fleet.times.profile import write_profile
 
 
 class DemoResult(msgspec.Struct, frozen=True):
-    """The comparison at the measured pace and the blind one, and lines that say what was found and where it is."""
+    """The comparison at the measured pace and the blind one; `findings`: lines to print, with the files at the end."""
 
     comparison: Comparison
     blind: Comparison
-    story: list[str]
+    findings: list[str]
 
 
 def run_demo(folder: Path, effort: DemoEffort, report: Callable[[str], None]) -> DemoResult:
-    """Run the whole demo into `folder`; `report` is told the name of each stage as it begins."""
+    """Run the whole demo into `folder`; `report` is called with the name of each stage as it begins."""
     folder.mkdir(parents=True, exist_ok=True)
     base = calibration_scenario()
-    profile = calibrate(base, folder / "stories", effort.calibration, report)
+    profile = calibrate(base, folder / "continuations", effort.calibration, report)
     write_profile(profile, folder / "profile.json")
 
     cells = [
@@ -57,4 +57,4 @@ def run_demo(folder: Path, effort: DemoEffort, report: Callable[[str], None]) ->
     for name, content in (("comparison", comparison), ("comparison-blind", blind)):
         (folder / f"{name}.json").write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
     pictures = draw_demo(folder, profile, cells, baselines)
-    return DemoResult(comparison, blind, tell(folder, profile, cells, baselines, comparison, blind, pictures))
+    return DemoResult(comparison, blind, findings(folder, profile, cells, baselines, comparison, blind, pictures))

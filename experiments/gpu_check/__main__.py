@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line asks for; return the exit status: 1 if something is broken, 2 without a device."""
     options = parsed(arguments)
     if options.list:
-        sys.stdout.write("".join(f"{name:16}{part.tells}\n" for name, part in PARTS.items()))
+        sys.stdout.write("".join(f"{name:16}{part.about}\n" for name, part in PARTS.items()))
         return 0
     if options.device == "cuda" and not torch.cuda.is_available():
         say(NO_DEVICE)
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             say(f"{name}: done before")
     well = folder.merge(place)
-    say(f"all results are in {options.out / 'check.json'}" + ("" if well else "; not everything is well"))
+    say(f"all results are in {options.out / 'check.json'}" + ("" if well else "; something is broken or missing"))
     return 0 if well else 1
 
 

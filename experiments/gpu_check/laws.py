@@ -1,7 +1,8 @@
 """The engine's laws on the device itself: the same numbers as transformers, the same tokens as plain decoding.
 
 In float64 every law must hold. In lower precision sums are rounded in another order wherever passes have another shape,
-so two best tokens that are nearly alike may change places: there we count, and tell how near they were.
+so two best tokens that are nearly alike may change places: texts that differ are counted there, with the gap of the two
+logits.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,7 +47,7 @@ class Judge:
         self.target, self.precision = target, precision
 
     def row(self, law: str, case: Row, prompts: Texts, wanted: Texts, found: Texts) -> Row:
-        """Tell how many texts differ, and how near the target's two best tokens were where they part."""
+        """Count the texts that differ; measure the gap of the target's two best logits where they part."""
         gaps = []
         for prompt, left, right in zip(prompts, wanted, found, strict=True):
             if left != right:

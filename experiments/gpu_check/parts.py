@@ -18,9 +18,9 @@ Result = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a part tells, in a line, and how."""
+    """A part of the check: what it is about, in one line, and the function that runs it."""
 
-    tells: str
+    about: str
     run: Callable[[Place], Result]
 
 
@@ -81,13 +81,13 @@ def run_part(name: str, folder: Folder, place: Place, again: bool) -> bool:
     if known is not None and not again:
         say(f"{name}: done before")
         return holds(known)
-    say(f"{name}: {PARTS[name].tells}")
+    say(f"{name}: {PARTS[name].about}")
     started_s = time.perf_counter()
     try:
         result = PARTS[name].run(place)
     except torch.OutOfMemoryError as error:
         result = {"result": f"skipped: {error}"}
-    except Exception as error:  # noqa: BLE001  (whatever broke a part, the others are to run, and this one's file says it)
+    except Exception as error:  # noqa: BLE001  (whatever broke a part, its file keeps it and the others still run)
         say(f"{name}: broke off: {error}")
         result = {"error": traceback.format_exc(), "holds": False}
     time_s = time.perf_counter() - started_s

@@ -1,4 +1,4 @@
-"""Where a check runs, and with what: the device, and whether models and counts are tiny, which only tests ask for."""
+"""Where a check runs: the device, and whether models and counts are tiny, which only tests ask for."""
 
 import contextlib
 import platform
@@ -19,7 +19,7 @@ FORMAT = 1  # of results: another one makes those that exist count as missing
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A device, and whether to be quick on it rather than to learn something."""
+    """A device; `tiny`: whether to run tiny models a few times, to test the check itself."""
 
     device: torch.device
     tiny: bool = False
@@ -47,13 +47,13 @@ class Place:
 
 
 def say(text: str) -> None:
-    """Tell how far the check is."""
+    """Report progress."""
     sys.stderr.write(f"gpu-check: {text}\n")
     sys.stderr.flush()
 
 
 def run_again(work: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
-    """Stand in for capturing where nothing can be captured."""
+    """Stands for capturing a graph where none can be captured: the work runs eagerly each time."""
     return work
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from experiments.gpu_check.place import Place
 
 ROOT = Path(__file__).parents[2]
-FILES = ("tests/test_cache.py", "tests/test_rules.py", "tests/test_drafters.py", "tests/test_graphs.py")
+FILES = tuple(f"tests/engine/test_{name}.py" for name in ("cache", "rules", "drafters", "graphs"))
 NEEDED = ("pytest", "hypothesis", "scipy")
 
 
 def run(place: Place) -> dict[str, object]:
-    """Run the tests in a process of their own; tell what is missing if they cannot run."""
+    """Run the tests in a process of their own; the result names what is missing where they cannot run."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     missing += [name for name in FILES if not (ROOT / name).is_file()]
     if missing:

@@ -14,7 +14,7 @@ from engine.decoding.telemetry import host_facts
 from engine.runtime.build import load_target
 from experiments.compare import Row, summarise
 from experiments.modes.cases import DEPTH, FLEET_REQUESTS, REQUESTS, VERIFY_S, modes
-from experiments.modes.passes import SEEDS, Progressed, compare_mode, go_over_mode
+from experiments.modes.passes import SEEDS, Progress, compare_mode, run_pass
 from experiments.printing import print_table, progress
 from figures import modes as figure
 from figures.style import save
@@ -31,12 +31,12 @@ def main() -> None:
     chosen = [mode for mode in modes() if not options.only or mode.name in options.only]
     options.out.mkdir(parents=True, exist_ok=True)
     large = load_target(settle(chosen[0].scenario))  # all modes have the same
-    known = {mode.name: Progressed(BatchMeasured(), None, {}) for mode in chosen}
+    known = {mode.name: Progress(BatchMeasured(), None, {}) for mode in chosen}
     with progress("modes", PASSES * len(chosen)) as advance:
         for number in range(PASSES):
             for mode in chosen:
                 advance(f"{mode.name}, pass {number + 1} of {PASSES}")
-                go_over_mode(mode, large, number, known[mode.name], options.out)
+                run_pass(mode, large, number, known[mode.name], options.out)
     blind: list[Row] = []
     paced: list[Row] = []
     with progress("predictions", len(chosen)) as advance:
@@ -50,7 +50,7 @@ def main() -> None:
     table = pd.DataFrame([row_of(row, how) for how, rows in (("paced", paced), ("blind", blind)) for row in rows])
     processor = host_facts()[0]["processor"]
     caption = (
-        f"Demo pair on {processor}, one thread, float32, greedy, speculation length {DEPTH}: tokens a second, measured "
+        f"Demo pair on {processor}, one thread, float32, greedy, depth {DEPTH}: committed tokens a second, measured "
         f"in {PASSES} runs of {REQUESTS} evaluation prompts (fleets: {FLEET_REQUESTS}), and simulated ({SEEDS} "
         "replications of each) from a profile of calibration prompts, at the pace that the host had in the runs. "
         f"Targets of fleets stand for accelerators that verify in {1000 * VERIFY_S:.0f} ms. Bars: 95 % intervals over "

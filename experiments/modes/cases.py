@@ -5,17 +5,12 @@ from typing import Any
 
 import msgspec
 
+from experiments.batch_rules import OURS, RULES, rule_of
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 
 SIZES = (1, 2, 4, 8, 16)
-RULES: dict[str, dict[str, Any]] = {
-    "slots": {"policy": "slots"},
-    "EqSpec": {"policy": "realign"},
-    "EqSpec, online": {"policy": "realign", "fixed": False},
-    "ExSpec": {"policy": "same-length"},
-    "rollback": {"policy": "rollback"},
-}
+
 DRAFTERS: dict[str, dict[str, Any]] = {
     "tree": {"shape": {"kind": "tree", "branching": [3, 1]}},
     "dynamic tree": {"shape": {"kind": "dynamic", "width": 3, "most": 10}},
@@ -49,18 +44,17 @@ class Mode(msgspec.Struct, frozen=True):
         return self.name.replace(", ", "-").replace(" ", "-")
 
 
-def mode_of(name: str, batch: Mapping[str, Any], drafters: Mapping[str, Any], sizes: tuple[int, ...]) -> Mode:
-    """A mode with a case for each size."""
+def mode_of(
+    name: str, sizes: tuple[int, ...], rule: str = OURS, drafters: Mapping[str, Any] | None = None, **batch: Any
+) -> Mode:
+    """A mode of one batch rule with a case for each size; `drafters` and `batch`: further keys of these tables."""
 
     def of_size(size: int) -> Scenario:
-        rule = (
-            batch["rule"] | {"size": size} | ({"window": 3 * size} if batch["rule"]["policy"] == "same-length" else {})
-        )
         return make_scenario(
             {
                 "name": f"{name}, {size}",
-                "batch": {**batch, "rule": rule, "padded": False},
-                "drafters": {"depth": DEPTH, **drafters},
+                "batch": {"rule": rule_of(rule, size), "padded": False, **batch},
+                "drafters": {"depth": DEPTH, **(drafters or {})},
                 "workload": {
                     "requests": REQUESTS, "prompt_tokens": {"low": 96, "high": 192}, "new_tokens": 48,
                 },
@@ -91,9 +85,9 @@ def modes() -> Iterator[Mode]:
     """All modes: fleets, then batch rules, then kinds and shapes of drafts one at a time, then length rules."""
     for name, drafters in FLEETS.items():
         yield fleet_of(name, drafters)
-    for name, rule in RULES.items():
-        yield mode_of(name, {"rule": rule}, {}, SIZES)
+    for name in RULES:
+        yield mode_of(name, SIZES, name)
     for name, drafters in DRAFTERS.items():
-        yield mode_of(name, {"rule": RULES["slots"]}, drafters, (1,))
+        yield mode_of(name, (1,), drafters=drafters)
     for name, allocate in LENGTHS.items():
-        yield mode_of(name, {"rule": RULES["slots"], "allocate": allocate}, {}, (LENGTHS_SIZE,))
+        yield mode_of(name, (LENGTHS_SIZE,), allocate=allocate)

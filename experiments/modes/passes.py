@@ -1,6 +1,6 @@
 """Passes over the modes: calibrate on calibration prompts, run on evaluation prompts; then predict from the profile.
 
-Calibration and runs alternate, so that a slow spell of the host falls on all modes alike.
+Calibration and runs alternate, so that a host that is slow for a while slows all modes alike.
 """
 
 import json
@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from calibrate.batch_profile import BatchMeasured
-from calibrate.batches import PASSES, finish, go_over
+from calibrate.batches import PASSES, finish, measure_pass
 from calibrate.run import QUICK, calibrate
 from engine.decoding.models import CausalLM
 from engine.demo_pair.corpus import read_prompts
@@ -31,7 +31,7 @@ from sim.run import simulate
 SEEDS = 2  # replications for each run
 
 
-class Progressed(msgspec.Struct):
+class Progress(msgspec.Struct):
     """What the passes gave of one mode so far: measurements of a batch, or a fleet's profile; runs of each case."""
 
     batch: BatchMeasured
@@ -39,13 +39,13 @@ class Progressed(msgspec.Struct):
     runs: dict[str, list[Run]]
 
 
-def go_over_mode(mode: Mode, large: CausalLM, number: int, known: Progressed, out: Path) -> None:
+def run_pass(mode: Mode, large: CausalLM, number: int, known: Progress, out: Path) -> None:
     """One pass: calibrate, and run each case on its share of the evaluation prompts."""
     folder = out / mode.folder
     folder.mkdir(parents=True, exist_ok=True)
     measured_on = on_prompts(mode.scenario, "demo/calibration")
     if mode.scenario.batch is not None:
-        go_over(measured_on, large, number, known.batch)
+        measure_pass(measured_on, large, number, known.batch)
     elif known.profile is None:  # a fleet's calibration goes over its own passes
         known.profile = calibrate(measured_on, folder, QUICK)
     prompts = str(share_of_prompts(out, number))
@@ -70,7 +70,7 @@ def share_of_prompts(out: Path, number: int) -> Path:
     return path
 
 
-def compare_mode(mode: Mode, large: CausalLM, known: Progressed, folder: Path) -> tuple[list[Row], list[Row]]:
+def compare_mode(mode: Mode, large: CausalLM, known: Progress, folder: Path) -> tuple[list[Row], list[Row]]:
     """Finish the mode's profile and simulate its cases; return blind rows and rows at the runs' pace."""
     profile = known.profile or finish(on_prompts(mode.scenario, "demo/calibration"), large, known.batch, folder)
     write_profile(profile, folder / "profile.json")

@@ -1,4 +1,4 @@
-"""The papers' tables and figures, row by row: each takes what the user hands in and returns a Reproduction."""
+"""The papers' tables and figures, row by row: each takes the user's inputs and returns a Reproduction."""
 
 from collections.abc import Callable
 

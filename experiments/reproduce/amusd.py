@@ -1,7 +1,7 @@
 """AMUSD: table I, figure 4, and any run file of the authors; greedy, synchronous and asynchronous decoding.
 
 The rules are `policies/overlap.py`. Run times of the authors' program hold more than the paper's algorithm does, and
-what more is told beside each number.
+what more stands beside each number.
 """
 
 from pathlib import Path
@@ -97,7 +97,7 @@ def beta_of(draft_s: float, verify_s: float, token_s: float) -> float:
     return float(brentq(surplus_s, 0.0, 1.0))
 
 
-def amusd_table1(inputs: Inputs) -> Reproduction:  # noqa: ARG001  (needs no host)
+def amusd_table1(_inputs: Inputs) -> Reproduction:
     """Table I: acceptance fitted to the synchronous row of each dataset, the asynchronous one predicted from it."""
     rows: list[Row] = []
     for dataset, (plain_ms, synchronous_ms, asynchronous_ms) in TABLE_1_MS.items():
@@ -125,7 +125,7 @@ def amusd_table1(inputs: Inputs) -> Reproduction:  # noqa: ARG001  (needs no hos
     return Reproduction("amusd-table1", rows, assumed)
 
 
-def amusd_fig4(inputs: Inputs) -> Reproduction:  # noqa: ARG001  (needs no host)
+def amusd_fig4(_inputs: Inputs) -> Reproduction:
     """Figure 4: accepted tokens a verification; acceptance from the synchronous number, the asynchronous predicted."""
     beta = float(brentq(lambda beta: committed_closed_form(beta, DEPTH) - ACCEPTED_SYNCHRONOUS, 0.0, 1.0))
     rows = [row("acceptance", {}, "fitted", None, beta)]
@@ -160,7 +160,7 @@ def amusd_a100(inputs: Inputs) -> Reproduction:
         "places that the sd run does not show (those of bonus tokens) agree as often as the others",
         (
             "the authors' clock of a greedy token stops when its kernels are launched: its total is predicted from "
-            "the GPU monitor's clock, whose delay the other two runs tell; without GPU samples it is fitted"
+            "the GPU monitor's clock, whose delay the other two runs give; without GPU samples it is fitted"
         ),
         (
             "(a) knows of the start-up only the prefills, as far as the first steps of sd wait for them; the authors' "
@@ -193,7 +193,7 @@ def _sample_rows(case: dict[str, Any], sample: Sample) -> list[Row]:
 
 
 def _greedy_rows(case: dict[str, Any], sample: Sample) -> list[Row]:
-    """Predict the greedy run by the time of a token that the monitor's clock tells, or fit it to its own total."""
+    """Predict the greedy run by the time of a token on the monitor's clock, or fit it to its own total."""
     greedy, sd = sample["greedy"], sample["sd"]
     by_monitor_s = total_by_monitor_s(sample, "greedy")
     kind: Kind = "predicted" if by_monitor_s is not None else "fitted"

@@ -112,11 +112,11 @@ def eqspec(B: int) -> dict[str, Any]:
 
 
 def exspec(B: int, window: int | None = None) -> dict[str, Any]:
-    """Return ExSpec's rule; W = 3 B unless said otherwise."""
+    """Return ExSpec's rule; W = 3 B by default."""
     return {"policy": "same-length", "size": B, "window": window or 3 * B}
 
 
-def batch_table2(inputs: Inputs) -> Reproduction:  # noqa: ARG001  (needs no host)
+def batch_table2(_inputs: Inputs) -> Reproduction:
     """Table 2: EqSpec's round as input, its verifications fitted by the acceptance rate, ExSpec predicted."""
     rows: list[Row] = [row("acceptance rate", {}, "fitted", None, fitted_acceptance())]
     for name, rule in (("EqSpec", eqspec(TABLE_2_BATCH)), ("ExSpec", exspec(TABLE_2_BATCH))):
@@ -139,7 +139,7 @@ def batch_table2(inputs: Inputs) -> Reproduction:  # noqa: ARG001  (needs no hos
     return Reproduction("batch-table2", rows, ASSUMED)
 
 
-def batch_fig5a(inputs: Inputs) -> Reproduction:  # noqa: ARG001  (needs no host)
+def batch_fig5a(_inputs: Inputs) -> Reproduction:
     """Figure 5a: throughput over that of the same method at batch size 1; the text names a few values."""
     rows: list[Row] = []
     sizes = (1, 2, 4, 8, 16, 32)
@@ -168,7 +168,7 @@ def batch_fig5a(inputs: Inputs) -> Reproduction:  # noqa: ARG001  (needs no host
     return Reproduction("batch-fig5a", rows, [*ASSUMED, *notes])
 
 
-def batch_fig5b(inputs: Inputs) -> Reproduction:  # noqa: ARG001  (needs no host)
+def batch_fig5b(_inputs: Inputs) -> Reproduction:
     """Figure 5b: EqSpec's overhead share by batch size; the paper's own figures differ between places."""
     at_one_ms, a_row_ms = overhead_ms()
     rows = [
@@ -187,7 +187,7 @@ def batch_fig5b(inputs: Inputs) -> Reproduction:  # noqa: ARG001  (needs no host
     return Reproduction("batch-fig5b", rows, [*ASSUMED, *notes])
 
 
-def batch_fig5c(inputs: Inputs) -> Reproduction:  # noqa: ARG001  (needs no host)
+def batch_fig5c(_inputs: Inputs) -> Reproduction:
     """Figure 5c: share of rounds without realignment, for captions of random and of equal length (Multi30k)."""
     rows: list[Row] = []
     lengths = {"random": {"low": 8, "high": 24}, "equal": {"low": 15, "high": 15}}
@@ -204,7 +204,7 @@ def batch_fig5c(inputs: Inputs) -> Reproduction:  # noqa: ARG001  (needs no host
     return Reproduction("batch-fig5c", rows, [*ASSUMED, *notes])
 
 
-def batch_table3(inputs: Inputs) -> Reproduction:  # noqa: ARG001  (needs no host)
+def batch_table3(_inputs: Inputs) -> Reproduction:
     """Table 3: what ExSpec gains in throughput and loses in tail latency, as ratios over EqSpec."""
     rows: list[Row] = []
     for B, (of_eqspec, of_exspec) in TABLE_3.items():

@@ -142,8 +142,8 @@ def fitted_rows(temperature: float, models: dict[str, Regional]) -> list[Row]:
     return rows
 
 
-def dsde_table3(inputs: Inputs) -> Reproduction:  # noqa: ARG001  (needs no host)
-    """Table III: latencies over static-opt, mean of the two tasks whose acceptance table I tells."""
+def dsde_table3(_inputs: Inputs) -> Reproduction:
+    """Table III: latencies over static-opt, mean of the two tasks whose acceptance is in table I."""
     rows = [row("time of a draft token over that of a verification", {}, "fitted", None, step_ratio())]
     for temperature, (_, static_s, dynamic_s, adaedl_s) in TABLE_3.items():
         models = {task: signals(acceptance, temperature) for task, acceptance in table_1_acceptance().items()}
@@ -184,7 +184,7 @@ def low_acceptance() -> float:
     return float(brentq(lambda beta: token_time(beta) - growth * high, 0.01, 0.99))
 
 
-def dsde_table4(inputs: Inputs) -> Reproduction:  # noqa: ARG001  (needs no host)
+def dsde_table4(_inputs: Inputs) -> Reproduction:
     """Table IV: who loses how much where drafter and target disagree; latencies over static-opt's."""
     model = signals(low_acceptance(), 0.0)
     high = [signals(acceptance, 0.0) for acceptance in table_1_acceptance().values()]
@@ -212,7 +212,7 @@ def dsde_table4(inputs: Inputs) -> Reproduction:  # noqa: ARG001  (needs no host
     return Reproduction("dsde-table4", rows, [*ASSUMED, *notes])
 
 
-def dsde_fig9(inputs: Inputs) -> Reproduction:  # noqa: ARG001  (needs no host)
+def dsde_fig9(_inputs: Inputs) -> Reproduction:
     """Figure 9: scaling from batch 1 to 64; the cost of a row from the uncapped number, the capped one predicted."""
     rows: list[Row] = []
     uncapped = DYNAMIC | {"cap": False}

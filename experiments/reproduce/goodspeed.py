@@ -117,7 +117,7 @@ def requests_for(clients: int) -> int:
     return ITERATIONS * {4: 8, 8: 6}[clients] // SETUPS[clients][1] + 2
 
 
-def goodspeed_fig2(inputs: Inputs) -> Reproduction:  # noqa: ARG001  (needs no host)
+def goodspeed_fig2(_inputs: Inputs) -> Reproduction:
     """Figure 2: the estimated goodput of equation (4) against the real one, both as moving averages, 8 clients."""
     rows: list[Row] = []
     for budget in SETUPS[8][0]:
@@ -160,7 +160,7 @@ def times_of(run: Run) -> pd.Series:
     return parts / float((verified.acceptance_length + 1).sum())
 
 
-def goodspeed_fig3(inputs: Inputs) -> Reproduction:  # noqa: ARG001  (needs no host)
+def goodspeed_fig3(_inputs: Inputs) -> Reproduction:
     """Figure 3: wall time by part, a committed token, under three rules with 8 clients."""
     rows: list[Row] = []
     budget = SETUPS[8][0][1]
@@ -190,7 +190,7 @@ def goodspeed_fig3(inputs: Inputs) -> Reproduction:  # noqa: ARG001  (needs no h
     return Reproduction("goodspeed-fig3", rows, [*ASSUMED, *ASSUMED_TIMES, note])
 
 
-def goodspeed_fig4(inputs: Inputs) -> Reproduction:  # noqa: ARG001  (needs no host)
+def goodspeed_fig4(_inputs: Inputs) -> Reproduction:
     """Figure 4: utility of the empirical mean goodput over 600 iterations, 4 and 8 clients."""
     rows: list[Row] = []
     for clients, (budgets, _) in SETUPS.items():

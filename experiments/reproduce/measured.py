@@ -54,9 +54,9 @@ def correlations(sessions: list[list[Token]]) -> dict[str, float]:
     return {name: float(pearsonr(ratio, values).statistic) for name, values in named.items()}
 
 
-def dsde_table2(inputs: Inputs) -> Reproduction:  # noqa: ARG001  (needs no file)
+def dsde_table2(_inputs: Inputs) -> Reproduction:
     """Table II: correlations of signals with token acceptance, on the demo pair."""
-    from engine.runtime.serve import serve  # noqa: PLC0415  (only these two need torch)
+    from engine.runtime.serve import serve
 
     rows: list[Row] = []
     for temperature, (of_entropy, of_kld) in TABLE_2.items():
@@ -74,9 +74,9 @@ def dsde_table2(inputs: Inputs) -> Reproduction:  # noqa: ARG001  (needs no file
     return Reproduction("dsde-table2", rows, notes)
 
 
-def batch_fig5b_engine(inputs: Inputs) -> Reproduction:  # noqa: ARG001  (needs no file)
+def batch_fig5b_engine(_inputs: Inputs) -> Reproduction:
     """Figure 5b: share of its time that EqSpec spends on realigning, by batch size, on the engine."""
-    from engine.runtime.serve import serve  # noqa: PLC0415  (as above)
+    from engine.runtime.serve import serve
 
     rows: list[Row] = []
     for B in SIZES:

@@ -11,7 +11,7 @@ DRAFT_MS = {1: 16.06, 2: 8.86, 3: 9.17}
 DRAFT_TOKEN_MS = {1: 2.24, 2: 1.36, 3: 1.36, 4: 1.42, 5: 1.46, 6: 1.46}  # t_s of table 1
 
 
-def starsd_table2(inputs: Inputs) -> Reproduction:  # noqa: ARG001  (needs no host)
+def starsd_table2(_inputs: Inputs) -> Reproduction:
     """Table 2 from table 1: the slowdown of t_s after a gap, applied to the draft time of N = 2."""
     rows = [row("draft time, ms", {"N": 2}, "input", DRAFT_MS[2], DRAFT_MS[2])]
     for N in (1, 3):

@@ -21,7 +21,7 @@ def student_t_interval(values: ArrayLike) -> Interval:
 def ratio_interval(numerators: ArrayLike, denominators: ArrayLike) -> Interval:
     """Interval of sum(numerators) / sum(denominators) over independent batches, by the delta method.
 
-    Batches in which nothing happened, 0 / 0, say nothing and are left out; with one event a batch this is the Student t
+    Batches in which nothing happened, 0 / 0, are left out; with one event a batch this is the Student t
     interval of the events' mean. NaN for fewer than two batches.
     """
     above, below = np.asarray(numerators, dtype=float), np.asarray(denominators, dtype=float)

@@ -31,4 +31,4 @@ def match(texts: Texts, reference: Texts) -> Match:
 def _agreement(text: Sequence[int], wanted: Sequence[int]) -> int:
     """Tokens before the first mismatch."""
     pairs = zip(text, wanted, strict=False)
-    return next((place for place, (said, asked) in enumerate(pairs) if said != asked), min(len(text), len(wanted)))
+    return next((place for place, pair in enumerate(pairs) if pair[0] != pair[1]), min(len(text), len(wanted)))

@@ -8,7 +8,7 @@ def paces_of(run: Run, reference_s: float) -> dict[str, Pace]:
     """Return the pace of each station that took controls, by the station's name; none if `reference_s` is 0.
 
     Stations that contend for a device are left out: their controls feel each other, which the profile's contention
-    already tells.
+    already holds.
     """
     fleet = run.header.fleet
     contended = {name for name, device in fleet.devices.items() if device.sharing == "contended"}

@@ -1,4 +1,4 @@
-"""One event table for both worlds: a row for everything that a station was told and everything it started.
+"""One event table for both worlds: a row for every event that a station received and every step it started.
 
 Rows hold all that a fresh station needs to come to the same plans again (`replay.py`) and all that the metrics need
 (`metrics.py`). A run is one Parquet file: the rows, with the run header in the schema's metadata.

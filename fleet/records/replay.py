@@ -62,7 +62,7 @@ def _replay_station(station: Station, rows: list[Row]) -> str | None:
 
 
 def outcome_of(row: Row) -> Outcome:
-    """Return what the row says that its member got out of the step."""
+    """Return the outcome of the row's member in the step."""
     drafted = row.tokens if row.kind == "draft" else -1
     return Outcome(row.accepted, row.flag, row.matches, drafted, row.ratio, row.kld, row.kld_peak)
 

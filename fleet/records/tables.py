@@ -86,5 +86,5 @@ def _first(rows: pd.DataFrame, **columns: str) -> pd.DataFrame:
 
 
 def at_drafter(rows: pd.DataFrame) -> "pd.Series[bool]":
-    """Tell which rows are of a drafter's station, see `names.py`."""
+    """Return whether each row is of a drafter's station, see `names.py`."""
     return rows.station.str.startswith(DRAFTER).astype(bool)

@@ -47,7 +47,7 @@ class Window(msgspec.Struct, frozen=True):
         return self.length_s / (len(self.edges_s) - 1)
 
     def inside(self, time_s: ArrayLike) -> NDArray[np.bool_]:
-        """Tell which times fall into the window; NaN does not."""
+        """Return whether each time falls into the window; NaN does not."""
         times_s = np.asarray(time_s, dtype=float)
         inside: NDArray[np.bool_] = (times_s > self.edges_s[0]) & (times_s <= self.edges_s[-1])
         return inside

@@ -72,7 +72,7 @@ def plain(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Turn into plain values what people compute with, and msgspec does not know."""
+    """Turn into plain values what people compute with, and msgspec cannot convert."""
     if hasattr(value, "tolist"):  # numpy's numbers and arrays, pandas' series
         return value.tolist()
     if isinstance(value, range):

@@ -22,7 +22,7 @@ from fleet.times.step_time import LinkTime
 
 
 def settle(scenario: Scenario) -> Fleet:
-    """Resolve a scenario. What only a profile or a device could tell is left open where there is none."""
+    """Resolve a scenario. What only a profile or a device could give is left open where there is none."""
     profile, room = _profile(scenario), room_of(scenario)
     return Fleet(
         name=scenario.name,
@@ -102,7 +102,7 @@ def _drafters(scenario: Scenario, room: Room) -> SettledDrafters:
 
 
 def _admission(scenario: Scenario, room: Room) -> Admission:
-    """The drafter's rule of admission, with the bytes that `[memory]` tells, where it counts any.
+    """The drafter's rule of admission, with the bytes of `[memory]`, where it counts any.
 
     Without them the engine settles it, from its model and its device; nobody else can.
     """

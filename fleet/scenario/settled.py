@@ -1,8 +1,8 @@
 """A settled fleet: everything that follows from a scenario and its profile, resolved once (`settle.py`).
 
 Both worlds, the equations, calibration and the replay test build from it and never ask the scenario again. Numbers of
-drafters, targets and streams count from 0. What only a profile tells is missing where the scenario names none: the
-engine needs no times, and who does need them asks through `Fleet`, which says what to name.
+drafters, targets and streams count from 0. What only a profile gives is missing where the scenario names none: the
+engine needs no times, and whoever needs them asks through `Fleet`, whose error names the missing key.
 """
 
 from collections.abc import Sequence
@@ -192,7 +192,7 @@ class Fleet(msgspec.Struct, frozen=True):
         return self._known(_entry(self.drafters.times, drafter))
 
     def verifier_times(self, target: int) -> VerifierTimes:
-        """Times of a target; InputError if neither scenario nor profile tell them."""
+        """Times of a target; InputError if neither scenario nor profile give them."""
         return self._known(_entry(self.verifiers.times, target))
 
     def batch_times(self) -> BatchTimes:
@@ -200,7 +200,7 @@ class Fleet(msgspec.Struct, frozen=True):
         return self._known(self.batch.times if self.batch else None)
 
     def link(self, target: int, drafter: int = 0) -> SettledLink:
-        """The link between a target and a drafter; InputError if neither scenario nor profile tell it."""
+        """The link between a target and a drafter; InputError if neither scenario nor profile give it."""
         links = self._known(self.links or None)
         return links[_place(self.drafters.times, drafter)][_place(self.verifiers.times, target)]
 
@@ -221,10 +221,10 @@ class Fleet(msgspec.Struct, frozen=True):
             )
         return model
 
-    def _known(self, told: T | None) -> T:
-        if told is None:
+    def _known(self, given: T | None) -> T:
+        if given is None:
             raise InputError(f"scenario {self.name!r}: profile is missing; name a shipped profile or a profile file")
-        return told
+        return given
 
 
 def _entry(times: Sequence[Timed], number: int) -> Timed | None:

@@ -15,7 +15,7 @@ from fleet.times.station_times import Delays, DrafterTimes
 from fleet.times.step_time import Constant, LinkTime, StepTime
 
 Row = tuple[str, str, str]
-MANY = 6  # values of a parameter that are still told one by one
+MANY = 6  # values of a parameter that are still listed one by one
 
 
 def describe_fleet(fleet: Fleet) -> list[Row]:

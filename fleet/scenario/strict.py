@@ -27,7 +27,7 @@ def convert(content: Mapping[str, Any], kind: type[T], origin: str) -> T:
 
 
 def tag_fields(kind: Any, keys: Iterable[str]) -> set[str]:
-    """Return the keys by which a table below `keys` of `kind` says which of several things it is, such as `policy`."""
+    """Return the keys, such as `policy`, by which a table below `keys` of `kind` names its kind."""
     for key in keys:
         kind = _child(kind, key)
     tags = {str(struct.__struct_config__.tag_field) for struct in _structs(kind) if struct.__struct_config__.tag_field}

@@ -59,13 +59,13 @@ def streams_of(fleet: Fleet) -> dict[int, list[Request]]:
         tag = conversation % count if count else conversation
         opens_s = 0.0 if count or tag in streams else next(openings_s, None)
         if opens_s is None:
-            raise InputError(f"scenario {fleet.name!r}: workload.arrivals tells of {len(streams)} arrivals only")
+            raise InputError(f"scenario {fleet.name!r}: workload.arrivals has {len(streams)} arrivals only")
         streams.setdefault(tag, []).append(Request(number, prompt_tokens, new_tokens, opens_s))
     return streams
 
 
 def requests_of(fleet: Fleet, tag: int) -> Iterator[Request]:
-    """Yield the requests of one stream; `streams_of` says all at once."""
+    """Yield the requests of one stream; `streams_of` has those of all streams."""
     return iter(streams_of(fleet).get(tag, []))
 
 
@@ -87,7 +87,7 @@ def _length(length: int | Between, rng: np.random.Generator) -> int:
 
 
 def _conversations(path: Path, new_tokens: int | Between, rng: np.random.Generator) -> Iterator[tuple[int, int, int]]:
-    """Yield the turns of a Spec-Bench file; each one's prompt holds all that was said before."""
+    """Yield the turns of a Spec-Bench file; each one's prompt holds the whole conversation before it."""
     for conversation, line in enumerate(_lines(path)):
         try:
             turns = msgspec.json.decode(line, type=Conversation).turns

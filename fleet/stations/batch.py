@@ -16,7 +16,7 @@ from fleet.times.step import Member, Step, StepKind
 class BatchStation(Station):
     """Keeps a pool of sessions, and the device for the program of a round: prefill who is new, realign, draft, verify.
 
-    The batch rule says which rows of the pool share a round, whether they are realigned, and whether a batch ends as a
+    The batch rule decides which rows of the pool share a round, whether they are realigned, and if a batch ends as a
     whole; the allocation, how many tokens each row drafts. Others wait in the buffer until the pool has room.
     """
 

@@ -27,7 +27,7 @@ def stations(fleet: Fleet) -> dict[str, Station]:
 
 
 def drafter_station(fleet: Fleet, drafter: int = 0) -> DrafterStation:
-    """Build a drafter; InputError if its admission counts bytes that nobody told."""
+    """Build a drafter; InputError if its admission counts bytes that are not settled yet."""
     admit = fleet.drafters.admit
     if isinstance(admit, WithinMemory) and not admit.is_settled:
         raise InputError(

@@ -80,7 +80,7 @@ class DrafterStation(Station):
         return []
 
     def _report(self) -> list[Instruction]:
-        """Tell the router how much there is to do."""
+        """Report to the router how much there is to do."""
         self.views += 1
         running = self.running is not None or bool(self.program)
         prefills = sum(work.tag in self.cache.cold for work in self.waiting)

@@ -1,4 +1,4 @@
-"""What stations tell each other and what the world tells them: the events of `station.py`, as typed structs.
+"""Messages between stations, and events from the world around them, as typed structs: the events of `station.py`.
 
 The same structs go through the simulated links and, encoded by msgspec, over the wire. They carry lengths only;
 token ids and draft distributions travel beside them as opaque payload, so decisions never depend on content.
@@ -30,7 +30,7 @@ class DraftRequest(Event, tag="draft-request", frozen=True, gc=False):
     """Verifier to drafter: the verified prefix is `base` tokens long, draft from there.
 
     `opening` marks the first one of a request: the drafter may refuse it, and has to prefill the prefix. `tokens`: the
-    speculation length that the verifier grants, where it decides on that; negative: the drafter's own.
+    depth that the verifier grants, where it decides on that; negative: the drafter's own.
     """
 
     epoch: int
@@ -72,7 +72,7 @@ class StepDone(msgspec.Struct, tag="done", frozen=True, gc=False):
     """The device finished the running step; one outcome a member.
 
     `duration_s` is read on the device's clock; `control_s`, where there is one, is the time of the control computation
-    right after it, which tells how fast the host is just now.
+    right after it, which shows how fast the host is just now.
     """
 
     step: int
@@ -109,7 +109,7 @@ class Routed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ignored(msgspec.Struct, frozen=True, gc=False):
-    """Instruction to nobody: a stale, repeated or unexpected message was dropped, and why."""
+    """Nothing is to be done: a stale, repeated or unexpected message was dropped, and why."""
 
     event: StationEvent
     reason: str

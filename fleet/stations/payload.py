@@ -45,7 +45,7 @@ def payload_bytes(
     A tree's nodes travel with their parents; distributions, when sampling, are those of the nodes that have children.
 
     A request that opens carries the whole prefix, a later one the target's own token: the accepted ones are known to
-    the drafter, which proposed them. `hidden_numbers`: of all hidden states that a request tells.
+    the drafter, which proposed them. `hidden_numbers`: of all hidden states that a request carries.
     """
     if type(message) is Draft:
         nodes, is_chain = shape.nodes(message.tokens), shape.kind == "chain"

@@ -1,7 +1,7 @@
 """One decoding stream as a value: how much is committed, what is drafted beyond it, and in which epoch.
 
 Both ends of a stream hold such a value. The verifier's is the truth; the drafter's follows by messages. An epoch
-ends when a verification outcome makes earlier drafts worthless, so (epoch, base) tells whether a message still fits.
+ends when a verification outcome makes earlier drafts worthless, so (epoch, base) decides whether a message still fits.
 """
 
 import msgspec
@@ -22,7 +22,7 @@ class Session(msgspec.Struct, frozen=True, gc=False):
     tail: int = 0
     priority: int = 0
     alone: bool = False  # decodes without a drafter: none exists, or it refused
-    asked: int = -1  # speculation length that the verifier grants; negative: the drafter's own
+    asked: int = -1  # depth that the verifier grants; negative: the drafter's own
     behind: int = 0  # own draft tokens that the drafter has yet to feed: after full acceptance, the last one
 
     @property
@@ -32,7 +32,7 @@ class Session(msgspec.Struct, frozen=True, gc=False):
 
 
 def extend(session: Session, epoch: int, base: int, tokens: int) -> Session | str:
-    """Append `tokens` drafted at (epoch, base) to the tail; a str says why they do not fit."""
+    """Append `tokens` drafted at (epoch, base) to the tail; return the new session, or why they do not fit."""
     if epoch != session.epoch:
         return f"epoch {epoch} is not the current epoch {session.epoch}"
     if base != session.base + session.tail:
@@ -44,7 +44,7 @@ def commit(session: Session, verified: int, accepted: int, matches: bool = False
     """Commit the outcome of verifying the first `verified` tail tokens: the accepted ones and the target's own.
 
     The target adds one token a round: the correction after a mismatch, the bonus token after full acceptance. Unless
-    the drafter went on and guessed that token too (`matches`, AMUSD), the rest of the tail hangs in the air and a new
+    the drafter went on and guessed that token too (`matches`, AMUSD), the rest of the tail is worthless and a new
     epoch begins. Commits stop at the goal.
     """
     if not 0 <= accepted <= verified <= session.tail:
@@ -58,9 +58,9 @@ def commit(session: Session, verified: int, accepted: int, matches: bool = False
 
 
 def advance(session: Session, epoch: int, base: int, asked: int = -1) -> Session | str:
-    """Follow the verifier to (epoch, base), as the drafter does; a str says why the news is old.
+    """Follow the verifier to (epoch, base), as the drafter does; return the new session, or why the news is old.
 
-    `asked`: the speculation length that comes with the news.
+    `asked`: the depth that comes with the news.
     """
     if epoch <= session.epoch:
         return f"epoch {epoch} is not after {session.epoch}"

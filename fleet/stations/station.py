@@ -1,6 +1,6 @@
 """A station: one server of the network as a state machine without clock, thread, socket or random number.
 
-Events go in through `handle` and answer with instructions; `plan` says what the device should do now. A SimPy
+Events go in through `handle` and answer with instructions; `plan` returns what the device should do now. A SimPy
 process and an engine worker drive the same stations, so both worlds decide alike, and a log of events fed to a
 fresh station must give the logged plans again (see `replay.py`). The kinds of stations are beside this file:
 `drafter_station.py`, `verifier_station.py`, `batch_station.py`.
@@ -90,7 +90,7 @@ class Station:
         return bool(self.program or (self.waiting and (self._singly or self.timed or self._next_group())))
 
     def plan(self, now_s: float) -> Plan:
-        """Say what the device should do now, and regard it as started."""
+        """Return what the device should do now; a step that is returned counts as started."""
         if self.running is not None:
             return WAIT
         if not self.program:
@@ -110,7 +110,7 @@ class Station:
         return Start(self.running)
 
     def _pause(self) -> Wait:
-        """Say what to wait for when there is nothing to start."""
+        """Return what to wait for when there is nothing to start."""
         return WAIT
 
     def _next_group(self) -> list[int]:

@@ -31,7 +31,7 @@ class VerifierStation(Station):
     """M_p: prefills prompts, verifies drafts and owns the truth about its sessions.
 
     Without a drafter (`speculates` is False), or when refused by one, it decodes one token a step: the standalone
-    baseline. With a rule in `allocate` it grants each draft its speculation length, after every round that it verified
+    baseline. With a rule in `allocate` it grants each draft its depth, after every round that it verified
     (GoodSpeed, step 5 of figure 1); `rng` is for random grants.
     """
 
@@ -100,7 +100,7 @@ class VerifierStation(Station):
         return followed
 
     def _learn(self, step: Step, outcomes: Sequence[Outcome]) -> dict[int, int]:
-        """Tell the allocation what came out, and ask for the lengths of the drafts that follow."""
+        """Update the allocation with the outcomes, and ask for the lengths of the drafts that follow."""
         assert self.grants is not None
         for member, outcome in zip(step.members, outcomes, strict=True):
             session = self.sessions[member.tag]

@@ -47,7 +47,7 @@ def step_durations(time: StepTime, rng: np.random.Generator) -> Draw:
 
 
 def step_name(drafting: bool, kind: str) -> str:
-    """Name that a profile gives to a station's steps of `kind`: the two prefills are told apart."""
+    """Name that a profile gives to a station's steps of `kind`: drafter and target have a prefill each."""
     if kind == "prefill":
         return "draft_prefill" if drafting else "verify_prefill"
     return kind

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 WINDOW_S = 1.0  # spells last longer; a window holds enough controls for a mean good to a few per cent
-INTERRUPTED = 3.0  # a control that took so many times the median was interrupted, and says nothing of pace
+INTERRUPTED = 3.0  # a control that took so many times the median was interrupted, and is no measure of pace
 
 
 class Pace(msgspec.Struct, frozen=True):

@@ -81,4 +81,4 @@ def demo(
     with progress("demo", effort.stages) as advance:
         result = run_demo(out, effort, advance)
     print_comparison("simulation at the pace of each run, against engine", result.comparison)
-    print("\n".join(result.story))
+    print("\n".join(result.findings))

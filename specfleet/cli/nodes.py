@@ -20,7 +20,7 @@ def drafter(
 
     It ends with Ctrl-C, and then writes its records.
     """
-    from engine.runtime.nodes import serve_drafter
+    from engine.runtime.hosts import serve_drafter
     from specfleet.scenario import scenario_of
 
     serve_drafter(scenario_of(scenario, settings(changes)), host, port, out)
@@ -37,7 +37,7 @@ def verifier(
 
     It decodes its share of the requests.
     """
-    from engine.runtime.nodes import serve_verifier
+    from engine.runtime.hosts import serve_verifier
     from specfleet.scenario import scenario_of
 
     serve_verifier(scenario_of(scenario, settings(changes)), connect, target - 1, out)

@@ -10,7 +10,7 @@ import pytest
 from calibrate.assemble import link_under_way
 from calibrate.contention import factors_in
 from calibrate.fits import Point, fit_step
-from calibrate.inservice import Fleets, take_apart
+from calibrate.inservice import FleetSetup, rounds_in
 from calibrate.load import fit_recent_load, recent_loads
 from calibrate.reference import at_pace
 from calibrate.turns import sharing_fleet, turns_in
@@ -38,8 +38,8 @@ def known(**more: Any) -> dict[str, Any]:
     return {"name": "known", **TIMES, **more}
 
 
-def fleets(scenario: Scenario) -> Fleets:
-    return Fleets(scenario, TIMES, 0.0, Path())
+def fleets(scenario: Scenario) -> FleetSetup:
+    return FleetSetup(scenario, TIMES, 0.0, Path())
 
 
 @pytest.mark.parametrize(("sharing", "targets"), [("turns", 2), ("turns", 3), ("one-process", 1)])
@@ -78,7 +78,7 @@ def test_turnaround_wake_up_and_link_are_read_back() -> None:
     profile = known(turnaround_s=0.0002, wake_up_s=0.00015, link={"latency_s": 0.0004})
     workload = {"requests": 20, "new_tokens": 60}
     alone, crowd = (
-        take_apart(simulate(star(profile=profile, verifiers={"count": count}, workload=workload)), TIMES["draft"], 0.0)
+        rounds_in(simulate(star(profile=profile, verifiers={"count": count}, workload=workload)), TIMES["draft"], 0.0)
         for count in (1, 8)
     )
     np.testing.assert_allclose(alone.wake_up_s[1:], 0.00015)
@@ -92,7 +92,7 @@ def test_turnaround_wake_up_and_link_are_read_back() -> None:
 def test_the_effect_of_recent_load_is_read_back() -> None:
     effect = {"half_life_s": 0.032, "loads": [0.1, 0.9], "slowdowns": [1.6, 1.0]}
     runs = [
-        take_apart(
+        rounds_in(
             simulate(star(profile=known(recent_load=effect), verifiers={"count": count}, workload={"requests": 60})),
             TIMES["draft"],
             0.0,

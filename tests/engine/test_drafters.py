@@ -78,8 +78,8 @@ def test_drafts_are_those_of_a_drafter_that_has_just_read_everything(
             fresh.prefill(tag, hidden=hidden[tag])
             assert fresh.draft([tag], [depth]).tokens[0].tolist() == drafts.tokens[tag].tolist()
         for tag, verdict in enumerate(verifier.verify([0, 1], drafts)):
-            hidden[tag] = torch.cat([hidden[tag], verdict.told])
-            drafter.advance(tag, verdict.path, verdict.tokens, verdict.told)
+            hidden[tag] = torch.cat([hidden[tag], verdict.committed_hidden])
+            drafter.advance(tag, verdict.path, verdict.tokens, verdict.committed_hidden)
 
 
 def test_prompt_lookup_continues_the_longest_and_newest_repetition() -> None:

@@ -16,7 +16,7 @@ from engine.decoding.draft import Drafter
 from engine.decoding.models import CausalLM, check_shared_tokenizer, load_model
 from engine.decoding.verify import Target
 from engine.runtime.memory import accounts_of
-from engine.runtime.node import Node
+from engine.runtime.process import NodeProcess
 from engine.runtime.prompts import prompts_of
 from engine.runtime.serve import Served, crowding, serve
 from fleet.errors import InputError
@@ -84,7 +84,7 @@ def test_stations_that_take_turns_never_run_two_steps_at_once(tiny: Path) -> Non
     steps = rows[rows.event == "start"].merge(
         rows[rows.event == "done"], on=["station", "step"], suffixes=("_start", "_done")
     )
-    # A lease is released after the work and before the report, so the work itself is what must not overlap.
+    # A lock is released after the work and before the report, so the work itself is what must not overlap.
     begin = steps.time_s_done - steps.duration_s_done
     order = begin.argsort()
     ends = steps.time_s_done.to_numpy()[order][:-1]
@@ -286,7 +286,7 @@ def out_of_memory(_pipe: object) -> None:
 
 
 def test_a_node_whose_device_is_full_says_so_in_one_line() -> None:
-    node = Node("target 1", out_of_memory)
+    node = NodeProcess("target 1", out_of_memory)
     with pytest.raises(InputError, match=r"^target 1: its device is out of memory; use smaller models"):
         node.receive()
     node.end()

@@ -12,8 +12,8 @@ pytest.importorskip("transformers")
 
 from engine.decoding.feed import Nodes
 from engine.decoding.greedy import longest_path, path_in_text
-from engine.decoding.grow import Drafts, drawn, grow_dynamic, grow_static
-from engine.decoding.rules import Rule, decisions, normalised, verify
+from engine.decoding.grow import Drafts, Drawing, drawn, grow_dynamic, grow_static
+from engine.decoding.rules import NEEDS_Q, Rule, decisions, normalised, verify
 from engine.decoding.sampling import Chance, Sampling, Uniforms, distributions, uniforms
 from engine.decoding.signals import signals_of
 from engine.decoding.trees import static_tree
@@ -39,7 +39,7 @@ def drafted(drafter: Language, shape: Shape, depth: int, rule: Rule, sampling: S
     """Draft with the engine's own growth from a drafter that is a table."""
     fed: list[tuple[int, ...]] = [()]
 
-    def extend(tokens: torch.Tensor, above: torch.Tensor, nodes: Nodes) -> torch.Tensor:  # noqa: ARG001
+    def extend(tokens: torch.Tensor, above: torch.Tensor, _nodes: Nodes) -> torch.Tensor:
         level = [
             (*fed[parent], max(token, 0)) for parent, token in zip(above[0].tolist(), tokens[0].tolist(), strict=True)
         ]
@@ -49,7 +49,8 @@ def drafted(drafter: Language, shape: Shape, depth: int, rule: Rule, sampling: S
     first = logits_after(drafter, [()])[:, 0]
     if shape.kind == "dynamic":
         return grow_dynamic(shape, depth, first, extend)
-    return grow_static(shape, [depth], first, extend, rule, [sampling], chance)
+    drawing = Drawing([sampling], chance, replace=rule == "rejection") if rule in NEEDS_Q else None
+    return grow_static(shape, [depth], first, extend, drawing)
 
 
 def texts_of(drafts: Drafts) -> list[tuple[int, ...]]:

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from experiments.gpu_check import parts
+from experiments.gpu_check import parts, suite
 from experiments.gpu_check.__main__ import NO_DEVICE, main
 from experiments.gpu_check.place import Place
 
@@ -36,6 +36,11 @@ def test_without_a_cuda_device_nothing_is_checked(
 def test_the_parts_are_listed_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(parts.PARTS)
+
+
+def test_the_tests_that_the_check_runs_are_there() -> None:
+    """A check leaves out what is missing where it runs; in the tree itself nothing is."""
+    assert [name for name in suite.FILES if not (ROOT / name).is_file()] == []
 
 
 def test_a_cpu_is_only_good_for_testing_the_check(capsys: pytest.CaptureFixture[str]) -> None:

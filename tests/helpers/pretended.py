@@ -79,7 +79,9 @@ def copies(host: Host, model: CausalLM, drafter: Drafter, sampling: Sampling) ->
 
     def advance(verdicts: Sequence[Verdict]) -> None:
         for tag, verdict in zip(tags, verdicts, strict=True):
-            drafter.advance(tag, verdict.path, verdict.tokens, verdict.told if drafter.reads_hidden else None)
+            drafter.advance(
+                tag, verdict.path, verdict.tokens, verdict.committed_hidden if drafter.reads_hidden else None
+            )
 
     found: dict[str, list[int]] = {"draft": [], "verify": [], "advance": []}
     for _ in range(2):

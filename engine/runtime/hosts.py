@@ -1,4 +1,4 @@
-"""Nodes of a real fleet, started by hand on their hosts: one drafter, and one process a target.
+"""Nodes that a user starts by hand, on one host or on several: one drafter, and one process a target.
 
 Each node writes its own records on its own clock; nothing compares the clocks of two hosts.
 """
@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 
 from engine.runtime.clock import now_s
-from engine.runtime.continuations import stories_of
+from engine.runtime.continuations import continuations_of
 from engine.runtime.drafter import DrafterNode
-from engine.runtime.node import THREADS
+from engine.runtime.process import THREADS
 from engine.runtime.prompts import prompts_of
 from engine.runtime.replayed import ReplayedFleet
 from engine.runtime.verifier import VerifierNode
@@ -46,8 +46,8 @@ def serve_verifier(scenario: Scenario, connect: str, target: int, out: Path | No
     _prepare()
     address = f"tcp://{host}"
     if fleet.verifiers.kind == "replayed":
-        stories = stories_of(fleet, Path("runs") / "stories")
-        log = ReplayedFleet(fleet, stories, int(port), address, [target]).serve(now_s())
+        continuations = continuations_of(fleet, Path("runs") / "continuations")
+        log = ReplayedFleet(fleet, continuations, int(port), address, [target]).serve(now_s())
     else:
         node = VerifierNode(fleet, target, prompts_of(fleet), int(port), address=address)
         log = node.serve(now_s())

@@ -1,4 +1,4 @@
-"""Processes of a fleet: started from a warm server, told to begin, asked for their result, never left behind."""
+"""Processes of a fleet on this host: started from a warm server, given their time zero, and never left behind."""
 
 import multiprocessing
 import os
@@ -11,22 +11,25 @@ from typing import Any
 from fleet.errors import InputError
 
 # Imported once, in the process that nodes are forked from. The second is what transformers imports only when a model is
-# loaded: two seconds a node; another architecture than Llama adds its own file to it.
+# loaded, two seconds a node; other architectures than Llama add their own file to it.
 PRELOADED = ["engine.runtime.serve", "transformers.models.llama.modeling_llama"]
 
-THREADS = 1  # of torch in each node; more would fight over the cores of a small host
+THREADS = 1  # of torch in each node: more would compete for the cores of a small host
 
 
 class NodeError(RuntimeError):
     """A node's process ended with an error; the message holds its traceback."""
 
 
-class Node:
-    """A process of the fleet as its launcher sees it: it says `ready`, is told to begin, and returns its result."""
+class NodeProcess:
+    """A node's process as its launcher sees it. `body(pipe, *arguments)` runs in it; what it returns is its result.
+
+    By convention a body sends (kind, value) through its pipe once it is ready, and then waits for its time zero.
+    """
 
     def __init__(self, name: str, body: Callable[..., Any], *arguments: Any) -> None:
-        # What is preloaded may ask torch for a cuda device: told so, torch asks the driver's library instead of
-        # initialising cuda, which no process could use any more that is forked from there.
+        # What is preloaded may ask torch for a cuda device. With this set, torch asks the driver's library and does not
+        # initialise cuda: a process that is forked after that could not use it any more.
         os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(PRELOADED)
@@ -37,7 +40,7 @@ class Node:
         theirs.close()
 
     def receive(self) -> Any:
-        """Wait for what the node says next; NodeError if it failed or died."""
+        """Wait for what the node sends next; NodeError if it failed or died, InputError if its input was bad."""
         try:
             kind, value = self.pipe.recv()
         except EOFError:
@@ -49,9 +52,9 @@ class Node:
             raise NodeError(f"{self.name} failed:\n{value}")
         return value
 
-    def tell(self, word: Any) -> None:
-        """Send a word to the node."""
-        self.pipe.send(word)
+    def send(self, value: Any) -> None:
+        """Send something to the node: its time zero, or that it shall stop."""
+        self.pipe.send(value)
 
     def end(self) -> None:
         """Make sure that the process is gone."""
@@ -61,13 +64,13 @@ class Node:
 
 
 def _node(pipe: Connection, body: Callable[..., Any], *arguments: Any) -> None:
-    """Run a node's body in its process; whatever goes wrong is told to the launcher."""
+    """Run a node's body in its process; send its result, or what went wrong, to the launcher."""
     try:
         _limit_threads()
         pipe.send(("result", body(pipe, *arguments)))
     except InputError as error:
         pipe.send(("input error", str(error)))
-    except BaseException as error:  # noqa: BLE001  (the launcher must learn of it, whatever it is)
+    except BaseException as error:  # noqa: BLE001  (whatever it is, the launcher must report it)
         if type(error).__name__ == "OutOfMemoryError":  # torch's, which not every node imports
             name = multiprocessing.current_process().name
             advice = "use smaller models, another precision, or fewer or shorter rows"
