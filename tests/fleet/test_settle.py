@@ -26,7 +26,7 @@ SHIPPED = sorted((ROOT / "experiments" / "scenarios").glob("*.toml"))
 DOORS = {  # where a scenario is read, changed, settled, kept, or taken in
     *(f"fleet/scenario/{name}.py" for name in ("changes", "conflicts", "reading", "settle")),
     *("fleet/records/run.py", "sim/run.py", "sim/predict.py"),
-    *(f"engine/runtime/{name}.py" for name in ("batch", "inprocess", "nodes", "serve")),
+    *(f"engine/runtime/{name}.py" for name in ("batch", "colocated", "hosts", "serve")),
 }
 
 
