@@ -28,7 +28,6 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """An untrained model with grouped queries, by the lean forward pass and by transformers' own."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    torch.set_num_threads(1)
     folder: Path = tmp_path_factory.mktemp("model")
     torch.manual_seed(0)
     config = LlamaConfig(
