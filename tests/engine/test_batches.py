@@ -106,7 +106,7 @@ POLICIES = [
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy["policy"])
-@pytest.mark.parametrize("rule", ["slots", "EqSpec", slow("ExSpec")])
+@pytest.mark.parametrize("rule", ["slots", slow("EqSpec"), slow("ExSpec")])
 def test_speculation_lengths_of_every_rows_own_are_lossless_too(
     pair: Part, rule: str, policy: dict[str, object]
 ) -> None:

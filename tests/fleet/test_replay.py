@@ -5,15 +5,13 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fleet.policies.order import Fifo
 from fleet.records.recorded import log_of
 from fleet.records.replay import replay
 from fleet.records.run import Run, make_run
 from sim.run import simulate
-from tests.helpers.stars import repeatable, star
+from tests.helpers.stars import star
 
 SCENARIOS: dict[str, dict[str, Any]] = {
     "a star": {},
@@ -56,27 +54,24 @@ def test_a_drafter_that_serves_the_last_request_first_is_found(monkeypatch: pyte
 LOG = simulate(star(workload={"requests": 6, "new_tokens": 12}))
 
 
-@repeatable
-@given(st.integers(0, LOG.table.num_rows - 1))
-def test_a_dropped_row_is_found(position: int) -> None:
-    kept = pa.concat_tables([LOG.table.slice(0, position), LOG.table.slice(position + 1)])
-    assert replay(Run(LOG.header, kept)) != []
+def test_a_dropped_row_is_found() -> None:
+    for position in range(LOG.table.num_rows):
+        kept = pa.concat_tables([LOG.table.slice(0, position), LOG.table.slice(position + 1)])
+        assert replay(Run(LOG.header, kept)) != []
 
 
-@repeatable
-@given(st.integers(0, LOG.table.num_rows - 1))
-def test_a_message_that_was_lost_without_a_trace_is_found_unless_it_changes_nothing(position: int) -> None:
+def test_a_message_that_was_lost_without_a_trace_is_found_unless_it_changes_nothing() -> None:
     """Drop an event and renumber what follows, as a recorder would that never saw it."""
-    rows = [list(row.values()) for row in LOG.table.to_pylist()]
-    names = LOG.table.column_names
-    station, event, seq = (names.index(name) for name in ("station", "event", "seq"))
-    lost = rows.pop(position)
-    for row in rows[position:]:
-        row[seq] -= row[station] == lost[station]
-    contradictions = replay(make_run(LOG.header.scenario, "sim", log_of(rows)))
-    last = not any(row[station] == lost[station] for row in rows[position:])
-    harmless = last or lost[event] == "leave"  # a tag that came back was released anyway, one that did not is quiet
-    assert bool(contradictions) or harmless
+    table = LOG.table.to_pylist()
+    for position, lost in enumerate(table):
+        rows = [dict(row) for row in table if row is not lost]
+        later = [row for row in rows[position:] if row["station"] == lost["station"]]
+        for row in later:
+            row["seq"] -= 1
+        contradictions = replay(make_run(LOG.header.scenario, "sim", log_of(list(row.values()) for row in rows)))
+        # A tag that came back was released anyway, one that did not is quiet; and a run may end amid a step.
+        harmless = lost["event"] == "leave" or all(row["event"] == "leave" for row in later)
+        assert contradictions or harmless, lost
 
 
 def test_a_changed_outcome_is_found() -> None:

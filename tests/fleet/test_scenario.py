@@ -13,6 +13,7 @@ from fleet.policies.order import Priority
 from fleet.scenario.reading import make_scenario, read_scenario
 from fleet.scenario.scenario import Scenario, acceptance_of, profile_of
 from specfleet import cli
+from tests.helpers.marks import slow
 from tests.helpers.stars import star
 
 SHIPPED = sorted((Path(__file__).parents[2] / "experiments" / "scenarios").glob("*.toml"))
@@ -142,7 +143,12 @@ def test_a_profile_that_does_not_parse_is_named(tmp_path: Path) -> None:
         read_scenario(written(tmp_path, 'profile = "mine.json"'))
 
 
-@pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
+LONG = ("amusd", "dsde", "exspec", "goodspeed", "m-for-n")  # to simulate
+
+
+@pytest.mark.parametrize(
+    "file", [slow(file) if file.stem in LONG else file for file in SHIPPED], ids=lambda file: file.stem
+)
 def test_shipped_scenarios_run_in_the_simulator(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -157,6 +163,7 @@ def test_a_scenario_survives_its_own_json() -> None:
     assert again.digest() == scenario.digest()
 
 
+@pytest.mark.slow
 def test_simulation_needs_no_torch(tmp_path: Path) -> None:
     """The card promises that simulation alone installs without the engine's packages."""
     program = """
