@@ -1,6 +1,9 @@
 """Batches on the engine: whatever the rule, every row says what it says alone, and the log replays."""
 
+from pathlib import Path
+
 import msgspec
+import numpy as np
 import pytest
 
 from fleet.scenario.settle import settle
@@ -8,13 +11,12 @@ from fleet.scenario.settle import settle
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from engine.decoding.decode import decode_plain, decode_speculatively
+from engine.decoding.decode import decode_speculatively
 from engine.decoding.draft import Drafter
 from engine.decoding.graphs import Graphs
 from engine.decoding.models import CausalLM, load_model
 from engine.decoding.sampling import Sampling
 from engine.decoding.verify import Target
-from engine.demo_pair.corpus import read_prompts
 from engine.runtime import batch as batches
 from engine.runtime.batch import Batched, executor_of, serve_batch
 from engine.runtime.batch_executor import BatchExecutor
@@ -25,6 +27,9 @@ from fleet.records.replay import replay
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.workload import streams_of
+from tests.helpers.marks import slow
+from tests.helpers.pairs import VOCABULARY
+from tests.helpers.plain import plain_outputs
 
 RULES = {
     "slots": {"policy": "slots"},
@@ -35,15 +40,23 @@ RULES = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
+Part = dict[str, dict[str, object]]  # of a scenario
 
 
-def batch(rule: str, size: int, **tables: dict[str, object]) -> Scenario:
-    """The demo pair in float64 on prompts of mixed length."""
+@pytest.fixture(scope="module")
+def pair(tiny: Path) -> Part:
+    """An untrained target and its kin, which drafts, on prompts of mixed length."""
+    return {
+        "drafters": {"model": str(tiny / "kin"), "depth": 4},
+        "verifiers": {"model": str(tiny / "target")},
+        "workload": {"prompts": str(tiny / "long-prompts.jsonl")},
+    }
+
+
+def batch(rule: str, size: int, *parts: Part, **tables: dict[str, object]) -> Scenario:
+    """The demo pair, unless a part says otherwise, in float64 on prompts of mixed length."""
     policy = RULES[rule] | {"size": size} | ({"window": 3 * size} if rule == "ExSpec" else {})
-    content: dict[str, dict[str, object]] = {
+    content: Part = {
         "batch": {"rule": policy},
         "drafters": {"depth": 4},
         "workload": {
@@ -52,19 +65,10 @@ def batch(rule: str, size: int, **tables: dict[str, object]) -> Scenario:
             "new_tokens": {"low": 5, "high": 24},
         },
     }
-    for name, table in tables.items():
-        content[name] = content.get(name, {}) | table
+    for part in (*parts, tables):
+        for name, table in part.items():
+            content[name] = content.get(name, {}) | table
     return make_scenario({"name": rule, "precision": "float64", **content})
-
-
-def plain_outputs(scenario: Scenario) -> dict[int, list[int]]:
-    target = Target(load_model(scenario.verifiers.model, "target", scenario.precision))
-    prompts = prompts_of(settle(scenario))
-    return {
-        request.number: decode_plain(target, prompts[request.number][: request.prompt_tokens], request.new_tokens)
-        for requests in streams_of(settle(scenario)).values()
-        for request in requests
-    }
 
 
 def check_lossless(scenario: Scenario) -> Batched:
@@ -74,18 +78,24 @@ def check_lossless(scenario: Scenario) -> Batched:
     return served
 
 
-@pytest.mark.parametrize("size", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("size", [slow(1), slow(2), 4, slow(8), slow(16)])
 @pytest.mark.parametrize("rule", RULES)
-def test_every_rule_says_exactly_what_plain_decoding_says(rule: str, size: int) -> None:
-    check_lossless(batch(rule, size))
+def test_every_rule_says_exactly_what_plain_decoding_says(pair: Part, rule: str, size: int) -> None:
+    check_lossless(batch(rule, size, pair))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", RULES)
+def test_so_it_does_with_the_demo_pair(rule: str) -> None:
+    check_lossless(batch(rule, 4))
 
 
 @pytest.mark.parametrize("rule", ["slots", "EqSpec"])
 @pytest.mark.parametrize(
     "shape", [{"kind": "tree", "branching": [3, 2, 1]}, {"kind": "dynamic", "width": 3, "most": 8}], ids=str
 )
-def test_trees_in_batches_are_lossless_too(rule: str, shape: dict[str, object]) -> None:
-    check_lossless(batch(rule, 4, drafters={"shape": shape}))
+def test_trees_in_batches_are_lossless_too(pair: Part, rule: str, shape: dict[str, object]) -> None:
+    check_lossless(batch(rule, 4, pair, drafters={"shape": shape}))
 
 
 POLICIES = [
@@ -98,18 +108,21 @@ POLICIES = [
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy["policy"])
-@pytest.mark.parametrize("rule", ["slots", "EqSpec", "ExSpec"])
-def test_speculation_lengths_of_every_rows_own_are_lossless_too(rule: str, policy: dict[str, object]) -> None:
-    check_lossless(batch(rule, 4, batch={"allocate": policy}))
+@pytest.mark.parametrize("rule", ["slots", slow("EqSpec"), slow("ExSpec")])
+def test_speculation_lengths_of_every_rows_own_are_lossless_too(
+    pair: Part, rule: str, policy: dict[str, object]
+) -> None:
+    check_lossless(batch(rule, 4, pair, batch={"allocate": policy}))
 
 
-@pytest.mark.parametrize("rule", ["slots", "EqSpec", "EqSpec, online", "ExSpec"])
-def test_a_row_has_as_much_accepted_in_a_batch_as_alone(rule: str) -> None:
+@pytest.mark.parametrize("rule", ["slots", slow("EqSpec"), slow("EqSpec, online"), "ExSpec"])
+def test_a_row_has_as_much_accepted_in_a_batch_as_alone(pair: Part, rule: str) -> None:
     """A drafter's cache that is wrong harms nothing but acceptance; so acceptance is a law too."""
-    scenario = batch(rule, 4)
+    scenario = batch(rule, 4, pair)
     rows = serve_batch(scenario, prompts_of(settle(scenario))).run.frame()
     verified = rows[(rows.event == "done") & (rows.kind == "verify")]
-    small, large = (load_model("demo", role, "float64") for role in ("drafter", "target"))
+    assert set(verified.accepted) == {0, 1, 2, 3, 4}  # or there would be little to see
+    small, large = (load_model(part.model, "", "float64") for part in (scenario.drafters, scenario.verifiers))
     for requests in streams_of(settle(scenario)).values():
         for request in requests:
             prompt = prompts_of(settle(scenario))[request.number][: request.prompt_tokens]
@@ -125,7 +138,7 @@ def feed_alike(target: Target, drafter: Drafter) -> None:
 
 
 @pytest.mark.parametrize("rule", ["slots", "EqSpec"])
-def test_rows_that_are_fed_alike_say_the_same(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_are_fed_alike_say_the_same(pair: Part, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     executors = []
 
     def on_a_gpu(*arguments: object) -> BatchExecutor:
@@ -134,7 +147,7 @@ def test_rows_that_are_fed_alike_say_the_same(rule: str, monkeypatch: pytest.Mon
         return executors[0]
 
     monkeypatch.setattr(batches, "executor_of", on_a_gpu)
-    check_lossless(batch(rule, 4, batch={"allocate": {"policy": "adaedl"}}))
+    check_lossless(batch(rule, 4, pair, batch={"allocate": {"policy": "adaedl"}}))
     assert executors
 
 
@@ -145,6 +158,7 @@ def gap_of_best_two(model: CausalLM, text: list[int]) -> float:
     return float(best[0] - best[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("precision", "tie"), [("float32", 1e-4), ("bfloat16", 0.25)])
 @pytest.mark.parametrize("rule", ["slots", "EqSpec", "ExSpec"])
 def test_lower_precision_differs_at_near_ties_of_the_targets_best_two_only(
@@ -165,10 +179,11 @@ def test_lower_precision_differs_at_near_ties_of_the_targets_best_two_only(
 
 @pytest.mark.parametrize("alike", [False, True], ids=["ragged", "fed alike"])
 @pytest.mark.parametrize("shape", [CHAIN, tree(2, 1)], ids=str)
-def test_rows_with_samplings_of_their_own_draw_what_they_draw_alone(shape: Shape, alike: bool) -> None:
+def test_rows_with_samplings_of_their_own_draw_what_they_draw_alone(tiny: Path, shape: Shape, alike: bool) -> None:
     """In one batch: greedy, warm, top-k and top-p rows. Every row brings its own random numbers."""
-    large, small = (load_model("demo", role, "float64") for role in ("target", "drafter"))
-    prompts = [prompt[: 20 + 5 * number] for number, prompt in enumerate(read_prompts("evaluation")[:4])]
+    large, small = (load_model(str(tiny / name), "", "float64") for name in ("target", "kin"))
+    rng = np.random.default_rng(0)
+    prompts = [rng.integers(VOCABULARY, size=20 + 5 * number).tolist() for number in range(4)]
     samplings = [Sampling(), Sampling(1.0), Sampling(0.8, top_k=20), Sampling(1.2, top_p=0.9)]
     target, drafter = Target(large), Drafter(small, shape)
     if alike:

@@ -18,17 +18,17 @@ from engine.decoding.models import CausalLM, load_model
 from engine.decoding.slots import SlotCache
 from engine.decoding.trees import tree_of
 from fleet.errors import InputError
+from tests.helpers.marks import slow
 
 VOCABULARY = 40
 TEXT = np.random.default_rng(1).integers(VOCABULARY, size=(6, 700))
 
 
-@pytest.fixture(scope="module", params=["lean", "transformers"])
+@pytest.fixture(scope="module", params=["lean", slow("transformers")])
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> CausalLM:
     """An untrained model with grouped queries, by the lean forward pass and by transformers' own."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    torch.set_num_threads(1)
     folder: Path = tmp_path_factory.mktemp("model")
     torch.manual_seed(0)
     config = LlamaConfig(

@@ -40,6 +40,7 @@ def test_no_prompt_comes_twice_nor_in_both_groups() -> None:
     assert len({*calibration, *evaluation}) == len(calibration) + len(evaluation)
 
 
+@pytest.mark.slow
 def test_held_out_files_are_no_training_files() -> None:
     training, held_out = ({name for name, _ in files(group)} for group in ("train", "held-out"))
     assert not training & held_out
@@ -47,6 +48,7 @@ def test_held_out_files_are_no_training_files() -> None:
     assert not any(LEFT_OUT & set(Path(name).parts) for name in training | held_out)
 
 
+@pytest.mark.slow
 def test_the_pair_predicts_held_out_text_as_well_as_its_record_says() -> None:
     """Perplexity on the committed evaluation prompts; the record's figure is from other held-out windows."""
     prompts = torch.tensor(read_prompts("evaluation")[:48])

@@ -13,6 +13,7 @@ pytest.importorskip("transformers")
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_drafting_copies_nothing_to_the_host_and_verification_its_outcome_only() -> None:
     """All kinds of drafts, greedy and drawn, with graphs and without, on a device whose tensors mix with no others."""
     ended = subprocess.run(

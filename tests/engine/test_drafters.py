@@ -1,5 +1,9 @@
 """Drafters besides the small model: lossless whatever they propose, and their caches hold what a fresh one would."""
 
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -7,7 +11,7 @@ pytest.importorskip("transformers")
 
 from transformers import LlamaConfig
 
-from engine.decoding.decode import decode_plain, decode_speculatively
+from engine.decoding.decode import decode_speculatively
 from engine.decoding.draft import Drafter
 from engine.decoding.eagle import EagleHead
 from engine.decoding.eagle_draft import EagleDrafter, head_shape
@@ -15,17 +19,23 @@ from engine.decoding.lookup import LookupDrafter, continuation
 from engine.decoding.models import CausalLM, load_model
 from engine.decoding.sampling import Sampling
 from engine.decoding.verify import Target
-from engine.demo_pair.corpus import read_prompts
 from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
+from tests.helpers.pairs import VOCABULARY
+from tests.helpers.plain import plain_text
 
-PROMPTS = [prompt[: 20 + 7 * number] for number, prompt in enumerate(read_prompts("evaluation")[:5])]
+PROMPTS = [np.random.default_rng(n).integers(VOCABULARY, size=20 + 7 * n).tolist() for n in range(5)]
 SHAPES = [(CHAIN, 4), (tree(3, 1), 3), (dynamic(3, 8), 4)]
 
 
 @pytest.fixture(scope="module")
-def target() -> CausalLM:
-    torch.set_num_threads(1)
-    return load_model("demo", "target", "float64", "cpu")
+def target(tiny: Path) -> CausalLM:
+    return load_model(str(tiny / "target"), "target", "float64", "cpu")
+
+
+@pytest.fixture(scope="module")
+def plain(tiny: Path) -> Callable[[list[int]], list[int]]:
+    """What the target says after a prompt: 30 tokens."""
+    return lambda prompt: plain_text(str(tiny / "target"), "float64", prompt, 30)
 
 
 @pytest.fixture(scope="module")
@@ -40,21 +50,23 @@ def head(target: CausalLM) -> EagleHead:
 
 
 @pytest.mark.parametrize(("shape", "depth"), SHAPES, ids=str)
-def test_an_eagle_head_decodes_losslessly(target: CausalLM, head: EagleHead, shape: Shape, depth: int) -> None:
+def test_an_eagle_head_decodes_losslessly(
+    target: CausalLM, head: EagleHead, plain: Callable[[list[int]], list[int]], shape: Shape, depth: int
+) -> None:
     for prompt in PROMPTS:
         tokens, _ = decode_speculatively(Target(target), EagleDrafter(head, target, shape), prompt, 30, depth)
-        assert tokens == decode_plain(Target(target), prompt, 30)
+        assert tokens == plain(prompt)
 
 
 @pytest.mark.parametrize("kind", ["model", "eagle", "eagle, aligned"])
 @pytest.mark.parametrize(("shape", "depth"), SHAPES, ids=str)
 def test_drafts_are_those_of_a_drafter_that_has_just_read_everything(
-    target: CausalLM, head: EagleHead, kind: str, shape: Shape, depth: int
+    tiny: Path, target: CausalLM, head: EagleHead, kind: str, shape: Shape, depth: int
 ) -> None:
     """Two rows at once, round after round, beside fresh drafters that prefill all that is committed."""
     from engine.decoding.aligned import AlignedCache
 
-    small = load_model("demo", "drafter", "float64", "cpu")
+    small = load_model(str(tiny / "kin"), "drafter", "float64", "cpu")
 
     def new_drafter() -> Drafter:
         if kind == "model":
@@ -90,12 +102,14 @@ def test_prompt_lookup_continues_the_longest_and_newest_repetition() -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_prompt_lookup_decodes_losslessly_also_where_nothing_repeats(target: CausalLM, temperature: float) -> None:
+def test_prompt_lookup_decodes_losslessly_also_where_nothing_repeats(
+    target: CausalLM, plain: Callable[[list[int]], list[int]], temperature: float
+) -> None:
     for prompt in PROMPTS:
         tokens, accepted = decode_speculatively(
             Target(target), LookupDrafter(target.device), prompt, 30, 4, Sampling(temperature)
         )
         assert len(tokens) == 30
         if temperature == 0:
-            assert tokens == decode_plain(Target(target), prompt, 30)
+            assert tokens == plain(prompt)
             assert accepted

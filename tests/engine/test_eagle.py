@@ -37,11 +37,6 @@ SHAPES = {
 Tensors = dict[str, torch.Tensor]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 @pytest.fixture(scope="module")
 def target() -> LlamaForCausalLM:
     torch.manual_seed(0)
@@ -248,6 +243,7 @@ def test_the_demo_heads_weights_are_those_that_training_wrote() -> None:
     assert hashlib.sha256(weights).hexdigest() == json.loads((FOLDER / "eagle" / "training.json").read_text())["sha256"]
 
 
+@pytest.mark.slow
 def test_the_demo_head_agrees_with_its_target_about_as_often_as_its_record_says() -> None:
     """On the committed evaluation prompts; the record's figures are from other held-out windows."""
     recorded = json.loads((FOLDER / "eagle" / "training.json").read_text())["held_out"]["top1_agreement"]

@@ -1,5 +1,6 @@
 """The engine decodes losslessly: in one process, and over processes; and its logs replay."""
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,7 @@ from fleet.scenario.settle import settle
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-
-from engine.decoding.decode import decode_plain, decode_speculatively
+from engine.decoding.decode import decode_speculatively
 from engine.decoding.draft import Drafter
 from engine.decoding.models import CausalLM, check_shared_tokenizer, load_model
 from engine.decoding.verify import Target
@@ -30,27 +30,23 @@ from fleet.scenario.scenario import Scenario
 from fleet.stations.messages import DraftRequest
 from fleet.stations.payload import ENVELOPE_BYTES
 from sim.run import simulate
-from tests.helpers.pairs import DRAFTERS, VOCABULARY, drafters_of, pair_scenario, write_pair
+from tests.helpers.marks import slow
+from tests.helpers.pairs import DRAFTERS, VOCABULARY, drafters_of, pair_scenario
+from tests.helpers.plain import plain_outputs, plain_text
+
+RUNS: dict[str, Served] = {}  # of scenarios that several tests look at
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_pair(tmp_path_factory.mktemp("tiny"))
-
-
-def plain_outputs(scenario: Scenario) -> dict[int, list[int]]:
-    target = Target(load_model(scenario.verifiers.model, "target", scenario.precision))
-    prompts = prompts_of(settle(scenario))
-    return {number: decode_plain(target, prompt, scenario.workload.new_tokens) for number, prompt in enumerate(prompts)}
+def greedy(scenario: Scenario) -> Served:
+    """A greedy scenario served over processes, once for all who ask."""
+    assert scenario.workload.temperature == 0
+    if scenario.digest() not in RUNS:
+        RUNS[scenario.digest()] = serve(scenario)
+    return RUNS[scenario.digest()]
 
 
 def check_lossless(scenario: Scenario) -> Served:
-    served = serve(scenario)
+    served = greedy(scenario)
     assert served.outputs == plain_outputs(scenario)
     assert replay(served.run) == []
     return served
@@ -59,10 +55,10 @@ def check_lossless(scenario: Scenario) -> Served:
 @pytest.mark.parametrize("depth", [1, 3, 7])
 def test_greedy_speculation_equals_plain_decoding(tiny: Path, depth: int) -> None:
     target = Target(load_model(str(tiny / "target"), "target", "float64"))
-    drafter = Drafter(load_model(str(tiny / "drafter"), "drafter", "float64"))
+    drafter = Drafter(load_model(str(tiny / "kin"), "drafter", "float64"))
     for prompt in prompts_of(settle(pair_scenario(tiny))):
         tokens, _ = decode_speculatively(target, drafter, prompt, 40, depth)
-        assert tokens == decode_plain(target, prompt, 40)
+        assert tokens == plain_text(str(tiny / "target"), "float64", prompt, 40)
 
 
 def test_a_drafter_that_is_the_target_has_everything_accepted(tiny: Path) -> None:
@@ -108,7 +104,7 @@ def test_a_refused_target_decodes_alone_and_loses_nothing(tiny: Path) -> None:
     assert refusals.note.str.contains("N_max = 1").all()
 
 
-@pytest.mark.parametrize("kind", ["chain", "tree", "EAGLE", "EAGLE tree"])
+@pytest.mark.parametrize("kind", ["chain", slow("tree"), slow("EAGLE"), slow("EAGLE tree")])
 def test_replayed_targets_accept_and_tell_what_real_ones_do(tiny: Path, kind: str) -> None:
     quick = {"base_s": 0.001}
     drafters = {} if kind == "chain" else drafters_of(tiny, kind)
@@ -121,7 +117,7 @@ def test_replayed_targets_accept_and_tell_what_real_ones_do(tiny: Path, kind: st
     served = serve(replayed, tiny)
     assert replay(served.run) == []
     keys = ["request", "epoch"]
-    runs = served.run.frame(), serve(pair_scenario(tiny, drafters=drafters)).run.frame()
+    runs = served.run.frame(), greedy(pair_scenario(tiny, drafters=drafters)).run.frame()
     accepted, told = (
         [rows.query(query).sort_values(keys)[[*keys, "base", column]].reset_index(drop=True) for rows in runs]
         for query, column in (
@@ -145,7 +141,7 @@ def test_draft_distributions_are_on_the_wire_and_counted_when_sampling(tiny: Pat
 
 
 def test_a_planted_fault_in_an_engine_log_is_found(tiny: Path) -> None:
-    run = serve(pair_scenario(tiny, verifiers={"count": 3})).run
+    run = greedy(pair_scenario(tiny)).run
     rows = [tuple(row.values()) for row in run.table.to_pylist()]
     names = run.table.column_names
     dropped = next(number for number, row in enumerate(rows) if row[names.index("event")] == "draft-request")
@@ -200,6 +196,7 @@ def test_the_demo_pair_over_processes_equals_plain_decoding_on_fifty_held_out_pr
     assert len(served.outputs) == 50
 
 
+@pytest.mark.slow
 def test_simulated_requests_are_as_large_as_those_that_tell_hidden_states(tiny: Path) -> None:
     quick, text = {"base_s": 0.001}, {"model": "geometric", "beta": 0.5}
     profile = {"name": "stated", "draft": quick, "verify": quick, "hidden": 32}
@@ -213,12 +210,15 @@ def test_simulated_requests_are_as_large_as_those_that_tell_hidden_states(tiny: 
         assert ((envelopes - ENVELOPE_BYTES[DraftRequest]).abs() <= 8).all()  # numbers are packed by their size
 
 
-@pytest.mark.parametrize("kind", DRAFTERS)
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+QUICK = ("EAGLE tree", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "temperature"),
+    [case if case == QUICK else slow(*case) for case in itertools.product(DRAFTERS, (0.0, 1.0))],
+)
 def test_every_kind_of_draft_crosses_the_wire(tiny: Path, kind: str, temperature: float) -> None:
-    scenario = pair_scenario(
-        tiny, drafters=drafters_of(tiny, kind), workload={"temperature": temperature, "requests": 4}
-    )
+    scenario = pair_scenario(tiny, drafters=drafters_of(tiny, kind), workload={"temperature": temperature})
     if temperature == 0:
         check_lossless(scenario)
         return
@@ -227,6 +227,7 @@ def test_every_kind_of_draft_crosses_the_wire(tiny: Path, kind: str, temperature
     assert {len(tokens) for tokens in served.outputs.values()} == {scenario.workload.new_tokens}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["without-replacement", "top-k", "match"])
 def test_sampled_trees_are_verified_by_every_rule_across_processes(tiny: Path, rule: str) -> None:
     tree = DRAFTERS["tree"] if rule == "without-replacement" else DRAFTERS["dynamic tree"]
@@ -236,16 +237,19 @@ def test_sampled_trees_are_verified_by_every_rule_across_processes(tiny: Path, r
     assert len(served.outputs) == 4
 
 
+@pytest.mark.slow
 def test_a_drafter_that_drafts_for_several_targets_in_one_step_is_lossless(tiny: Path) -> None:
     served = check_lossless(pair_scenario(tiny, drafters={"group": "batch"}, verifiers={"count": 3}))
     starts = served.run.frame().query("station == 'drafter' and event == 'start' and kind == 'draft'")
     assert len(starts)
 
 
+@pytest.mark.slow
 def test_a_drafter_that_adapts_its_depth_is_lossless(tiny: Path) -> None:
     check_lossless(pair_scenario(tiny, drafters={"allocate": {"policy": "adaptive", "most": 6}}))
 
 
+@pytest.mark.slow
 def test_a_session_without_room_in_the_cache_is_refused_with_its_reason_and_decodes_alone(tiny: Path) -> None:
     """Two rows fit: the third target gets its text without a drafter, the others as ever."""
     token_bytes = load_model(str(tiny / "drafter"), "drafter", "float64").new_cache().bytes_per_token
@@ -273,6 +277,7 @@ def test_memory_is_accounted_by_token_row_and_station(tiny: Path) -> None:
         assert all(a.bytes == 3 * a.row_bytes == 3 * a.token_bytes * (16 + 20 + 4 + 4 + 2) for a in accounts.values())
 
 
+@pytest.mark.slow
 def test_without_numbers_the_drafter_counts_on_what_its_device_has_free(tiny: Path) -> None:
     served = check_lossless(pair_scenario(tiny, drafters={"admit": "within-memory"}))
     admit = served.run.header.fleet.drafters.admit
@@ -303,10 +308,10 @@ def test_a_batch_that_cannot_fit_is_refused_before_anything_is_loaded(tiny: Path
 
 def test_float32_mismatches_are_near_ties_of_the_targets_best_two_logits(tiny: Path) -> None:
     model = load_model(str(tiny / "target"), "target", "float32")
-    drafter = Drafter(load_model(str(tiny / "drafter"), "drafter", "float32"))
+    drafter = Drafter(load_model(str(tiny / "kin"), "drafter", "float32"))
     target = Target(model)
     for prompt in prompts_of(settle(pair_scenario(tiny))):
-        plain = decode_plain(target, prompt, 40)
+        plain = plain_text(str(tiny / "target"), "float32", prompt, 40)
         tokens, _ = decode_speculatively(target, drafter, prompt, 40, 5)
         first = next((place for place, pair in enumerate(zip(plain, tokens, strict=True)) if len(set(pair)) == 2), None)
         if first is not None:

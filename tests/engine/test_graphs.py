@@ -28,7 +28,8 @@ from engine.decoding.models import CausalLM
 from engine.decoding.trees import tree_of
 from engine.decoding.verify import Target
 from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
-from tests.helpers.recorder import Reads, Recorder
+from tests.helpers.marks import slow
+from tests.helpers.recorder import Reads, Recorder, run_again, taped, traced
 
 VOCABULARY = 40
 TEXT = np.random.default_rng(1).integers(VOCABULARY, size=(6, 700))
@@ -38,7 +39,6 @@ def tiny(device: str = "cpu", captured: bool | None = None, layers: int = 2) -> 
     """An untrained model with grouped queries."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    torch.set_num_threads(1)
     torch.manual_seed(layers)
     config = LlamaConfig(
         vocab_size=VOCABULARY, hidden_size=48, intermediate_size=64, num_hidden_layers=layers, num_attention_heads=6,
@@ -118,12 +118,14 @@ ACTIONS = st.lists(
 BEGIN = ("open", [0, 1], [1] * 5, 0)
 
 
-@pytest.mark.parametrize("trace", [True, False], ids=["traced", "run again"])
-def test_captured_passes_compute_what_eager_ones_do(model: CausalLM, trace: bool) -> None:
-    recorder = Recorder(trace)
+@pytest.mark.parametrize(("repeating", "examples"), [(taped, 20), slow(taped, 80), slow(traced, 4)])
+def test_captured_passes_compute_what_eager_ones_do(
+    model: CausalLM, repeating: Callable[[Work], Work], examples: int
+) -> None:
+    recorder = Recorder(repeating)
 
     @given(ACTIONS)
-    @settings(max_examples=20 if trace else 60, deadline=None)
+    @settings(max_examples=examples)
     def law(actions: list[tuple[str, list[int], list[int], int]]) -> None:
         twins = Twins(model, recorder)
         for action in (BEGIN, *actions):
@@ -154,7 +156,7 @@ def test_a_device_that_is_too_full_for_a_capture_goes_on_with_the_graphs_that_it
                 raise torch.OutOfMemoryError("CUDA out of memory")
             return super().__call__(work)
 
-    recorder = Full()
+    recorder = Full(taped)
     twins = Twins(model, recorder)
     twins.act(*BEGIN)
     for number in range(24):
@@ -165,7 +167,7 @@ def test_a_device_that_is_too_full_for_a_capture_goes_on_with_the_graphs_that_it
 
 @pytest.mark.parametrize("rows", [1, 2, 4])
 def test_a_shape_is_captured_when_it_is_seen_again_and_then_repeated(model: CausalLM, rows: int) -> None:
-    recorder = Recorder()
+    recorder = Recorder(taped)
     twins = Twins(model, recorder, rows, 200)
     tags = list(range(rows))
     for tag in tags:
@@ -211,7 +213,7 @@ def test_what_a_graph_reads_lives_as_long_as_the_graph(model: CausalLM, is_tree:
 
 
 def test_storage_that_grew_has_no_graphs_yet(model: CausalLM) -> None:
-    recorder = Recorder(trace=False)  # a trace would keep the old storage alive
+    recorder = Recorder(run_again)  # a trace would keep the old storage alive
     twins = Twins(model, recorder, 1, 16)
     twins.both(lambda cache: cache.open(0))
     for _ in range(3):
@@ -227,7 +229,7 @@ def test_storage_that_grew_has_no_graphs_yet(model: CausalLM) -> None:
 
 def test_graphs_are_dropped_with_the_table_of_positions_that_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "POSITIONS", 64)
-    recorder = Recorder()
+    recorder = Recorder(taped)
     twins = Twins(tiny(), recorder, 1, 400)
     twins.both(lambda cache: cache.open(0))
     for _ in range(3):
@@ -243,7 +245,7 @@ def test_graphs_are_dropped_with_the_table_of_positions_that_they_read(monkeypat
 def test_the_number_of_graphs_stays_bounded(model: CausalLM, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphs, "MOST_GRAPHS", 3)
     monkeypatch.setattr(graphs, "RESTED", 10)
-    recorder = Recorder(trace=False)
+    recorder = Recorder(run_again)
     twins = Twins(model, recorder, 1, 64)
     twins.both(lambda cache: cache.open(0))
     for count in (1, 2, 3, 4, 5):
@@ -256,7 +258,7 @@ def test_the_number_of_graphs_stays_bounded(model: CausalLM, monkeypatch: pytest
 
 
 def test_what_is_rare_or_moves_is_never_captured(model: CausalLM) -> None:
-    recorder = Recorder(trace=False)
+    recorder = Recorder(run_again)
     twins = Twins(model, recorder, 2, 600)
     twins.caches[0] = model.aligned_cache()
     for tag in (0, 1):
@@ -276,7 +278,7 @@ def test_what_is_rare_or_moves_is_never_captured(model: CausalLM) -> None:
 def test_a_row_alone_is_captured_with_a_tree_of_any_size_and_with_a_chain_as_long_as_drafts_are(
     model: CausalLM,
 ) -> None:
-    recorder = Recorder()
+    recorder = Recorder(taped)
     twins = Twins(model, recorder, 1, 200)
     twins.both(lambda cache: cache.open(0))
     twins.feed([0], TEXT[0, :10].tolist(), [10])
@@ -290,9 +292,9 @@ def test_a_row_alone_is_captured_with_a_tree_of_any_size_and_with_a_chain_as_lon
     assert {form.is_chain: graph.mask is None for form, graph in known.graphs.items()} == {True: True, False: False}
 
 
-@pytest.mark.parametrize(("shape", "depth"), [(CHAIN, 4), (tree(2, 1), 3), (dynamic(3, 8), 3)], ids=str)
+@pytest.mark.parametrize(("shape", "depth"), [slow(CHAIN, 4), (tree(2, 1), 3), slow(dynamic(3, 8), 3)], ids=str)
 def test_speculation_with_graphs_decodes_the_same_tokens(model: CausalLM, shape: Shape, depth: int) -> None:
-    small, recorder = tiny(layers=1), Recorder()
+    small, recorder = tiny(layers=1), Recorder(taped)
     prompt = TEXT[0, :30].tolist()
     wanted = decode_plain(Target(model), prompt, 40)
     large_cache, small_cache = model.new_cache(1, 128), small.new_cache(1, 128)
@@ -320,7 +322,7 @@ def test_a_head_drafts_the_same_with_graphs_from_the_states_that_it_is_given(
         vocab_size=VOCABULARY, hidden_size=48, intermediate_size=64, num_hidden_layers=1, num_attention_heads=6,
         num_key_value_heads=2,
     )  # fmt: skip
-    head, recorder = EagleHead(config, model.model.get_input_embeddings()).double().eval(), Recorder()
+    head, recorder = EagleHead(config, model.model.get_input_embeddings()).double().eval(), Recorder(taped)
     eager, captured = (EagleDrafter(head, model, shape) for _ in range(2))
     captured.graphs = Graphs(recorder)
     rng = np.random.default_rng(9)
@@ -343,7 +345,7 @@ def test_a_head_drafts_the_same_with_graphs_from_the_states_that_it_is_given(
 
 
 def test_a_heads_graphs_rest_when_its_targets_do() -> None:
-    of_target = Graphs(Recorder(trace=False))
+    of_target = Graphs(Recorder(run_again))
     of_head = of_target.beside()
     assert of_head.capture is of_target.capture
     assert not of_head.resting

@@ -1,7 +1,9 @@
 """The verification rules are lossless: exactly, by following every branch of draft and verification, and as drawn."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,12 +20,13 @@ from engine.decoding.sampling import Chance, Sampling, Uniforms, distributions, 
 from engine.decoding.signals import signals_of
 from engine.decoding.trees import static_tree
 from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
-from tests.helpers.branches import Branches, explore
+from tests.helpers.branches import Branches, explore, explore_rows
 
 VOCABULARY = 3
 WARM = Sampling(1.0)
 HOST = torch.device("cpu")
-Language = dict[tuple[int, ...], np.ndarray]  # logits of the next token after every prefix
+Text = tuple[int, ...]
+Language = dict[Text, np.ndarray]  # logits of the next token after every prefix
 
 
 def language(rng: np.random.Generator, longest: int) -> Language:
@@ -31,60 +34,89 @@ def language(rng: np.random.Generator, longest: int) -> Language:
     return {prefix: np.log(rng.dirichlet(np.full(VOCABULARY, 0.7))) for prefix in prefixes}
 
 
-def logits_after(texts: Language, prefixes: Sequence[tuple[int, ...]]) -> torch.Tensor:
-    return torch.tensor(np.stack([texts[prefix] for prefix in prefixes]))[None]  # (1, prefixes, vocabulary)
+def logits_after(texts: Language, prefixes: Sequence[Sequence[Text]]) -> torch.Tensor:
+    """Logits after the prefixes of every row: (rows, prefixes, vocabulary)."""
+    return torch.tensor(np.array([[texts[prefix] for prefix in row] for row in prefixes]))
 
 
-def drafted(drafter: Language, shape: Shape, depth: int, rule: Rule, sampling: Sampling, chance: Chance) -> Drafts:
+def drafted(
+    drafter: Language, shape: Shape, depth: int, rule: Rule, sampling: Sampling, chance: Chance, rows: int = 1
+) -> Drafts:
     """Draft with the engine's own growth from a drafter that is a table."""
-    fed: list[tuple[int, ...]] = [()]
+    fed: list[list[Text]] = [[()]] * rows
 
     def extend(tokens: torch.Tensor, above: torch.Tensor, _nodes: Nodes) -> torch.Tensor:
-        level = [
-            (*fed[parent], max(token, 0)) for parent, token in zip(above[0].tolist(), tokens[0].tolist(), strict=True)
+        fed[:] = [
+            [(*level[parent], max(token, 0)) for parent, token in zip(parents, row, strict=True)]
+            for level, parents, row in zip(fed, above.expand_as(tokens).tolist(), tokens.tolist(), strict=True)
         ]
-        fed[:] = level
-        return logits_after(drafter, level)
+        return logits_after(drafter, fed)
 
-    first = logits_after(drafter, [()])[:, 0]
+    first = logits_after(drafter, fed)[:, 0]
     if shape.kind == "dynamic":
         return grow_dynamic(shape, depth, first, extend)
-    drawing = Drawing([sampling], chance, replace=rule == "rejection") if rule in NEEDS_Q else None
-    return grow_static(shape, [depth], first, extend, drawing)
+    drawing = Drawing([sampling] * rows, chance, replace=rule == "rejection") if rule in NEEDS_Q else None
+    return grow_static(shape, [depth] * rows, first, extend, drawing)
 
 
-def texts_of(drafts: Drafts) -> list[tuple[int, ...]]:
-    """What every node of the first row reads, the root first."""
-    texts: list[tuple[int, ...]] = [()]
-    for parent, token in zip(drafts.tree.parents[0].tolist(), drafts.tokens[0].tolist(), strict=True):
+def texts_of(drafts: Drafts, row: int) -> list[Text]:
+    """What every node of a row reads, the root first."""
+    texts: list[Text] = [()]
+    parents = drafts.tree.parents.expand(len(drafts.tokens), -1)
+    for parent, token in zip(parents[row].tolist(), drafts.tokens[row].tolist(), strict=True):
         texts.append((*texts[parent], max(token, 0)))
     return texts
 
 
-def one_round(
-    target: Language, drafter: Language, shape: Shape, depth: int, rule: Rule, sampling: Sampling
-) -> Callable[[Branches], tuple[int, ...]]:
-    """A round of speculation: the tokens that it emits."""
+def verified(
+    drafts: Drafts, target: Language, rule: Rule, sampling: Sampling
+) -> Callable[[Chance, Sequence[int]], list[Text]]:
+    """A verification of drafts, which may be several times in the batch: the tokens that every row emits."""
+    texts = [texts_of(drafts, row) for row in range(len(drafts.tokens))]
+    p = distributions(logits_after(target, texts), [sampling] * len(texts))
+    q = None if drafts.q is None else normalised(drafts.q.double())
 
-    def run(chance: Branches) -> tuple[int, ...]:
-        drafts = drafted(drafter, shape, depth, rule, sampling, chance)
-        texts = texts_of(drafts)
-        p = distributions(logits_after(target, texts), [sampling])
-        q = None if drafts.q is None else normalised(drafts.q.double())
-        walk = verify(rule, drafts.tree, drafts.tokens, q, p, chance)
-        path = [node for node in walk.path[0].tolist() if node > 0]
-        return (*(texts[path[-1]] if path else ()), int(walk.token[0]))
+    def run(chance: Chance, rows: Sequence[int]) -> list[Text]:
+        walk = verify(rule, drafts.tree, drafts.tokens[rows], None if q is None else q[rows], p[rows], chance)
+        ends = walk.path.amax(1).clamp(min=0).tolist()
+        return [(*texts[row][end], token) for row, end, token in zip(rows, ends, walk.token.tolist(), strict=True)]
 
     return run
 
 
-def distance(target: Language, sampling: Sampling, depth: int, emitted: dict[tuple[int, ...], float]) -> float:
+def rounds(
+    target: Language, drafter: Language, shape: Shape, depth: int, rule: Rule, sampling: Sampling
+) -> Iterator[tuple[float, Text]]:
+    """Every way that a round of speculation can go: its probability, and the tokens that it emits."""
+
+    def draft(chance: Branches, rows: list[int]) -> list[Drafts]:
+        drafts = drafted(drafter, shape, depth, rule, sampling, chance, len(rows))
+        return [alone(drafts, row) for row in range(len(rows))]
+
+    _, masses, drafts = zip(*explore_rows(draft), strict=True)
+    for start, mass, text in explore_rows(verified(together(drafts), target, rule, sampling), len(drafts)):
+        yield masses[start] * mass, text
+
+
+def alone(drafts: Drafts, row: int) -> Drafts:
+    """One row of drafts whose tree all rows share."""
+    q = None if drafts.q is None else drafts.q[row : row + 1]
+    return replace(drafts, tokens=drafts.tokens[row : row + 1], q=q)
+
+
+def together(drafts: Sequence[Drafts]) -> Drafts:
+    """Drafts of one tree as rows of a batch."""
+    q = None if drafts[0].q is None else torch.cat([one.q for one in drafts])
+    return replace(drafts[0], tokens=torch.cat([one.tokens for one in drafts]), q=q)
+
+
+def distance(target: Language, sampling: Sampling, depth: int, emitted: dict[Text, float]) -> float:
     """Total variation between texts of `depth` + 1 tokens by rounds that the target completes, and by the target."""
     p = {
         prefix: distributions(torch.tensor(row)[None, None], [sampling])[0, 0].numpy() for prefix, row in target.items()
     }
 
-    def likelihood(text: tuple[int, ...], begin: int) -> float:
+    def likelihood(text: Text, begin: int) -> float:
         return float(np.prod([p[text[:n]][text[n]] for n in range(begin, len(text))]))
 
     total = 0.0
@@ -94,9 +126,9 @@ def distance(target: Language, sampling: Sampling, depth: int, emitted: dict[tup
     return total / 2
 
 
-def emitted_by(run: Callable[[Branches], tuple[int, ...]]) -> dict[tuple[int, ...], float]:
-    masses: dict[tuple[int, ...], float] = {}
-    for probability, text in explore(run):
+def masses_of(branches: Iterable[tuple[float, Text]]) -> dict[Text, float]:
+    masses: dict[Text, float] = {}
+    for probability, text in branches:
         masses[text] = masses.get(text, 0.0) + probability
     return masses
 
@@ -120,18 +152,18 @@ def test_every_rule_emits_exactly_the_targets_distribution(
 ) -> None:
     rng = np.random.default_rng(depth)
     target, drafter = language(rng, depth), language(rng, depth)
-    emitted = emitted_by(one_round(target, drafter, shape, depth, rule, sampling))
+    emitted = masses_of(rounds(target, drafter, shape, depth, rule, sampling))
     assert sum(emitted.values()) == pytest.approx(1.0, abs=1e-12)
     assert distance(target, sampling, depth, emitted) < 1e-12
 
 
-def algorithm_2(target: Language, drafter: Language, depth: int) -> Callable[[Branches], tuple[int, ...]]:
+def algorithm_2(target: Language, drafter: Language, depth: int) -> Callable[[Branches], Text]:
     """StarSD's algorithm 2 as printed: r <= p on each of the k^d paths by itself, the longest accepted one wins."""
 
-    def run(chance: Branches) -> tuple[int, ...]:
+    def run(chance: Branches) -> Text:
         drafts = drafted(drafter, tree(2), depth, "top-k", WARM, chance)
-        texts = texts_of(drafts)
-        best: tuple[int, ...] = ()
+        texts = texts_of(drafts, 0)
+        best: Text = ()
         for leaf in [text for text in texts if len(text) == depth]:
             accepted = 0
             while accepted < depth and bool(
@@ -153,14 +185,14 @@ def algorithm_2(target: Language, drafter: Language, depth: int) -> Callable[[Br
 def test_the_papers_algorithm_2_as_printed_would_bias_the_output() -> None:
     rng = np.random.default_rng(2)
     target, drafter = language(rng, 2), language(rng, 2)
-    assert distance(target, WARM, 2, emitted_by(algorithm_2(target, drafter, 2))) > 0.05
+    assert distance(target, WARM, 2, masses_of(explore(algorithm_2(target, drafter, 2)))) > 0.05
 
 
 def test_dropping_a_token_for_its_own_bad_luck_would_bias_the_output() -> None:
     """Rules may stop a draft by its distribution, never by the probability of the token that was drawn."""
     p, q = np.array([0.5, 0.3, 0.2]), np.array([0.6, 0.25, 0.15])
 
-    def run(chance: Branches) -> tuple[int, ...]:
+    def run(chance: Branches) -> Text:
         token = int(chance.draws(torch.tensor(q)[None])[0])
         if q[token] < 0.5:  # dropped: the target's own token instead
             return (int(chance.draws(torch.tensor(p)[None])[0]),)
@@ -168,7 +200,7 @@ def test_dropping_a_token_for_its_own_bad_luck_would_bias_the_output() -> None:
             return (token,)
         return (int(chance.draws(torch.tensor(np.maximum(0.0, p - q))[None])[0]),)
 
-    assert distance({(): np.log(p)}, WARM, 0, emitted_by(run)) > 0.1
+    assert distance({(): np.log(p)}, WARM, 0, masses_of(explore(run))) > 0.1
 
 
 @pytest.mark.parametrize("rule", ["rejection", "without-replacement", "top-k", "match"])
@@ -176,12 +208,12 @@ def test_drawn_outcomes_have_the_explored_frequencies(rule: Rule) -> None:
     """Chi-square over accepted path and next token; a correct rule fails one seed in 1000, and this seed is fixed."""
     rng = np.random.default_rng(7)
     target, drafter = language(rng, 2), language(rng, 2)
-    expected = emitted_by(one_round(target, drafter, tree(2, 1), 2, rule, WARM))
+    expected = masses_of(rounds(target, drafter, tree(2, 1), 2, rule, WARM))
     draws = 4000
-    counts = dict.fromkeys(expected, 0)
-    generator = np.random.default_rng(8)
-    for _ in range(draws):
-        counts[one_round(target, drafter, tree(2, 1), 2, rule, WARM)(uniforms([generator], [16], HOST))] += 1
+    chance = uniforms([np.random.default_rng(8)] * draws, [16] * draws, HOST)  # a row a draw
+    drafts = drafted(drafter, tree(2, 1), 2, rule, WARM, chance, draws)
+    counts = Counter(verified(drafts, target, rule, WARM)(chance, range(draws)))
+    assert counts.keys() <= expected.keys()
     observed = np.array([counts[text] for text in expected])
     wanted = np.array(list(expected.values()))
     assert chisquare(observed, wanted / wanted.sum() * draws).pvalue > 0.001
@@ -240,7 +272,7 @@ def test_at_temperature_zero_every_rule_is_the_greedy_one(rule: Rule) -> None:
     cold = Sampling(0.0)
     for _ in range(20):
         target, drafter = language(rng, 3), language(rng, 3)
-        (mass, text), *others = explore(one_round(target, drafter, tree(2, 1), 3, rule, cold))
+        (mass, text), *others = rounds(target, drafter, tree(2, 1), 3, rule, cold)
         assert mass == 1.0
         assert not others
         assert text == tuple(int(target[text[:n]].argmax()) for n in range(len(text)))

@@ -1,6 +1,7 @@
 """The check of a GPU machine: it says plainly when there is no GPU, goes on where it stopped, and needs little."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,14 +14,10 @@ pytest.importorskip("transformers")
 from experiments.gpu_check import parts, suite
 from experiments.gpu_check.__main__ import NO_DEVICE, main
 from experiments.gpu_check.place import Place
+from tests.helpers.marks import slow
 
 TINY = ["--device", "cpu", "--tiny"]
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a cuda device")
@@ -50,7 +47,7 @@ def test_a_cpu_is_only_good_for_testing_the_check(capsys: pytest.CaptureFixture[
     assert "what it measures is no result" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("part", ["laws", "benchmark", "steps-demo", "steps-7b-eagle", "steps-7b-1b"])
+@pytest.mark.parametrize("part", [slow("laws"), "benchmark", "steps-demo", "steps-7b-eagle", "steps-7b-1b"])
 def test_a_part_writes_its_result_and_is_not_done_twice(
     part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,7 +122,10 @@ status = main({[*TINY, "--out", str(tmp_path), "--part", "laws"]})
 ours = sorted(name for name, module in sys.modules.items() if module and name.startswith("fleet."))
 print(status, ours)
 """
-    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    env = os.environ | {"OMP_NUM_THREADS": "1"}  # as here
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=env, capture_output=True, text=True, check=False
+    )
     assert ended.returncode == 0, ended.stderr
     assert (
         ended.stdout

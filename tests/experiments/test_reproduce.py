@@ -1,33 +1,83 @@
-"""Reproductions say what kind of number each row is and predict something; StarSD's predict table 1."""
+"""Reproductions say what kind of number each row is and predict something; StarSD's predict table 1.
 
+But for StarSD's they run here with less text and fewer seeds than `specfleet reproduce` takes: what is asked of their
+rows does not depend on how much was simulated.
+"""
+
+from collections.abc import Iterator
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from experiments.draw import draw
-from experiments.reproduce import REPRODUCTIONS
+from experiments.reproduce import REPRODUCTIONS, batch, dsde, goodspeed, measured
 from experiments.reproduce.rows import Inputs, Reproduction
 from fleet.errors import InputError
+from fleet.scenario.scenario import Scenario
+from tests.helpers.marks import slow
+
+BATCH_OF = measured.batch_of
 
 
-@pytest.fixture(scope="module")
-def table1() -> Reproduction:
-    return REPRODUCTIONS["starsd-table1"](Inputs())
+def short_texts(rule: dict[str, Any], requests: int, temperature: float = 0.0) -> Scenario:
+    scenario = BATCH_OF(rule, min(requests, 12), temperature)
+    return msgspec.structs.replace(scenario, workload=msgspec.structs.replace(scenario.workload, new_tokens=24))
 
 
+LESS = {
+    batch: {"PROMPTS": 20, "NEW_TOKENS": {"low": 7, "high": 32}, "SEEDS": 1},  # the mean over the longest is the same
+    dsde: {
+        "NEW_TOKENS": 48,
+        "SEEDS": 1,
+        "correlations": partial(dsde.correlations, tokens=6_000),
+        "run_policy": partial(dsde.run_policy, requests=4),
+    },
+    goodspeed: {"ITERATIONS": 60, "SEEDS": 1, "goodputs": partial(goodspeed.goodputs, iterations=60)},
+    measured: {"SIZES": (1, 4), "batch_of": short_texts},
+}
 MEASURED = ("dsde-table2", "batch-fig5b-engine")
-SLOW = ("dsde-table3", "dsde-table4", "dsde-fig9", "goodspeed-fig3", "goodspeed-fig4", "batch-fig5a", "batch-table3")
+SLOW = ("starsd-table1-blind", "amusd-table1", "amusd-fig4", "dsde-table3", "dsde-table4", "dsde-fig9", "batch-fig5a")
 NAMES = [
-    pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name
+    slow(name) if name in SLOW else name
     for name in REPRODUCTIONS
     if name not in ("amusd-a100", *MEASURED)  # that one needs a file: see test_amusd.py
 ]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def less() -> Iterator[None]:
+    """Smaller reproductions, and nothing that is kept of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, sizes in LESS.items():
+            for name, size in sizes.items():
+                patch.setattr(module, name, size)
+        forget()
+        yield
+    forget()
+
+
+def forget() -> None:
+    for kept in (reproduced, dsde.signals, dsde.static_opt):
+        kept.cache_clear()
+
+
+@cache
+def reproduced(name: str) -> Reproduction:
+    """A reproduction: the same whenever it is computed."""
+    return REPRODUCTIONS[name](Inputs())
+
+
+@pytest.fixture(scope="module")
+def table1(less: None) -> Reproduction:  # noqa: ARG001  (the sizes are set before)
+    return reproduced("starsd-table1")
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_reproduction_predicts_something_and_states_its_errors(name: str) -> None:
-    reproduction = REPRODUCTIONS[name](Inputs())
+    reproduction = reproduced(name)
     assert any(row.kind == "predicted" for row in reproduction.rows)
     assert reproduction.assumptions
     for row in reproduction.rows:
@@ -41,7 +91,7 @@ def test_every_reproduction_predicts_something_and_states_its_errors(name: str) 
 @pytest.mark.parametrize("name", MEASURED)
 def test_what_is_measured_here_does_not_pass_for_a_prediction(name: str) -> None:
     pytest.importorskip("torch")
-    rows = REPRODUCTIONS[name](Inputs()).rows
+    rows = reproduced(name).rows
     assert {row.kind for row in rows} == {"measured"}
     assert all(row.ours is not None for row in rows)
 
@@ -58,9 +108,9 @@ def test_the_papers_throughput_is_not_N_times_that_of_a_target(table1: Reproduct
     assert all(row.kind == "identity" and row.error is not None and row.error > 0.15 for row in rows)
 
 
+@pytest.mark.slow
 def test_the_blind_version_uses_nothing_beyond_three_targets() -> None:
-    blind = REPRODUCTIONS["starsd-table1-blind"](Inputs())
-    used = [row.case["N"] for row in blind.rows if row.kind == "input"]
+    used = [row.case["N"] for row in reproduced("starsd-table1-blind").rows if row.kind == "input"]
     assert max(used) == 3
 
 

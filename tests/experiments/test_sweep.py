@@ -67,6 +67,7 @@ def test_cells_are_all_combinations() -> None:
     assert {"verifiers.count": 3, "drafters.depth": 4} in cells
 
 
+@pytest.mark.slow
 def test_results_do_not_depend_on_how_many_cells_run_at_once(file: Path, tmp_path: Path) -> None:
     vary = ["verifiers.count=1:4"]
     one = swept(file, vary, tmp_path / "one", jobs=1)

@@ -7,6 +7,7 @@ bring a copy of what they brought before at any moment. Steps take any time. The
 from collections import deque
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -227,5 +228,10 @@ class FaultyFleet(RuleBasedStateMachine):
         assert not any(station.waiting or station.running for station in self.stations.values())
 
 
-TestFaultyFleet = FaultyFleet.TestCase
-TestFaultyFleet.settings = settings(max_examples=150, stateful_step_count=60, derandomize=True, deadline=None)
+class TestFaultyFleet(FaultyFleet.TestCase):
+    settings = settings(max_examples=50, stateful_step_count=60)
+
+
+@pytest.mark.slow
+class TestFaultyFleetAtLength(FaultyFleet.TestCase):
+    settings = settings(max_examples=200, stateful_step_count=60)

@@ -15,6 +15,7 @@ from scipy import stats
 
 from fleet.records.intervals import jain_index, quantile_interval, ratio_interval, student_t_interval
 from fleet.records.window import Metric, Window
+from tests.helpers.marks import slow
 from tests.helpers.stars import repeatable
 
 TRIALS = 2000
@@ -30,12 +31,12 @@ def bounds(metric: Metric) -> tuple[float, float]:
     return metric.low, metric.high
 
 
-@pytest.mark.parametrize("count", [2, 5, 20])
+@pytest.mark.parametrize("count", [slow(2), 5, slow(20)])
 def test_student_intervals_cover_the_mean_of_normal_values(count: int) -> None:
     assert LEAST <= covered(3.0, lambda rng: student_t_interval(rng.normal(3.0, 2.0, count))) <= MOST
 
 
-@pytest.mark.parametrize(("count", "level"), [(30, 0.5), (60, 0.9), (400, 0.99)])
+@pytest.mark.parametrize(("count", "level"), [slow(30, 0.5), (60, 0.9), slow(400, 0.99)])
 def test_order_statistics_cover_the_quantile_whatever_the_distribution(count: int, level: float) -> None:
     """Discrete, hence at least 95 %: only the lower bound is exact."""
     truth = stats.lognorm.ppf(level, 1.0)
@@ -52,6 +53,7 @@ def test_ratio_intervals_cover_the_ratio_of_means() -> None:
     assert LEAST - 0.01 * TRIALS <= covered(2.0, interval) <= MOST + 0.01 * TRIALS
 
 
+@pytest.mark.slow
 def test_estimates_from_a_window_cover_rate_and_mean() -> None:
     """Poisson events, exponential values; 20 batches of about 50 events are nearly normal: 1 % is allowed for that."""
     window = Window(np.linspace(10.0, 110.0, 21))

@@ -29,6 +29,7 @@ from fleet.stations.messages import Draft, DraftRequest, Finished, Instruction, 
 from fleet.stations.station import Start
 from fleet.times.step import Step
 from sim import analytic
+from tests.helpers.marks import slow
 from tests.helpers.stars import repeatable, star
 
 LINK_S, VERIFY_S = 1.0, 2.0
@@ -114,7 +115,7 @@ def values(run: Run) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("targets", range(1, 9))
-@pytest.mark.parametrize("service_s", [0.5, 1.0, 3.0])
+@pytest.mark.parametrize("service_s", [slow(0.5), 1.0, slow(3.0)])
 def test_a_constant_star_measures_the_equations(targets: int, service_s: float) -> None:
     """Both regimes and the border between them, Z = (N - 1) S; equations (8) to (11)."""
     measured = values(constant_star(targets, service_s))
@@ -182,7 +183,7 @@ def test_the_drafters_prefill_is_load_but_neither_service_nor_wait() -> None:
     assert measured["load"] == pytest.approx((3 + 1 + 1) / (3 + 2 * (1 + RETURN_S)))
 
 
-@settings(repeatable, max_examples=25)
+@settings(repeatable, max_examples=15)
 @given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 30), st.randoms(use_true_random=False))
 def test_every_request_gets_exactly_its_tokens(targets: int, depth: int, new_tokens: int, random: Any) -> None:
     scenario = star(

@@ -1,53 +1,67 @@
 """Follow every branch of a random computation: its exact distribution, from the very code that draws."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import torch
 
 T = TypeVar("T")
+Script = tuple[int, ...]
 
 
 class Branches:
-    """Chance for one row that follows a script of choices, and notes the scripts that it passes by."""
+    """Chance for rows of which each follows a script of choices, and notes the scripts that it passes by."""
 
-    def __init__(self, script: tuple[int, ...]) -> None:
-        self.script = script
-        self.made: tuple[int, ...] = ()
-        self.probability = 1.0
-        self.others: list[tuple[int, ...]] = []
+    def __init__(self, scripts: Sequence[Script]) -> None:
+        self.scripts = scripts
+        self.made: list[Script] = [()] * len(scripts)
+        self.probabilities = [1.0] * len(scripts)
+        self.others: list[list[Script]] = [[] for _ in scripts]
 
     def accepts(self, probability: torch.Tensor) -> torch.Tensor:
-        chance = min(float(probability), 1.0)
-        return torch.tensor([self._choose([(True, chance), (False, 1.0 - chance)])])
+        chances = [min(chance, 1.0) for chance in probability.tolist()]
+        return torch.tensor([not self._choose(row, (chance, 1.0 - chance)) for row, chance in enumerate(chances)])
 
     def draws(self, weights: torch.Tensor) -> torch.Tensor:
-        return torch.tensor([self._drawn(row) for row in weights])
+        nodes = len(weights) // len(self.scripts)  # of every row, one after the other
+        # Where nothing has weight, it is a case that is not looked at.
+        shares = (weights / weights.sum(-1, keepdim=True)).nan_to_num().tolist()
+        return torch.tensor([self._choose(i // nodes, row) if any(row) else 0 for i, row in enumerate(shares)])
 
     def spread(self, nodes: int, count: int) -> list["Branches"]:
         return [self] * count
 
-    def _drawn(self, weights: torch.Tensor) -> int:
-        if not weights.any():
-            return 0  # a case that is not looked at
-        return self._choose(list(enumerate((weights / weights.sum()).tolist())))
-
-    def _choose(self, options: list[tuple[T, float]]) -> T:
-        possible = [(value, share) for value, share in options if share > 0]
-        number = self.script[len(self.made)] if len(self.made) < len(self.script) else 0
-        if len(self.made) >= len(self.script):
-            self.others += [(*self.made, other) for other in range(1, len(possible))]
-        self.made += (number,)
-        value, share = possible[number]
-        self.probability *= share
-        return value
+    def _choose(self, row: int, shares: Sequence[float]) -> int:
+        """The option that the row's script says: its number among those with a share."""
+        possible = [option for option, share in enumerate(shares) if share > 0]
+        script, made = self.scripts[row], self.made[row]
+        number = script[len(made)] if len(made) < len(script) else 0
+        if len(made) >= len(script):
+            self.others[row] += [(*made, other) for other in range(1, len(possible))]
+        self.made[row] = (*made, number)
+        self.probabilities[row] *= shares[possible[number]]
+        return possible[number]
 
 
 def explore(run: Callable[[Branches], T]) -> Iterator[tuple[float, T]]:
-    """Yield (probability, result) of every way that `run` can go."""
-    pending: list[tuple[int, ...]] = [()]
+    """Yield (probability, result) of every way that `run`, a computation of one row, can go."""
+    pending: list[Script] = [()]
     while pending:
-        chance = Branches(pending.pop())
+        chance = Branches([pending.pop()])
         result = run(chance)
-        pending += chance.others
-        yield chance.probability, result
+        pending += chance.others[0]
+        yield chance.probabilities[0], result
+
+
+def explore_rows(run: Callable[[Branches, list[int]], Sequence[T]], starts: int = 1) -> Iterator[tuple[int, float, T]]:
+    """Yield (start, probability, result) of every way that a batch's rows can go from so many starts.
+
+    `run` takes the start of every row, and returns every row's result. Many branches are rows of one batch.
+    """
+    pending: list[tuple[int, Script]] = [(start, ()) for start in range(starts)]
+    while pending:
+        begun = [start for start, _ in pending]
+        chance = Branches([script for _, script in pending])
+        results = run(chance, begun)
+        yield from zip(begun, chance.probabilities, results, strict=True)
+        pending = [(start, script) for start, others in zip(begun, chance.others, strict=True) for script in others]

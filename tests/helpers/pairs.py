@@ -10,6 +10,8 @@ from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 
 VOCABULARY = 40
+SHARPNESS = 30.0  # of all logits: untrained ones are flat, which no rule that watches the entropy would go on with
+KIN_NOISE = 0.15  # of the kin's weights, in standard deviations of the target's
 DRAFTERS = {
     "tree": {"shape": {"kind": "tree", "branching": [3, 1]}},
     "dynamic tree": {"shape": {"kind": "dynamic", "width": 3, "most": 7}},
@@ -20,7 +22,11 @@ DRAFTERS = {
 
 
 def write_pair(folder: Path) -> Path:
-    """Write an untrained pair with a small vocabulary, an EAGLE head, and prompts; return the folder."""
+    """Write an untrained pair with a small vocabulary, an EAGLE head, and prompts; return the folder.
+
+    Beside the drafter, which guesses badly, a `kin` of the target: drafts of its are accepted as a whole, in part, or
+    not at all, each of them often.
+    """
     from transformers import LlamaConfig, LlamaForCausalLM
 
     for role, layers in (("target", 3), ("drafter", 1)):
@@ -30,12 +36,18 @@ def write_pair(folder: Path) -> Path:
             num_attention_heads=2, num_key_value_heads=1, bos_token_id=None, eos_token_id=None,
         )  # fmt: skip
         model = LlamaForCausalLM(config)
+        model.lm_head.weight.data *= SHARPNESS
         model.save_pretrained(folder / role)
         if role == "target":
             save_head(EagleHead(config, model.get_input_embeddings()), folder / "head")
+            with torch.no_grad():
+                for weight in model.parameters():
+                    weight.add_(KIN_NOISE * weight.std() * torch.randn(weight.shape))
+            model.save_pretrained(folder / "kin")
     rng = np.random.default_rng(0)
-    lines = (f'{{"prompt_ids": {rng.integers(VOCABULARY, size=20).tolist()}}}' for _ in range(16))
-    (folder / "prompts.jsonl").write_text("\n".join(lines))
+    for name, tokens in (("prompts", 20), ("long-prompts", 40)):
+        lines = (f'{{"prompt_ids": {rng.integers(VOCABULARY, size=tokens).tolist()}}}' for _ in range(20))
+        (folder / f"{name}.jsonl").write_text("\n".join(lines))
     return folder
 
 

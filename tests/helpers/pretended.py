@@ -28,11 +28,11 @@ from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
 T = TypeVar("T")
 NAME = "pretended"
 CONFIG = LlamaConfig(
-    vocab_size=40, hidden_size=48, intermediate_size=64, num_hidden_layers=2, num_attention_heads=6,
+    vocab_size=40, hidden_size=48, intermediate_size=64, num_hidden_layers=1, num_attention_heads=6,
     num_key_value_heads=2,
 )  # fmt: skip
 CASES: list[tuple[Shape, Rule]] = [(CHAIN, "rejection"), (tree(2, 1), "without-replacement"), (dynamic(3, 8), "match")]
-DEPTH = 4
+DEPTH = 3
 
 
 class Pretended(FakeTensorMode):

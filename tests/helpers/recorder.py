@@ -5,28 +5,92 @@ from collections.abc import Callable
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten
+from torch.utils._pytree import tree_flatten, tree_map_only
 
 from engine.decoding.graphs import Work
 
 
 class Recorder:
-    """Repeats work that it traced, or, if that takes too long, runs it again; counts both."""
+    """Repeats work by what `repeating` made of it, and counts both."""
 
-    def __init__(self, trace: bool = True) -> None:
-        self.trace = trace
+    def __init__(self, repeating: Callable[[Work], Work]) -> None:
+        self.repeating = repeating
         self.captured = self.replayed = 0
 
     def __call__(self, work: Work) -> Work:
         self.captured += 1
-        repeat = make_fx(work)() if self.trace else work
+        repeat = self.repeating(work)
 
         def replay() -> torch.Tensor:
             self.replayed += 1
             return repeat()
 
         return replay
+
+
+def run_again(work: Work) -> Work:
+    """The work itself, which holds nothing that it worked on."""
+    return work
+
+
+def traced(work: Work) -> Work:
+    """What torch's own tracer makes of it, which takes long."""
+    return make_fx(work)()
+
+
+def taped(work: Work) -> Work:
+    """The operations that the work does now, on the tensors that it does them on now."""
+    with NoReading(), Tape() as tape:
+        result = work()
+
+    def repeat() -> torch.Tensor:
+        now: dict[int, torch.Tensor] = {}  # what is computed now, by what was then
+
+        def as_now(tensor: torch.Tensor) -> torch.Tensor:
+            return now.get(id(tensor), tensor)
+
+        for func, args, kwargs, then in tape.calls:
+            computed = func(*tree_map_only(torch.Tensor, as_now, args), **tree_map_only(torch.Tensor, as_now, kwargs))
+            now |= {id(old): new for old, new in zip(tensors_in(then), tensors_in(computed), strict=True)}
+        return now[id(result)]
+
+    return repeat
+
+
+class Tape(TorchDispatchMode):
+    """Notes every operation: what is called, with what, and the result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Callable[..., object], tuple[object, ...], dict[str, object], object]] = []
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
+        assert func is not torch.ops.aten._local_scalar_dense.default, "the host reads a number"
+        result = func(*args, **(kwargs or {}))
+        self.calls.append((func, args, kwargs or {}, result))
+        return result
+
+
+class NoReading(TorchFunctionMode):
+    """Refuses to bring tensors to the host: a device that captures cannot."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
+        assert func not in (torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.item), f"the host reads by {func}"
+        return func(*args, **(kwargs or {}))
 
 
 class Reads(TorchDispatchMode):

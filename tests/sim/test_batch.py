@@ -201,6 +201,7 @@ def test_rollback_commits_the_expected_minimum_of_the_batch() -> None:
     assert abs(metric.value - float((survival**B).sum())) < (metric.high - metric.low) / 2 * 3.88 / 2.09
 
 
+@pytest.mark.slow
 def test_slots_beat_realignment_and_realignment_beats_rollback_when_copies_are_cheap() -> None:
     tps = {
         policy: measure(run_batch({"policy": policy, "size": 4}, realign_s=0.5))["throughput"].value

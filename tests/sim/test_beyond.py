@@ -87,6 +87,7 @@ def test_a_run_with_adaptive_depth_replays() -> None:
 # A batched drafter.
 
 
+@pytest.mark.slow
 def test_a_batched_drafter_serves_more_than_one_at_a_time_under_load() -> None:
     alone, batched = (tokens_per_s(star(12, group=group)) for group in ("one", {"policy": "batch", "most": 8}))
     assert batched > 1.5 * alone

@@ -120,7 +120,7 @@ def rounds(spread: dict[str, Any] | None = None, **verifiers: Any) -> Scenario:
             "acceptance": {"model": "ratios", "clients": clients},
             "drafters": {"count": 4, "depth": 3},
             "verifiers": {"count": 1, "group": "barrier"} | verifiers,
-            "workload": {"requests": 8, "prompt_tokens": 10, "new_tokens": 1500},
+            "workload": {"requests": 8, "prompt_tokens": 10, "new_tokens": 600},
         }
     )
 

@@ -16,6 +16,7 @@ from fleet.stations.router import RouterStation
 from fleet.stations.station import Start
 from sim.mva import load_dependent_mva, mean_value_analysis
 from sim.run import simulate
+from tests.helpers.marks import slow
 
 
 def views(*queues: int, work_s: float = 1.0) -> list[DrafterView]:
@@ -111,7 +112,7 @@ def m_for_n(M: int, N: int, route: str | dict[str, Any], new_tokens: int = 4000,
     )
 
 
-@pytest.mark.parametrize(("M", "N"), [(1, 5), (2, 5), (3, 8)])
+@pytest.mark.parametrize(("M", "N"), [slow(1, 5), (2, 5), slow(3, 8)])
 def test_one_queue_for_all_is_the_load_dependent_station(M: int, N: int) -> None:
     """Exact mean value analysis, exponential service; batch means at 99.9 %."""
     metric = measure(simulate(m_for_n(M, N, "central")))["rounds_per_s"]
@@ -130,9 +131,10 @@ def test_enough_servers_leave_no_queue() -> None:
     assert load_dependent_mva(4, 1.0, range(1, 5), 2.0).throughput_per_s == pytest.approx(4 / 3)
 
 
+@pytest.mark.slow
 def test_routing_by_queue_beats_routing_by_turn_and_fresh_news_beat_old() -> None:
     rate = {
-        name: measure(simulate(m_for_n(3, 9, route, 1500, view_delay_s=delay_s)))["rounds_per_s"].value
+        name: measure(simulate(m_for_n(3, 9, route, 400, view_delay_s=delay_s)))["rounds_per_s"].value
         for name, route, delay_s in (
             ("central", "central", 0.0),
             ("queue", "shortest-queue", 0.0),

@@ -1,0 +1,31 @@
+"""What all tests share: one thread of torch, and examples of hypothesis that are the same in every run."""
+
+import sys
+
+import pytest
+from hypothesis import settings
+from hypothesis.internal.conjecture import providers
+
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")
+
+# Hypothesis would also try the constants of all modules that are imported by then: other examples in every worker.
+WARMED = "tests.helpers.warmed"
+providers._get_local_constants = lambda: providers._local_constants  # none
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Threads of torch would idle in circles between such small steps, and fight over the cores with other workers."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm_nodes() -> None:
+    """Processes of the engine are forked from one that has done once what each would do again."""
+    from engine.runtime.process import PRELOADED
+
+    if WARMED not in PRELOADED:
+        PRELOADED.append(WARMED)

@@ -1,0 +1,43 @@
+"""What a target says without speculation: every prompt is decoded once a process, whoever asks for it."""
+
+from functools import cache
+
+from engine.decoding.decode import decode_plain
+from engine.decoding.models import CausalLM, load_model
+from engine.decoding.verify import Target
+from engine.runtime.prompts import prompts_of
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.settle import settle
+from fleet.scenario.workload import streams_of
+
+TEXTS: dict[tuple[str, str, tuple[int, ...]], list[int]] = {}  # greedy texts after (model, precision, prompt)
+
+
+def plain_outputs(scenario: Scenario) -> dict[int, list[int]]:
+    """The new tokens of every request of a scenario by plain greedy decoding."""
+    fleet = settle(scenario)
+    prompts = prompts_of(fleet)
+    return {
+        request.number: plain_text(
+            scenario.verifiers.model,
+            scenario.precision,
+            prompts[request.number][: request.prompt_tokens],
+            request.new_tokens,
+        )
+        for requests in streams_of(fleet).values()
+        for request in requests
+    }
+
+
+def plain_text(model: str, precision: str, prompt: list[int], new_tokens: int) -> list[int]:
+    """`new_tokens` tokens after a prompt; a greedy text begins like every longer one."""
+    key = model, precision, tuple(prompt)
+    if len(TEXTS.get(key, ())) < new_tokens:
+        TEXTS[key] = decode_plain(Target(model_of(model, precision)), prompt, new_tokens)
+    return TEXTS[key][:new_tokens]
+
+
+@cache
+def model_of(folder: str, precision: str) -> CausalLM:
+    """A target to decode plainly with, loaded once a process."""
+    return load_model(folder, "target", precision)
