@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: install demo demo-short test lint bench modes gpu-check
+.PHONY: install demo demo-short test lint docs bench modes gpu-check
 
 install: $(VENV)/installed
 
@@ -27,6 +27,9 @@ lint: install
 
 test: lint
 	$(BIN)/pytest
+
+docs: install
+	$(BIN)/python -m specfleet.reference
 
 modes: install
 	$(BIN)/python -m experiments.modes -o runs/modes
