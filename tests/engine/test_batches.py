@@ -90,7 +90,7 @@ def test_so_it_does_with_the_demo_pair(rule: str) -> None:
     check_lossless(batch(rule, 4))
 
 
-@pytest.mark.parametrize("rule", ["slots", "EqSpec"])
+@pytest.mark.parametrize("rule", [slow("slots"), "EqSpec"])
 @pytest.mark.parametrize(
     "shape", [{"kind": "tree", "branching": [3, 2, 1]}, {"kind": "dynamic", "width": 3, "most": 8}], ids=str
 )
@@ -177,8 +177,8 @@ def test_lower_precision_differs_at_near_ties_of_the_targets_best_two_only(
         assert gap_of_best_two(model, [*prompt, *plain[request][:place]]) < tie
 
 
-@pytest.mark.parametrize("alike", [False, True], ids=["ragged", "fed alike"])
-@pytest.mark.parametrize("shape", [CHAIN, tree(2, 1)], ids=str)
+@pytest.mark.parametrize("alike", [slow(False, id="ragged"), pytest.param(True, id="fed alike")])
+@pytest.mark.parametrize("shape", [slow(CHAIN), tree(2, 1)], ids=str)
 def test_rows_with_samplings_of_their_own_draw_what_they_draw_alone(tiny: Path, shape: Shape, alike: bool) -> None:
     """In one batch: greedy, warm, top-k and top-p rows. Every row brings its own random numbers."""
     large, small = (load_model(str(tiny / name), "", "float64") for name in ("target", "kin"))

@@ -20,11 +20,12 @@ from engine.decoding.models import CausalLM, load_model
 from engine.decoding.sampling import Sampling
 from engine.decoding.verify import Target
 from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
+from tests.helpers.marks import slow
 from tests.helpers.pairs import VOCABULARY
 from tests.helpers.plain import plain_text
 
 PROMPTS = [np.random.default_rng(n).integers(VOCABULARY, size=20 + 7 * n).tolist() for n in range(5)]
-SHAPES = [(CHAIN, 4), (tree(3, 1), 3), (dynamic(3, 8), 4)]
+SHAPES = [slow(CHAIN, 4), slow(tree(3, 1), 3), (dynamic(3, 8), 4)]
 
 
 @pytest.fixture(scope="module")

@@ -52,7 +52,7 @@ def check_lossless(scenario: Scenario) -> Served:
     return served
 
 
-@pytest.mark.parametrize("depth", [1, 3, 7])
+@pytest.mark.parametrize("depth", [slow(1), 3, slow(7)])
 def test_greedy_speculation_equals_plain_decoding(tiny: Path, depth: int) -> None:
     target = Target(load_model(str(tiny / "target"), "target", "float64"))
     drafter = Drafter(load_model(str(tiny / "kin"), "drafter", "float64"))
@@ -97,6 +97,7 @@ def test_without_a_drafter_targets_decode_plainly(tiny: Path) -> None:
     assert DRAFTER not in set(served.run.frame().station)
 
 
+@pytest.mark.slow
 def test_a_refused_target_decodes_alone_and_loses_nothing(tiny: Path) -> None:
     served = check_lossless(pair_scenario(tiny, drafters={"admit": {"policy": "at-most", "sessions": 1}}))
     refusals = served.run.frame().query("event == 'refusal'")
@@ -132,6 +133,7 @@ def test_replayed_targets_accept_and_tell_what_real_ones_do(tiny: Path, kind: st
     assert set(origins.drop(DRAFTER)) == {"replayed"}
 
 
+@pytest.mark.slow
 def test_draft_distributions_are_on_the_wire_and_counted_when_sampling(tiny: Path) -> None:
     sampled = serve(pair_scenario(tiny, workload={"temperature": 1.0}))
     assert replay(sampled.run) == []
@@ -306,6 +308,7 @@ def test_a_batch_that_cannot_fit_is_refused_before_anything_is_loaded(tiny: Path
         serve(scenario)
 
 
+@pytest.mark.slow
 def test_float32_mismatches_are_near_ties_of_the_targets_best_two_logits(tiny: Path) -> None:
     model = load_model(str(tiny / "target"), "target", "float32")
     drafter = Drafter(load_model(str(tiny / "kin"), "drafter", "float32"))

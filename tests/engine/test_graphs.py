@@ -165,7 +165,7 @@ def test_a_device_that_is_too_full_for_a_capture_goes_on_with_the_graphs_that_it
     assert recorder.replayed > 2
 
 
-@pytest.mark.parametrize("rows", [1, 2, 4])
+@pytest.mark.parametrize("rows", [slow(1), 2, slow(4)])
 def test_a_shape_is_captured_when_it_is_seen_again_and_then_repeated(model: CausalLM, rows: int) -> None:
     recorder = Recorder(taped)
     twins = Twins(model, recorder, rows, 200)
@@ -310,7 +310,7 @@ def test_speculation_with_graphs_decodes_the_same_tokens(model: CausalLM, shape:
     assert recorder.replayed > 20
 
 
-@pytest.mark.parametrize(("shape", "depth"), [(CHAIN, 4), (tree(2, 1), 3), (dynamic(3, 8), 3)], ids=str)
+@pytest.mark.parametrize(("shape", "depth"), [slow(CHAIN, 4), (tree(2, 1), 3), slow(dynamic(3, 8), 3)], ids=str)
 def test_a_head_drafts_the_same_with_graphs_from_the_states_that_it_is_given(
     model: CausalLM, shape: Shape, depth: int
 ) -> None:

@@ -86,6 +86,7 @@ def test_the_timeline_draws_as_many_boxes_as_steps_it_shows() -> None:
     assert len(shown[shown.kind == "draft"]) >= 3 * 3
 
 
+@pytest.mark.slow
 def test_figures_come_from_files(tmp_path: Path) -> None:
     write_run(RUN, tmp_path / "run.parquet")
     draw("timeline", tmp_path / "run.parquet", tmp_path / "timeline.png")

@@ -10,7 +10,6 @@ from fleet.records.metrics import measure, measure_targets
 from fleet.scenario.reading import make_scenario
 from sim.predict import predict
 from sim.run import simulate
-from tests.helpers.marks import slow
 
 PROFILE = {"name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 4.0}, "decode": {"base_s": 3.0}}
 SLOTS = {"rule": {"policy": "slots", "size": 2}}
@@ -60,7 +59,8 @@ def test_a_rule_that_learns_ratios_needs_a_model_that_knows_them() -> None:
         simulate(scenario(rates, verifiers={"allocate": {"policy": "goodspeed", "budget": 4}}))
 
 
-@pytest.mark.parametrize("policy", ["goodspeed", slow("fixed-share")])
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["goodspeed", "fixed-share"])
 def test_the_gap_to_the_best_utility_is_not_negative_beyond_noise(policy: str) -> None:
     verifiers = {"group": "barrier", "allocate": {"policy": policy, "budget": 8}}
     run = simulate(scenario(verifiers=verifiers, drafters={"count": 2}, workload={"requests": 40, "new_tokens": 400}))

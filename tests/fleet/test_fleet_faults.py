@@ -229,7 +229,7 @@ class FaultyFleet(RuleBasedStateMachine):
 
 
 class TestFaultyFleet(FaultyFleet.TestCase):
-    settings = settings(max_examples=50, stateful_step_count=60)
+    settings = settings(max_examples=30, stateful_step_count=60)
 
 
 @pytest.mark.slow

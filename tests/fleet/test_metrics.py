@@ -183,7 +183,7 @@ def test_the_drafters_prefill_is_load_but_neither_service_nor_wait() -> None:
     assert measured["load"] == pytest.approx((3 + 1 + 1) / (3 + 2 * (1 + RETURN_S)))
 
 
-@settings(repeatable, max_examples=15)
+@settings(repeatable, max_examples=10)
 @given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 30), st.randoms(use_true_random=False))
 def test_every_request_gets_exactly_its_tokens(targets: int, depth: int, new_tokens: int, random: Any) -> None:
     scenario = star(

@@ -16,7 +16,6 @@ from fleet.stations.router import RouterStation
 from fleet.stations.station import Start
 from sim.mva import load_dependent_mva, mean_value_analysis
 from sim.run import simulate
-from tests.helpers.marks import slow
 
 
 def views(*queues: int, work_s: float = 1.0) -> list[DrafterView]:
@@ -112,7 +111,8 @@ def m_for_n(M: int, N: int, route: str | dict[str, Any], new_tokens: int = 4000,
     )
 
 
-@pytest.mark.parametrize(("M", "N"), [slow(1, 5), (2, 5), slow(3, 8)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("M", "N"), [(1, 5), (2, 5), (3, 8)])
 def test_one_queue_for_all_is_the_load_dependent_station(M: int, N: int) -> None:
     """Exact mean value analysis, exponential service; batch means at 99.9 %."""
     metric = measure(simulate(m_for_n(M, N, "central")))["rounds_per_s"]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import t as student_t
 
@@ -60,7 +60,7 @@ def middle(scenario: Scenario) -> dict[str, Metric]:
 # ---- constant times: the equations, to floating-point accuracy
 
 
-@repeatable
+@settings(repeatable, max_examples=50)
 @given(N=st.integers(1, 12), S_s=st.floats(0.01, 10), Z_s=st.floats(0.0, 50))
 def test_constant_times_give_iteration_idleness_and_wait_of_equations_8_to_10(N: int, S_s: float, Z_s: float) -> None:
     rows = simulate(endless(N, 10, profile=profile(S_s, Z_s))).frame()
@@ -79,10 +79,10 @@ def test_constant_times_give_iteration_idleness_and_wait_of_equations_8_to_10(N:
 
 
 def test_round_speed_stops_growing_at_N_full() -> None:
-    speeds = [middle(endless(N, 200, profile=profile(1.0, 4.0)))["rounds_per_s"].value for N in range(1, 9)]
-    np.testing.assert_allclose(speeds, [rounds_per_s(N, 1.0, 4.0) for N in range(1, 9)], rtol=0.01)
+    speeds = [middle(endless(N, 200, profile=profile(1.0, 4.0)))["rounds_per_s"].value for N in (1, 4, 5, 8)]
+    np.testing.assert_allclose(speeds, [rounds_per_s(N, 1.0, 4.0) for N in (1, 4, 5, 8)], rtol=0.01)
     assert predict(endless(1, profile=profile(1.0, 4.0))).N_full == 5
-    assert speeds[4] == pytest.approx(speeds[7], rel=0.01)
+    assert speeds[2] == pytest.approx(speeds[3], rel=0.01)
 
 
 # ---- exponential times: the exact value lies in the interval
