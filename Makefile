@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+WORKERS ?= 2
 
 .PHONY: install demo demo-short test lint docs bench modes gpu-check
 
@@ -26,7 +27,7 @@ lint: install
 	$(BIN)/lint-imports
 
 test: lint
-	$(BIN)/pytest
+	$(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 docs: install
 	$(BIN)/python -m specfleet.reference

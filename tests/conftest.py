@@ -9,9 +9,12 @@ from hypothesis.internal.conjecture import providers
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 
-# Hypothesis would also try the constants of all modules that are imported by then: other examples in every worker.
+# Hypothesis would also try the constants of all modules that happen to be imported by then: other examples in every
+# worker, and in every choice of tests.
+if hasattr(providers, "_get_local_constants"):
+    providers._get_local_constants = lambda: providers._local_constants  # none
+
 WARMED = "tests.helpers.warmed"
-providers._get_local_constants = lambda: providers._local_constants  # none
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,6 +13,7 @@ from fleet.records.run import write_run
 from sim.run import simulate
 from specfleet import cli
 from specfleet.scenario import shipped_scenarios
+from tests.helpers.marks import slow
 from tests.helpers.stars import star
 
 ROOT = Path(__file__).parents[2]
@@ -106,7 +107,10 @@ def test_a_missing_model_folder_is_named_before_anything_runs(
     assert "\n" not in line
 
 
-@pytest.mark.parametrize("name", shipped_scenarios())
+LONG = ("amusd", "dsde", "exspec", "goodspeed", "m-for-n")  # to simulate
+
+
+@pytest.mark.parametrize("name", [slow(name) if name in LONG else name for name in shipped_scenarios()])
 def test_shipped_scenarios_run_in_the_simulator(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -141,6 +145,7 @@ def test_compare_ends_with_status_1_beyond_its_tolerance(
     assert "differ by more than 5.0%" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_simulation_needs_no_torch(file: Path) -> None:
     """The card promises that simulation alone installs without the engine's packages."""
     program = """

@@ -54,6 +54,7 @@ def test_every_function_of_the_api_shows_an_example() -> None:
     assert [name for name, is_shown in shown.items() if not is_shown] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks_of(page.read_text())], ids=lambda page: page.stem)
 @pytest.mark.usefixtures("in_a_copy")
 def test_python_blocks_of_a_page_run_one_after_the_other(page: Path) -> None:
@@ -68,6 +69,7 @@ def test_blocks_are_found() -> None:
     assert blocks_of((ROOT / "README.md").read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_scripts_run_and_leave_what_they_draw(script: Path, in_a_copy: Path) -> None:
     runpy.run_path(str(script), run_name="__main__")
