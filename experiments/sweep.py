@@ -117,6 +117,8 @@ def run_cell(cell: dict[str, Any], scenario: Scenario, world: World, seeds: int)
     digest = scenario.digest()
     try:
         runs = [measure(run_in(world, with_seed(scenario, scenario.seed + number))) for number in range(seeds)]
+    except InputError as error:  # it says in one line what is wrong
+        return CellResult(cell, world, seeds, digest, error=f"InputError: {error}")
     except Exception as error:  # noqa: BLE001  (one broken cell must not lose the others; it is reported)
         traceback.print_exc()
         return CellResult(cell, world, seeds, digest, error=f"{type(error).__name__}: {error}")

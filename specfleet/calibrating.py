@@ -1,14 +1,15 @@
 """calibrate: a model pair on this host is measured, and becomes a hardware profile."""
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fleet.scenario.changes import Changes, pairs_of
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.times.profile import HardwareProfile, write_profile
-from specfleet.scenario import Given, scenario_of
+from specfleet.scenario import Given, pairs_of_given, scenario_of
 
 OWN = {"name": "calibration", "workload": {"prompt_tokens": 128, "new_tokens": 96}}
 """What is measured where no scenario is given: a chain of depth 5 on these lengths."""
@@ -16,7 +17,7 @@ OWN = {"name": "calibration", "workload": {"prompt_tokens": 128, "new_tokens": 9
 
 def calibrate(
     scenario: Given | None = None,
-    changes: Mapping[str, Any] | None = None,
+    changes: Changes | None = None,
     *,
     prompts: str = "demo/calibration",
     quick: bool = False,
@@ -32,14 +33,15 @@ def calibrate(
     what else was recorded, such as `signals.parquet` of a batch whose drafts are chains. `report` is told the name of
     each stage as it begins. Needs `specfleet[engine]`. Raises InputError for bad input.
 
-        profile = specfleet.calibrate(drafters={"model": "models/small"}, verifiers={"model": "models/large"})
-        specfleet.simulate("star", profile=profile)
+        if __name__ == "__main__":  # its processes import the script that starts them
+            profile = specfleet.calibrate(drafters={"model": "models/small"}, verifiers={"model": "models/large"})
+            specfleet.simulate("star", profile=profile)
     """
     from calibrate.batches import calibrate_batch
     from calibrate.run import QUICK, Effort
     from calibrate.run import calibrate as calibrate_pair
 
-    chosen = measured_scenario(scenario, {**(changes or {}), **keys}, prompts)
+    chosen = measured_scenario(scenario, pairs_of_given(changes, keys), prompts)
     with tempfile.TemporaryDirectory() as kept_nowhere:
         folder = Path(out).parent if out is not None else Path(kept_nowhere)
         if chosen.batch is not None:
@@ -51,11 +53,11 @@ def calibrate(
     return profile
 
 
-def measured_scenario(scenario: Given | None, changes: Mapping[str, Any], prompts: str) -> Scenario:
+def measured_scenario(scenario: Given | None, changes: Changes, prompts: str) -> Scenario:
     """Return the scenario that a calibration measures.
 
     >>> measured_scenario(None, {"drafters.depth": 3}, "demo/calibration").drafters.depth
     3
     """
     given = make_scenario(OWN, "calibrate") if scenario is None else scenario
-    return scenario_of(given, {**changes, "workload.prompts": prompts})
+    return scenario_of(given, [*pairs_of(changes), ("workload.prompts", prompts)])

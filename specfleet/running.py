@@ -1,6 +1,6 @@
 """simulate, run, analytic: one scenario in the simulated world, in the real one, and in the equations."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +9,16 @@ import msgspec
 from fleet.errors import InputError
 from fleet.records import run as records
 from fleet.records.paces import paces_of
+from fleet.scenario.changes import Changes
 from fleet.scenario.settle import settle
 from sim.predict import predict
 from sim.run import simulate as simulate_scenario
 from specfleet.results import Prediction, Result, SettledFleet
-from specfleet.scenario import Given, scenario_of
+from specfleet.scenario import Given, path_of, scenario_of
 
 
 def simulate(
-    scenario: Given, changes: Mapping[str, Any] | None = None, *, pace: Result | str | Path | None = None, **keys: Any
+    scenario: Given, changes: Changes | None = None, *, pace: Result | str | Path | None = None, **keys: Any
 ) -> Result:
     """Run a scenario in simulated time.
 
@@ -38,7 +39,7 @@ def simulate(
 
 def run(
     scenario: Given,
-    changes: Mapping[str, Any] | None = None,
+    changes: Changes | None = None,
     *,
     signals: str | Path | None = None,
     report: Callable[[str], None] = lambda _remark: None,
@@ -49,7 +50,8 @@ def run(
     `scenario`, `changes` and keywords as in `simulate`. `signals`: a file (Parquet) for the signals of every token that
     a batch drafted. `report` is told of crowded cores and of the memory that caches take, before the run.
 
-        result = specfleet.run("star", verifiers={"count": 1}, workload={"requests": 4})
+        if __name__ == "__main__":  # its processes import the script that starts them
+            result = specfleet.run("star", verifiers={"count": 1}, workload={"requests": 4})
     """
     from engine.runtime.memory import account_line, accounts_of
     from engine.runtime.serve import check_can_run, crowding, serve
@@ -71,7 +73,7 @@ def run(
     return Result(served.run)
 
 
-def analytic(scenario: Given, changes: Mapping[str, Any] | None = None, **keys: Any) -> Prediction:
+def analytic(scenario: Given, changes: Changes | None = None, **keys: Any) -> Prediction:
     """Evaluate the analytic model: S, Z, N_full, N_max, regime, throughput, bounds; it knows one star.
 
     `scenario`, `changes` and keywords as in `simulate`. Raises InputError where the scenario is no star.
@@ -84,7 +86,7 @@ def analytic(scenario: Given, changes: Mapping[str, Any] | None = None, **keys: 
     return Prediction(**msgspec.structs.asdict(prediction))
 
 
-def show(scenario: Given, changes: Mapping[str, Any] | None = None, **keys: Any) -> SettledFleet:
+def show(scenario: Given, changes: Changes | None = None, **keys: Any) -> SettledFleet:
     """Settle a scenario: its stations, and their times, links and rules, as both worlds will build them.
 
     `scenario`, `changes` and keywords as in `simulate`.
@@ -105,4 +107,4 @@ def read_run(path: str | Path) -> Result:
     ...     specfleet.read_run(f"{folder}/run.parquet").scenario.name
     'star'
     """
-    return Result(records.read_run(Path(path)))
+    return Result(records.read_run(path_of(path, "run")))

@@ -1,11 +1,12 @@
 """Which scenario: a file, the name of a shipped one, or a Scenario; with changes by dotted key and by keyword."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from fleet.errors import InputError
+from fleet.scenario.changes import Changes, pairs_of
 from fleet.scenario.reading import change_scenario, read_scenario
 from fleet.scenario.scenario import Scenario
 
@@ -22,7 +23,30 @@ def shipped_scenarios() -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
-def scenario_of(given: Given, changes: Mapping[str, Any] | None = None, **keys: Any) -> Scenario:
+def pairs_of_given(changes: Changes | None, keys: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return changes, then keywords, as pairs in order; InputError for changes that are neither mapping nor list.
+
+    >>> pairs_of_given({"verifiers.count": 8}, {"seed": 3})
+    [('verifiers.count', 8), ('seed', 3)]
+    """
+    told = () if changes is None else changes
+    if isinstance(told, str) or not isinstance(told, Mapping | Sequence):
+        raise InputError(f"changes = {changes!r}: needs values by dotted key, such as {{'verifiers.count': 8}}")
+    return [*pairs_of(told), *keys.items()]
+
+
+def path_of(given: Any, what: str) -> Path:
+    """Return a path; InputError, which names `what`, for anything else.
+
+    >>> path_of("runs/a.parquet", "run").name
+    'a.parquet'
+    """
+    if not isinstance(given, str | Path):
+        raise InputError(f"{what} = {given!r}: needs a file")
+    return Path(given)
+
+
+def scenario_of(given: Given, changes: Changes | None = None, **keys: Any) -> Scenario:
     """Return the scenario that is given: a file (TOML), the name of a shipped one, or a Scenario, with changes.
 
     `changes` are values by dotted key; keywords are keys of the scenario, where a dict changes only what it names. A
@@ -33,9 +57,11 @@ def scenario_of(given: Given, changes: Mapping[str, Any] | None = None, **keys: 
     >>> scenario_of("star", {"verifiers.count": 8}, acceptance={"beta": 0.9}).verifiers.count
     8
     """
-    wanted = {**(changes or {}), **keys}
+    wanted = pairs_of_given(changes, keys)
     if isinstance(given, Scenario):
         return change_scenario(given, wanted)
+    if not isinstance(given, str | Path):
+        raise InputError(f"scenario = {given!r}: needs a file (TOML), the name of a shipped scenario, or a Scenario")
     path, shipped = Path(given), shipped_scenarios()
     if not path.exists() and str(given) in shipped:
         return read_scenario(shipped[str(given)], wanted, Path())

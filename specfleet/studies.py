@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from matplotlib.figure import Figure
@@ -15,11 +15,11 @@ from experiments.reproduce import REPRODUCTIONS
 from experiments.reproduce.rows import Inputs
 from experiments.worlds import World
 from fleet.errors import InputError
-from fleet.scenario.changes import plain
+from fleet.scenario.changes import Changes, plain
 from fleet.times.profile import HardwareProfile, read_profile
 from specfleet.results import Comparison, Reproduction, Result, Sweep
 from specfleet.running import read_run
-from specfleet.scenario import Given, scenario_of
+from specfleet.scenario import Given, pairs_of_given, path_of, scenario_of
 
 Vary = Mapping[str, Iterable[Any]] | Sequence[str]
 """Values by dotted key, or texts such as `verifiers.count=1:16`."""
@@ -28,7 +28,7 @@ Vary = Mapping[str, Iterable[Any]] | Sequence[str]
 def sweep(
     scenario: Given,
     vary: Vary,
-    changes: Mapping[str, Any] | None = None,
+    changes: Changes | None = None,
     *,
     out: str | Path | None = None,
     world: World = "sim",
@@ -50,12 +50,16 @@ def sweep(
     >>> swept.frame()[["verifiers.count", "throughput"]].shape
     (2, 2)
     """
-    wanted = {**(changes or {}), **keys}
-    cells = []
-    for cell in sweeps.cells_of(vary_of(vary)):
-        first = {key: value for key, value in wanted.items() if key not in cell}
-        cells.append((cell, scenario_of(scenario, first | cell)))  # what varies wins, because it comes last
-    folder = Path(out) if out is not None else None
+    if world not in get_args(World):
+        raise InputError(f"world = {world!r} is not known; allowed: {', '.join(get_args(World))}")
+    if not isinstance(seeds, int) or seeds < 1:
+        raise InputError(f"seeds = {seeds!r}: needs a whole number, 1 or more")
+    folder = path_of(out, "out") if out is not None else None
+    if folder is not None and folder.is_file():
+        raise InputError(f"{folder}: is a file; name a folder for the results")
+    wanted = pairs_of_given(changes, keys)
+    # What varies wins, because it comes last.
+    cells = [(cell, scenario_of(scenario, [*wanted, *cell.items()])) for cell in sweeps.cells_of(vary_of(vary))]
     return Sweep(sweeps.sweep(cells, folder, world, seeds, jobs or os.cpu_count() or 1, done))
 
 
@@ -66,8 +70,21 @@ def vary_of(vary: Vary) -> dict[str, list[Any]]:
     {'verifiers.count': [1, 2, 3]}
     """
     if isinstance(vary, Mapping):
-        return {key: plain(list(values)) for key, values in vary.items()}
-    return dict(map(sweeps.parse_vary, [vary] if isinstance(vary, str) else vary))
+        return {key: _values(key, values) for key, values in vary.items()}
+    if not isinstance(vary, str | Sequence):
+        raise InputError(f"vary = {vary!r}: needs lists of values by dotted key, or texts such as verifiers.count=1:16")
+    texts = [vary] if isinstance(vary, str) else list(vary)
+    for text in texts:
+        if not isinstance(text, str):
+            raise InputError(f"vary: {text!r}: needs a text such as verifiers.count=1:16")
+    return dict(map(sweeps.parse_vary, texts))
+
+
+def _values(key: str, values: Any) -> list[Any]:
+    if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
+        raise InputError(f"vary: {key} = {values!r}: needs a list of values")
+    listed: list[Any] = plain(list(values))
+    return listed
 
 
 def compare(first: Result | str | Path, second: Result | str | Path) -> Comparison:

@@ -68,11 +68,11 @@ METRICS = (
     Meaning(
         "rounds_per_s", "rounds/s",
         "Rounds that all drafters finish drafting in a second; where drafting goes on ahead, verifications.",
-        "R_q", "R_q = N / T_gamma", "StarSD, appendix C.1",
+        "R_q", "R_q = N / T_gamma", "StarSD, appendix C.1, with one round a target and iteration",
     ),
     Meaning(
         "rounds_per_s_per_target", "rounds/s", "Rounds that a target verifies in a second, on average.",
-        "R_p", "R_p = 1 / T_gamma", "StarSD, appendix C.1",
+        "R_p", "R_p = 1 / T_gamma", "StarSD, appendix C.1, with one round a target and iteration",
     ),
     Meaning("rounds", "rounds", "How many rounds were verified in the window."),
     Meaning(
@@ -90,16 +90,17 @@ METRICS = (
     ),
     Meaning(
         "service_s", "s", "Time of the draft step that a round is drafted in, on the drafter's clock, without its "
-        "turnaround.", "S", "S(d) = a + b d", "StarSD, equation (5)",
+        "turnaround, which the equations' S includes.", "S", "S(d) = a + b d", "StarSD, equation (5)",
     ),
     Meaning(
         "wait_s", "s", "Time from the arrival of a target's request at the drafter until its step, or the prefill or "
-        "warm-up before it, begins.", "T_wait", "T_wait = max(0, (N - 1) S - Z)", "StarSD, section 4.2",
+        "warm-up before it, begins.", "T_wait", "T_wait = max(0, (N - 1) S - Z)",
+        "StarSD, table 1; the equation follows from (8) to (10)",
     ),
     Meaning(
         "idle_gap_s", "s",
-        "Idleness of the drafter before a draft step, the mean over rounds; 0 for those that waited.",
-        "T_idle", "", "StarSD, table 1",
+        "Idleness of the drafter before a draft step, the mean over rounds; 0 for those that waited. Another thing "
+        "than the idle time of an iteration, T_idle.", "", "", "StarSD, table 1",
     ),
     Meaning("request_bytes", "bytes", "Size on the wire of a target's request for a draft, the mean over rounds."),
     Meaning("draft_bytes", "bytes", "Size on the wire of a draft, its distributions included, the mean over rounds."),

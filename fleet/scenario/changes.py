@@ -11,8 +11,8 @@ from fleet.errors import InputError
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.strict import tag_fields
 
-Changes = Mapping[str, Any] | Sequence[str]
-"""Values by dotted key, or texts such as `verifiers.count=4`."""
+Changes = Mapping[str, Any] | Sequence[str | tuple[str, Any]]
+"""Values by dotted key: a mapping, pairs, or texts such as `verifiers.count=4`."""
 
 
 def parse_value(text: str) -> Any:
@@ -24,11 +24,12 @@ def parse_value(text: str) -> Any:
 
 
 def pairs_of(changes: Changes) -> Iterator[tuple[str, Any]]:
-    """Yield key and value of each change; InputError for a text without `=`."""
-    if isinstance(changes, Mapping):
-        yield from changes.items()
-        return
-    for text in changes:
+    """Yield key and value of each change; InputError for what is neither a pair nor a text with `=`."""
+    for change in changes.items() if isinstance(changes, Mapping) else changes:
+        if isinstance(change, tuple):
+            yield change
+            continue
+        text = str(change)
         key, separator, value = text.partition("=")
         if not separator or not key.strip():
             raise InputError(f"--set {text}: write KEY=VALUE, for example verifiers.count=4")
@@ -44,18 +45,28 @@ def apply_changes(content: dict[str, Any], changes: Changes, origin: str) -> Non
     """
     for key, value in pairs_of(changes):
         *folders, leaf = str(key).split(".")
+        if not all([*folders, leaf]):
+            raise InputError(f"{origin}: key {key!r}: write names with dots between, such as verifiers.count")
         table = content
-        for folder in folders:
-            if table.get(folder) is None:
-                table[folder] = {}
-            table = table[folder]
-            if not isinstance(table, dict):
-                raise InputError(f"{origin}: {key} = {value!r}: {folder} = {table!r} is a value, not a table")
+        for place, folder in enumerate(folders, start=1):
+            inner = _opened(table.get(folder), folders[:place])
+            if not isinstance(inner, dict):
+                raise InputError(f"{origin}: {key} = {value!r}: {folder} = {inner!r} is a value, not a table")
+            table[folder] = inner
+            table = inner
         try:
             table[leaf] = _merged(table.get(leaf), value, (*folders, leaf))
-        except TypeError as error:
+        except (TypeError, RecursionError) as error:
             allowed = "a number, text, true or false, a list or a table"
             raise InputError(f"{origin}: {key} = {value!r}: no value of a scenario; allowed: {allowed}") from error
+
+
+def _opened(value: Any, keys: Sequence[str]) -> Any:
+    """Return what lies below `keys` as a table: an absent one is empty, a bare name stands for the table it names."""
+    if value is None:
+        return {}
+    tags = tag_fields(Scenario, keys) if isinstance(value, str) else set()
+    return {min(tags): value} if tags else value
 
 
 def _merged(old: Any, new: Any, keys: tuple[str, ...]) -> Any:

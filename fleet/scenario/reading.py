@@ -33,9 +33,7 @@ def read_scenario(path: Path, changes: Changes = (), base: Path | None = None) -
 
 
 def change_scenario(scenario: Scenario, changes: Changes) -> Scenario:
-    """Return the scenario with changes, as `read_scenario` applies them; files are found from the working folder."""
-    if not changes:
-        return scenario
+    """Return the scenario with changes, checked as if it was read; files are found from the working folder."""
     content, origin = msgspec.to_builtins(scenario), f"scenario {scenario.name!r}"
     apply_changes(content, changes, origin)
     return make_scenario(content, origin)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from fleet.errors import InputError
 from fleet.policies.admit import Admission, WithinMemory
 from fleet.policies.allocate import Fixed
 from fleet.policies.route import Affinity
@@ -22,7 +23,10 @@ from fleet.times.step_time import LinkTime
 
 
 def settle(scenario: Scenario) -> Fleet:
-    """Resolve a scenario. What only a profile or a device could give is left open where there is none."""
+    """Resolve a scenario. What only a profile or a device could give is left open where there is none.
+
+    Raises InputError for a tree with more nodes than anybody can mean.
+    """
     profile, room = _profile(scenario), room_of(scenario)
     return Fleet(
         name=scenario.name,
@@ -50,11 +54,14 @@ def settle(scenario: Scenario) -> Fleet:
 
 
 def room_of(scenario: Scenario) -> Room:
-    """Return the places that streams need in a cache."""
+    """Return the places that streams need in a cache; InputError for a tree with more nodes than anybody can mean."""
     rule = scenario.batch.allocate if scenario.batch is not None else scenario.verifiers.allocate
     decides = rule or scenario.drafters.allocate
     longest_draft = scenario.drafters.depth if decides is None else decides.longest
-    overshoot = scenario.drafters.shape.room(longest_draft)
+    try:
+        overshoot = scenario.drafters.shape.room(longest_draft)
+    except ValueError as error:  # a tree that nobody can mean
+        raise InputError(f"scenario {scenario.name!r}: drafters.shape: {error}") from error
     asked = [
         length.high if isinstance(length, Between) else length
         for length in (scenario.workload.prompt_tokens, scenario.workload.new_tokens)

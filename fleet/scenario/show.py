@@ -8,6 +8,7 @@ from msgspec.structs import FieldInfo, fields
 
 from fleet.policies.shapes import CHAIN, Shape
 from fleet.scenario.names import BATCH, ROUTER, verifier_name
+from fleet.scenario.scenario import Trace
 from fleet.scenario.settled import Fleet, SettledLink
 from fleet.times.describe import formula_ms
 from fleet.times.effects import IdleEffect, RecentLoad
@@ -33,14 +34,24 @@ def _whole(fleet: Fleet) -> Iterator[Row]:
     else:
         yield place, "profile", "none: times are unknown"
     yield place, "streams", _streams(fleet)
-    yield place, "requests", str(workload.requests)
-    yield place, "lengths", f"prompts of {_length(workload.prompt_tokens)}, answers of {_length(workload.new_tokens)}"
+    file = _file(fleet)
+    yield place, "requests", f"{workload.requests}" + (f" at most, as {file} has them" if file else "")
+    lengths = f"prompts of {_length(workload.prompt_tokens)}, answers of {_length(workload.new_tokens)}"
+    yield place, "lengths", f"as {file} has them" if file else lengths
     yield place, "sampling", f"temperature {workload.temperature:g}, {fleet.precision}"
     yield place, "acceptance", _rule(fleet.acceptance) if fleet.acceptance else "unknown"
     room = fleet.room
-    yield place, "room of a row", f"{room.longest_row} tokens, {room.overshoot} of them beyond the text"
-    yield place, "longest draft", f"{room.longest_draft} levels"
+    if not file:
+        yield place, "room of a row", f"{room.longest_row} tokens, {room.overshoot} of them beyond the text"
+    if fleet.in_turn:
+        yield place, "longest draft", f"{room.longest_draft} levels"
     yield place, "seed", str(fleet.seed)
+
+
+def _file(fleet: Fleet) -> str:
+    """The file that tells the requests' lengths, if one does."""
+    arrivals = fleet.workload.arrivals
+    return fleet.workload.conversations or (arrivals.file if isinstance(arrivals, Trace) else "")
 
 
 def _streams(fleet: Fleet) -> str:
@@ -59,14 +70,20 @@ def _drafters(fleet: Fleet) -> Iterator[Row]:
         place = _span(fleet.drafter_name(first), fleet.drafter_name(last))
         yield place, "device", given.device or "its own"
         lengths = "as granted" if fleet.verifiers.allocate else _rule(given.allocate)
+        lengths = lengths if fleet.in_turn else "token by token"
         yield place, "drafts", f"{lengths}, {_shape(given.shape)}, by {given.kind} {given.model}"
         rules = {"order": given.order, "admit": given.admit, "warm_up": given.warm_up, "group": given.group}
         yield place, "rules", ", ".join(f"{name} {_rule(rule)}" for name, rule in rules.items())
-        yield place, "while its targets verify", "waits" if fleet.in_turn else f"goes on: {_rule(given.overlap)}"
+        yield (
+            place,
+            "while its targets verify",
+            "drafts for others, or waits" if fleet.in_turn else f"goes on: {_rule(given.overlap)}",
+        )
         if given.cache_tokens:
             yield place, "cache", f"{given.cache_tokens} tokens of context"
         if given.limits_per_s:
-            yield place, "limits", ", ".join(f"{limit:g}" for limit in given.limits_per_s) + " rounds/s a target"
+            limits = ", ".join(f"{limit:g}" if limit else "any number" for limit in given.limits_per_s)
+            yield place, "limits", f"{limits} rounds/s for targets 1, 2, ..., and so on as the last"
         if times is not None:
             yield from _drafter_times(place, times)
     if given.route is not None:

@@ -1,0 +1,122 @@
+"""What users hand to the API: every change counts, in order; what cannot be is one line that says what is allowed."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import specfleet
+from fleet.scenario.scenario import Scenario
+
+SMALL: dict[str, Any] = {"workload.requests": 8, "workload.new_tokens": 8}
+
+
+def test_a_table_by_keyword_keeps_what_a_mapping_changed_in_it() -> None:
+    fleet = specfleet.show("star", {"drafters": {"depth": 3}, "drafters.count": 2}, drafters={"kind": "lookup"})
+    assert (fleet.drafters.depth, fleet.drafters.count, fleet.drafters.kind) == (3, 2, "lookup")
+
+
+def test_what_varies_changes_only_what_it_names() -> None:
+    swept = specfleet.sweep("star", {"workload": [{"new_tokens": 9}]}, workload={"requests": 8}, seeds=1, jobs=1)
+    alone = specfleet.simulate("star", {"workload.requests": 8, "workload.new_tokens": 9})
+    assert swept.frame().throughput[0] == alone.metrics["throughput"].value
+
+
+def test_a_named_policy_takes_parameters_by_dotted_key() -> None:
+    chosen = specfleet.scenario_of("star", {"drafters.order": "weighted", "drafters.order.weights": [1, 2]})
+    assert chosen == specfleet.scenario_of("star", {"drafters.order": {"policy": "weighted", "weights": [1, 2]}})
+    tree = specfleet.scenario_of("star", {"drafters.shape": "tree", "drafters.shape.branching": [3]})
+    assert tree.drafters.shape.branching == (3,)
+
+
+def test_changes_may_be_texts_as_on_the_command_line() -> None:
+    assert specfleet.scenario_of("star", ["verifiers.count=8"]) == specfleet.scenario_of("star", verifiers={"count": 8})
+
+
+def test_a_scenario_made_in_python_finds_its_profile_as_one_that_was_read() -> None:
+    made = Scenario(profile="rtx-4090")
+    assert specfleet.show(made).profile == "rtx-4090"
+    assert specfleet.show(made, seed=0) == specfleet.show(made)
+
+
+def test_a_read_scenario_is_the_same_after_no_change() -> None:
+    read = specfleet.scenario_of("goodspeed")
+    assert specfleet.scenario_of(read).digest() == read.digest()
+
+
+WRONG: dict[str, tuple[Callable[[], Any], str]] = {
+    "a scenario of another type": (lambda: specfleet.simulate(3), "scenario = 3: needs a file"),  # type: ignore[arg-type]
+    "no scenario": (lambda: specfleet.show(None), "scenario = None: needs a file"),  # type: ignore[arg-type]
+    "a run as scenario": (
+        lambda: specfleet.simulate(specfleet.simulate("star", SMALL)),  # type: ignore[arg-type]
+        "needs a file",
+    ),
+    "one text of changes": (
+        lambda: specfleet.simulate("star", "verifiers.count=8"),  # type: ignore[arg-type]
+        "changes = 'verifiers.count=8': needs values by dotted key",
+    ),
+    "values of another type in a scenario": (
+        lambda: specfleet.simulate(Scenario(profile="rtx-4090", acceptance=3)),  # type: ignore[arg-type]
+        "acceptance = 3",
+    ),
+    "an unknown world": (
+        lambda: specfleet.sweep("star", {"seed": [1]}, world="Sim"),  # type: ignore[arg-type]
+        "world = 'Sim' is not known; allowed: sim, engine",
+    ),
+    "no seeds": (lambda: specfleet.sweep("star", {"seed": [1]}, seeds=0), "seeds = 0: needs a whole number"),
+    "half a seed": (
+        lambda: specfleet.sweep("star", {"seed": [1]}, seeds=1.5),  # type: ignore[arg-type]
+        "seeds = 1.5: needs a whole number",
+    ),
+    "one value to vary": (
+        lambda: specfleet.sweep("star", {"verifiers.count": 4}),  # type: ignore[dict-item]
+        "vary: verifiers.count = 4: needs a list of values",
+    ),
+    "a name to vary": (
+        lambda: specfleet.sweep("star", {"drafters.order": "fifo"}),
+        "vary: drafters.order = 'fifo': needs a list of values",
+    ),
+    "nothing to vary": (lambda: specfleet.sweep("star", None), "vary = None: needs"),  # type: ignore[arg-type]
+    "tables to vary": (
+        lambda: specfleet.sweep("star", [{"verifiers.count": 1}]),  # type: ignore[list-item]
+        "vary: {'verifiers.count': 1}: needs",
+    ),
+    "a number as a run": (lambda: specfleet.read_run(3), "run = 3: needs a file"),  # type: ignore[arg-type]
+    "nothing to compare": (
+        lambda: specfleet.compare(specfleet.simulate("star", SMALL), None),  # type: ignore[arg-type]
+        "run = None: needs a file",
+    ),
+    "a monstrous tree": (
+        lambda: specfleet.show("star", {"drafters.shape": {"kind": "tree", "branching": [4]}, "drafters.depth": 8}),
+        "drafters.shape: a tree with",
+    ),
+    "a value that holds itself": (
+        lambda: specfleet.simulate("star", {"workload": endless()}),
+        "no value of a scenario",
+    ),
+    "an empty key": (lambda: specfleet.simulate("star", {"": 1}), "key ''"),
+    "a key with an empty part": (lambda: specfleet.simulate("star", {"drafters.": 3}), "key 'drafters.'"),
+}
+
+
+def endless() -> dict[str, Any]:
+    table: dict[str, Any] = {}
+    table["requests"] = table
+    return table
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_cannot_be_is_one_line_that_says_what_is_allowed(name: str) -> None:
+    act, message = WRONG[name]
+    with pytest.raises(specfleet.InputError) as error:
+        act()
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_sweep_into_a_file_is_refused_before_it_runs(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("mine")
+    with pytest.raises(specfleet.InputError, match="taken: is a file; name a folder"):
+        specfleet.sweep("star", {"seed": [1]}, SMALL, out=tmp_path / "taken")
+    assert (tmp_path / "taken").read_text() == "mine"
