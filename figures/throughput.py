@@ -33,6 +33,8 @@ def draw(table: pd.DataFrame, marks: pd.DataFrame) -> Figure:
             _draw_baselines(panels[1][column], lines)
             for axes in panels[:, column]:
                 axes.set_ylim(bottom=0)  # last: it fixes the upper end too
+                if rows.N.nunique() == 1:  # else a lone N would get ticks at fractions of a target
+                    axes.set_xlim(rows.N.min() - 1, rows.N.max() + 1)
             panels[0][column].set_title(case)
             panels[1][column].set_xlabel("targets N")
         panels[0][0].set_ylabel("system throughput, tokens/s")

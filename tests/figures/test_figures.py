@@ -20,10 +20,10 @@ from tests.helpers.stars import star
 RUN = simulate(star())
 
 
-def throughput_figure() -> Figure:
+def throughput_figure(largest: int = 4) -> Figure:
     rows = []
     for source in ("analytic", "sim", "engine"):
-        for N in (1, 2, 4):
+        for N in (N for N in (1, 2, 4) if N <= largest):
             row = {"case": "t_v = 4 s", "source": source, "N": N}
             for name, value in (("throughput", 10.0 * N), ("throughput_per_target", 10.0)):
                 row |= {name: value, f"{name}_low": value - 1, f"{name}_high": value + 1}
@@ -75,6 +75,12 @@ def test_the_throughput_figure_marks_what_every_user_looks_for() -> None:
         assert source in entries
     notes = {text.get_text().strip() for axes in figure.axes for text in axes.texts}
     assert notes == {"$N_{full}$", "$N_{max}$"}
+
+
+def test_a_lone_count_of_targets_has_no_ticks_at_fractions_of_one() -> None:
+    for axes in throughput_figure(largest=1).axes:
+        low, high = axes.get_xlim()
+        assert all(tick == round(tick) for tick in axes.get_xticks() if low <= tick <= high)
 
 
 def test_the_timeline_draws_as_many_boxes_as_steps_it_shows() -> None:
