@@ -23,7 +23,7 @@ RUN = simulate(star())
 def throughput_figure(largest: int = 4) -> Figure:
     rows = []
     for source in ("analytic", "sim", "engine"):
-        for N in (N for N in (1, 2, 4) if N <= largest):
+        for N in (N for N in (1, 2, 4) if largest >= N):
             row = {"case": "t_v = 4 s", "source": source, "N": N}
             for name, value in (("throughput", 10.0 * N), ("throughput_per_target", 10.0)):
                 row |= {name: value, f"{name}_low": value - 1, f"{name}_high": value + 1}
