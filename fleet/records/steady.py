@@ -41,7 +41,7 @@ def relaxation_s(fleet: Fleet, rows: pd.DataFrame, commits: pd.DataFrame, window
         per_s, variability = fleet.workload.arrivals.per_s, 1.0
     else:
         per_s, variability = float(1 / gaps_s.mean()), float(gaps_s.var() / gaps_s.mean() ** 2)
-    return max(_of_device_s(work_s.to_numpy(), per_s, variability, len(arrivals_s)) for _, work_s in work)
+    return max(of_device_s(work_s.to_numpy(), per_s, variability, len(arrivals_s)) for _, work_s in work)
 
 
 def places_of(fleet: Fleet) -> int:
@@ -62,7 +62,12 @@ def _work_s(fleet: Fleet, rows: pd.DataFrame) -> "Iterable[tuple[str, pd.Series[
     return ((str(name), work_s) for name, work_s in of_arrival.groupby("device"))
 
 
-def _of_device_s(work_s: Floats, per_s: float, variability: float, arrivals: int) -> float:
+def of_device_s(work_s: Floats, per_s: float, variability: float, arrivals: int) -> float:
+    """Return the time of one device, in seconds, from the work that each of its arrivals brought, in seconds.
+
+    `per_s`, `variability`: rate of all arrivals, and squared coefficient of variation of the gaps between them.
+    `arrivals`: how many there were, with those that did not visit this device.
+    """
     load = per_s * work_s.sum() / arrivals
     if load >= 1:
         return math.inf

@@ -95,7 +95,7 @@ class Window(msgspec.Struct, frozen=True):
             return Metric(math.nan, *NO_INTERVAL, unit)
         value = float(np.quantile(sample, level))
         counts, below = self.sums(times_s), self.sums(times_s[sample <= value])
-        needed = LEAST_BEYOND / min(level, 1 - level)
+        needed = round(LEAST_BEYOND / min(level, 1 - level), 6)  # 1 - 0.9 is a little less than 0.1
         times_longer = max(self._times_longer(needed), needed / len(sample))
         levels = quantile_levels(below, counts, level)
         if times_longer > 1 or math.isnan(levels[0]):
@@ -114,10 +114,8 @@ class Window(msgspec.Struct, frozen=True):
 
     def _estimate(self, value: float, means: Floats, unit: str) -> Metric:
         """Put the interval around a value whose batch means these are, if the run is long enough and steady."""
-        if math.isnan(value) or len(means) < 2:
-            return Metric(value, *NO_INTERVAL, unit)
         times_longer = self._times_longer()
-        if times_longer == 1 and drifts(means):
+        if times_longer == 1 and (len(means) < 2 or drifts(means)):
             times_longer = 2.0  # it was still changing: a guess, and the longer run is tested again
         if times_longer > 1:
             return Metric(value, *NO_INTERVAL, unit, times_longer)
