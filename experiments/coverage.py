@@ -107,7 +107,7 @@ def open_star(load: float, requests: int) -> Scenario:
 def mm1_truth(load: float) -> dict[str, float]:
     """What M/M/1 says: times in it are exponential with rate 1 - load for a service of 1 s; requests are two tokens.
 
-    A target is one, too, for prefills; what leaves such a queue comes to the drafter as a Poisson process again (Burke).
+    A target is one, too, for prefills; what leaves such a queue reaches the drafter as a Poisson process again (Burke).
     """
     truth = {"throughput": 2 * load, "rounds_per_s": load, "wait_s": load / (1 - load), "load": load}
     for name, rate in (("ttft", 1 - load / TARGETS), ("tpot", 1 - load)):
