@@ -99,8 +99,8 @@ def marks_table(cells: Sequence[Cell], baselines: Sequence[Cell]) -> pd.DataFram
     rows = []
     for case in dict.fromkeys(cell.case["targets"] for cell in cells):
         scenario = next(cell.scenario for cell in cells if cell.case["targets"] == case)
-        prediction, inputs = predict(scenario), star_inputs(settle(scenario))
         if scenario.verifiers.kind == "replayed":
+            prediction, inputs = predict(scenario), star_inputs(settle(scenario))
             baseline = inputs.colocated_tokens_per_s, inputs.standalone_tokens_per_s
             rows.append((case, prediction.N_full, prediction.N_max, *baseline))
         else:
