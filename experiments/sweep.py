@@ -16,6 +16,7 @@ from joblib import Parallel, delayed
 from experiments.worlds import World, run_in, with_seed
 from fleet.errors import InputError
 from fleet.records.metrics import combine, measure
+from fleet.records.overload import overload_of, without_intervals
 from fleet.records.window import Metric
 from fleet.scenario.changes import parse_value
 from fleet.scenario.scenario import Scenario
@@ -29,7 +30,8 @@ LONGEST_NAME = 200  # file systems take 255 bytes
 class CellResult(msgspec.Struct, frozen=True):
     """One finished or failed cell: its keys and values, and its metrics over the seeds; `error` if it failed.
 
-    `analytic`: what the equations say of it, where they apply.
+    `analytic`: what the equations say of it, where they apply. `overload`: the verdict where it was offered more than
+    it could carry; it then has no steady state, and no intervals.
     """
 
     cell: dict[str, Any]
@@ -38,6 +40,7 @@ class CellResult(msgspec.Struct, frozen=True):
     scenario_digest: str
     metrics: dict[str, Metric] = {}
     analytic: dict[str, float] = {}
+    overload: str = ""
     error: str = ""
 
 
@@ -116,13 +119,21 @@ def run_cell(cell: dict[str, Any], scenario: Scenario, world: World, seeds: int)
     """Run one cell with `seeds` seeds, and combine them; an error becomes part of the result."""
     digest = scenario.digest()
     try:
-        runs = [measure(run_in(world, with_seed(scenario, scenario.seed + number))) for number in range(seeds)]
+        runs, verdicts = [], []
+        for number in range(seeds):
+            run = run_in(world, with_seed(scenario, scenario.seed + number))
+            runs.append(measure(run))
+            verdicts.append(overload_of(run))
     except InputError as error:  # it says in one line what is wrong
         return CellResult(cell, world, seeds, digest, error=f"InputError: {error}")
     except Exception as error:  # noqa: BLE001  (one broken cell must not lose the others; it is reported)
         traceback.print_exc()
         return CellResult(cell, world, seeds, digest, error=f"{type(error).__name__}: {error}")
-    return CellResult(cell, world, seeds, digest, combine(runs) if seeds > 1 else runs[0], analytic_values(scenario))
+    metrics = combine(runs) if seeds > 1 else runs[0]
+    overload = next((verdict.line() for verdict in verdicts if verdict is not None), "")
+    if overload:
+        metrics = without_intervals(metrics)
+    return CellResult(cell, world, seeds, digest, metrics, analytic_values(scenario), overload)
 
 
 def analytic_values(scenario: Scenario) -> dict[str, float]:
@@ -156,15 +167,15 @@ def table(results: Iterable[CellResult]) -> pd.DataFrame:
 
 
 def wide_table(results: Sequence[CellResult]) -> pd.DataFrame:
-    """One row a cell: the varied keys, world, NAME, NAME_low and NAME_high a metric, analytic_NAME, error."""
+    """One row a cell: the varied keys, world, NAME, NAME_low and NAME_high a metric, analytic_NAME, overload, error."""
     rows = []
     for result in results:
         row = shown(result.cell) | {"world": result.world}
         for name, metric in result.metrics.items():
             row |= {name: metric.value, f"{name}_low": metric.low, f"{name}_high": metric.high}
         rows.append(row | {f"analytic_{name}": value for name, value in result.analytic.items()})
-    errors = [result.error for result in results]
-    return pd.DataFrame(rows).assign(error=errors)
+    told = {"overload": [result.overload for result in results], "error": [result.error for result in results]}
+    return pd.DataFrame(rows).assign(**told)
 
 
 def shown(cell: Cell) -> dict[str, Any]:

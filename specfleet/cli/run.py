@@ -66,12 +66,16 @@ def show_run(result: "Result", as_json: bool, out: Path | None) -> None:
     header, metrics = result.run.header, result.metrics
     if as_json:
         described = {"scenario": header.scenario.name, "world": header.world, "seed": header.scenario.seed}
-        print_json({**described, "metrics": metrics, "notes": result.notes})
+        print_json({**described, "metrics": metrics, "overload": result.overload, "notes": result.notes})
         return
     rows = [(name, number(metric.value), interval(metric), metric.unit) for name, metric in metrics.items()]
     print_table(result.title(), ("metric", "value", "95 % interval", "unit"), rows)
     if "mean_acceptance_length" in metrics:
         print(_acceptance_line(metrics["mean_acceptance_length"].value))
+    if result.overload is not None:
+        print(
+            f"{result.overload.line()}. Waits and latencies grow with the run's length: no steady state, no intervals"
+        )
     _print_notes(result.notes)
     if out is not None:
         remark(f"records: {out}")
