@@ -173,8 +173,8 @@ class Sweep(Shown):
     def frame(self) -> pd.DataFrame:
         """One row a cell: the varied keys, `world`, and three columns a metric: `throughput`, `throughput_low`, ...
 
-        What the equations say, where they apply, stands in `analytic_throughput`, ... ; `overload` says where a cell was
-        offered more than it could carry, `error` why it failed; both are empty elsewhere.
+        What the equations say, where they apply, stands in `analytic_throughput`, ... ; `overload` says where a cell
+        was offered more than it could carry, `error` why it failed; both are empty elsewhere.
         """
         return sweep.wide_table(self.cells)
 

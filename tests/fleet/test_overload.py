@@ -1,7 +1,7 @@
 """Offered load beyond capacity is a verdict: never below capacity, always above it, with its numbers and bottleneck.
 
-Nothing is accepted here, so that a request of n tokens takes a prefill and n - 1 rounds: capacities are exact. Seeds are
-fixed; at load 0.95 a run is called overloaded with a probability far below the rule's 0.001 at load 1.
+Nothing is accepted here, so that a request of n tokens takes a prefill and n - 1 rounds: capacities are exact. Seeds
+are fixed; at load 0.95 a run is called overloaded with a probability far below the rule's 0.001 at load 1.
 """
 
 import math
@@ -105,7 +105,7 @@ def test_the_verdict_says_what_is_offered_carried_and_in_the_way() -> None:
 
 def test_a_result_beyond_capacity_has_a_verdict_and_no_intervals() -> None:
     demand_s = FLEETS["star"][1]
-    below, beyond = (Result(simulate(arriving(STAR, load / demand_s, 150))) for load in (0.5, 1.5))
+    below, beyond = (Result(simulate(arriving(STAR, load / demand_s, 80))) for load in (0.5, 1.5))
     assert below.overload is None
     assert not math.isnan(below.metrics["throughput"].low)
     assert beyond.overload is not None
@@ -116,7 +116,7 @@ def test_a_result_beyond_capacity_has_a_verdict_and_no_intervals() -> None:
 
 def test_a_cell_of_a_sweep_beyond_capacity_has_a_verdict_and_no_intervals() -> None:
     demand_s = FLEETS["star"][1]
-    below, beyond = (run_cell({}, arriving(STAR, load / demand_s, 150), "sim", 2) for load in (0.5, 1.5))
+    below, beyond = (run_cell({}, arriving(STAR, load / demand_s, 80), "sim", 2) for load in (0.5, 1.5))
     assert not below.overload
     assert beyond.overload.startswith("overload: offers ")
     assert "carries" in beyond.overload
@@ -144,7 +144,7 @@ def test_groups_and_pools_of_drafters_have_the_capacity_that_they_have_when_full
     for tables in (GROUPED, POOL):
         demand_s = (DRAFT_PREFILL + TURNAROUND + ROUNDS * (S + TURNAROUND)) / 2
         for load, overloaded in ((0.8, False), (1.4, True)):
-            called = overload_of(simulate(arriving(tables, load / demand_s)))
+            called = overload_of(simulate(arriving(tables, load / demand_s, 120)))
             assert (called is not None) == overloaded
             assert called is None or "drafter" in called.bottleneck
 
@@ -152,7 +152,7 @@ def test_groups_and_pools_of_drafters_have_the_capacity_that_they_have_when_full
 def test_a_rate_limit_is_a_bottleneck_of_its_own() -> None:
     for load, overloaded in ((0.8, False), (1.3, True)):
         limited = STAR | {"drafters": {"limits_per_s": [0.0] * 7 + [2.0]}}
-        called = overload_of(simulate(arriving(limited, load * 8 * 2.0 / ROUNDS, 400)))
+        called = overload_of(simulate(arriving(limited, load * 8 * 2.0 / ROUNDS, 200)))
         assert (called.bottleneck if called else None) == ("the rate limit of target 8 is" if overloaded else None)
 
 
