@@ -61,6 +61,9 @@ def sweep(
         for result in swept.cells
     ]
     print_table(f"sweep in {out}", ("cell", "throughput, tokens/s", "rounds/s", "error"), rows)
+    for result in swept.cells:
+        if result.overload:
+            print(f"{case_text(result.cell)}: {result.overload}")
     if swept.errors:
         remark(f"specfleet: {len(swept.errors)} of {len(swept.cells)} cells failed")
         raise typer.Exit(1)
