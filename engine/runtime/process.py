@@ -2,7 +2,9 @@
 
 import multiprocessing
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -65,6 +67,9 @@ class NodeProcess:
 
 def _node(pipe: Connection, body: Callable[..., Any], *arguments: Any) -> None:
     """Run a node's body in its process; send its result, or what went wrong, to the launcher."""
+    # Ctrl-C comes to every process of a terminal: the launcher ends its nodes, and says so.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_launcher, daemon=True).start()
     try:
         _limit_threads()
         pipe.send(("result", body(pipe, *arguments)))
@@ -77,6 +82,14 @@ def _node(pipe: Connection, body: Callable[..., Any], *arguments: Any) -> None:
             pipe.send(("input error", f"{name}: its device is out of memory; {advice}"))
         else:
             pipe.send(("error", traceback.format_exc()))
+
+
+def _end_with_launcher() -> None:
+    """End this process when its launcher is gone, however that ended."""
+    launcher = multiprocessing.parent_process()
+    assert launcher is not None
+    launcher.join()
+    os._exit(1)
 
 
 def _limit_threads() -> None:

@@ -12,6 +12,7 @@ from engine.runtime.prompts import prompts_of
 from experiments.batch_rules import OURS
 from experiments.bench import batches, simulator, single
 from experiments.bench.interleaved import interleaved, show
+from experiments.exits import run
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.settle import settle
 
@@ -65,4 +66,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

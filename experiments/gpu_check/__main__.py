@@ -1,15 +1,16 @@
 """Run the check: `python -m experiments.gpu_check`. What was interrupted goes on where it stopped."""
 
 import argparse
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
+from experiments.exits import keeping, run, run_child
 from experiments.gpu_check.parts import PARTS, Folder, run_part
 from experiments.gpu_check.place import Place, say
+from fleet.files import check_folder
 
 NO_DEVICE = "no cuda device on this host; nothing was checked"
 
@@ -23,6 +24,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.device == "cuda" and not torch.cuda.is_available():
         say(NO_DEVICE)
         return 2
+    check_folder(options.out)
+    with keeping(options.out):
+        return check(options)
+
+
+def check(options: argparse.Namespace) -> int:
+    """Run one part here, or each that is not done yet in a process of its own; return the exit status."""
     place, folder = Place(torch.device(options.device), options.tiny), Folder(options.out)
     if options.part:
         well = run_part(options.part, folder, place, options.again)
@@ -57,10 +65,10 @@ def alone(name: str, options: argparse.Namespace) -> None:
     """Run a part in a process of its own: its memory goes with it, and so does a device error."""
     command = [sys.executable, "-m", "experiments.gpu_check", "--part", name, "--out", str(options.out)]
     command += ["--device", options.device, "--again", *(["--tiny"] if options.tiny else [])]
-    ended = subprocess.run(command, check=False)  # noqa: S603  (this program)
+    ended = run_child(command)
     if ended.returncode not in (0, 1):
         say(f"{name}: its process ended with status {ended.returncode}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main, "gpu-check")

@@ -1,7 +1,6 @@
 """Go over all modes; leave `comparison.json`, a figure, and of every mode its profile, signals and runs."""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +12,31 @@ from calibrate.batches import PASSES
 from engine.decoding.telemetry import host_facts
 from engine.runtime.build import load_target
 from experiments.compare import Row, summarise
+from experiments.exits import keeping, run
 from experiments.modes.cases import DEPTH, FLEET_REQUESTS, REQUESTS, VERIFY_S, modes
 from experiments.modes.passes import SEEDS, Progress, compare_mode, run_pass
-from experiments.printing import print_table, progress
+from experiments.printing import print_table, progress, remark
 from figures import modes as figure
 from figures.style import save
+from fleet.files import check_folder, write_file
 from fleet.scenario.settle import settle
 
 
-def main() -> None:
-    """Compare all modes, or those that are named."""
+def main() -> int:
+    """Compare all modes, or those that are named; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--out", type=Path, default=Path("runs/modes"))
     parser.add_argument("--only", nargs="*", choices=[mode.name for mode in modes()], help="these; else all")
     parser.add_argument("--tolerance", type=float, default=0.1, help="of throughput, at the run's pace; exit 1 beyond")
     options = parser.parse_args()
+    check_folder(options.out)
+    with keeping(options.out):
+        return compare(options)
+
+
+def compare(options: argparse.Namespace) -> int:
+    """Go over the modes, print what came out, and leave it in the folder; return the exit status."""
     chosen = [mode for mode in modes() if not options.only or mode.name in options.only]
-    options.out.mkdir(parents=True, exist_ok=True)
     large = load_target(settle(chosen[0].scenario))  # all modes have the same
     known = {mode.name: Progress(BatchMeasured(), None, {}) for mode in chosen}
     with progress("modes", PASSES * len(chosen)) as advance:
@@ -46,7 +53,6 @@ def main() -> None:
             blind += own_blind
             paced += own_paced
     comparison = {"paced": summarise(paced), "blind": summarise(blind)}
-    (options.out / "comparison.json").write_bytes(msgspec.json.format(msgspec.json.encode(comparison)))
     table = pd.DataFrame([row_of(row, how) for how, rows in (("paced", paced), ("blind", blind)) for row in rows])
     processor = host_facts()[0]["processor"]
     caption = (
@@ -57,11 +63,13 @@ def main() -> None:
         "the runs, the band is 10 %."
     )
     paced_rows = table[(table.how == "paced") & (table.quantity == "throughput")]
-    save(figure.draw(paced_rows), options.out / "modes.png", caption)
     show(table)
+    write_file(options.out / "comparison.json", msgspec.json.format(msgspec.json.encode(comparison)))
+    save(figure.draw(paced_rows), options.out / "modes.png", caption)
     beyond = paced_rows[paced_rows.error.abs() > options.tolerance]
     if len(beyond):
-        sys.exit(f"{len(beyond)} of {len(paced_rows)} cases beyond {options.tolerance:.0%} in throughput")
+        remark(f"{len(beyond)} of {len(paced_rows)} cases beyond {options.tolerance:.0%} in throughput")
+    return 1 if len(beyond) else 0
 
 
 def row_of(row: Row, how: str) -> dict[str, Any]:
@@ -93,4 +101,4 @@ def show(table: pd.DataFrame) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)
