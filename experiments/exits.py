@@ -1,10 +1,7 @@
-"""How our programs end: the exit statuses, what Ctrl-C and other signals do, and errors as one line.
-
-if __name__ == "__main__":
-    run(main)
-"""
+"""How our programs end: the exit statuses, what Ctrl-C and other signals do, and errors as one line."""
 
 import errno
+import importlib
 import os
 import select
 import signal
@@ -37,6 +34,11 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 ENGINE_PARTS = {"torch", "transformers", "zmq", "tokenizers", "safetensors"}
 
 
+def run_main(module: str, name: str = "specfleet") -> NoReturn:
+    """Import a module and run its `main`; what comes while it is imported ends the process in the same way."""
+    run(lambda: importlib.import_module(module).main(), name)
+
+
 def run(program: Callable[[], int | str | None], name: str = "specfleet") -> NoReturn:
     """Run a program and end its process: with the status that it returns, or with what ended it as one line.
 
@@ -56,6 +58,10 @@ def run(program: Callable[[], int | str | None], name: str = "specfleet") -> NoR
             raise
         _give_up_stdout()
         status, line = 1, f"{error.filename or 'standard output'}: cannot be written ({error.strerror})"
+    try:
+        sys.stdout.flush()
+    except OSError:  # beside what is told already
+        _give_up_stdout()
     if line:
         with suppress(OSError):
             print(f"{name}: {' '.join(line.split())}", file=sys.stderr)

@@ -124,19 +124,19 @@ def _collect(
             if folder:
                 write_file(cell_file(folder, cell), msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
                 if len(results) - tabled >= TABLED_SHARE * len(results):
-                    write_table(folder, results)
+                    keep_table(folder, results)
                     tabled = len(results)
             done(result)
     finally:
         if folder and tabled < len(results):
-            write_table(folder, results)
+            keep_table(folder, results)
 
 
 def _in_order(results: Mapping[int, CellResult]) -> list[CellResult]:
     return [results[place] for place in sorted(results)]
 
 
-def write_table(folder: Path, results: Mapping[int, CellResult]) -> None:
+def keep_table(folder: Path, results: Mapping[int, CellResult]) -> None:
     """Write the table of the cells that are finished, by their places, into the folder of a sweep."""
     text: str = table(_in_order(results)).to_csv(index=False)
     write_file(folder / TABLE, text)

@@ -86,9 +86,12 @@ def _probe(place: Path) -> None:
     above = next(folder for folder in place.parents if folder.exists())
     if not above.is_dir():
         raise NotADirectoryError(None, f"{above} is a file")
-    for name in place.relative_to(above).parts:
+    names = place.relative_to(above).parts
+    for name in names:
         with suppress(FileNotFoundError):
             os.lstat(above / name)  # an error where a name is too long
+    if len(names) > 1 and os.path.lexists(above / names[0]):
+        raise NotADirectoryError(None, f"{above / names[0]} is a link to itself")
     with _beside(above / place.name) as (_, file):
         _write_all(file, bytes(PROBE_BYTES))
 

@@ -18,12 +18,6 @@ from typing import NoReturn
 
 def main() -> NoReturn:
     """Entry point of the command `specfleet`: signals and errors end as they should from the first import on."""
-    from experiments.exits import run
+    from experiments.exits import run_main
 
-    run(_commands)
-
-
-def _commands() -> int:
-    from specfleet.cli.entry import main
-
-    return main()
+    run_main("specfleet.cli.entry")
