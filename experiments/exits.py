@@ -14,7 +14,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TextIO
 
-from fleet.errors import InputError, Interrupted, OutputError
+from fleet.errors import InputError, OutputError
+from fleet.interrupts import ENDING, Interrupted
 
 BROKEN_PIPE = 128 + signal.SIGPIPE
 STATUSES = {
@@ -29,7 +30,6 @@ STATUSES = {
 }
 """Exit statuses and their meanings, as the reference prints them."""
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 ENGINE_PARTS = {"torch", "transformers", "zmq", "tokenizers", "safetensors"}
 
@@ -76,6 +76,10 @@ def _outcome(program: Callable[[], int | str | None]) -> tuple[int | str | None,
             sys.stdout.flush()
     except Interrupted as stop:
         return stop.status, stop.line()
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # libraries have statuses of their own for it
+            raise end.__context__ from None
+        raise
     except OutputError as error:
         return 1, str(error)
     except InputError as error:
@@ -97,13 +101,13 @@ def interruptible() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in SIGNALS}
+    before = {number: signal.getsignal(number) for number in ENDING}
     ending = False
 
     def interrupt(number: int, _frame: FrameType | None) -> None:
         nonlocal ending
         ending = True
-        for other in SIGNALS:
+        for other in ENDING:
             signal.signal(other, signal.SIG_IGN)
         raise Interrupted(number)
 

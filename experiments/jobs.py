@@ -1,13 +1,18 @@
 """Simulations side by side in processes: results in order, as they come, and no process left behind."""
 
 import signal
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 from joblib import Parallel, delayed
+
+from fleet.interrupts import held
+
+TRACKERS = ("multiprocessing.resource_tracker", "joblib.externals.loky.backend.resource_tracker")
+"""What starts first with the processes, and would let held signals go."""
 
 
 def side_by_side(call: Callable[..., Any], arguments: Iterable[tuple[Any, ...]], jobs: int) -> Iterator[Any]:
@@ -19,7 +24,10 @@ def side_by_side(call: Callable[..., Any], arguments: Iterable[tuple[Any, ...]],
         for each in arguments:
             yield call(*each)
         return
-    with _interrupts_wait():
+    for tracker in TRACKERS:
+        with suppress(ImportError):
+            import_module(tracker).ensure_running()
+    with held(signal.SIGINT):
         results = Parallel(n_jobs=jobs, return_as="generator")(delayed(call)(*each) for each in arguments)
     try:
         yield from results
@@ -27,16 +35,3 @@ def side_by_side(call: Callable[..., Any], arguments: Iterable[tuple[Any, ...]],
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of results that nobody takes any more
             results.close()
-
-
-@contextmanager
-def _interrupts_wait() -> Iterator[None]:
-    """Start processes that Ctrl-C does not reach: it comes to all of a terminal, and their parent ends them."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from fleet.records.window import Metric  # it needs pandas, which takes a while to import
 
@@ -70,7 +71,14 @@ def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str
     for row in rows:
         grid.add_row(*row)
     # Cells are plain text: "[r]" is a term of a fit, not a style.
-    Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, markup=False, emoji=False).print(grid)
+    show(grid, Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, markup=False, emoji=False))
+
+
+def show(table: "Table", console: "Console") -> None:
+    """Print a table as any other text: rich has an end of its own for output that nobody reads any more."""
+    with console.capture() as drawn:
+        console.print(table)
+    print(drawn.get(), end="")
 
 
 def number(value: float) -> str:

@@ -1,6 +1,5 @@
-"""What users can cause, in one line each: bad input, an output that cannot be written, an interrupted run."""
+"""The errors that users can cause, in one line each: bad input, and an output that cannot be written."""
 
-import signal
 from typing import Any
 
 
@@ -18,25 +17,3 @@ class OutputError(InputError):
     """
 
     result: Any = None
-
-
-class Interrupted(BaseException):
-    """The process was told to end, by Ctrl-C or another signal. Like KeyboardInterrupt it is no Exception.
-
-    `number`: of the signal. `kept`: in words, what of the work is on disk; whoever knows it says so.
-    """
-
-    def __init__(self, number: int, kept: str = "") -> None:
-        super().__init__(number)
-        self.number = number
-        self.kept = kept
-
-    @property
-    def status(self) -> int:
-        """The exit status by which shells tell that a signal ended a process: 128 and the signal's number."""
-        return 128 + self.number
-
-    def line(self) -> str:
-        """Say in one line what ended the work, and what was kept of it."""
-        how = "interrupted" if self.number == signal.SIGINT else f"ended by {signal.Signals(self.number).name}"
-        return f"{how}; {self.kept or 'nothing was written'}"

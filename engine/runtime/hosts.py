@@ -19,8 +19,9 @@ from engine.runtime.process import THREADS
 from engine.runtime.prompts import prompts_of
 from engine.runtime.replayed import ReplayedFleet
 from engine.runtime.verifier import VerifierNode
-from fleet.errors import InputError, Interrupted
+from fleet.errors import InputError
 from fleet.files import check_writable
+from fleet.interrupts import ENDING, Interrupted
 from fleet.records.recorded import Log
 from fleet.records.run import make_run, write_run
 from fleet.scenario.scenario import Scenario
@@ -77,9 +78,7 @@ def stopped_by_signals(node: DrafterNode | VerifierNode) -> Iterator[list[int]]:
         node.stop()
 
     before = {
-        number: signal.signal(number, stop)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        if signal.getsignal(number) is not signal.SIG_IGN
+        number: signal.signal(number, stop) for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN
     }
     try:
         yield came

@@ -7,10 +7,12 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
 from fleet.errors import InputError
+from fleet.interrupts import ENDING, held
 
 # Imported once, in the process that nodes are forked from. The second is what transformers imports only when a model is
 # loaded, two seconds a node; other architectures than Llama add their own file to it.
@@ -38,7 +40,11 @@ class NodeProcess:
         self.name = name
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_node, args=(theirs, body, *arguments), name=name, daemon=True)
-        self.process.start()
+        resource_tracker.ensure_running()  # it would let held signals go
+        with held(signal.SIGINT):  # the launcher ends its nodes, and says so
+            forkserver.ensure_running()
+        with held(*ENDING):  # a node that was half sent would complain
+            self.process.start()
         theirs.close()
 
     def receive(self) -> Any:
@@ -67,8 +73,6 @@ class NodeProcess:
 
 def _node(pipe: Connection, body: Callable[..., Any], *arguments: Any) -> None:
     """Run a node's body in its process; send its result, or what went wrong, to the launcher."""
-    # Ctrl-C comes to every process of a terminal: the launcher ends its nodes, and says so.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_launcher, daemon=True).start()
     try:
         _limit_threads()

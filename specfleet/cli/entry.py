@@ -51,10 +51,6 @@ def main() -> int:
     try:
         # A command returns nothing; a typer.Exit in one becomes its status.
         return app(sys.argv[1:] or ["--help"], prog_name="specfleet", standalone_mode=False) or 0
-    except SystemExit as end:
-        if isinstance(end.__context__, BrokenPipeError):  # the parser has a status of its own for it
-            raise end.__context__ from None
-        raise
     except Exception as error:
         show = getattr(error, "format_message", None)  # a usage error of the command line parser
         if show is None:

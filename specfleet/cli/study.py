@@ -18,7 +18,8 @@ from experiments.printing import (
     progress,
     remark,
 )
-from fleet.errors import Interrupted, OutputError
+from fleet.errors import OutputError
+from fleet.interrupts import Interrupted
 from specfleet.cli.options import AsJson, Changes, ScenarioFile, file_option, folder_option, settings
 
 if TYPE_CHECKING:
