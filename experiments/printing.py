@@ -6,7 +6,7 @@ rich draws tables and bars; it is imported when the first one is drawn, so that 
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ def remark(text: str) -> None:
 @contextmanager
 def busy(text: str) -> Iterator[None]:
     """Show on standard error that something of unknown length goes on."""
-    with _screen().status(text):
+    screen = _screen()
+    with screen.status(text) if screen.is_terminal else nullcontext():
         yield
 
 
@@ -37,7 +38,8 @@ def progress(title: str, total: int) -> Iterator[Callable[[str], None]]:
 
     what_it_is = TextColumn("{task.description}", markup=False)
     columns = (what_it_is, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=_screen(), transient=True) as bar:
+    screen = _screen()
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
         task = bar.add_task(title, total=total)
 
         def advance(what: str) -> None:
