@@ -20,8 +20,8 @@ from fleet.interrupts import ENDING, Interrupted
 BROKEN_PIPE = 128 + signal.SIGPIPE
 STATUSES = {
     0: "The command did what it was asked to.",
-    1: "It ran, and something of it failed: a cell of a sweep, a comparison beyond its tolerance, or a file that could "
-    "not be written (a full disk). What was computed is printed, and the file is as it was before.",
+    1: "It ran, and something of it failed: a cell of a sweep, a comparison beyond its tolerance, a precision that was "
+    "not reached, a file that could not be written (a full disk). What was computed is printed, and the file is as it was.",
     2: "Nothing ran: a wrong option, file, key or value, a place where no file can be written, or an optional part "
     "that is not installed.",
     128 + signal.SIGINT: "It was interrupted with Ctrl-C; the line says what was kept.",

@@ -1,10 +1,37 @@
 """Arguments and options that several commands share; places to write to are tried before a command begins."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+Precision = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="SHARE",
+        help="Go on until the 95 % interval of the throughput is this narrow: 2% either way. METRIC=5% names another; "
+        "may be repeated.",
+    ),
+]
+
+
+def precision_of(texts: list[str] | None) -> dict[str, float]:
+    """Read `--precision`, as shares by metric; InputError where a text is none."""
+    from experiments.precision import parse_precision
+
+    return parse_precision(texts or ())
+
+
+def say_unmet(lines: Iterable[str]) -> None:
+    """Say what is not as precise as was asked; exit status 1 if anything is."""
+    from experiments.printing import remark
+
+    told = list(lines)
+    for line in told:
+        remark(f"specfleet: precision not reached: {line}")
+    if told:
+        raise typer.Exit(1)
 
 
 def settings(changes: list[str] | None) -> dict[str, Any]:

@@ -20,7 +20,17 @@ from experiments.printing import (
 )
 from fleet.errors import OutputError
 from fleet.interrupts import Interrupted
-from specfleet.cli.options import AsJson, Changes, ScenarioFile, file_option, folder_option, settings
+from specfleet.cli.options import (
+    AsJson,
+    Changes,
+    Precision,
+    ScenarioFile,
+    file_option,
+    folder_option,
+    precision_of,
+    say_unmet,
+    settings,
+)
 
 if TYPE_CHECKING:
     from experiments.sweep import CellResult
@@ -33,11 +43,14 @@ def sweep(
     out: Annotated[Path, folder_option("-o", "--out", help="Folder of the results.")],
     vary: Annotated[list[str], typer.Option(help="KEY=FIRST:LAST[:STEP] or KEY=A,B,C; may be repeated.")],
     world: Annotated[Literal["sim", "engine"], typer.Option(help="sim or engine.")] = "sim",
-    seeds: Annotated[int, typer.Option(min=1, help="Replications a cell.")] = 3,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Replications a cell; with --precision, one as long as it takes.")
+    ] = 3,
     jobs: Annotated[
         int, typer.Option(min=1, help="Cells at once (simulation only).", show_default="the host's processors")
     ] = os.cpu_count() or 1,
     changes: Changes = None,
+    precision: Precision = None,
 ) -> None:
     """Vary keys of a scenario; a rerun computes what is missing."""
     from experiments.sweep import cells_of
@@ -53,7 +66,10 @@ def sweep(
                 finished += 1
                 advance(case_text(result.cell))
 
-            swept = sweep(scenario, axes, settings(changes), out=out, world=world, seeds=seeds, jobs=jobs, done=done)
+            swept = sweep(
+                scenario, axes, settings(changes), out=out, world=world, seeds=seeds, jobs=jobs, done=done,
+                precision=precision_of(precision),
+            )  # fmt: skip
     except Interrupted as stop:
         stop.kept = f"kept: {finished} of {cells} cells in {out}; the same command goes on from there"
         raise
@@ -67,6 +83,7 @@ def sweep(
     if swept.errors:
         remark(f"specfleet: {len(swept.errors)} of {len(swept.cells)} cells failed")
         raise typer.Exit(1)
+    say_unmet(swept.unmet)
 
 
 def print_sweep(swept: "Sweep", out: Path) -> None:
