@@ -11,6 +11,7 @@ over all stations; the spread is that of streams' work and of single steps).
 What is never called: what takes in all that waits (a barrier, a batch without a limit), and drafting ahead.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -91,19 +92,22 @@ def overload_of(run: Run) -> Overload | None:
 
 
 def without_intervals(metrics: Mapping[str, Metric]) -> dict[str, Metric]:
-    """Return the metrics of a run that has no steady state: their values, and no interval."""
+    """Return the metrics of a run that has no steady state: their values, and no interval however long the run."""
     return {
-        name: metric
-        if np.isnan(metric.low) and metric.times_longer == 1  # it never has one
-        else Metric(metric.value, *NO_INTERVAL, metric.unit, times_longer=float("inf"))
+        name: Metric(metric.value, *NO_INTERVAL, metric.unit, math.inf if _may_have_one(metric) else 1.0)
         for name, metric in metrics.items()
     }
+
+
+def _may_have_one(metric: Metric) -> bool:
+    """Whether a quantity has an interval, in this run or in a longer one; counts have none."""
+    return metric.times_longer > 1 or not math.isnan(metric.low)
 
 
 def _carried(commits: pd.DataFrame, demand: _Demand) -> float:
     """Tokens a second that were committed in the middle of the time in which a station was saturated."""
     if len(demand.saturated_s) < FEWEST_STEPS:
-        return float("inf")
+        return math.inf
     low_s, high_s = np.quantile(demand.saturated_s, [0.25, 0.75])
     return float(commits.committed[commits.time_s.between(low_s, high_s)].sum() / (high_s - low_s))
 
@@ -113,7 +117,7 @@ def _streams_per_s(fleet: Fleet, opened_s: pd.Series) -> float:
     if isinstance(fleet.workload.arrivals, Poisson):
         return fleet.workload.arrivals.per_s
     span_s = float(opened_s.max() - opened_s.min())
-    return (len(opened_s) - 1) / span_s if span_s > 0 else float("nan")
+    return (len(opened_s) - 1) / span_s if span_s > 0 else math.nan
 
 
 def _demands(fleet: Fleet, rows: pd.DataFrame, streams: pd.Index) -> Iterator[_Demand]:
