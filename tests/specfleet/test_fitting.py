@@ -1,0 +1,111 @@
+"""The scenario that `calibrate` writes beside a profile: it reads back as it was meant, and fits the host."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fleet.chance.acceptance import Recorded
+from fleet.scenario.notes import notes_of
+from fleet.scenario.reading import make_scenario, read_scenario
+from fleet.scenario.scenario import Scenario
+from fleet.times.effects import Turns
+from fleet.times.profile import HardwareProfile, write_profile
+from fleet.times.step_time import StepTime
+from specfleet.calibrating import own_scenario
+from specfleet.fitting import fitting, fitting_path, scenario_of_pair, write_fitting
+from specfleet.scenario import scenario_of, shipped_scenarios
+
+TWO_CORES = {"cores": "2"}
+
+
+def measured(
+    provenance: dict[str, str] = TWO_CORES, contention: tuple[float, ...] = (1.0, 1.4, 1.6)
+) -> HardwareProfile:
+    return HardwareProfile(
+        "measured",
+        draft=StepTime(base_s=0.001),
+        verify=StepTime(base_s=0.005),
+        turns=(Turns(), Turns()),
+        contention=contention,
+        acceptance=Recorded(5, ((5, 4, 5), (3, 5, 5))),
+        provenance=provenance,
+    )
+
+
+def written(scenario: Scenario, profile: HardwareProfile, folder: Path) -> Scenario:
+    write_profile(profile, folder / "mine.json")
+    path = write_fitting(scenario, profile, folder / "mine.json")
+    assert path is not None
+    return read_scenario(path)
+
+
+def pair(profile: HardwareProfile, **options: Any) -> Scenario:
+    return scenario_of_pair(own_scenario(None, options, "demo/calibration"), profile)
+
+
+@pytest.mark.parametrize("name", sorted(shipped_scenarios()))
+def test_the_scenario_that_is_written_reads_back_as_it_fits(name: str, tmp_path: Path) -> None:
+    given = scenario_of(name)
+    fits = fitting(given, measured())
+    if fits.acceptance is not None:  # its file is found beside the scenario
+        fits = msgspec.structs.replace(fits, acceptance=type(fits.acceptance)(str(tmp_path / "signals.parquet")))
+    assert written(given, measured(), tmp_path) == fits
+    assert notes_of(fits) == []
+
+
+def test_a_pair_on_two_cores_takes_turns_and_leaves_acceptance_to_the_profile(tmp_path: Path) -> None:
+    fits = written(pair(measured()), measured(), tmp_path)
+    assert fits.acceptance is None
+    assert fits.profile == measured()
+    assert fits.verifiers.count == 2
+    assert fits.devices[fits.drafters.device].sharing == "turns"
+    assert fits.verifiers.device == fits.drafters.device
+    assert fits.workload.prompts == "demo/evaluation"
+
+
+@pytest.mark.parametrize(
+    ("provenance", "contention", "shared"),
+    [
+        ({"cores": "16"}, (1.0, 1.0, 1.02), False),
+        ({"cores": "16"}, (1.0, 1.3, 1.6), True),
+        ({"cores": "2"}, (1.0, 1.0, 1.0), True),
+        ({"cores": "16", "gpu": "one"}, (1.0, 1.0, 1.0), True),
+    ],
+)
+def test_stations_share_a_device_where_they_get_in_each_others_way(
+    provenance: dict[str, str], contention: tuple[float, ...], shared: bool
+) -> None:
+    profile = measured(provenance, contention)
+    assert bool(fitting(pair(profile), profile).devices) == shared
+
+
+def test_devices_that_the_scenario_names_stay_and_accelerators_elsewhere_need_none() -> None:
+    named = make_scenario({"devices": {"box": {"sharing": "contended"}}, "drafters": {"device": "box"}})
+    assert fitting(named, measured()).devices.keys() == {"box"}
+    replayed = make_scenario({"verifiers": {"kind": "replayed", "count": 8, "verify": {"base_s": 0.01}}})
+    assert fitting(replayed, measured()).devices == {}
+    assert fitting(replayed, measured()).verifiers.verify == StepTime(base_s=0.01)
+
+
+def test_stated_times_of_real_targets_give_way_to_measured_ones() -> None:
+    stated = make_scenario({"link": {"latency_s": 0.1}, "verifiers": {"decode": {"base_s": 1.0}}})
+    fits = fitting(stated, measured())
+    assert fits.link is None
+    assert fits.verifiers.decode is None
+
+
+def test_models_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "small").mkdir()
+    monkeypatch.chdir(tmp_path)
+    fits = fitting(pair(measured(), drafters={"model": "small"}), measured())
+    assert fits.drafters.model == str(tmp_path / "small")
+    assert fits.verifiers.model == "demo"
+
+
+def test_a_scenario_that_is_there_stays(tmp_path: Path) -> None:
+    path = fitting_path(tmp_path / "mine.json")
+    path.write_text("# mine\n")
+    assert write_fitting(pair(measured()), measured(), tmp_path / "mine.json") is None
+    assert path.read_text() == "# mine\n"
