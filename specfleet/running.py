@@ -39,11 +39,11 @@ def simulate(
     (3, 8)
     """
     chosen = scenario_of(scenario, changes, **keys)
-    for note in notes_of(chosen):
-        report(f"note: {note}")
     measured = pace if isinstance(pace, Result) or pace is None else read_run(pace)
     paces = paces_of(measured.run, settle(chosen).control_s) if measured else {}
     simulated = simulate_scenario(chosen, paces)
+    for note in notes_of(chosen):
+        report(f"note: {note}")
     if measured is not None and paces:
         header = msgspec.structs.replace(simulated.header, pace_of=measured.run.digest())
         simulated = msgspec.structs.replace(simulated, header=header)
@@ -74,12 +74,13 @@ def run(
     chosen = scenario_of(scenario, changes, **keys)
     fleet = settle(chosen)
     check_can_run(fleet)
+    if signals is not None and (chosen.batch is None or chosen.drafters.shape.kind != "chain"):
+        raise InputError(f"signals = {signals}: only chains of a [batch] tell signals; {chosen.name!r} has none")
+    accounts = accounts_of(fleet)
     for note in [*notes_of(chosen), *unused_acceptance(chosen), crowding(fleet)]:
         if note:
             report(f"note: {note}")
-    if signals is not None and (chosen.batch is None or chosen.drafters.shape.kind != "chain"):
-        raise InputError(f"signals = {signals}: only chains of a [batch] tell signals; {chosen.name!r} has none")
-    for account in accounts_of(fleet):
+    for account in accounts:
         report(f"cache of {account_line(account)}")
     served = serve(chosen, signals=signals is not None)
     if signals is not None:
