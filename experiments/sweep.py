@@ -20,7 +20,7 @@ from fleet.records.window import Metric
 from fleet.scenario.changes import parse_value
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
-from sim.predict import not_of_a_star, predict_fleet, star_inputs
+from sim.predict import predict_fleet, star_inputs
 
 Cell = Mapping[str, Any]
 LONGEST_NAME = 200  # file systems take 255 bytes
@@ -128,12 +128,10 @@ def run_cell(cell: dict[str, Any], scenario: Scenario, world: World, seeds: int)
 def analytic_values(scenario: Scenario) -> dict[str, float]:
     """Throughput by the equations, N_full, N_max and baselines; empty where they do not apply: they know one star."""
     fleet = settle(scenario)
-    if not_of_a_star(fleet) is not None:
+    try:
+        prediction, inputs = predict_fleet(fleet), star_inputs(fleet)
+    except InputError:  # no star, or a scenario for the engine alone, without a profile
         return {}
-    inputs = star_inputs(fleet)
-    if scenario.devices or not scenario.drafters.count or inputs.service_s == 0:
-        return {}
-    prediction = predict_fleet(fleet)
     values: dict[str, float] = {
         "throughput": prediction.throughput.with_bonus,
         "throughput_per_target": prediction.throughput_per_target.with_bonus,

@@ -24,6 +24,7 @@ from fleet.scenario.scenario import Scenario
 from fleet.scenario.settled import Fleet
 from fleet.scenario.show import describe_fleet
 from sim import predict
+from specfleet.notes import notes_of
 
 LONGEST_SHOWN = 60  # rows of a table in a notebook
 
@@ -71,6 +72,11 @@ class Result(Shown):
         """All metrics by name, each with its value, 95 % interval (`low`, `high`; NaN where there is none) and unit."""
         return measure(self.run)
 
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What the scenario says that its author may not mean, a line each."""
+        return notes_of(self.scenario, self.run.header.world)
+
     def title(self) -> str:
         """Say which run this is."""
         header = self.run.header
@@ -109,15 +115,19 @@ class Result(Shown):
 
 
 class Prediction(Shown, predict.Prediction, frozen=True):
-    """What the equations say of a star; the fields are those of `sim.predict.Prediction`."""
+    """What the equations say of a star: the fields of `sim.predict.Prediction`, and `notes` on the scenario."""
+
+    notes: tuple[str, ...] = ()
 
     def line(self) -> str:
-        """Say where the star saturates."""
-        return f"N = {self.N}: {self.regime}, N_full = {self.N_full}, {number(self.throughput.with_bonus)} tokens/s"
+        """Say where the star saturates, and what is left out."""
+        where = f"N = {self.N}: {self.regime}, N_full = {self.N_full}"
+        return f"{where}, {number(self.throughput.with_bonus)} tokens/s, prefill left out"
 
     def frame(self) -> pd.DataFrame:
         """One row a quantity: quantity (dotted name), value."""
-        return pd.DataFrame(flat(msgspec.to_builtins(self)), columns=["quantity", "value"])
+        rows = [row for row in flat(msgspec.to_builtins(self)) if row[0] != "notes"]
+        return pd.DataFrame(rows, columns=["quantity", "value"])
 
 
 class SettledFleet(Shown, Fleet, frozen=True):
