@@ -12,7 +12,7 @@ from fleet.chance.fits import MeanLength, mean_interval
 from fleet.errors import InputError
 from fleet.records.paces import paces_of
 from fleet.records.run import Run
-from fleet.scenario.notes import accepts, crowds, models_of
+from fleet.scenario.facts import accepts, crowds, models_of
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settled import Fleet
 from fleet.times.profile import HardwareProfile

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from fleet.chance.signals import SignalFile
-from fleet.scenario.notes import models_of
+from fleet.scenario.facts import models_of
 from fleet.scenario.scenario import Acceptance, Device, Drafters, Scenario, Trace, Verifiers, Workload, needs_of
 from fleet.scenario.settle import settle
 from fleet.times.profile import HardwareProfile

@@ -10,7 +10,6 @@ from fleet.errors import InputError
 from fleet.records import run as records
 from fleet.records.paces import paces_of
 from fleet.scenario.changes import Changes
-from fleet.scenario.notes import notes_of, unused_acceptance
 from fleet.scenario.settle import settle
 from sim.predict import predict
 from sim.run import simulate as simulate_scenario
@@ -20,19 +19,13 @@ from specfleet.scenario import Given, path_of, scenario_of
 
 
 def simulate(
-    scenario: Given,
-    changes: Changes | None = None,
-    *,
-    pace: Result | str | Path | None = None,
-    report: Callable[[str], None] = lambda _remark: None,
-    **keys: Any,
+    scenario: Given, changes: Changes | None = None, *, pace: Result | str | Path | None = None, **keys: Any
 ) -> Result:
     """Run a scenario in simulated time.
 
     `scenario`: a file (TOML), the name of a shipped one, or a Scenario. `changes`: values by dotted key; further
     keywords are keys of the scenario, where a dict changes only what it names. `pace`: a measured run whose host's
-    speed, second by second, is played back. `report` is told notes on what the scenario says. Raises InputError for bad
-    input.
+    speed, second by second, is played back. Raises InputError for bad input.
 
     >>> import specfleet
     >>> result = specfleet.simulate("star", {"verifiers.count": 8}, seed=3, workload={"requests": 20})
@@ -43,8 +36,6 @@ def simulate(
     measured = pace if isinstance(pace, Result) or pace is None else read_run(pace)
     paces = paces_of(measured.run, settle(chosen).control_s) if measured else {}
     simulated = simulate_scenario(chosen, paces)
-    for note in notes_of(chosen):
-        report(f"note: {note}")
     if measured is not None and paces:
         header = msgspec.structs.replace(simulated.header, pace_of=measured.run.digest())
         simulated = msgspec.structs.replace(simulated, header=header)
@@ -62,8 +53,7 @@ def run(
     """Run the same scenario on the real engine, on this host; it needs `specfleet[engine]`.
 
     `scenario`, `changes` and keywords as in `simulate`. `signals`: a file (Parquet) for the signals of every token that
-    a batch drafted. `report` is told notes on what the scenario says and on crowded cores, and of the memory that
-    caches take, before the run.
+    a batch drafted. `report` is told of crowded cores and of the memory that caches take, before the run.
 
         if __name__ == "__main__":  # its processes import the script that starts them
             result = specfleet.run("star", verifiers={"count": 1}, workload={"requests": 4})
@@ -78,9 +68,9 @@ def run(
     if signals is not None and (chosen.batch is None or chosen.drafters.shape.kind != "chain"):
         raise InputError(f"signals = {signals}: only chains of a [batch] tell signals; {chosen.name!r} has none")
     accounts = accounts_of(fleet)
-    for note in [*notes_of(chosen), *unused_acceptance(chosen), crowding(fleet)]:
-        if note:
-            report(f"note: {note}")
+    note = crowding(fleet)
+    if note:
+        report(f"note: {note}")
     for account in accounts:
         report(f"cache of {account_line(account)}")
     served = serve(chosen, signals=signals is not None)

@@ -27,7 +27,7 @@ from fleet.policies.group import One
 from fleet.policies.overlap import InTurn
 from fleet.records.recorded import Log
 from fleet.records.run import Run, make_run
-from fleet.scenario.notes import crowds, models_of
+from fleet.scenario.facts import crowds, models_of
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet

@@ -25,7 +25,7 @@ def simulate(
     """Run a scenario in simulated time."""
     from specfleet.running import simulate
 
-    show_run(simulate(scenario, settings(changes), pace=pace, report=remark), as_json, out)
+    show_run(simulate(scenario, settings(changes), pace=pace), as_json, out)
 
 
 def run(

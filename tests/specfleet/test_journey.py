@@ -26,7 +26,7 @@ MODELS = Path(__file__).parents[2] / "engine" / "demo_pair"
 CALM = 1.5  # runnable processes a core, up to which the narrower band holds
 CALM_BAND, BUSY_BAND = (0.6, 1.6), (0.2, 5.0)  # simulated rounds a second over measured ones
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]  # a minute or two on a quiet host
 
 
 class Said(NamedTuple):
@@ -117,7 +117,6 @@ def test_another_scenario_with_that_profile_says_what_was_not_shared(home: Path,
         words = [word for setting in settings for word in ("--set", setting)]
         told.append(say(home, command, "mine.toml", *words, "-o", f"runs/astray/{command}.parquet"))
         assert told[-1].status == 0, told[-1].err
-    assert "note: the models decide what is accepted in this run" in told[0].err
     assert "note: [acceptance] is the scenario's, geometric with beta = 0.75: 2.29 accepted tokens" in told[1].err
     compared = say(home, "compare", "runs/astray/simulate.parquet", "runs/astray/run.parquet", "--json")
     unlike = json.loads(compared.out)["differences"]
