@@ -9,7 +9,7 @@ from fleet.scenario.changes import Changes, pairs_of
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.times.profile import HardwareProfile, write_profile
-from specfleet.fitting import scenario_of_pair, write_fitting
+from specfleet.fitting import fitting_path, scenario_of_pair, write_fitting
 from specfleet.scenario import Given, pairs_of_given, scenario_of
 
 OWN = {"name": "calibration", "workload": {"prompt_tokens": 128, "new_tokens": 96}}
@@ -53,7 +53,8 @@ def calibrate(
             profile = calibrate_pair(chosen, folder, QUICK if quick else Effort(), report)
     if out is not None:
         write_profile(profile, Path(out))
-        write_fitting(own if scenario is not None else scenario_of_pair(own, profile), profile, Path(out))
+        fits = own if scenario is not None else scenario_of_pair(own, profile)
+        write_fitting(fits, profile, Path(out).name, fitting_path(Path(out), scenario))
     return profile
 
 

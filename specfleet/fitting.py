@@ -90,20 +90,25 @@ def _absolute(file: str) -> str:
     return str(Path(file).resolve()) if file and not file.startswith("demo") and Path(file).exists() else file
 
 
-def fitting_path(out: Path) -> Path:
-    """Where the scenario that fits a profile goes: beside it, under its name with `.toml`."""
-    return out.with_name(out.stem + (".toml" if out.suffix != ".toml" else "-scenario.toml"))
+def fitting_path(out: Path, given: Any = None) -> Path:
+    """Where the scenario that fits a profile goes: beside it, under its name with `.toml`.
+
+    With `-fits.toml` where the profile has that name, or the scenario that was given.
+    """
+    path = out.with_suffix(".toml")
+    taken = [out, *([Path(given)] if isinstance(given, str | Path) else [])]
+    is_taken = path.resolve() in [other.resolve() for other in taken]
+    return out.with_name(f"{out.stem}-fits.toml") if is_taken else path
 
 
-def write_fitting(scenario: Scenario, profile: HardwareProfile, out: Path) -> Path | None:
-    """Write the scenario that fits the profile in `out` beside it; return its path, None if a file is there already."""
-    path = fitting_path(out)
+def write_fitting(scenario: Scenario, profile: HardwareProfile, profile_file: str, path: Path) -> bool:
+    """Write the scenario that fits a profile, which is in `profile_file` beside it; False where a file is there."""
     try:
         with path.open("x") as file:
-            file.write("\n".join(lines_of(fitting(scenario, profile), profile, out.name)) + "\n")
+            file.write("\n".join(lines_of(fitting(scenario, profile), profile, profile_file)) + "\n")
     except FileExistsError:
-        return None
-    return path
+        return False
+    return True
 
 
 def lines_of(scenario: Scenario, profile: HardwareProfile, profile_file: str) -> Iterator[str]:

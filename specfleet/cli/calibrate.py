@@ -52,7 +52,7 @@ def calibrate(
     }
     given = settings(changes) if scenario else options
     is_batch = own_scenario(scenario, given, prompts).batch is not None
-    fits = fitting_path(out)
+    fits = fitting_path(out, scenario)
     stays = fits.exists()
     with progress("calibration", len(BATCH_STAGES if is_batch else STAGES)) as advance:
         profile = calibrate(scenario, given, prompts=prompts, quick=quick, out=out, report=advance)

@@ -36,9 +36,8 @@ def measured(
 
 def written(scenario: Scenario, profile: HardwareProfile, folder: Path) -> Scenario:
     write_profile(profile, folder / "mine.json")
-    path = write_fitting(scenario, profile, folder / "mine.json")
-    assert path is not None
-    return read_scenario(path)
+    assert write_fitting(scenario, profile, "mine.json", folder / "mine.toml")
+    return read_scenario(folder / "mine.toml")
 
 
 def pair(profile: HardwareProfile, **options: Any) -> Scenario:
@@ -105,7 +104,13 @@ def test_models_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_scenario_that_is_there_stays(tmp_path: Path) -> None:
-    path = fitting_path(tmp_path / "mine.json")
+    path = tmp_path / "mine.toml"
     path.write_text("# mine\n")
-    assert write_fitting(pair(measured()), measured(), tmp_path / "mine.json") is None
+    assert not write_fitting(pair(measured()), measured(), "mine.json", path)
     assert path.read_text() == "# mine\n"
+
+
+def test_a_scenario_that_fits_takes_neither_the_profiles_name_nor_that_of_the_one_given(tmp_path: Path) -> None:
+    profile, fits = tmp_path / "mine.json", tmp_path / "mine.toml"
+    assert fitting_path(profile) == fitting_path(profile, "slots") == fitting_path(profile, tmp_path / "a.toml") == fits
+    assert fitting_path(profile, fits) == fitting_path(fits) == tmp_path / "mine-fits.toml"
