@@ -1,5 +1,6 @@
 """The scenario that `calibrate` writes beside a profile: it reads back as it was meant, and fits the host."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from fleet.times.effects import Turns
 from fleet.times.profile import HardwareProfile, write_profile
 from fleet.times.step_time import StepTime
 from specfleet.calibrating import own_scenario
+from specfleet.cli import main
 from specfleet.fitting import fitting, fitting_path, scenario_of_pair, write_fitting
 from specfleet.notes import notes_of
 from specfleet.scenario import scenario_of, shipped_scenarios
@@ -114,3 +116,25 @@ def test_a_scenario_that_fits_takes_neither_the_profiles_name_nor_that_of_the_on
     profile, fits = tmp_path / "mine.json", tmp_path / "mine.toml"
     assert fitting_path(profile) == fitting_path(profile, "slots") == fitting_path(profile, tmp_path / "a.toml") == fits
     assert fitting_path(profile, fits) == fitting_path(fits) == tmp_path / "mine-fits.toml"
+
+
+def test_calibrate_leaves_the_profile_and_the_scenario_and_names_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr("calibrate.run.calibrate", lambda *_: measured())
+    monkeypatch.chdir(tmp_path)
+
+    def calibrate(*words: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["specfleet", "calibrate", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert not ended.value.code
+        return capsys.readouterr().err
+
+    assert "scenario that fits it: mine.toml" in calibrate("-o", "mine.json", "--depth", "3")
+    assert read_scenario(Path("mine.toml")).drafters.depth == 3
+    assert "note: mine.toml was there already and stays" in calibrate("-o", "mine.json")
+    assert read_scenario(Path("mine.toml")).drafters.depth == 3
+    assert "mine-fits.toml" in calibrate("--scenario", "mine.toml", "--set", "verifiers.count=3", "-o", "mine.json")
+    assert read_scenario(Path("mine-fits.toml")).verifiers.count == 3
