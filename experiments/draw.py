@@ -21,6 +21,8 @@ from fleet.times.profile import HardwareProfile, read_profile
 COUNT = "verifiers.count"
 MARKS = ("N_full", "N_max", "colocated_tokens_per_s", "standalone_tokens_per_s")
 
+NO_PREFILL = "The analytic model knows rounds only and leaves out prefill."
+
 Drawn = tuple[Figure, str]
 """A figure and its caption."""
 
@@ -99,7 +101,10 @@ def throughput_of(table: pd.DataFrame) -> Drawn:
         marks.setdefault(row["case"], dict.fromkeys(MARKS, float("nan")))
         marks[row["case"]] |= {name: metrics.value[name] for name in MARKS if name in metrics.value}
     named = pd.DataFrame([{"case": case} | values for case, values in marks.items()])
-    return throughput.draw(pd.DataFrame(rows), named), "Committed tokens a second (bonus tokens included)."
+    caption = "Committed tokens a second (bonus tokens included)."
+    if (table.world == "analytic").any():
+        caption += f" {NO_PREFILL}"
+    return throughput.draw(pd.DataFrame(rows), named), caption
 
 
 def draft_time_of(profile: HardwareProfile) -> Drawn:

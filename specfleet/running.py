@@ -15,6 +15,7 @@ from fleet.scenario.changes import Changes
 from fleet.scenario.settle import settle
 from sim.predict import predict
 from sim.run import simulate as simulate_scenario
+from specfleet.notes import notes_on_prediction
 from specfleet.results import Prediction, Result, SettledFleet
 from specfleet.scenario import Given, path_of, scenario_of
 
@@ -105,7 +106,7 @@ def run(
 
 
 def analytic(scenario: Given, changes: Changes | None = None, **keys: Any) -> Prediction:
-    """Evaluate the analytic model: S, Z, N_full, N_max, regime, throughput, bounds; it knows one star.
+    """Evaluate the analytic model: S, Z, N_full, N_max, regime, throughput, bounds; it knows one star and no prefill.
 
     `scenario`, `changes` and keywords as in `simulate`. Raises InputError where the scenario is no star.
 
@@ -113,8 +114,8 @@ def analytic(scenario: Given, changes: Changes | None = None, **keys: Any) -> Pr
     >>> specfleet.analytic("star", verifiers={"count": 1}).regime
     'under-loaded'
     """
-    prediction = predict(scenario_of(scenario, changes, **keys))
-    return Prediction(**msgspec.structs.asdict(prediction))
+    chosen = scenario_of(scenario, changes, **keys)
+    return Prediction(**msgspec.structs.asdict(predict(chosen)), notes=notes_on_prediction(chosen))
 
 
 def show(scenario: Given, changes: Changes | None = None, **keys: Any) -> SettledFleet:

@@ -1,5 +1,6 @@
 """simulate, run, analytic: one scenario."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -77,7 +78,9 @@ def analytic(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = 
         print_json(prediction)
         return
     rows = [(name, value_text(value)) for name, value in prediction.frame().itertuples(index=False)]
-    print_table(f"analytic model of {scenario}", ("quantity", "value"), rows)
+    print_table(f"analytic model of {scenario}", ("quantity", "value"), [*rows, ("prefill", "left out")])
+    print(_acceptance_line(prediction.mean_acceptance_length))
+    _print_notes(prediction.notes)
 
 
 def show_run(result: "Result", as_json: bool, out: Path | None) -> None:
@@ -100,7 +103,28 @@ def print_run(result: "Result", as_json: bool) -> None:
     header, metrics = result.run.header, result.metrics
     if as_json:
         described = {"scenario": header.scenario.name, "world": header.world, "seed": header.scenario.seed}
-        print_json({**described, "metrics": metrics, "unmet": result.unmet})
+        told = {"overload": result.overload, "notes": result.notes, "unmet": result.unmet}
+        print_json({**described, "metrics": metrics, **told})
         return
     rows = [(name, number(metric.value), interval(metric), metric.unit) for name, metric in metrics.items()]
     print_table(result.title(), ("metric", "value", "95 % interval", "unit"), rows)
+    if "mean_acceptance_length" in metrics:
+        print(_acceptance_line(metrics["mean_acceptance_length"].value))
+    if result.overload is not None:
+        print(
+            f"{result.overload.line()}. Waits and latencies grow with the run's length: no steady state, no intervals"
+        )
+    _print_notes(result.notes)
+
+
+def _acceptance_line(with_bonus: float) -> str:
+    """Say how long rounds are in both counts, in the words of the engines that one would compare it with."""
+    return (
+        f"mean acceptance length: {with_bonus:.2f} tokens a round with the bonus token, as vLLM (Mean acceptance "
+        f"length) and SGLang (accept len) count; {with_bonus - 1:.2f} without"
+    )
+
+
+def _print_notes(notes: Sequence[str]) -> None:
+    for note in notes:
+        remark(f"note: {note}")

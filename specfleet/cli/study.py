@@ -97,6 +97,9 @@ def print_sweep(swept: "Sweep", out: Path) -> None:
         for result in swept.cells
     ]
     print_table(f"sweep in {out}", ("cell", "throughput, tokens/s", "rounds/s", "error"), rows)
+    for result in swept.cells:
+        if result.overload:
+            print(f"{case_text(result.cell)}: {result.overload}")
 
 
 def _interval(metric: "Metric | None") -> str:
