@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from experiments.precision import Precision, simulate_to
-from fleet.errors import InputError
+from fleet.errors import InputError, OutputError
+from fleet.files import check_writable
 from fleet.records import run as records
 from fleet.records.paces import paces_of
 from fleet.scenario.changes import Changes
@@ -71,7 +72,8 @@ def run(
     """Run the same scenario on the real engine, on this host; it needs `specfleet[engine]`.
 
     `scenario`, `changes` and keywords as in `simulate`. `signals`: a file (Parquet) for the signals of every token that
-    a batch drafted. `report` is told of crowded cores and of the memory that caches take, before the run.
+    a batch drafted; where it cannot be written after the run, the OutputError's `result` is the run. `report` is told
+    of crowded cores and of the memory that caches take, before the run.
 
         if __name__ == "__main__":  # its processes import the script that starts them
             result = specfleet.run("star", verifiers={"count": 1}, workload={"requests": 4})
@@ -86,14 +88,21 @@ def run(
     note = crowding(fleet)
     if note:
         report(f"note: {note}")
+    if signals is not None:
+        check_writable(Path(signals))
     if signals is not None and (chosen.batch is None or chosen.drafters.shape.kind != "chain"):
         raise InputError(f"signals = {signals}: only chains of a [batch] tell signals; {chosen.name!r} has none")
     for account in accounts_of(fleet):
         report(f"cache of {account_line(account)}")
     served = serve(chosen, signals=signals is not None)
+    result = Result(served.run)
     if signals is not None:
-        write_signals(list(served.signals.values()), Path(signals))
-    return Result(served.run)
+        try:
+            write_signals(list(served.signals.values()), Path(signals))
+        except OutputError as error:
+            error.result = result
+            raise
+    return result
 
 
 def analytic(scenario: Given, changes: Changes | None = None, **keys: Any) -> Prediction:
