@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from engine.decoding.cache import RowCache
+from engine.decoding.ends import NEVER, Ends
 from engine.decoding.feed import Nodes, in_rectangle
 from engine.decoding.greedy import longest_path
 from engine.decoding.grow import Drafts
@@ -33,13 +34,16 @@ class _Stream:
 class Verdict:
     """What became of one draft: the accepted nodes from the root on, their `tokens`, and after these the target's own.
 
-    `hidden` (nodes + 1, hidden): the target's last hidden states at the root and at all nodes of the draft.
-    `signals`: of the drafted tokens, where they were asked for.
+    `hidden` (nodes + 1, hidden): the target's last hidden states at the root and at all nodes of the draft. `accepted`:
+    draft tokens that passed; more than the path holds where the text ended among them. `ended`: how many `tokens` there
+    are where the last of them ends the text, else 0. `signals`: of the drafted tokens, where they were asked for.
     """
 
     path: list[int]
     tokens: list[int]
     hidden: torch.Tensor
+    accepted: int = 0
+    ended: int = 0
     signals: Sequence[Token] = ()
 
     @property
@@ -65,10 +69,14 @@ class Target:
 
     `rectangular`: whether rows with shorter drafts than others are fed as many tokens as these. A cpu computes only
     what there is, because there tokens cost time; a GPU prefers a shape that it knows, and reads the weights anyway.
+    `ends`: what ends a text by itself; what a draft holds after that is not committed.
     """
 
-    def __init__(self, model: CausalLM, rule: Rule = "rejection", cache: RowCache | None = None) -> None:
+    def __init__(
+        self, model: CausalLM, rule: Rule = "rejection", cache: RowCache | None = None, ends: Ends = NEVER
+    ) -> None:
         self.model = model
+        self.ends = ends
         self.rule = rule
         self.cache = model.new_cache() if cache is None else cache
         self.rectangular = model.device.type != "cpu"
@@ -94,8 +102,9 @@ class Target:
         hidden = self.model.prefill(self.cache, tag, stream.committed[self.cache.lengths[tag] :])
         logits = self.model.logits(hidden[-1:])[None]  # (1, 1, vocabulary)
         ((_, _, token),) = self._walk([stream], no_drafts(1, self.model.device), hidden.new_zeros(1, 1).long(), logits)
+        ended = self.ends.after(stream.committed, [token])
         stream.committed.append(token)
-        return Verdict([], [token], hidden)
+        return Verdict([], [token], hidden, ended=ended)
 
     def decode(self, tags: Sequence[int]) -> list[Verdict]:
         """Commit one token of each stream by plain decoding; a stream's first one is its prefill."""
@@ -134,18 +143,21 @@ class Target:
         if inside is not None:  # a rectangle for the rules; what lies beyond a row's draft is never looked at
             logits = logits.new_zeros(tokens.numel(), logits.shape[1]).index_copy_(0, inside, logits)
         logits = logits.view(*tokens.shape, -1)
-        paths = self._walk(streams, drafts, tokens, logits)
+        walks = self._walk(streams, drafts, tokens, logits)
         if kept is not None:
-            wanted = kept([len(path) for path, _, _ in paths])
-            paths = [cut(*path, length) for path, length in zip(paths, wanted, strict=True)]
+            wanted = kept([len(path) for path, _, _ in walks])
+            walks = [cut(*walk, length) for walk, length in zip(walks, wanted, strict=True)]
         measured = signals_of(drafts, logits, [stream.sampling for stream in streams]) if signals else None
         begins = np.cumsum([0, *fed]).tolist()
         verdicts = []
-        for row, (stream, (path, accepted, token)) in enumerate(zip(streams, paths, strict=True)):
+        for row, (stream, walk) in enumerate(zip(streams, walks, strict=True)):
+            passed, ended = len(walk[0]), self.ends.after(stream.committed, [*walk[1], walk[2]])
+            path, accepted, token = cut(*walk, ended - 1) if 0 < ended <= passed else walk
             states = hidden[begins[row] : begins[row] + own[row]]
-            verdicts.append(Verdict(path, [*accepted, token], states, measured[row] if measured else ()))
+            signs = measured[row] if measured else ()
+            verdicts.append(Verdict(path, [*accepted, token], states, passed, ended, signs))
             stream.committed += verdicts[-1].tokens
-        self.cache.keep(tags, [[0, *path] for path, _, _ in paths])
+        self.cache.keep(tags, [[0, *verdict.path] for verdict in verdicts])
         return verdicts
 
     def _walk(

@@ -11,6 +11,7 @@ import torch
 from engine.decoding.verify import Target, Verdict
 from engine.runtime.build import AnyDrafter, Streams
 from engine.runtime.content import NOTHING, Content, path_sent
+from engine.runtime.ends import outcome_of
 from engine.runtime.packing import contents_of, drafts_of
 from fleet.policies.outcome import Outcome
 from fleet.stations.messages import Draft, DraftRequest, Join, Message, StationEvent
@@ -110,7 +111,12 @@ class VerifyExecutor:
         else:
             verdicts = self.target.decode(tags)
         self.verdicts.update(zip(tags, verdicts, strict=True))
-        return tuple([Outcome(len(verdict.path)) for verdict in verdicts])
+        return tuple(
+            [
+                outcome_of(verdict, len(self.target.committed(tag)), self.open_requests[tag])
+                for tag, verdict in zip(tags, verdicts, strict=True)
+            ]
+        )
 
     def content_of(self, message: Message) -> Content:
         """Return the prefix of a request that opens, the target's own token and the accepted nodes of a later one."""

@@ -106,14 +106,15 @@ class BatchStation(Station):
         followed: list[Instruction] = []
         for member, outcome in zip(step.members, event.outcomes, strict=True):
             tag = member.tag
-            session = commit(self.sessions[tag], member.tokens if step.kind == "verify" else 0, outcome.accepted)
+            verified = member.tokens if step.kind == "verify" else 0
+            session = commit(self.sessions[tag], verified, outcome.accepted, ended=outcome.ended)
             self.sessions[tag] = session
             self.pool[tag] += outcome.accepted + 1
             if step.kind == "prefill":
                 self.fresh.discard(tag)
             else:
                 self.grants.verified(tag, member.tokens, outcome)
-            if session.finished or outcome.stopped:
+            if session.finished:
                 self._leave(tag)
                 followed += [Released(tag, session.request), Finished(tag, session.request)]
         return followed

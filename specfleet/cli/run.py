@@ -22,9 +22,14 @@ def simulate(
     out: RunFile = None,
 ) -> None:
     """Run a scenario in simulated time."""
+    from fleet.scenario.workload import unknown_ends
     from specfleet.running import simulate
 
-    show_run(simulate(scenario, settings(changes), pace=pace), as_json, out)
+    result = simulate(scenario, settings(changes), pace=pace)
+    note = unknown_ends(result.run.header.fleet)
+    if note:
+        remark(f"note: {note}")
+    show_run(result, as_json, out)
 
 
 def run(

@@ -299,7 +299,7 @@ def test_without_a_drafter_every_step_decodes_one_token() -> None:
 def test_the_target_may_end_the_text_before_the_goal() -> None:
     station = verifier_with_draft()
     start(station)
-    ended = finish(station, 0.0, Outcome(accepted=1, stopped=True))
+    ended = finish(station, 0.0, Outcome(accepted=3, ended=2))
     assert ended == [Leave(0, 0), Released(0, 0), Finished(0, 0)]
 
 
