@@ -60,6 +60,11 @@ class CausalLM:
         else:
             use_slots(model)
 
+    @property
+    def name(self) -> str:
+        """What errors call it: its folder, or its type where it comes from none."""
+        return str(getattr(self.config, "_name_or_path", "")) or f"model of type {self.config.model_type}"
+
     def new_cache(
         self, rows: int = ROWS, tokens: int = TOKENS, limit_bytes: int = 0, shape: CacheShape | None = None
     ) -> SlotCache:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import torch
 
+from engine.decoding.grow import check_draft
 from engine.decoding.verify import Target, Verdict
 from engine.runtime.build import AnyDrafter, Streams
 from engine.runtime.content import NOTHING, Content, path_sent
@@ -47,6 +48,9 @@ class DraftExecutor:
             drafts = self.drafter.draft(tags, [member.tokens for member in step.members])
             self.drafts.update(zip(tags, contents_of(drafts), strict=True))
             self.sent.update({tag: self.drafts[tag].tokens for tag in tags})
+            for tag in tags:
+                content, known = self.drafts[tag], len(self.drafter.committed(tag))
+                check_draft(content.tokens, content.nodes, drafts.drafter, tag, known)
         for member in step.members:
             if step.kind == "prefill":
                 self.drafter.prefill(member.tag, hidden=self.prefix_hidden.pop(member.tag))

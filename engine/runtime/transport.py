@@ -1,10 +1,10 @@
 """Messages over ZeroMQ: a handshake on the drafter's public port, then two dedicated ports a target.
 
-A message is five frames, of which the last three are often empty: the envelope (MessagePack of a typed struct), token
-ids (int32), nodes of a tree (int32), draft distributions and hidden states (float16). Nothing is unpickled, a frame
-that does not decode is an error. Each direction has a port of its own because a socket belongs to one thread: the
-drafter's receiver thread reads, its inference worker writes; ZeroMQ's own background thread is the sender, so writing
-never waits for the network.
+A message is six frames, of which the last four are often empty: the envelope (MessagePack of a typed struct), token ids
+(int32), nodes of a tree (int32), draft distributions and hidden states (float16), and a byte for the rule that a draft
+was drawn for. Nothing is unpickled, a frame that does not decode is an error. Each direction has a port of its own
+because a socket belongs to one thread: the drafter's receiver thread reads, its inference worker writes; ZeroMQ's own
+background thread is the sender, so writing never waits for the network.
 """
 
 import math
@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import zmq
 
-from engine.runtime.content import Content
+from engine.runtime.content import DRAWN, Content
 from fleet.stations.messages import Message
 from fleet.stations.payload import decode, encode
 
@@ -65,7 +65,8 @@ def content_frames(content: Content) -> list[bytes]:
     """Return the frames of a message's content."""
     nodes = b"" if content.nodes is None else np.asarray(content.nodes, dtype=np.int32).tobytes()
     weights = [b"" if rows is None else rows.tobytes() for rows in (content.distributions, content.hidden)]
-    return [np.asarray(content.tokens, dtype=np.int32).tobytes(), nodes, *weights]
+    rule = bytes([DRAWN.index(content.rule)]) if content.rule else b""
+    return [np.asarray(content.tokens, dtype=np.int32).tobytes(), nodes, *weights, rule]
 
 
 def parse(frames: Sequence[bytes]) -> tuple[Message | Ping, Content]:
@@ -85,6 +86,7 @@ def parse(frames: Sequence[bytes]) -> tuple[Message | Ping, Content]:
         nodes or None,
         distributions.reshape(inner, -1) if len(distributions) else None,
         hidden if len(hidden) else None,
+        DRAWN[frames[5][0]] if frames[5] else "",
     )
 
 
