@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from engine.decoding.draft import Drafter
 from engine.decoding.sampling import GREEDY, Sampling
 from engine.decoding.verify import Target
+from fleet.policies.reach import reach
 
 TAG = 0
 
@@ -38,9 +39,10 @@ def decode_speculatively(
     drafter.open(TAG, [*prompt, first.token], sampling, seed + 1, room)
     drafter.prefill(TAG, hidden=first.hidden)
     accepted_lengths = []
-    committed = target.committed(TAG)
+    committed, known = target.committed(TAG), positions_of(target, drafter)
     while len(committed) < len(prompt) + new_tokens and not verdict.ended:
-        verdict = target.verify([TAG], drafter.draft([TAG], [depth]))[0]
+        levels = reach(depth, len(committed), known)
+        verdict = target.verify([TAG], drafter.draft([TAG], [levels]))[0]
         drafter.advance(TAG, verdict.path, verdict.tokens, verdict.committed_hidden if drafter.reads_hidden else None)
         accepted_lengths.append(verdict.accepted)
     tokens = committed[len(prompt) : len(prompt) + new_tokens]
@@ -70,7 +72,8 @@ def decode_batch(
     accepted_lengths = []
     while target.streams:
         tags = target.cache.in_order(list(target.streams))
-        verdicts = target.verify(tags, drafter.draft(tags, [depth] * len(tags)))
+        levels = [reach(depth, len(target.committed(tag)), positions_of(target, drafter)) for tag in tags]
+        verdicts = target.verify(tags, drafter.draft(tags, levels))
         for tag, verdict in zip(tags, verdicts, strict=True):
             drafter.advance(
                 tag, verdict.path, verdict.tokens, verdict.committed_hidden if drafter.reads_hidden else None
@@ -82,3 +85,9 @@ def decode_batch(
                 target.release(tag)
                 drafter.release(tag)
     return texts, accepted_lengths
+
+
+def positions_of(target: Target, drafter: Drafter) -> int:
+    """Return how many positions both models know; 0 for any number."""
+    models = [target.model, *([drafter.model] if isinstance(drafter, Drafter) else [])]
+    return min((model.positions for model in models if model.positions), default=0)

@@ -56,7 +56,10 @@ class Drafter:
         return f"EAGLE head beside {self.model.name}" if self.reads_hidden else f"drafter {self.model.name}"
 
     def open(self, tag: int, prefix: list[int], sampling: Sampling = GREEDY, seed: int = 0, room: int = 0) -> None:
-        """Begin a stream with the committed tokens `prefix`; `room`: tokens that its cache will need at most."""
+        """Begin a stream with the committed tokens `prefix`; `room`: tokens that its cache will need at most.
+
+        ValueError if it is open.
+        """
         self.cache.open(tag, room)
         self.streams[tag] = Stream(prefix, sampling, np.random.default_rng(seed))
 

@@ -83,7 +83,7 @@ class Target:
         self.streams: dict[int, _Stream] = {}
 
     def open(self, tag: int, prompt: list[int], sampling: Sampling = GREEDY, seed: int = 0, room: int = 0) -> None:
-        """Begin a stream with its prompt; `room`: tokens that its cache will need at most."""
+        """Begin a stream with its prompt; `room`: tokens that its cache will need at most. ValueError if it is open."""
         self.cache.open(tag, room)
         self.streams[tag] = _Stream(list(prompt), sampling, np.random.default_rng(seed))
 

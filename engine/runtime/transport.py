@@ -15,6 +15,7 @@ import numpy as np
 import zmq
 
 from engine.runtime.content import DRAWN, Content
+from fleet.errors import InputError
 from fleet.stations.messages import Message
 from fleet.stations.payload import decode, encode
 
@@ -35,13 +36,19 @@ class Welcome(msgspec.Struct, tag="welcome", frozen=True):
     down_port: int
 
 
+class Denied(msgspec.Struct, tag="denied", frozen=True):
+    """Drafter to target: it is not served, and why."""
+
+    reason: str
+
+
 class Ping(msgspec.Struct, tag="ping", frozen=True):
     """Either way, on the dedicated ports: to be sent back at once. Link times come from round trips."""
 
     number: int
 
 
-Control = Hello | Welcome | Ping
+Control = Hello | Welcome | Denied | Ping
 _control = msgspec.msgpack.Decoder(Control)
 
 
@@ -102,18 +109,24 @@ class PublicPort:
         self.context = context
         self.address = address
         self.socket = context.socket(zmq.ROUTER)
+        self.admitted: set[int] = set()
         if port:
             self.socket.bind(f"{address}:{port}")
             self.port = port
         else:
             self.port = self.socket.bind_to_random_port(address)
 
-    def admit(self) -> tuple[int, Channel]:
-        """Answer the Hello that waits; return the new tag and its channel."""
+    def admit(self) -> tuple[int, Channel] | None:
+        """Answer the Hello that waits; return the new tag and its channel, None for a target that is connected."""
         identity, body = self.socket.recv_multipart()
         hello = _control.decode(body)
         if not isinstance(hello, Hello):
             raise msgspec.ValidationError(f"expected a Hello on the public port, got {hello}")
+        if hello.target in self.admitted:
+            reason = f"target {hello.target + 1} is connected already; give each target a number of its own"
+            self.socket.send_multipart([identity, msgspec.msgpack.encode(Denied(reason))])
+            return None
+        self.admitted.add(hello.target)
         up, down = self.context.socket(zmq.PULL), self.context.socket(zmq.PUSH)
         # Bound before they are announced, so that a target never connects to a port of somebody else.
         welcome = Welcome(hello.target, up.bind_to_random_port(self.address), down.bind_to_random_port(self.address))
@@ -122,7 +135,10 @@ class PublicPort:
 
 
 def connect(context: zmq.Context, address: str, public_port: int, target: int) -> Channel:
-    """Connect to the drafter as target number `target`; return the channel. TimeoutError if none answers."""
+    """Connect to the drafter as target number `target`; return the channel.
+
+    TimeoutError if none answers, InputError if another target has that number.
+    """
     public = context.socket(zmq.DEALER)
     public.connect(f"{address}:{public_port}")
     public.send(msgspec.msgpack.encode(Hello(target)))
@@ -131,6 +147,8 @@ def connect(context: zmq.Context, address: str, public_port: int, target: int) -
         raise TimeoutError(f"no drafter answered at {address}:{public_port} within {HANDSHAKE_TIMEOUT_S:.0f} s")
     welcome = _control.decode(public.recv())
     public.close(linger=0)
+    if isinstance(welcome, Denied):
+        raise InputError(f"{address}:{public_port}: {welcome.reason}")
     if not isinstance(welcome, Welcome):
         raise msgspec.ValidationError(f"expected a Welcome from the drafter, got {welcome}")
     up, down = context.socket(zmq.PUSH), context.socket(zmq.PULL)

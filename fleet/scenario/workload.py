@@ -49,7 +49,7 @@ class Arrival(msgspec.Struct):
 def streams_of(fleet: Fleet) -> dict[int, list[Request]]:
     """Return the requests of each stream, in order, by tag.
 
-    Raises InputError if a file of the workload cannot be read.
+    Raises InputError if a file of the workload cannot be read, or a text would be longer than the models know.
     """
     rng = np.random.default_rng([fleet.seed, 1])
     turns = list(islice(_turns(fleet, rng), fleet.workload.requests))
@@ -58,7 +58,13 @@ def streams_of(fleet: Fleet) -> dict[int, list[Request]]:
     if not turns:
         raise InputError(f"scenario {fleet.name!r}: its workload holds no request")
     streams: dict[int, list[Request]] = {}
+    positions = fleet.drafters.positions
     for number, (conversation, prompt_tokens, new_tokens) in enumerate(turns):
+        if 0 < positions < prompt_tokens + new_tokens:
+            raise InputError(
+                f"scenario {fleet.name!r}: request {number} has {prompt_tokens} + {new_tokens} tokens, and its models "
+                f"have learned {positions} positions; lower workload.prompt_tokens or workload.new_tokens"
+            )
         tag = conversation % count if count else conversation
         opens_s = 0.0 if count or tag in streams else next(openings_s, None)
         if opens_s is None:
