@@ -14,10 +14,13 @@ from figures import reproduction as reproduction_figure
 from figures.style import add_caption, write
 from fleet.errors import InputError
 from fleet.records.run import Run, read_run
+from fleet.records.window import Metric
 from fleet.times.profile import HardwareProfile, read_profile
 
 COUNT = "verifiers.count"
 MARKS = ("N_full", "N_max", "colocated_tokens_per_s", "standalone_tokens_per_s")
+
+NO_PREFILL = "The analytic model knows rounds only and leaves out prefill."
 
 Drawn = tuple[Figure, str]
 """A figure and its caption."""
@@ -81,9 +84,8 @@ def throughput_of(table: pd.DataFrame) -> Drawn:
     """Draw throughput against N from the long table of a sweep over verifiers.count."""
     if COUNT not in table:
         raise InputError(f"figure throughput: {COUNT} was not varied; sweep it, for example over 1 to 8")
-    varied = [
-        name for name in table.columns if name not in {COUNT, "world", "quantity", "value", "low", "high", "unit"}
-    ]
+    known = {COUNT, "world", "quantity", *Metric.__struct_fields__}
+    varied = [name for name in table.columns if name not in known]
     rows, marks = [], dict[str, dict[str, float]]()
     for place, group in table.groupby([*varied, COUNT, "world"]):
         *others, count, world = place
@@ -96,7 +98,10 @@ def throughput_of(table: pd.DataFrame) -> Drawn:
         marks.setdefault(row["case"], dict.fromkeys(MARKS, float("nan")))
         marks[row["case"]] |= {name: metrics.value[name] for name in MARKS if name in metrics.value}
     named = pd.DataFrame([{"case": case} | values for case, values in marks.items()])
-    return throughput.draw(pd.DataFrame(rows), named), "Committed tokens a second (bonus tokens included)."
+    caption = "Committed tokens a second (bonus tokens included)."
+    if (table.world == "analytic").any():
+        caption += f" {NO_PREFILL}"
+    return throughput.draw(pd.DataFrame(rows), named), caption
 
 
 def draft_time_of(profile: HardwareProfile) -> Drawn:

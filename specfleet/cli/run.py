@@ -1,12 +1,13 @@
 """simulate, run, analytic: one scenario."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from experiments.printing import busy, interval, number, print_json, print_table, remark, value_text
-from specfleet.cli.options import AsJson, Changes, RunFile, ScenarioFile, settings
+from specfleet.cli.options import AsJson, Changes, Precision, RunFile, ScenarioFile, precision_of, say_unmet, settings
 
 if TYPE_CHECKING:
     from specfleet.results import Result
@@ -18,18 +19,17 @@ def simulate(
     pace: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Play back how fast the host was in this measured run.")
     ] = None,
+    precision: Precision = None,
     as_json: AsJson = False,
     out: RunFile = None,
 ) -> None:
     """Run a scenario in simulated time."""
-    from fleet.scenario.workload import unknown_ends
     from specfleet.running import simulate
 
-    result = simulate(scenario, settings(changes), pace=pace)
-    note = unknown_ends(result.run.header.fleet)
-    if note:
-        remark(f"note: {note}")
+    aims = precision_of(precision)
+    result = simulate(scenario, settings(changes), pace=pace, precision=aims, report=remark)
     show_run(result, as_json, out)
+    say_unmet(result.unmet)
 
 
 def run(
@@ -58,7 +58,9 @@ def analytic(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = 
         print_json(prediction)
         return
     rows = [(name, value_text(value)) for name, value in prediction.frame().itertuples(index=False)]
-    print_table(f"analytic model of {scenario}", ("quantity", "value"), rows)
+    print_table(f"analytic model of {scenario}", ("quantity", "value"), [*rows, ("prefill", "left out")])
+    print(_acceptance_line(prediction.mean_acceptance_length))
+    _print_notes(prediction.notes)
 
 
 def show_run(result: "Result", as_json: bool, out: Path | None) -> None:
@@ -68,9 +70,30 @@ def show_run(result: "Result", as_json: bool, out: Path | None) -> None:
     header, metrics = result.run.header, result.metrics
     if as_json:
         described = {"scenario": header.scenario.name, "world": header.world, "seed": header.scenario.seed}
-        print_json({**described, "metrics": metrics})
+        told = {"overload": result.overload, "notes": result.notes, "unmet": result.unmet}
+        print_json({**described, "metrics": metrics, **told})
         return
     rows = [(name, number(metric.value), interval(metric), metric.unit) for name, metric in metrics.items()]
     print_table(result.title(), ("metric", "value", "95 % interval", "unit"), rows)
+    if "mean_acceptance_length" in metrics:
+        print(_acceptance_line(metrics["mean_acceptance_length"].value))
+    if result.overload is not None:
+        print(
+            f"{result.overload.line()}. Waits and latencies grow with the run's length: no steady state, no intervals"
+        )
+    _print_notes(result.notes)
     if out is not None:
         remark(f"records: {out}")
+
+
+def _acceptance_line(with_bonus: float) -> str:
+    """Say how long rounds are in both counts, in the words of the engines that one would compare it with."""
+    return (
+        f"mean acceptance length: {with_bonus:.2f} tokens a round with the bonus token, as vLLM (Mean acceptance "
+        f"length) and SGLang (accept len) count; {with_bonus - 1:.2f} without"
+    )
+
+
+def _print_notes(notes: Sequence[str]) -> None:
+    for note in notes:
+        remark(f"note: {note}")

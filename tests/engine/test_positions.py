@@ -180,11 +180,8 @@ def test_a_target_whose_number_is_taken_is_turned_away_in_one_line() -> None:
     answers: list[Any] = []
     answering = threading.Thread(target=lambda: answers.extend(port.admit() for _ in range(3)))
     answering.start()
-    for number in (0, 1):
-        connect(context, "tcp://127.0.0.1", port.port, number)
-    with pytest.raises(
-        InputError, match="target 1 is connected already; give each target a number of its own"
-    ) as caught:
+    kept = [connect(context, "tcp://127.0.0.1", port.port, number) for number in (0, 1)]
+    with pytest.raises(InputError, match="target 1 is connected already; give each target a number") as caught:
         connect(context, "tcp://127.0.0.1", port.port, 0)
     assert "\n" not in str(caught.value)
     answering.join()
