@@ -31,12 +31,13 @@ from engine.decoding.telemetry import host_facts
 from engine.decoding.verify import Target
 from engine.runtime.build import load_target, new_drafter, new_target
 from engine.runtime.continuations import continuations_of
-from engine.runtime.positions import fleet_of
+from engine.runtime.positions import with_positions
 from engine.runtime.process import THREADS
 from engine.runtime.prompts import prompts_of
 from fleet.errors import InputError
 from fleet.records.run import Run
 from fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload, mean_tokens
+from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
 from fleet.times.profile import HardwareProfile
 
@@ -193,7 +194,7 @@ def bench_of(scenario: Scenario, folder: Path, effort: Effort, report: Report) -
     if scenario.drafters.kind == "model":
         check_shared_tokenizer(scenario.drafters.model, scenario.verifiers.model)
     torch.set_num_threads(THREADS)
-    fleet = fleet_of(scenario)
+    fleet = with_positions(settle(scenario))
     target = new_target(fleet, load_target(fleet))
     drafter = new_drafter(fleet, target.model)
     assert isinstance(drafter, Drafter)

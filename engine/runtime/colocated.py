@@ -8,11 +8,12 @@ from engine.runtime.clock import now_s
 from engine.runtime.content import NOTHING, Content
 from engine.runtime.executors import DraftExecutor, VerifyExecutor
 from engine.runtime.memory import with_admission
-from engine.runtime.positions import fleet_of
+from engine.runtime.positions import with_positions
 from engine.runtime.worker import Worker
 from fleet.records.recorded import Log, RecordedStation
 from fleet.records.run import Run, make_run
 from fleet.scenario.scenario import Scenario
+from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import requests_of
 from fleet.stations.build import drafter_station, join_of, verifier_station
@@ -80,6 +81,6 @@ class Colocated:
 
 def serve_colocated(scenario: Scenario, prompts: Sequence[Sequence[int]]) -> tuple[Run, dict[int, list[int]]]:
     """Run the scenario in this process; return its records and the new tokens of each request."""
-    served = Colocated(fleet_of(scenario), prompts)
+    served = Colocated(with_positions(settle(scenario)), prompts)
     log = served.serve()
     return make_run(scenario, "engine", log, served.fleet), served.executor.outputs

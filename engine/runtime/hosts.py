@@ -12,7 +12,7 @@ import torch
 from engine.runtime.clock import now_s
 from engine.runtime.continuations import continuations_of
 from engine.runtime.drafter import DrafterNode
-from engine.runtime.positions import fleet_of
+from engine.runtime.positions import with_positions
 from engine.runtime.process import THREADS
 from engine.runtime.prompts import prompts_of
 from engine.runtime.replayed import ReplayedFleet
@@ -21,13 +21,14 @@ from fleet.errors import InputError
 from fleet.records.recorded import Log
 from fleet.records.run import make_run, write_run
 from fleet.scenario.scenario import Scenario
+from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
 
 
 def serve_drafter(scenario: Scenario, host: str, port: int, out: Path | None) -> None:
     """Draft for every target that connects, until interrupted."""
     _prepare()
-    node = DrafterNode(fleet_of(scenario), address=f"tcp://{host}", port=port)
+    node = DrafterNode(with_positions(settle(scenario)), address=f"tcp://{host}", port=port)
     node.open()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: node.stop())
@@ -40,7 +41,7 @@ def serve_verifier(scenario: Scenario, connect: str, target: int, out: Path | No
     host, _, port = connect.rpartition(":")
     if not host or not port.isdigit():
         raise InputError(f"--connect {connect}: write HOST:PORT, for example 192.0.2.7:5555")
-    fleet = fleet_of(scenario)
+    fleet = with_positions(settle(scenario))
     if target >= fleet.verifiers.count:
         raise InputError(f"--target {target + 1}: the scenario has verifiers.count = {fleet.verifiers.count}")
     _prepare()

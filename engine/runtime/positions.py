@@ -6,15 +6,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from engine.decoding.llama import is_lean
 from engine.decoding.models import folder_of, learned_positions
-from fleet.errors import InputError
-from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
 
 
-def fleet_of(scenario: Scenario) -> Fleet:
-    """Settle a scenario, with the positions that its models know; those of a folder that is not here are unknown."""
-    fleet = settle(scenario)
+def with_positions(fleet: Fleet) -> Fleet:
+    """Return the fleet with the positions that its models know; those of a folder that is not here are unknown."""
     asked = [(fleet.verifiers.model, "target")]
     if fleet.drafters.kind == "model" and fleet.drafters.count:
         asked.append((fleet.drafters.model, "drafter"))
@@ -28,9 +24,9 @@ def positions_of(model: str, role: str) -> int:
     """Return how many positions the model of a folder has learned; 0 for any number, or where it is not here."""
     try:
         config = AutoConfig.from_pretrained(folder_of(model, role), local_files_only=True)
-    except InputError:
+        if is_lean(config):
+            return 0
+        with torch.device("meta"):  # its modules without its numbers
+            return learned_positions(AutoModelForCausalLM.from_config(config))
+    except Exception:  # noqa: BLE001  (what is wrong with a model, whoever loads it says in one line)
         return 0
-    if is_lean(config):
-        return 0
-    with torch.device("meta"):  # its modules without its numbers
-        return learned_positions(AutoModelForCausalLM.from_config(config))

@@ -17,7 +17,7 @@ from engine.runtime.continuations import continuations_of
 from engine.runtime.device_lock import DeviceLock, file_lock, no_lock
 from engine.runtime.drafter import DrafterNode
 from engine.runtime.memory import check_room
-from engine.runtime.positions import fleet_of
+from engine.runtime.positions import with_positions
 from engine.runtime.process import NodeProcess
 from engine.runtime.prompts import prompts_of
 from engine.runtime.replayed import Continuation, ReplayedFleet
@@ -29,6 +29,7 @@ from fleet.policies.overlap import InTurn
 from fleet.records.recorded import Log
 from fleet.records.run import Run, make_run
 from fleet.scenario.scenario import Scenario
+from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
 
 CONTINUATIONS = Path(tempfile.gettempdir()) / "specfleet-continuations"
@@ -141,7 +142,7 @@ def serve(scenario: Scenario, continuations_folder: Path = CONTINUATIONS, signal
 
     Raises InputError for a scenario that the engine cannot run, NodeError if a process fails.
     """
-    fleet = fleet_of(scenario)
+    fleet = with_positions(settle(scenario))
     check_can_run(fleet)
     if fleet.drafters.count and fleet.drafters.kind == "model":
         check_shared_tokenizer(fleet.drafters.model, fleet.verifiers.model)

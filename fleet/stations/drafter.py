@@ -208,5 +208,6 @@ class DrafterStation(Station):
             tokens = self.adaptive.depth(state, self.seen, len(self.sessions))
         else:
             tokens = self.depth
-        tokens = reach(tokens, session.base, self.positions)
+        if self.positions:
+            tokens = reach(tokens, session.base, self.positions)
         return Member(tag, request, epoch, session.base, tokens, session.behind)

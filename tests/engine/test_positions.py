@@ -20,7 +20,7 @@ from engine.decoding.models import CausalLM, load_model
 from engine.decoding.verify import Target
 from engine.runtime.batch import serve_batch
 from engine.runtime.colocated import serve_colocated
-from engine.runtime.positions import fleet_of, positions_of
+from engine.runtime.positions import positions_of, with_positions
 from engine.runtime.prompts import prompts_of
 from engine.runtime.transport import PublicPort, connect
 from fleet.errors import InputError
@@ -149,9 +149,9 @@ def test_the_simulator_shortens_them_where_its_profile_knows_the_positions() -> 
 
 def test_models_that_compute_their_positions_and_folders_elsewhere_know_no_end(tiny: Path, learned: Path) -> None:
     assert positions_of(str(tiny / "target"), "target") == positions_of("not-here", "target") == 0
-    assert fleet_of(pair_scenario(tiny)).drafters.positions == 0
+    assert with_positions(settle(pair_scenario(tiny))).drafters.positions == 0
     mixed = pair_scenario(tiny, drafters={"model": str(learned / "drafter")})
-    assert fleet_of(mixed).drafters.positions == POSITIONS
+    assert with_positions(settle(mixed)).drafters.positions == POSITIONS
 
 
 @pytest.mark.parametrize("kind", ["slots", "aligned", "target", "drafter", "lookup"])
