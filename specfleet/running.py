@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from experiments.precision import Precision, simulate_to
-from fleet.errors import InputError
+from fleet.errors import InputError, OutputError
+from fleet.files import check_writable
 from fleet.records import run as records
 from fleet.records.paces import paces_of
 from fleet.scenario.changes import Changes
@@ -50,10 +51,15 @@ def simulate(
     if note:
         report(f"note: {note}")
     aims = precision_of(precision)
-    if not aims:
-        return Result(simulate_scenario(chosen, paces))
-    precise = simulate_to(chosen, aims, paces, report)
-    return Result(precise.run, precise.unmet)
+    unmet: tuple[str, ...] = ()
+    if aims:
+        simulated, _, unmet = simulate_to(chosen, aims, paces, report)
+    else:
+        simulated = simulate_scenario(chosen, paces)
+    if measured is not None and paces:
+        header = msgspec.structs.replace(simulated.header, pace_of=measured.run.digest())
+        simulated = msgspec.structs.replace(simulated, header=header)
+    return Result(simulated, unmet)
 
 
 def precision_of(precision: float | Precision | None) -> dict[str, float]:
@@ -76,7 +82,8 @@ def run(
     """Run the same scenario on the real engine, on this host; it needs `specfleet[engine]`.
 
     `scenario`, `changes` and keywords as in `simulate`. `signals`: a file (Parquet) for the signals of every token that
-    a batch drafted. `report` is told of crowded cores and of the memory that caches take, before the run.
+    a batch drafted; where it cannot be written after the run, the OutputError's `result` is the run. `report` is told
+    of crowded cores and of the memory that caches take, before the run.
 
         if __name__ == "__main__":  # its processes import the script that starts them
             result = specfleet.run("star", verifiers={"count": 1}, workload={"requests": 4})
@@ -88,17 +95,25 @@ def run(
     chosen = scenario_of(scenario, changes, **keys)
     fleet = settle(chosen)
     check_can_run(fleet)
+    if signals is not None and (chosen.batch is None or chosen.drafters.shape.kind != "chain"):
+        raise InputError(f"signals = {signals}: only chains of a [batch] tell signals; {chosen.name!r} has none")
+    accounts = accounts_of(fleet)
     note = crowding(fleet)
     if note:
         report(f"note: {note}")
-    if signals is not None and (chosen.batch is None or chosen.drafters.shape.kind != "chain"):
-        raise InputError(f"signals = {signals}: only chains of a [batch] tell signals; {chosen.name!r} has none")
-    for account in accounts_of(fleet):
+    if signals is not None:
+        check_writable(Path(signals))
+    for account in accounts:
         report(f"cache of {account_line(account)}")
     served = serve(chosen, signals=signals is not None)
+    result = Result(served.run)
     if signals is not None:
-        write_signals(list(served.signals.values()), Path(signals))
-    return Result(served.run)
+        try:
+            write_signals(list(served.signals.values()), Path(signals))
+        except OutputError as error:
+            error.result = result
+            raise
+    return result
 
 
 def analytic(scenario: Given, changes: Changes | None = None, **keys: Any) -> Prediction:
