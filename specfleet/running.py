@@ -1,11 +1,12 @@
 """simulate, run, analytic: one scenario in the simulated world, in the real one, and in the equations."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from experiments.precision import Precision, simulate_to
 from fleet.errors import InputError
 from fleet.records import run as records
 from fleet.records.paces import paces_of
@@ -19,13 +20,21 @@ from specfleet.scenario import Given, path_of, scenario_of
 
 
 def simulate(
-    scenario: Given, changes: Changes | None = None, *, pace: Result | str | Path | None = None, **keys: Any
+    scenario: Given,
+    changes: Changes | None = None,
+    *,
+    pace: Result | str | Path | None = None,
+    precision: float | Precision | None = None,
+    report: Callable[[str], None] = lambda _remark: None,
+    **keys: Any,
 ) -> Result:
     """Run a scenario in simulated time.
 
     `scenario`: a file (TOML), the name of a shipped one, or a Scenario. `changes`: values by dotted key; further
     keywords are keys of the scenario, where a dict changes only what it names. `pace`: a measured run whose host's
-    speed, second by second, is played back. Raises InputError for bad input.
+    speed, second by second, is played back. `precision`: how narrow 95 % intervals have to be, as half width over
+    value: of the throughput, or by metric, {"tpot_p90_s": 0.05}. The run is then repeated with more requests until they
+    are, of which `report` is told; what was not reached is in the result's `unmet`. Raises InputError for bad input.
 
     >>> import specfleet
     >>> result = specfleet.simulate("star", {"verifiers.count": 8}, seed=3, workload={"requests": 20})
@@ -35,11 +44,28 @@ def simulate(
     chosen = scenario_of(scenario, changes, **keys)
     measured = pace if isinstance(pace, Result) or pace is None else read_run(pace)
     paces = paces_of(measured.run, settle(chosen).control_s) if measured else {}
-    simulated = simulate_scenario(chosen, paces)
-    if measured is not None and paces:
-        header = msgspec.structs.replace(simulated.header, pace_of=measured.run.digest())
-        simulated = msgspec.structs.replace(simulated, header=header)
-    return Result(simulated)
+    aims = precision_of(precision)
+    if not aims:
+        return Result(_at_pace(simulate_scenario(chosen, paces), measured if paces else None))
+    precise = simulate_to(chosen, aims, paces, report)
+    return Result(_at_pace(precise.run, measured if paces else None), precise.unmet)
+
+
+def _at_pace(simulated: records.Run, measured: Result | None) -> records.Run:
+    """Return the run, whose header says of which measured run it played back the pace, if of any."""
+    if measured is None:
+        return simulated
+    header = msgspec.structs.replace(simulated.header, pace_of=measured.run.digest())
+    return msgspec.structs.replace(simulated, header=header)
+
+
+def precision_of(precision: float | Precision | None) -> dict[str, float]:
+    """Return the asked half widths by metric, as shares of the values; one number is the throughput's."""
+    aims = precision if isinstance(precision, Mapping) else {} if precision is None else {"throughput": precision}
+    for name, aim in aims.items():
+        if isinstance(aim, bool) or not isinstance(aim, (int, float)) or not 0 < aim < 1:
+            raise InputError(f"precision of {name} = {aim!r}: needs a share between 0 and 1, such as 0.02")
+    return dict(aims)
 
 
 def run(
