@@ -9,9 +9,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from experiments.reproduce.rows import Reproduction
+from experiments.sweep import TABLE
 from figures import draft_time, residuals, throughput, timeline
 from figures import reproduction as reproduction_figure
-from figures.style import add_caption, write
+from figures.style import add_caption, format_of, write
 from fleet.errors import InputError
 from fleet.records.run import Run, read_run
 from fleet.records.window import Metric
@@ -33,6 +34,8 @@ def draw(name: str, results: Any, out: Path | None = None) -> Figure:
     """
     if name not in FIGURES:
         raise InputError(f"figure {name}: unknown; allowed: {', '.join(FIGURES)}")
+    if out is not None:
+        format_of(out)
     chosen = FIGURES[name]
     content = chosen.read(Path(results)) if isinstance(results, (str, Path)) else results
     if not isinstance(content, chosen.kind):
@@ -139,9 +142,9 @@ def _measured(profile: HardwareProfile, name: str) -> list[dict[str, Any]]:
 
 
 def _read_table(folder: Path) -> pd.DataFrame:
-    file = folder / "sweep.csv"
+    file = folder / TABLE
     if not file.is_file():
-        raise InputError(f"{folder}: holds no sweep.csv; give the folder of `specfleet sweep --vary {COUNT}=...`")
+        raise InputError(f"{folder}: holds no {TABLE}; give the folder of `specfleet sweep --vary {COUNT}=...`")
     return pd.read_csv(file)
 
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import msgspec
 import pandas as pd
-from joblib import Parallel, delayed
 
+from experiments.jobs import side_by_side
 from experiments.precision import Precision, simulate_to
 from experiments.worlds import World, run_in, with_seed
-from fleet.errors import InputError
+from fleet.errors import InputError, OutputError
+from fleet.files import write_file
 from fleet.records.metrics import combine, measure
 from fleet.records.overload import overload_of, without_intervals
 from fleet.records.window import Metric
@@ -26,6 +27,8 @@ from sim.predict import predict_fleet, star_inputs
 
 Cell = Mapping[str, Any]
 LONGEST_NAME = 200  # file systems take 255 bytes
+TABLE = "sweep.csv"
+TABLED_SHARE = 0.02  # the table is written again with each cell, beyond 50 with every 2 % more: cells may be thousands
 
 
 class CellResult(msgspec.Struct, frozen=True):
@@ -108,19 +111,46 @@ def sweep(
         else:
             todo.append((place, cell, scenario))
     at_once = 1 if world == "engine" else max(1, min(jobs, len(todo)))
-    workers = Parallel(n_jobs=at_once, return_as="generator")
-    finished = workers(delayed(run_cell)(cell, scenario, world, seeds, aims) for _, cell, scenario in todo)
-    for (place, cell, _), result in zip(todo, finished, strict=True):
-        if folder:
-            path = cell_file(folder, cell)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
-        results[place] = result
-        done(result)
-    ordered = [results[place] for place in sorted(results)]
-    if folder:
-        table(ordered).to_csv(folder / "sweep.csv", index=False)
-    return ordered
+    finished = side_by_side(run_cell, [(cell, scenario, world, seeds, aims) for _, cell, scenario in todo], at_once)
+    try:
+        _collect(finished, todo, results, folder, done)
+    except OutputError as error:
+        error.result = _in_order(results)
+        raise
+    return _in_order(results)
+
+
+def _collect(
+    finished: Iterator[CellResult],
+    todo: Sequence[tuple[int, Cell, Scenario]],
+    results: dict[int, CellResult],
+    folder: Path | None,
+    done: Callable[[CellResult], None],
+) -> None:
+    """Add to `results` what finishes; with a folder, keep each cell and the table there, interrupted or not."""
+    tabled = 0
+    try:
+        for (place, cell, _), result in zip(todo, finished, strict=True):
+            results[place] = result
+            if folder:
+                write_file(cell_file(folder, cell), msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
+                if len(results) - tabled >= TABLED_SHARE * len(results):
+                    keep_table(folder, results)
+                    tabled = len(results)
+            done(result)
+    finally:
+        if folder and tabled < len(results):
+            keep_table(folder, results)
+
+
+def _in_order(results: Mapping[int, CellResult]) -> list[CellResult]:
+    return [results[place] for place in sorted(results)]
+
+
+def keep_table(folder: Path, results: Mapping[int, CellResult]) -> None:
+    """Write the table of the cells that are finished, by their places, into the folder of a sweep."""
+    text: str = table(_in_order(results)).to_csv(index=False)
+    write_file(folder / TABLE, text)
 
 
 def run_cell(

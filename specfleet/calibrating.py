@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fleet.errors import OutputError
+from fleet.files import check_writable
 from fleet.scenario.changes import Changes, pairs_of
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
@@ -33,7 +35,8 @@ def calibrate(
     predict. `quick`: a smaller grid and fewer repetitions. `out`: where to write the profile (JSON); beside it, under
     the same name with `.toml`, a scenario that fits it, unless there is one, and what else was recorded, such as
     `signals.parquet` of a batch whose drafts are chains. `report` is told the name of each stage as it begins. Needs
-    `specfleet[engine]`. Raises InputError for bad input.
+    `specfleet[engine]`. Raises InputError for bad input, and OutputError where the profile cannot be written; its
+    `result` is the profile.
 
         if __name__ == "__main__":  # its processes import the script that starts them
             profile = specfleet.calibrate(drafters={"model": "models/small"}, verifiers={"model": "models/large"})
@@ -45,6 +48,8 @@ def calibrate(
 
     own = own_scenario(scenario, pairs_of_given(changes, keys), prompts)
     chosen = measured_scenario(own, prompts)
+    if out is not None:
+        check_writable(Path(out))
     with tempfile.TemporaryDirectory() as kept_nowhere:
         folder = Path(out).parent if out is not None else Path(kept_nowhere)
         if chosen.batch is not None:
@@ -52,9 +57,13 @@ def calibrate(
         else:
             profile = calibrate_pair(chosen, folder, QUICK if quick else Effort(), report)
     if out is not None:
-        write_profile(profile, Path(out))
-        fits = own if scenario is not None else scenario_of_pair(own, profile)
-        write_fitting(fits, profile, Path(out).name, fitting_path(Path(out), scenario))
+        try:
+            write_profile(profile, Path(out))
+            fits = own if scenario is not None else scenario_of_pair(own, profile)
+            write_fitting(fits, profile, Path(out).name, fitting_path(Path(out), scenario))
+        except OutputError as error:
+            error.result = profile
+            raise
     return profile
 
 

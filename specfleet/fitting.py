@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from fleet.chance.signals import SignalFile
+from fleet.files import write_file
 from fleet.scenario.facts import models_of
 from fleet.scenario.scenario import Acceptance, Device, Drafters, Scenario, Trace, Verifiers, Workload, needs_of
 from fleet.scenario.settle import settle
@@ -103,11 +104,9 @@ def fitting_path(out: Path, given: Any = None) -> Path:
 
 def write_fitting(scenario: Scenario, profile: HardwareProfile, profile_file: str, path: Path) -> bool:
     """Write the scenario that fits a profile, which is in `profile_file` beside it; False where a file is there."""
-    try:
-        with path.open("x") as file:
-            file.write("\n".join(lines_of(fitting(scenario, profile), profile, profile_file)) + "\n")
-    except FileExistsError:
+    if path.exists():
         return False
+    write_file(path, "\n".join(lines_of(fitting(scenario, profile), profile, profile_file)) + "\n")
     return True
 
 

@@ -26,8 +26,8 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     """Return the notes on a scenario that ran in that world, a line each; none for most.
 
     >>> from specfleet import scenario_of
-    >>> notes_of(scenario_of("star", {"verifiers.verify.base_s": 0.04}))[0][:50]
-    'verifiers.verify = 40 ms is the scenario's (the pr'
+    >>> notes_of(scenario_of("star", {"verifiers.verify.base_s": 0.04}))[0][:24]
+    'verifiers.verify = 40 ms'
     """
     notes = [] if world == "engine" else [*_falling_rates(scenario)]
     if world == "sim" or scenario.verifiers.kind == "replayed":  # a real target takes the time that it takes

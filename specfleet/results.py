@@ -17,7 +17,7 @@ from experiments.printing import case_text, flat, number
 from experiments.reproduce import rows
 from fleet.policies.overlap import InTurn
 from fleet.records.metrics import measure, measure_targets
-from fleet.records.overload import Overload, overload_of, without_intervals
+from fleet.records.overload import Overload, overload_of
 from fleet.records.run import Run, write_run
 from fleet.records.tables import rounds_of, verifications_of
 from fleet.records.window import Metric
@@ -77,8 +77,7 @@ class Result(Shown):
 
         A run that was offered more than it could carry has no steady state, and none of its metrics an interval.
         """
-        metrics = measure(self.run)
-        return metrics if self.overload is None else without_intervals(metrics)
+        return measure(self.run)
 
     @cached_property
     def overload(self) -> Overload | None:

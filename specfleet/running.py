@@ -7,11 +7,13 @@ from typing import Any
 import msgspec
 
 from experiments.precision import Precision, simulate_to
-from fleet.errors import InputError
+from fleet.errors import InputError, OutputError
+from fleet.files import check_writable
 from fleet.records import run as records
 from fleet.records.paces import paces_of
 from fleet.scenario.changes import Changes
 from fleet.scenario.settle import settle
+from fleet.scenario.workload import unknown_ends
 from sim.predict import predict
 from sim.run import simulate as simulate_scenario
 from specfleet.notes import notes_on_prediction
@@ -34,7 +36,8 @@ def simulate(
     keywords are keys of the scenario, where a dict changes only what it names. `pace`: a measured run whose host's
     speed, second by second, is played back. `precision`: how narrow 95 % intervals have to be, as half width over
     value: of the throughput, or by metric, {"tpot_p90_s": 0.05}. The run is then repeated with more requests until they
-    are, of which `report` is told; what was not reached is in the result's `unmet`. Raises InputError for bad input.
+    are; what was not reached is in the result's `unmet`. `report` is told of that, and of ends of texts that the
+    simulation does not know. Raises InputError for bad input.
 
     >>> import specfleet
     >>> result = specfleet.simulate("star", {"verifiers.count": 8}, seed=3, workload={"requests": 20})
@@ -44,19 +47,19 @@ def simulate(
     chosen = scenario_of(scenario, changes, **keys)
     measured = pace if isinstance(pace, Result) or pace is None else read_run(pace)
     paces = paces_of(measured.run, settle(chosen).control_s) if measured else {}
+    note = unknown_ends(settle(chosen))
+    if note:
+        report(f"note: {note}")
     aims = precision_of(precision)
-    if not aims:
-        return Result(_at_pace(simulate_scenario(chosen, paces), measured if paces else None))
-    precise = simulate_to(chosen, aims, paces, report)
-    return Result(_at_pace(precise.run, measured if paces else None), precise.unmet)
-
-
-def _at_pace(simulated: records.Run, measured: Result | None) -> records.Run:
-    """Return the run, whose header says of which measured run it played back the pace, if of any."""
-    if measured is None:
-        return simulated
-    header = msgspec.structs.replace(simulated.header, pace_of=measured.run.digest())
-    return msgspec.structs.replace(simulated, header=header)
+    unmet: tuple[str, ...] = ()
+    if aims:
+        simulated, _, unmet = simulate_to(chosen, aims, paces, report)
+    else:
+        simulated = simulate_scenario(chosen, paces)
+    if measured is not None and paces:
+        header = msgspec.structs.replace(simulated.header, pace_of=measured.run.digest())
+        simulated = msgspec.structs.replace(simulated, header=header)
+    return Result(simulated, unmet)
 
 
 def precision_of(precision: float | Precision | None) -> dict[str, float]:
@@ -79,7 +82,8 @@ def run(
     """Run the same scenario on the real engine, on this host; it needs `specfleet[engine]`.
 
     `scenario`, `changes` and keywords as in `simulate`. `signals`: a file (Parquet) for the signals of every token that
-    a batch drafted. `report` is told of crowded cores and of the memory that caches take, before the run.
+    a batch drafted; where it cannot be written after the run, the OutputError's `result` is the run. `report` is told
+    of crowded cores and of the memory that caches take, before the run.
 
         if __name__ == "__main__":  # its processes import the script that starts them
             result = specfleet.run("star", verifiers={"count": 1}, workload={"requests": 4})
@@ -97,12 +101,19 @@ def run(
     note = crowding(fleet)
     if note:
         report(f"note: {note}")
+    if signals is not None:
+        check_writable(Path(signals))
     for account in accounts:
         report(f"cache of {account_line(account)}")
     served = serve(chosen, signals=signals is not None)
+    result = Result(served.run)
     if signals is not None:
-        write_signals(list(served.signals.values()), Path(signals))
-    return Result(served.run)
+        try:
+            write_signals(list(served.signals.values()), Path(signals))
+        except OutputError as error:
+            error.result = result
+            raise
+    return result
 
 
 def analytic(scenario: Given, changes: Changes | None = None, **keys: Any) -> Prediction:

@@ -16,7 +16,8 @@ from experiments.precision import Precision
 from experiments.reproduce import REPRODUCTIONS
 from experiments.reproduce.rows import Inputs
 from experiments.worlds import World
-from fleet.errors import InputError
+from fleet.errors import InputError, OutputError
+from fleet.files import check_folder
 from fleet.scenario.changes import Changes, plain
 from fleet.times.profile import HardwareProfile, read_profile
 from specfleet.results import Comparison, Reproduction, Result, Sweep
@@ -46,7 +47,8 @@ def sweep(
     "verifiers.count=1:16". `out`: a folder that keeps the results, where a rerun finds them. `seeds`: replications a
     cell. `jobs`: simulations at once, by default one a core. `done` is called after each cell. `precision`: as in
     `simulate`; a cell is then one simulation, as long as it takes. A cell that fails loses no other: see
-    `Sweep.errors`. Raises InputError for bad input before anything runs.
+    `Sweep.errors`. Raises InputError for bad input before anything runs, and OutputError where a cell cannot be
+    written; its `result` is the sweep until then.
 
     >>> import specfleet
     >>> small = {"workload.requests": 20}
@@ -62,12 +64,16 @@ def sweep(
     if aims and world != "sim":
         raise InputError("precision: only simulations go on until it is reached; leave it out, or world = sim")
     folder = path_of(out, "out") if out is not None else None
-    if folder is not None and folder.is_file():
-        raise InputError(f"{folder}: is a file; name a folder for the results")
+    if folder is not None:
+        check_folder(folder)
     wanted = pairs_of_given(changes, keys)
     # What varies wins, because it comes last.
     cells = [(cell, scenario_of(scenario, [*wanted, *cell.items()])) for cell in sweeps.cells_of(vary_of(vary))]
-    return Sweep(sweeps.sweep(cells, folder, world, seeds, jobs or os.cpu_count() or 1, done, aims))
+    try:
+        return Sweep(sweeps.sweep(cells, folder, world, seeds, jobs or os.cpu_count() or 1, done, aims))
+    except OutputError as error:
+        error.result = Sweep(error.result)
+        raise
 
 
 def vary_of(vary: Vary) -> dict[str, list[Any]]:

@@ -154,15 +154,13 @@ def paces_text(profile: HardwareProfile, cells: Sequence[Cell]) -> str:
 
 
 def findings(
-    folder: Path,
     profile: HardwareProfile,
     cells: Sequence[Cell],
     baselines: Sequence[Cell],
     comparison: Comparison,
     blind: Comparison,
-    pictures: dict[str, Path],
 ) -> list[str]:
-    """Return the lines to print: errors, the plateau, replays, and where everything is."""
+    """Return the lines to print: errors, the plateau, replays."""
     lines = [f"profile {comparison.profile_digest}, written {profile.provenance['written']}, before the runs"]
     for how, rows in (("at the pace of each run", comparison.rows), ("blind", blind.rows)):
         for kind in ("replayed", "real"):
@@ -185,8 +183,12 @@ def findings(
     contradictions = [line for cell in [*cells, *baselines] for line in cell.contradictions]
     logs = 2 * (len(cells) + len(baselines))
     lines.append(f"replay of {logs} logs on fresh stations: {contradictions or 'no contradiction'}")
-    lines += [f"{what}: {path}" for what, path in pictures.items()]
-    lines.append(
-        f"table: {folder / 'comparison.json'}; profile: {folder / 'profile.json'}; records: {folder / 'records'}"
-    )
     return lines
+
+
+def where_to_find(folder: Path, pictures: dict[str, Path]) -> list[str]:
+    """Return the lines that say where everything is."""
+    return [
+        *(f"{what}: {path}" for what, path in pictures.items()),
+        f"table: {folder / 'comparison.json'}; profile: {folder / 'profile.json'}; records: {folder / 'records'}",
+    ]

@@ -6,8 +6,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from experiments.exits import keeping
 from experiments.printing import busy, interval, number, print_json, print_table, remark, value_text
-from specfleet.cli.options import AsJson, Changes, Precision, RunFile, ScenarioFile, precision_of, say_unmet, settings
+from fleet.errors import OutputError
+from specfleet.cli.options import (
+    AsJson,
+    Changes,
+    Precision,
+    RunFile,
+    ScenarioFile,
+    file_option,
+    precision_of,
+    say_unmet,
+    settings,
+)
 
 if TYPE_CHECKING:
     from specfleet.results import Result
@@ -27,8 +39,9 @@ def simulate(
     from specfleet.running import simulate
 
     aims = precision_of(precision)
-    result = simulate(scenario, settings(changes), pace=pace, precision=aims, report=remark)
-    show_run(result, as_json, out)
+    with keeping(out):
+        result = simulate(scenario, settings(changes), pace=pace, precision=aims, report=remark)
+        show_run(result, as_json, out)
     say_unmet(result.unmet)
 
 
@@ -38,15 +51,22 @@ def run(
     as_json: AsJson = False,
     out: RunFile = None,
     signals: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Record the signals of a batch's drafted tokens here (Parquet).")
+        Path | None,
+        file_option("--signals", metavar="FILE", help="Record the signals of a batch's drafted tokens here (Parquet)."),
     ] = None,
 ) -> None:
     """Run the same scenario on the real engine, on this host."""
     from specfleet.running import run
 
-    with busy("the engine is running"):
-        result = run(scenario, settings(changes), signals=signals, report=remark)
-    show_run(result, as_json, out)
+    with keeping(out, signals):
+        try:
+            with busy("the engine is running"):
+                result = run(scenario, settings(changes), signals=signals, report=remark)
+        except OutputError as error:
+            if error.result is not None:
+                show_run(error.result, as_json, out)
+            raise
+        show_run(result, as_json, out)
 
 
 def analytic(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = False) -> None:
@@ -64,9 +84,22 @@ def analytic(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = 
 
 
 def show_run(result: "Result", as_json: bool, out: Path | None) -> None:
-    """Write the records if asked to, and print the metrics of a run."""
+    """Write the records if asked to, and print the metrics of a run, whether or not they could be written."""
+    failed = None
     if out is not None:
-        result.save(out)
+        try:
+            result.save(out)
+        except OutputError as error:
+            failed = error
+    print_run(result, as_json)
+    if failed is not None:
+        raise failed
+    if out is not None and not as_json:
+        remark(f"records: {out}")
+
+
+def print_run(result: "Result", as_json: bool) -> None:
+    """Print the metrics of a run."""
     header, metrics = result.run.header, result.metrics
     if as_json:
         described = {"scenario": header.scenario.name, "world": header.world, "seed": header.scenario.seed}
@@ -82,8 +115,6 @@ def show_run(result: "Result", as_json: bool, out: Path | None) -> None:
             f"{result.overload.line()}. Waits and latencies grow with the run's length: no steady state, no intervals"
         )
     _print_notes(result.notes)
-    if out is not None:
-        remark(f"records: {out}")
 
 
 def _acceptance_line(with_bonus: float) -> str:
