@@ -189,5 +189,4 @@ def drawn(q: torch.Tensor, count: int, chance: Chance, replace: bool) -> torch.T
 
 def entropies(logits: torch.Tensor) -> torch.Tensor:
     """Entropy of the softmax of logits (..., V), in nats: (...)."""
-    log_q = torch.log_softmax(logits.float(), -1)
-    return -(log_q.exp() * log_q).sum(-1)
+    return torch.special.entr(torch.softmax(logits.float(), -1)).sum(-1)

@@ -1,12 +1,15 @@
 """Signals of drafted tokens for length rules, place by place: acceptance probability, KL(p||q), the draft's entropy."""
 
+import math
 from collections.abc import Sequence
 
 import torch
 
 from engine.decoding.grow import Drafts
-from engine.decoding.sampling import Sampling, distributions, temperatures_of
+from engine.decoding.sampling import Sampling, distributions, temperatures_of, widened
 from fleet.chance.token import Token
+
+LEAST = math.log(torch.finfo(torch.float64).tiny)  # of a probability's logarithm
 
 
 def signals_of(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -> list[list[Token]]:
@@ -17,13 +20,17 @@ def signals_of(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -
     """
     assert drafts.logits is not None
     n = drafts.tree.nodes
+    V = max(logits.shape[-1], drafts.logits.shape[-1])
+    of_target, of_drafter = (widened(given[:, :n].double(), V, -torch.inf) for given in (logits, drafts.logits))
+    # What a vocabulary lacks has no weight; its logarithm is held finite, so that all signals are.
     log_p, log_q = (
-        torch.log_softmax(given[:, :n].double() / temperatures_of(rows, given), -1) for given in (logits, drafts.logits)
+        torch.log_softmax(given / temperatures_of(rows, given), -1).clamp(min=LEAST)
+        for given in (of_target, of_drafter)
     )
     kld = (log_p.exp() * (log_p - log_q)).sum(-1)  # (B, n)
     entropy = -(log_q.exp() * log_q).sum(-1)
     drafted = drafts.tokens.clamp(min=0)[:, :, None]
-    p, q = distributions(logits[:, :n], rows), distributions(drafts.logits[:, :n], rows)
+    p, q = distributions(of_target, rows), distributions(of_drafter, rows)
     likely = q.gather(-1, drafted).clamp(min=torch.finfo(q.dtype).tiny)  # q is 0 where a row's draft has ended
     ratio = (p.gather(-1, drafted) / likely).clamp(max=1.0)[:, :, 0]
     numbers = torch.stack([ratio, kld.clamp(min=0), entropy.clamp(min=0)], -1).tolist()

@@ -14,7 +14,7 @@ from engine.decoding.models import CausalLM
 from engine.decoding.placing import placed
 from engine.decoding.rules import Rule, decisions, normalised
 from engine.decoding.rules import verify as walk_down
-from engine.decoding.sampling import GREEDY, Sampling, distributions, uniforms
+from engine.decoding.sampling import GREEDY, Sampling, distributions, uniforms, widened
 from engine.decoding.signals import signals_of
 from engine.decoding.trees import static_tree
 from fleet.chance.token import Token
@@ -33,7 +33,8 @@ class _Stream:
 class Verdict:
     """What became of one draft: the accepted nodes from the root on, their `tokens`, and after these the target's own.
 
-    `hidden` (nodes + 1, hidden): the target's last hidden states at the root and at all nodes of the draft.
+    `hidden` (nodes + 1, hidden): what a draft head reads of the target at the root and at all nodes of the draft, that
+    is its last hidden states, or what enters its tapped layers.
     `signals`: of the drafted tokens, where they were asked for.
     """
 
@@ -65,11 +66,15 @@ class Target:
 
     `rectangular`: whether rows with shorter drafts than others are fed as many tokens as these. A cpu computes only
     what there is, because there tokens cost time; a GPU prefers a shape that it knows, and reads the weights anyway.
+    `taps`: layers whose inputs a draft head reads, none for the last hidden states.
     """
 
-    def __init__(self, model: CausalLM, rule: Rule = "rejection", cache: RowCache | None = None) -> None:
+    def __init__(
+        self, model: CausalLM, rule: Rule = "rejection", cache: RowCache | None = None, taps: Sequence[int] = ()
+    ) -> None:
         self.model = model
         self.rule = rule
+        self.taps = tuple(taps)
         self.cache = model.new_cache() if cache is None else cache
         self.rectangular = model.device.type != "cpu"
         self.streams: dict[int, _Stream] = {}
@@ -91,9 +96,10 @@ class Target:
     def prefill(self, tag: int) -> Verdict:
         """Feed a stream's prompt and commit the token after it. The verdict's hidden states are the prompt's."""
         stream = self.streams[tag]
-        hidden = self.model.prefill(self.cache, tag, stream.committed[self.cache.lengths[tag] :])
-        logits = self.model.logits(hidden[-1:])[None]  # (1, 1, vocabulary)
-        ((_, _, token),) = self._walk([stream], no_drafts(1, self.model.device), hidden.new_zeros(1, 1).long(), logits)
+        states = self.model.prefill(self.cache, tag, stream.committed[self.cache.lengths[tag] :], self.taps)
+        last, hidden = self._split(states)
+        logits = self.model.logits(last[-1:])[None]  # (1, 1, vocabulary)
+        ((_, _, token),) = self._walk([stream], no_drafts(1, self.model.device), last.new_zeros(1, 1).long(), logits)
         stream.committed.append(token)
         return Verdict([], [token], hidden)
 
@@ -125,12 +131,12 @@ class Target:
         nodes = None if tree.is_chain else Nodes(0, tree.ancestors, tree.depths)
         # Surplus tokens lie beyond all others of their row, which the widest row makes room for, and are never kept.
         fed = [tokens.shape[1]] * len(tags) if self.rectangular else own
-        flat, inside = tokens.flatten().clamp(min=0), None
+        flat, inside = tokens.flatten().clamp(0, self.model.vocabulary - 1), None
         if min(fed) < tokens.shape[1]:
             inside = placed(in_rectangle(fed, tokens.shape[1]), flat.device)
             flat = flat[inside]
-        hidden = self.model.feed(self.cache, tags, flat, fed, nodes)  # (N, hidden)
-        logits = self.model.logits(hidden)
+        last, hidden = self._split(self.model.feed(self.cache, tags, flat, fed, nodes, self.taps))  # (N, hidden) each
+        logits = self.model.logits(last)
         if inside is not None:  # a rectangle for the rules; what lies beyond a row's draft is never looked at
             logits = logits.new_zeros(tokens.numel(), logits.shape[1]).index_copy_(0, inside, logits)
         logits = logits.view(*tokens.shape, -1)
@@ -147,6 +153,11 @@ class Target:
             stream.committed += verdicts[-1].tokens
         self.cache.keep(tags, [[0, *path] for path, _, _ in paths])
         return verdicts
+
+    def _split(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Split what a pass returns (N, (taps + 1) x hidden): last hidden states, and what a draft head reads."""
+        width = states.shape[-1] // (len(self.taps) + 1)
+        return states[:, -width:], states[:, :-width] if self.taps else states
 
     def _walk(
         self, streams: Sequence[_Stream], drafts: Drafts, tokens: torch.Tensor, logits: torch.Tensor
@@ -166,11 +177,16 @@ class Target:
                 walks.append((path, [row[node - 1] for node in path], token))
             return walks
         p = distributions(logits, samplings)
+        drafted, V = drafts.tokens, p.shape[-1]
         taken = [decisions(self.rule, tree, levels) for levels in drafts.depths]
         chance = uniforms([stream.rng for stream in streams], taken, p.device)
-        q = drafts.q if drafts.q is None else normalised(drafts.q.double())
-        walk = walk_down(self.rule, tree, drafts.tokens, q, p, chance)
-        accepted = drafts.tokens.gather(1, (walk.path - 1).clamp(min=0)) if n else walk.path
+        # A drafter whose embedding is padded further than the target's may draft what the target cannot say.
+        if drafts.q is None:
+            q, drafted = None, drafted.masked_fill(drafted >= V, -1)  # as good as not offered: p is 0 there
+        else:
+            q, p = normalised(widened(drafts.q.double(), V)), widened(p, drafts.q.shape[-1])
+        walk = walk_down(self.rule, tree, drafted, q, p, chance)
+        accepted = drafted.gather(1, (walk.path - 1).clamp(min=0)) if n else walk.path
         copied = torch.cat([walk.path, accepted, walk.token[:, None]], 1).tolist()
         walks = []
         for row in copied:
