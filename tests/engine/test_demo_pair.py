@@ -8,7 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from engine.decoding.models import check_shared_tokenizer, load_model
+from engine.decoding.models import load_model
+from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.demo_pair.corpus import FOLDER, LEFT_OUT, files, read_prompts, split_of
 
 TRAINING = json.loads((FOLDER / "training.json").read_text())
