@@ -20,6 +20,7 @@ from engine.decoding.eagle import EagleHead
 from engine.decoding.eagle3 import Eagle3Head, is_eagle3, tapped_layers
 from engine.decoding.llama import STATIC_ROPE
 from fleet.errors import InputError
+from fleet.files import write_file
 
 AnyHead = EagleHead | Eagle3Head
 Tensors = Mapping[str, torch.Tensor]
@@ -67,7 +68,6 @@ def own_tensors(head: AnyHead) -> dict[str, torch.Tensor]:
 
 def save_head(head: AnyHead, folder: Path) -> None:
     """Write `head` in the published layout, weights in half precision."""
-    folder.mkdir(parents=True, exist_ok=True)
     config = head.config
     rope = dict(config.rope_parameters)
     content = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 1, "dtype": "float16"}
@@ -83,8 +83,8 @@ def save_head(head: AnyHead, folder: Path) -> None:
         ids = torch.arange(drafted) if head.token_ids is None else head.token_ids.cpu()
         tensors[DRAFT_IDS] = ids - torch.arange(drafted)
         tensors[IS_DRAFTED] = torch.zeros(config.vocab_size, dtype=torch.bool).index_fill_(0, ids, 1)
-    (folder / "config.json").write_text(json.dumps(content, indent=2) + "\n")
-    (folder / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
+    write_file(folder / "config.json", json.dumps(content, indent=2) + "\n")
+    write_file(folder / "model.safetensors", save(tensors, metadata={"format": "pt"}))
 
 
 def read_config(folder: Path) -> dict[str, object]:
