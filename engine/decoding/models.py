@@ -140,10 +140,19 @@ class CausalLM:
 
 def folder_of(name: str, role: str) -> Path:
     """Return the folder of a model: a path, or "demo" for the demo pair's `role` (drafter or target)."""
-    folder = DEMO_PAIR / role if name == "demo" else Path(name)
-    if not (folder / "config.json").is_file():
+    folder = _named(name, role)
+    if not is_folder_of_model(name, role):
         raise InputError(f"model = {name!r}: {folder} holds no config.json; give a Hugging Face folder, or 'demo'")
     return folder
+
+
+def is_folder_of_model(name: str, role: str) -> bool:
+    """Whether a model is on this host."""
+    return (_named(name, role) / "config.json").is_file()
+
+
+def _named(name: str, role: str) -> Path:
+    return DEMO_PAIR / role if name == "demo" else Path(name)
 
 
 def load_model(name: str, role: str, precision: str = "float32", device: str = "", lean: bool = True) -> CausalLM:

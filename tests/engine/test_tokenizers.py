@@ -13,7 +13,9 @@ pytest.importorskip("transformers")
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
+from engine.runtime.hosts import compare_tokenizers
 from fleet.errors import InputError
+from fleet.scenario.reading import make_scenario
 
 TEXT = ["def add(one, two): return one + two", "for number in range(10): print(number)"]
 Content = dict[str, Any]
@@ -143,3 +145,21 @@ def test_a_broken_tokenizer_is_told_by_its_folder(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"other.*tokenizer") as caught:
             check_shared_tokenizer(one, other)
         assert "\n" not in str(caught.value)
+
+
+def test_a_node_says_when_its_host_lacks_a_model_whose_tokenizer_it_would_compare(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = write(tmp_path / "one", tokenizer()), write(tmp_path / "other", None)
+
+    def compare(drafter: str, target: str) -> str:
+        compare_tokenizers(make_scenario({"drafters": {"model": drafter}, "verifiers": {"model": target}}))
+        return capsys.readouterr().err
+
+    assert compare(one, one) == ""
+    told = compare(one, "elsewhere")
+    assert told == (
+        "note: verifiers.model = 'elsewhere' is not on this host; whether its tokenizer is shared is not checked\n"
+    )
+    with pytest.raises(InputError, match="holds no tokenizer"):
+        compare(one, other)
