@@ -46,10 +46,15 @@ def simulate(
     measured = pace if isinstance(pace, Result) or pace is None else read_run(pace)
     paces = paces_of(measured.run, settle(chosen).control_s) if measured else {}
     aims = precision_of(precision)
-    if not aims:
-        return Result(simulate_scenario(chosen, paces))
-    precise = simulate_to(chosen, aims, paces, report)
-    return Result(precise.run, precise.unmet)
+    unmet: tuple[str, ...] = ()
+    if aims:
+        simulated, _, unmet = simulate_to(chosen, aims, paces, report)
+    else:
+        simulated = simulate_scenario(chosen, paces)
+    if measured is not None and paces:
+        header = msgspec.structs.replace(simulated.header, pace_of=measured.run.digest())
+        simulated = msgspec.structs.replace(simulated, header=header)
+    return Result(simulated, unmet)
 
 
 def precision_of(precision: float | Precision | None) -> dict[str, float]:
@@ -85,14 +90,15 @@ def run(
     chosen = scenario_of(scenario, changes, **keys)
     fleet = settle(chosen)
     check_can_run(fleet)
+    if signals is not None and (chosen.batch is None or chosen.drafters.shape.kind != "chain"):
+        raise InputError(f"signals = {signals}: only chains of a [batch] tell signals; {chosen.name!r} has none")
+    accounts = accounts_of(fleet)
     note = crowding(fleet)
     if note:
         report(f"note: {note}")
     if signals is not None:
         check_writable(Path(signals))
-    if signals is not None and (chosen.batch is None or chosen.drafters.shape.kind != "chain"):
-        raise InputError(f"signals = {signals}: only chains of a [batch] tell signals; {chosen.name!r} has none")
-    for account in accounts_of(fleet):
+    for account in accounts:
         report(f"cache of {account_line(account)}")
     served = serve(chosen, signals=signals is not None)
     result = Result(served.run)

@@ -96,7 +96,8 @@ class PerPosition(
         if self.survival is not None:
             return np.array(self.survival, dtype=np.float64)
         rounds = np.array(self.histogram, dtype=np.float64)
-        return np.asarray(rounds[::-1].cumsum()[::-1][1:] / rounds.sum(), dtype=np.float64)
+        reached: NDArray[np.float64] = rounds[::-1].cumsum()[::-1][1:] / rounds.sum()
+        return reached
 
     def conditional(self) -> NDArray[np.float64]:
         """Return the acceptance probability of each place, given that all before were accepted; 0 where none gets."""
@@ -104,7 +105,8 @@ class PerPosition(
             return np.array(self.rates, dtype=np.float64)
         reached = self.reached()
         before = np.concatenate([[1.0], reached[:-1]])
-        return np.asarray(np.divide(reached, before, out=np.zeros_like(reached), where=before > 0), dtype=np.float64)
+        given_before: NDArray[np.float64] = np.divide(reached, before, out=np.zeros_like(reached), where=before > 0)
+        return given_before
 
 
 class Recorded(msgspec.Struct, frozen=True, tag="recorded", tag_field="model", forbid_unknown_fields=True):
