@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import torch
 
-from engine.decoding.models import check_shared_tokenizer
+from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.runtime.batch import Batched, serve_batch
 from engine.runtime.clock import now_s
 from engine.runtime.colocated import serve_colocated
