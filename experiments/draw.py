@@ -1,10 +1,11 @@
 """Figures from results: what `specfleet figure` draws, from files or from what Python holds."""
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -13,10 +14,13 @@ from figures import draft_time, residuals, throughput, timeline
 from figures import reproduction as reproduction_figure
 from figures.style import add_caption, write
 from fleet.errors import InputError
+from fleet.inputs.strict import convert
+from fleet.inputs.text import read_json, read_text, reason
 from fleet.records.run import Run, read_run
 from fleet.times.profile import HardwareProfile, read_profile
 
 COUNT = "verifiers.count"
+NUMBERS = ("value", "low", "high")
 MARKS = ("N_full", "N_max", "colocated_tokens_per_s", "standalone_tokens_per_s")
 
 Drawn = tuple[Figure, str]
@@ -88,6 +92,9 @@ def throughput_of(table: pd.DataFrame) -> Drawn:
     for place, group in table.groupby([*varied, COUNT, "world"]):
         *others, count, world = place
         metrics = group.set_index("quantity")
+        lacks = [name for name in (throughput.SYSTEM, throughput.TARGET) if list(metrics.index).count(name) != 1]
+        if lacks:
+            raise InputError(f"figure throughput: {COUNT} = {count} ({world}) needs one value of {lacks[0]}")
         row = {"case": ", ".join(f"{name} = {value}" for name, value in zip(varied, others, strict=True)) or "sweep"}
         row |= {"source": world, "N": count}
         for name in (throughput.SYSTEM, throughput.TARGET):
@@ -134,7 +141,20 @@ def _read_table(folder: Path) -> pd.DataFrame:
     file = folder / "sweep.csv"
     if not file.is_file():
         raise InputError(f"{folder}: holds no sweep.csv; give the folder of `specfleet sweep --vary {COUNT}=...`")
-    return pd.read_csv(file)
+    text = read_text(file)
+    try:
+        table = pd.read_csv(io.StringIO(text))
+    except (ValueError, OverflowError) as error:  # pandas' ParserError and EmptyDataError among them
+        raise InputError(f"{file}: not the table of a sweep ({reason(error)})") from error
+    missing = [name for name in ("world", "quantity", *NUMBERS) if name not in table]
+    if missing:
+        raise InputError(f"{file}: lacks the column {missing[0]!r}; give the folder of a sweep")
+    for name in (*NUMBERS, COUNT):
+        if name in table and not pd.api.types.is_numeric_dtype(table[name]):
+            raise InputError(f"{file}: column {name!r} does not hold numbers only")
+        if name in table and np.isinf(table[name].astype(float)).any():
+            raise InputError(f"{file}: column {name!r} holds infinities")
+    return table
 
 
 def _read_profile(path: Path) -> HardwareProfile:
@@ -143,11 +163,9 @@ def _read_profile(path: Path) -> HardwareProfile:
 
 def _read_reproduction(path: Path) -> Reproduction:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Reproduction)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-    except msgspec.DecodeError as error:
-        raise InputError(f"{path}: not a reproduction ({error}); write one with reproduce NAME --json") from error
+        return convert(read_json(path), Reproduction, str(path))
+    except InputError as error:
+        raise InputError(f"{error}; write one with reproduce NAME --json") from error
 
 
 class Drawing(NamedTuple):

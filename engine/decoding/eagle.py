@@ -17,7 +17,9 @@ from transformers.cache_utils import Cache
 from transformers.masking_utils import create_causal_mask
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
+from engine.decoding.folders import explained
 from fleet.errors import InputError
+from fleet.inputs.text import read_json, shortened
 
 EMBEDDING = "embed_tokens.weight"  # the only tensor that a checkpoint may leave to the target
 NEEDED_KEYS = ("intermediate_size", "num_attention_heads")  # transformers would assume those of a 7B model
@@ -110,9 +112,11 @@ def save_head(head: EagleHead, folder: Path) -> None:
 def _read_tensors(folder: Path) -> dict[str, torch.Tensor]:
     """Read all weights, on the host and in the precision of the file."""
     if (path := folder / "model.safetensors").is_file():
-        return load_file(path)
+        with explained(path, "no tensors can be read from it"):
+            return load_file(path)
     if (path := folder / "pytorch_model.bin").is_file():
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with explained(path, "no tensors can be read from it"):
+            return torch.load(path, map_location="cpu", weights_only=True)
     raise InputError(f"{folder}: no weights of a draft head; expected model.safetensors or pytorch_model.bin")
 
 
@@ -121,11 +125,14 @@ def _read_config(folder: Path, vocabulary: int, width: int) -> LlamaConfig:
     path = folder / "config.json"
     if not path.is_file():
         raise InputError(f"{folder}: no config.json; expected that of a Llama-type draft head")
-    content = json.loads(path.read_text())
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: needs a JSON object; holds {shortened(content)}")
     for key in NEEDED_KEYS:
         if key not in content:
             raise InputError(f"{path}: no {key}; expected that of the head's decoder layer")
-    return LlamaConfig.from_dict(content | {"vocab_size": vocabulary, "hidden_size": width, "num_hidden_layers": 1})
+    with explained(path, "not the configuration of a Llama-type draft head"):
+        return LlamaConfig.from_dict(content | {"vocab_size": vocabulary, "hidden_size": width, "num_hidden_layers": 1})
 
 
 def _check(folder: Path, tensors: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import torch
 from torch.nn import functional
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
 from engine.decoding.aligned import AlignedCache
 from engine.decoding.attention import use_slots
 from engine.decoding.cache import CacheShape, RowCache, shape_of
 from engine.decoding.feed import Feed, Nodes
+from engine.decoding.folders import explained, read_config
 from engine.decoding.graphs import Graphs
 from engine.decoding.llama import Rotary, is_lean, layer_of, rotary_table, run_layers
 from engine.decoding.placing import placed
@@ -142,14 +143,16 @@ def load_model(name: str, role: str, precision: str = "float32", device: str = "
     folder = folder_of(name, role)
     place = device or ("cuda" if torch.cuda.is_available() else "cpu")
     logging.disable_progress_bar()  # loading a local folder is quick
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=PRECISIONS[precision], local_files_only=True)
+    read_config(folder)
+    with explained(folder, "no causal language model can be loaded from it"):
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=PRECISIONS[precision], local_files_only=True)
     return CausalLM(model.to(place), lean)
 
 
 def check_shared_tokenizer(drafter: str, target: str) -> None:
     """Raise InputError unless both models read the same token ids, judged by vocabulary sizes and tokenizer files."""
     folders = folder_of(drafter, "drafter"), folder_of(target, "target")
-    sizes = [AutoConfig.from_pretrained(folder, local_files_only=True).vocab_size for folder in folders]
+    sizes = [read_config(folder).vocab_size for folder in folders]
     files = [folder / "tokenizer.json" for folder in folders]
     if sizes[0] != sizes[1] or (
         all(file.is_file() for file in files) and files[0].read_bytes() != files[1].read_bytes()

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import msgspec
 import torch
-from transformers import AutoConfig, LlamaConfig
+from transformers import LlamaConfig
 
 from engine.decoding.cache import CacheShape, shape_of
+from engine.decoding.folders import explained, read_config
 from engine.decoding.models import DEMO_PAIR, PRECISIONS, folder_of
 from fleet.errors import InputError
 from fleet.policies.admit import WithinMemory
@@ -41,7 +42,7 @@ def accounts_of(fleet: Fleet) -> list[Account]:
     if drafters.count and (token_bytes := draft_token_bytes(fleet)):
         accounts.append(Account("drafter", token_bytes, tokens, rows))
     if fleet.batch is not None or verifiers.kind == "real":
-        shape = shape_of(AutoConfig.from_pretrained(folder_of(verifiers.model, "target"), local_files_only=True))
+        shape = shape_of(read_config(folder_of(verifiers.model, "target")))
         accounts.append(Account("targets", bytes_per_token(shape, fleet.precision), tokens, rows))
     return accounts
 
@@ -53,10 +54,11 @@ def draft_token_bytes(fleet: Fleet) -> int:
         return 0
     if drafters.kind == "eagle":
         folder = DEMO_PAIR / "eagle" if drafters.model == "demo" else Path(drafters.model)
-        head = shape_of(LlamaConfig.from_json_file(folder / "config.json"))
+        with explained(folder / "config.json", "not the configuration of a draft head"):
+            head = shape_of(LlamaConfig.from_json_file(folder / "config.json"))
         shape = CacheShape(1, head.heads, head.size)
     else:
-        shape = shape_of(AutoConfig.from_pretrained(folder_of(drafters.model, "drafter"), local_files_only=True))
+        shape = shape_of(read_config(folder_of(drafters.model, "drafter")))
     return bytes_per_token(shape, fleet.precision)
 
 

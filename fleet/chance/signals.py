@@ -19,6 +19,7 @@ from msgspec import Meta
 
 from fleet.chance.token import Token
 from fleet.errors import InputError
+from fleet.inputs.parquet import read_table
 
 
 class SignalRow(NamedTuple):
@@ -40,6 +41,7 @@ class SignalRow(NamedTuple):
 
 
 _STORED = {int: pa.int64(), float: pa.float64()}
+MOST_NATS = 1e6  # a ratio of exp(-1e6) is none that a computer knows
 SCHEMA = pa.schema([(name, _STORED[kind]) for name, kind in SignalRow.__annotations__.items()])
 
 Unit = Annotated[float, Meta(gt=0, lt=1)]
@@ -116,16 +118,20 @@ def read_signals(path: Path) -> tuple[tuple[Token, ...], ...]:
 
     Raises InputError, naming the file, if it is missing, lacks a column or holds impossible values.
     """
-    try:
-        table = pq.read_table(path)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise InputError(f"acceptance.file {path}: no signals can be read ({str(error).splitlines()[0]})") from error
-    missing = [name for name in SCHEMA.names if name not in table.column_names]
-    if missing or not len(table):
-        raise InputError(f"acceptance.file {path}: needs rows with the columns {', '.join(SCHEMA.names)}")
-    frame = table.select(SCHEMA.names).to_pandas().sort_values(["session", "place"])
-    if not frame.ratio.between(0, 1).all() or (frame[["kld", "entropy"]] < 0).any(axis=None):
-        raise InputError(f"acceptance.file {path}: ratio must lie in 0 to 1, kld and entropy must not be negative")
+    what = "acceptance.file"
+    table = read_table(path, SCHEMA, what)
+    if not len(table):
+        raise InputError(f"{what} {path}: needs rows; has none")
+    frame = table.to_pandas().sort_values(["session", "place"])
+    if frame[["session", "place"]].duplicated().any():
+        raise InputError(f"{what} {path}: each session needs a row a place; one of them has two")
+    for column, allowed, wrong in (
+        ("ratio", "0 to 1", ~frame.ratio.between(0, 1)),
+        ("kld", "0 to 1e6", ~frame.kld.between(0, MOST_NATS)),
+        ("entropy", "0 to 1e6", ~frame.entropy.between(0, MOST_NATS)),
+    ):
+        if wrong.any():
+            raise InputError(f"{what} {path}: {column} = {frame[column][wrong].iloc[0]}; allowed: {allowed}")
     return tuple(
         tuple(map(Token, part.ratio.tolist(), part.kld.tolist(), part.entropy.tolist()))
         for _, part in frame.groupby("session")
@@ -137,4 +143,5 @@ def write_signals(sessions: list[list[Token]], path: Path) -> None:
     rows = [(number, place, *token) for number, tokens in enumerate(sessions) for place, token in enumerate(tokens)]
     columns = list(zip(*rows, strict=True)) if rows else [() for _ in SCHEMA.names]
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table([pa.array(column) for column in columns], schema=SCHEMA), path)
+    table = pa.table([pa.array(column) for column in columns], schema=SCHEMA)
+    pq.write_table(table, path, write_page_checksum=True)

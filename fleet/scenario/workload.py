@@ -1,6 +1,5 @@
 """Requests: the same ones, in the same order in the same streams, in both worlds."""
 
-import csv
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -11,10 +10,15 @@ import numpy as np
 from msgspec import Meta
 
 from fleet.errors import InputError
+from fleet.inputs.strict import convert
+from fleet.inputs.text import parsed, read_csv, read_json_lines
 from fleet.scenario.scenario import Between, Poisson, Trace
 from fleet.scenario.settled import Fleet
+from fleet.times.step_time import Seconds
 
 CHARACTERS_PER_TOKEN = 4  # of English text, roughly; only the lengths of conversations rest on it
+LONGEST = 10**7  # tokens of a text: no model reads more
+MOST_TOKENS = 5 * 10**7  # of a run: its records hold some hundred bytes for each
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -32,24 +36,30 @@ class Request(msgspec.Struct, frozen=True):
 class Conversation(msgspec.Struct):
     """A line of a Spec-Bench file."""
 
-    turns: list[str]
+    turns: Annotated[list[str], Meta(min_length=1)]
 
 
 class Arrival(msgspec.Struct):
     """A row of a trace: seconds and tokens."""
 
-    arrived_at: Annotated[float, Meta(ge=0)]
-    num_prefill_tokens: Annotated[int, Meta(ge=1)]
-    num_decode_tokens: Annotated[int, Meta(ge=1)]
+    arrived_at: Seconds
+    num_prefill_tokens: Annotated[int, Meta(ge=1, le=LONGEST)]
+    num_decode_tokens: Annotated[int, Meta(ge=1, le=LONGEST)]
 
 
 def streams_of(fleet: Fleet) -> dict[int, list[Request]]:
     """Return the requests of each stream, in order, by tag.
 
-    Raises InputError if a file of the workload cannot be read.
+    Raises InputError if a file of the workload cannot be read, or for more tokens than a run can record.
     """
     rng = np.random.default_rng([fleet.seed, 1])
     turns = list(islice(_turns(fleet, rng), fleet.workload.requests))
+    tokens = sum(new_tokens for _, _, new_tokens in turns)
+    if tokens > MOST_TOKENS:
+        raise InputError(
+            f"scenario {fleet.name!r}: workload.requests = {len(turns)} decode {tokens} tokens; allowed: "
+            f"up to {MOST_TOKENS} in a run, whose records would not fit in memory; take fewer requests, or shorter ones"
+        )
     count = fleet.streams
     openings_s = _openings_s(fleet, rng)
     if not turns:
@@ -88,13 +98,9 @@ def _length(length: int | Between, rng: np.random.Generator) -> int:
 
 def _conversations(path: Path, new_tokens: int | Between, rng: np.random.Generator) -> Iterator[tuple[int, int, int]]:
     """Yield the turns of a Spec-Bench file; each one's prompt holds the whole conversation before it."""
-    for conversation, line in enumerate(_lines(path)):
-        try:
-            turns = msgspec.json.decode(line, type=Conversation).turns
-        except msgspec.DecodeError as error:
-            raise InputError(f"{path}, line {conversation + 1}: needs a JSON object with a list `turns`") from error
+    for conversation, (number, content) in enumerate(read_json_lines(path, "workload.conversations")):
         context = 0
-        for text in turns:
+        for text in convert(content, Conversation, f"{path}, line {number}").turns:
             answer = _length(new_tokens, rng)
             context += max(1, round(len(text) / CHARACTERS_PER_TOKEN))
             yield conversation, context, answer
@@ -118,18 +124,6 @@ def _openings_s(fleet: Fleet, rng: np.random.Generator) -> Iterator[float]:
 
 
 def _trace(path: Path) -> Iterator[Arrival]:
-    rows = csv.DictReader(_lines(path))
-    if not set(Arrival.__struct_fields__) <= set(rows.fieldnames or ()):
-        raise InputError(f"{path}: needs the columns {', '.join(Arrival.__struct_fields__)}; has {rows.fieldnames}")
-    for number, row in enumerate(rows, start=2):
-        try:
-            yield msgspec.convert(row, Arrival, strict=False)
-        except msgspec.ValidationError as error:
-            raise InputError(f"{path}, line {number}: {error}") from error
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return [line for line in path.read_text().splitlines() if line.strip()]
-    except OSError as error:
-        raise InputError(f"workload: {path} cannot be read ({error.strerror})") from error
+    for line, row in read_csv(path, Arrival.__struct_fields__, "workload.arrivals.file"):
+        numbers = {name: parsed(text) for name, text in row.items()}
+        yield convert(numbers, Arrival, f"{path}, line {line}")
