@@ -1,10 +1,11 @@
 """Figures from results: what `specfleet figure` draws, from files or from what Python holds."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
@@ -17,6 +18,7 @@ from fleet.errors import InputError
 from fleet.inputs.strict import convert
 from fleet.inputs.text import read_json, read_text, reason
 from fleet.records.run import Run, read_run
+from fleet.times.measured import after_idle, after_warm_up, fitted_steps
 from fleet.times.profile import HardwareProfile, read_profile
 
 COUNT = "verifiers.count"
@@ -108,7 +110,7 @@ def throughput_of(table: pd.DataFrame) -> Drawn:
 
 def draft_time_of(profile: HardwareProfile) -> Drawn:
     """Draw the draft times after idle gaps and after warm-up tokens that a calibration measured."""
-    idle, warm_up = (pd.DataFrame(_measured(profile, name)) for name in ("idle", "warm_up"))
+    idle, warm_up = (_frame(rows) for rows in (after_idle(profile), after_warm_up(profile)))
     return draft_time.draw(idle, warm_up), (
         "Time of a draft in service, after the drafter was idle, and with throw-away tokens drafted in between. "
         + where_measured(profile)
@@ -117,8 +119,8 @@ def draft_time_of(profile: HardwareProfile) -> Drawn:
 
 def residuals_of(profile: HardwareProfile) -> Drawn:
     """Draw how well the step fits of a calibration fit."""
-    points = [row | {"step": step} for step in ("draft", "verify") for row in _measured(profile, step)]
-    return residuals.draw(pd.DataFrame(points)), (
+    points = pd.concat([_frame(rows).assign(step=step) for step, rows in fitted_steps(profile).items()])
+    return residuals.draw(points), (
         f"Fitted step times against measured medians; points held out of the fit are marked. {where_measured(profile)}"
     )
 
@@ -130,11 +132,8 @@ def where_measured(profile: HardwareProfile) -> str:
     return f"Measured on {host} ({facts.get('cores')} cores), profile {profile.digest()}."
 
 
-def _measured(profile: HardwareProfile, name: str) -> list[dict[str, Any]]:
-    if name not in profile.measured:
-        raise InputError(f"profile {profile.name}: holds no measurements of {name!r}; calibrate one on this host")
-    rows: list[dict[str, Any]] = profile.measured[name]
-    return rows
+def _frame(rows: Sequence[msgspec.Struct]) -> pd.DataFrame:
+    return pd.DataFrame(map(msgspec.structs.asdict, rows))
 
 
 def _read_table(folder: Path) -> pd.DataFrame:
@@ -165,7 +164,7 @@ def _read_reproduction(path: Path) -> Reproduction:
     try:
         return convert(read_json(path), Reproduction, str(path))
     except InputError as error:
-        raise InputError(f"{error}; write one with reproduce NAME --json") from error
+        raise InputError(f"{error}; not a reproduction: write one with reproduce NAME --json") from error
 
 
 class Drawing(NamedTuple):

@@ -18,13 +18,13 @@ def read_config(folder: Path) -> PretrainedConfig:
     if not isinstance(content, dict):
         raise InputError(f"{path}: needs a JSON object; holds {shortened(content)}")
     with explained(path, "not the configuration of a model that transformers knows"):
-        return AutoConfig.from_pretrained(folder, local_files_only=True)
+        return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
 def read_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     """Return the tokenizer beside a model; InputError where there is none, or it cannot be read."""
     with explained(folder, "no tokenizer can be read from it"):
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
 @contextmanager

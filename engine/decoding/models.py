@@ -145,7 +145,9 @@ def load_model(name: str, role: str, precision: str = "float32", device: str = "
     logging.disable_progress_bar()  # loading a local folder is quick
     read_config(folder)
     with explained(folder, "no causal language model can be loaded from it"):
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=PRECISIONS[precision], local_files_only=True)
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=PRECISIONS[precision], local_files_only=True, trust_remote_code=False
+        )
     return CausalLM(model.to(place), lean)
 
 

@@ -7,7 +7,7 @@ three signals. The two have different names everywhere.
 
 import math
 from collections.abc import Iterator
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -20,6 +20,7 @@ from msgspec import Meta
 from fleet.chance.token import Token
 from fleet.errors import InputError
 from fleet.inputs.parquet import read_table
+from fleet.inputs.text import reason
 
 
 class SignalRow(NamedTuple):
@@ -112,12 +113,20 @@ def recorded(model: SignalFile, rng: np.random.Generator) -> Iterator[Token]:
         yield from sessions[rng.integers(len(sessions))]
 
 
-@cache
 def read_signals(path: Path) -> tuple[tuple[Token, ...], ...]:
-    """Read a signal file: the tokens of each session in the order of their places.
+    """Read a signal file: the tokens of each session in the order of their places; once, as long as it is the same.
 
     Raises InputError, naming the file, if it is missing, lacks a column or holds impossible values.
     """
+    try:
+        stat = path.stat()
+    except (OSError, ValueError) as error:
+        raise InputError(f"acceptance.file {path}: cannot be read ({reason(error)})") from error
+    return _read_signals(path.absolute(), (stat.st_ino, stat.st_size, stat.st_mtime_ns))
+
+
+@lru_cache(maxsize=4)
+def _read_signals(path: Path, _as_it_is: tuple[int, int, int]) -> tuple[tuple[Token, ...], ...]:
     what = "acceptance.file"
     table = read_table(path, SCHEMA, what)
     if not len(table):
