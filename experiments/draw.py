@@ -16,7 +16,7 @@ from figures import reproduction as reproduction_figure
 from figures.style import add_caption, write
 from fleet.errors import InputError
 from fleet.inputs.strict import convert
-from fleet.inputs.text import read_json, read_text, reason
+from fleet.inputs.text import read_json, read_text, reason, shortened
 from fleet.records.run import Run, read_run
 from fleet.times.measured import after_idle, after_warm_up, fitted_steps
 from fleet.times.profile import HardwareProfile, read_profile
@@ -80,7 +80,7 @@ def reproduction_of(reproduction: Reproduction) -> Drawn:
 
 
 def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else shortened(value, most=40, quoted=False)
 
 
 def throughput_of(table: pd.DataFrame) -> Drawn:

@@ -9,6 +9,7 @@ from fleet.scenario.changes import Changes, pairs_of
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.times.profile import HardwareProfile, write_profile
+from specfleet.arguments import flag_of, function_of, path_of, text_of
 from specfleet.scenario import Given, pairs_of_given, scenario_of
 
 OWN = {"name": "calibration", "workload": {"prompt_tokens": 128, "new_tokens": 96}}
@@ -41,15 +42,18 @@ def calibrate(
     from calibrate.run import QUICK, Effort
     from calibrate.run import calibrate as calibrate_pair
 
-    chosen = measured_scenario(scenario, pairs_of_given(changes, keys), prompts)
+    file = path_of(out, "out") if out is not None else None
+    flag_of(quick, "quick")
+    function_of(report, "report")
+    chosen = measured_scenario(scenario, pairs_of_given(changes, keys), text_of(prompts, "prompts"))
     with tempfile.TemporaryDirectory() as kept_nowhere:
-        folder = Path(out).parent if out is not None else Path(kept_nowhere)
+        folder = file.parent if file is not None else Path(kept_nowhere)
         if chosen.batch is not None:
             profile = calibrate_batch(chosen, folder, report)
         else:
             profile = calibrate_pair(chosen, folder, QUICK if quick else Effort(), report)
-    if out is not None:
-        write_profile(profile, Path(out))
+    if file is not None:
+        write_profile(profile, file)
     return profile
 
 

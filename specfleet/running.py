@@ -13,8 +13,9 @@ from fleet.scenario.changes import Changes
 from fleet.scenario.settle import settle
 from sim.predict import predict
 from sim.run import simulate as simulate_scenario
+from specfleet.arguments import function_of, path_of
 from specfleet.results import Prediction, Result, SettledFleet
-from specfleet.scenario import Given, path_of, scenario_of
+from specfleet.scenario import Given, scenario_of
 
 
 def simulate(
@@ -32,7 +33,7 @@ def simulate(
     (3, 8)
     """
     chosen = scenario_of(scenario, changes, **keys)
-    measured = pace if isinstance(pace, Result) or pace is None else read_run(pace)
+    measured = pace if isinstance(pace, Result) or pace is None else Result(records.read_run(path_of(pace, "pace")))
     paces = paces_of(measured.run, settle(chosen).control_s) if measured else {}
     return Result(simulate_scenario(chosen, paces))
 
@@ -58,6 +59,8 @@ def run(
     from fleet.chance.signals import write_signals
 
     chosen = scenario_of(scenario, changes, **keys)
+    file = path_of(signals, "signals") if signals is not None else None
+    function_of(report, "report")
     fleet = settle(chosen)
     check_can_run(fleet)
     note = crowding(fleet)
@@ -68,8 +71,8 @@ def run(
     for account in accounts_of(fleet):
         report(f"cache of {account_line(account)}")
     served = serve(chosen, signals=signals is not None)
-    if signals is not None:
-        write_signals(list(served.signals.values()), Path(signals))
+    if file is not None:
+        write_signals(list(served.signals.values()), file)
     return Result(served.run)
 
 

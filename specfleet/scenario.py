@@ -9,6 +9,7 @@ from fleet.errors import InputError
 from fleet.scenario.changes import Changes, pairs_of
 from fleet.scenario.reading import change_scenario, read_scenario
 from fleet.scenario.scenario import Scenario
+from specfleet.arguments import path_of
 
 Given = str | Path | Scenario
 
@@ -35,17 +36,6 @@ def pairs_of_given(changes: Changes | None, keys: Mapping[str, Any]) -> list[tup
     return [*pairs_of(told), *keys.items()]
 
 
-def path_of(given: Any, what: str) -> Path:
-    """Return a path; InputError, which names `what`, for anything else.
-
-    >>> path_of("runs/a.parquet", "run").name
-    'a.parquet'
-    """
-    if not isinstance(given, str | Path):
-        raise InputError(f"{what} = {given!r}: needs a file")
-    return Path(given)
-
-
 def scenario_of(given: Given, changes: Changes | None = None, **keys: Any) -> Scenario:
     """Return the scenario that is given: a file (TOML), the name of a shipped one, or a Scenario, with changes.
 
@@ -62,7 +52,7 @@ def scenario_of(given: Given, changes: Changes | None = None, **keys: Any) -> Sc
         return change_scenario(given, wanted)
     if not isinstance(given, str | Path):
         raise InputError(f"scenario = {given!r}: needs a file (TOML), the name of a shipped scenario, or a Scenario")
-    path, shipped = Path(given), shipped_scenarios()
+    path, shipped = path_of(given, "scenario"), shipped_scenarios()
     if not path.exists() and str(given) in shipped:
         return read_scenario(shipped[str(given)], wanted, Path())
     try:

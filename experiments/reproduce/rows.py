@@ -1,8 +1,9 @@
 """What a reproduction is made of: rows that hold a paper's number against ours, and say what kind of number it is."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 from fleet.times.profile import HardwareProfile
 
@@ -23,7 +24,7 @@ class Row(msgspec.Struct, frozen=True):
     `paper` is None where the paper prints no number, `error` where either side is missing or the paper's is zero.
     """
 
-    quantity: str
+    quantity: Annotated[str, Meta(max_length=200)]
     case: dict[str, Any]
     kind: Kind
     paper: float | None
@@ -34,9 +35,9 @@ class Row(msgspec.Struct, frozen=True):
 class Reproduction(msgspec.Struct, frozen=True):
     """A table or figure of a paper, row by row, and what had to be assumed."""
 
-    name: str
-    rows: list[Row]
-    assumptions: list[str]
+    name: Annotated[str, Meta(max_length=200)]
+    rows: Annotated[list[Row], Meta(max_length=10_000)]
+    assumptions: list[Annotated[str, Meta(max_length=2000)]]
 
 
 def row(quantity: str, case: dict[str, Any], kind: Kind, paper: float | None, ours: float | None) -> Row:

@@ -57,7 +57,7 @@ def recoded(content: bytes, rng: random.Random) -> bytes:
     )
 
 
-def replaced(content: bytes, rng: random.Random) -> bytes:
+def replaced(_content: bytes, rng: random.Random) -> bytes:
     return rng.choice(
         [
             b"", b"\n", b" " * 1000, b"\x00" * 4096, b"\xff" * 4096, rng.randbytes(4096), b"[]", b"{}", b"null", b"0",

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fleet.errors import InputError
 from tests.inputs.kinds import Kind
 from tests.inputs.values import toml_of
 
@@ -15,7 +16,9 @@ RUN = ("run", "scenario.toml", "--json", "-o", "out.parquet")
 class InThisProcess:
     """Stands for a node's process, whose body it runs here; what the body raises is raised here."""
 
-    def __init__(self, _name: str, body: Callable[..., Any], *arguments: Any) -> None:
+    def __init__(self, name: str, body: Callable[..., Any], *arguments: Any) -> None:
+        if name not in {"batch", "co-located"}:
+            raise InputError(f"{name} would be one process of several")
         self.body, self.arguments = body, arguments
 
     def receive(self) -> Any:

@@ -2,12 +2,12 @@
 
 import json
 import random
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-import tomllib
 
 from experiments.reproduce import amusd
 from fleet.records.run import write_run
@@ -44,7 +44,8 @@ SCENARIOS: dict[str, dict[str, Any]] = {
         "link": {"latency_s": "2ms", "bandwidth_bytes_per_s": "1Gbit"},
         "measure": {"warm_up_share": 0.1, "batches": 5, "deadlines_s": [0.05]},
         "memory": {
-            "devices": 4, "device_bytes": 80_000_000_000, "target": {"weights_bytes": 16_000_000_000, "kv_bytes_per_token": 131072},
+            "devices": 4, "device_bytes": 80_000_000_000,
+            "target": {"weights_bytes": 16_000_000_000, "kv_bytes_per_token": 131072},
             "drafter": {"weights_bytes": 2_000_000_000, "kv_bytes_per_token": 32768},
         },
     },
@@ -60,7 +61,10 @@ SCENARIOS: dict[str, dict[str, Any]] = {
             "tiers": [{"first": 2, "draft": {"base_s": 0.02}, "link": {"latency_s": 0.01}}],
         },
         "verifiers": {"count": 4},
-        "workload": {**WORKLOAD, "new_tokens": {"low": 10, "high": 30}, "arrivals": {"process": "poisson", "per_s": 20.0}},
+        "workload": {
+            **WORKLOAD, "new_tokens": {"low": 10, "high": 30},
+            "arrivals": {"process": "poisson", "per_s": 20.0},
+        },
         "acceptance": {"model": "recorded", "depth": 5, "sessions": [[1, 5, 2], [0, 3, 4, 5]]},
     },
     "fair": {
@@ -68,7 +72,9 @@ SCENARIOS: dict[str, dict[str, Any]] = {
             "count": 1, "group": "barrier", "padded": True,
             "allocate": {"policy": "goodspeed", "budget": 9, "eta": 0.1, "beta": 0.5},
         },
-        "acceptance": {"model": "ratios", "switch": 0.3, "clients": [[{"mean": 0.35}, {"mean": 0.45}], [{"mean": 0.8}]]},
+        "acceptance": {
+            "model": "ratios", "switch": 0.3, "clients": [[{"mean": 0.35}, {"mean": 0.45}], [{"mean": 0.8}]],
+        },
         "workload": {**WORKLOAD, "temperature": 1.0, "top_k": 5, "top_p": 0.9},
     },
     "ahead": {
@@ -76,7 +82,9 @@ SCENARIOS: dict[str, dict[str, Any]] = {
         "acceptance": {"model": "agreement", "sessions": ["1101?1", "111"], "unknown": 0.5},
     },
     "batch": {
-        "batch": {"rule": {"policy": "same-length", "size": 3, "window": 6}, "allocate": {"policy": "dsde"}, "padded": True},
+        "batch": {
+            "rule": {"policy": "same-length", "size": 3, "window": 6}, "allocate": {"policy": "dsde"}, "padded": True,
+        },
         "acceptance": {"model": "synthetic-signals", "acceptance": 0.8, "gap": 0.05},
     },
     "tree": {
@@ -92,7 +100,7 @@ TURNS = "".join(json.dumps({"question_id": n, "turns": [f"question {n} " * 4, "a
 
 
 class Kind(NamedTuple):
-    """A kind of files: how good ones are written into a folder, which are damaged, in which form, and who reads them."""
+    """A kind of files: how good ones are written into a folder, which are damaged, their form, and who reads them."""
 
     write: Callable[[Path], None]
     files: tuple[str, ...]
@@ -200,7 +208,10 @@ KINDS: dict[str, Kind] = {
     "profile": Kind(scenario("star", profile="profile.json"), ("profile.json",), "json", (SIMULATE,)),
     "calibrated profile": Kind(
         write_calibrated, ("profile.json",), "json",
-        (("figure", "residuals", "profile.json", "-o", "x.png"), ("figure", "draft-time", "profile.json", "-o", "x.png")),
+        (
+            ("figure", "residuals", "profile.json", "-o", "x.png"),
+            ("figure", "draft-time", "profile.json", "-o", "x.png"),
+        ),
     ),
     "run": Kind(
         write_run_files, ("run.parquet",), "parquet",
@@ -226,5 +237,7 @@ KINDS: dict[str, Kind] = {
     "reproduction": Kind(
         write_reproduction, ("rows.json",), "json", (("figure", "reproduction", "rows.json", "-o", "x.png"),)
     ),
-    "AMUSD run": Kind(write_amusd, ("runs.json",), "json", (("reproduce", "amusd-a100", "--trace", "runs.json", "--json"),)),
+    "AMUSD run": Kind(
+        write_amusd, ("runs.json",), "json", (("reproduce", "amusd-a100", "--trace", "runs.json", "--json"),)
+    ),
 }  # fmt: skip

@@ -5,6 +5,7 @@ import io
 import json
 import math
 import os
+import re
 import resource
 import signal
 import sys
@@ -22,6 +23,9 @@ CPU_S = 60  # of the processor for one mutant; a good file takes less than one
 ROOM_BYTES = 4 << 30  # of address space beyond what this process has
 
 Verdict = Literal["refused", "right", "wrong"]
+
+
+REMARKS = re.compile(r"^(note: |cache of ).*\n", re.MULTILINE)  # what `run` says of a host before it loads a model
 
 
 class Outcome(NamedTuple):
@@ -68,6 +72,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _refused(printed: str, told: str) -> Outcome:
+    told = REMARKS.sub("", told)
     line = told.strip("\n")
     if printed or "\n" in line or not line.startswith("specfleet: ") or len(line) > 2000 or not line.isprintable():
         return Outcome("wrong", f"status 2, but not one line: {told[-1500:]!r}; printed {printed[-200:]!r}")

@@ -15,18 +15,21 @@ NUMBERS = (
     2**63 - 1, 2**63, -(2**63), 2**64, 10**18, 10**30, -(10**30), 10**400, math.nan, math.inf, -math.inf,
 )  # fmt: skip
 TEXTS = (
-    "", " ", "text", "fifo", "one", "demo", "é", "\u0000", "a\u0000b", "\n", "\u2028", "a" * 5000, "../../..", "/", ".",
-    "/dev/null", "/dev/zero", "nan", "inf", "1", "-1", "10ms", "70%", "2KiB", "1Gbit", "10 parsecs", "1e9999ms", "9" * 400 + "s",
+    "", " ", "text", "fifo", "one", "demo", "é", "\u0000", "a\u0000b", "\n", "\u2028", "a" * 5000, "../../..", "/",
+    ".",
+    "/dev/null", "/dev/zero", "nan", "inf", "1", "-1", "10ms", "70%", "2KiB", "1Gbit", "10 parsecs", "1e9999ms",
+    "9" * 400 + "s",
     "-5ms", "[1, 2]", "a,b", "{}", "$", "`", "%s", "{0}", "💥", "0x10", "true",
 )  # fmt: skip
 
 NAMES = (
-    "fifo", "priority", "deadline", "everyone", "within-memory", "none", "one", "batch", "barrier", "in-turn", "ahead", "affinity",
-    "central", "round-robin", "shortest-queue", "least-work", "prefill", "transfer", "shared", "fixed", "adaptive", "fixed-share",
-    "random-share", "heuristic", "goodspeed", "dsde", "adaedl", "svip", "slots", "realign", "rollback", "same-length", "chain",
-    "tree", "dynamic", "model", "eagle", "lookup", "real", "replayed", "rejection", "without-replacement", "top-k", "match",
-    "turns", "contended", "one-process", "geometric", "beta-geometric", "recorded", "agreement", "ratios", "signals", "poisson",
-    "trace", "round", "session", "constant", "exponential", "quantiles", "rtx-4090", "profile.json", "trace.csv", "gpu", "demo",
+    "fifo", "priority", "deadline", "everyone", "within-memory", "none", "one", "batch", "barrier", "in-turn",
+    "ahead", "affinity", "central", "round-robin", "shortest-queue", "least-work", "prefill", "transfer", "shared",
+    "fixed", "adaptive", "fixed-share", "random-share", "heuristic", "goodspeed", "dsde", "adaedl", "svip", "slots",
+    "realign", "rollback", "same-length", "chain", "tree", "dynamic", "model", "eagle", "lookup", "real",
+    "replayed", "rejection", "without-replacement", "top-k", "match", "turns", "contended", "one-process",
+    "geometric", "beta-geometric", "recorded", "agreement", "ratios", "signals", "poisson", "trace", "round",
+    "session", "constant", "exponential", "quantiles", "rtx-4090", "profile.json", "trace.csv", "gpu", "demo",
 )  # fmt: skip
 
 
@@ -64,7 +67,7 @@ def near(value: Any, rng: random.Random) -> Any:
             return not value
         case int():
             return rng.choice(
-                [0, 1, 2, 3, 7, 50, value + 1, value - 1, 2 * value, -value, 10 * value, 10**5, 10**9, 10**15]
+                [0, 1, 2, 3, 7, 50, value + 1, value - 1, 2 * value, -value, 10 * value, 300, 10**9, 10**15]
             )
         case float():
             return rng.choice(
@@ -101,7 +104,7 @@ def places(content: Any, steps: Steps = ()) -> Iterator[Steps]:
         yield from places(item, (*steps, key))
 
 
-def mutated(content: Any, rng: random.Random, is_toml: bool = False) -> tuple[Any, str]:
+def mutated(content: Any, rng: random.Random, is_toml: bool = False) -> tuple[Any, str]:  # noqa: C901, PLR0911
     """Return a copy of content with one place changed, and what was done."""
     changed = copy.deepcopy(content)
     ways = list(places(changed))
@@ -151,7 +154,7 @@ def toml_of(content: dict[str, Any]) -> str:
     return "".join(f"{json.dumps(key)} = {_inline(value)}\n" for key, value in content.items())
 
 
-def _inline(value: Any) -> str:
+def _inline(value: Any) -> str:  # noqa: PLR0911  (a line a type)
     match value:
         case dict():
             return "{" + ", ".join(f"{json.dumps(key)} = {_inline(item)}" for key, item in value.items()) + "}"
