@@ -16,7 +16,7 @@ from figures import reproduction as reproduction_figure
 from figures.style import add_caption, write
 from fleet.errors import InputError
 from fleet.inputs.strict import convert
-from fleet.inputs.text import read_json, read_text, reason, shortened
+from fleet.inputs.text import is_file, read_json, read_text, reason, shortened
 from fleet.records.run import Run, read_run
 from fleet.times.measured import after_idle, after_warm_up, fitted_steps
 from fleet.times.profile import HardwareProfile, read_profile
@@ -138,7 +138,7 @@ def _frame(rows: Sequence[msgspec.Struct]) -> pd.DataFrame:
 
 def _read_table(folder: Path) -> pd.DataFrame:
     file = folder / "sweep.csv"
-    if not file.is_file():
+    if not is_file(file):
         raise InputError(f"{folder}: holds no sweep.csv; give the folder of `specfleet sweep --vary {COUNT}=...`")
     text = read_text(file)
     try:

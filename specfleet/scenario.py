@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fleet.errors import InputError
+from fleet.inputs.text import exists
 from fleet.scenario.changes import Changes, pairs_of
 from fleet.scenario.reading import change_scenario, read_scenario
 from fleet.scenario.scenario import Scenario
@@ -53,11 +54,12 @@ def scenario_of(given: Given, changes: Changes | None = None, **keys: Any) -> Sc
     if not isinstance(given, str | Path):
         raise InputError(f"scenario = {given!r}: needs a file (TOML), the name of a shipped scenario, or a Scenario")
     path, shipped = path_of(given, "scenario"), shipped_scenarios()
-    if not path.exists() and str(given) in shipped:
+    there = exists(path)
+    if not there and str(given) in shipped:
         return read_scenario(shipped[str(given)], wanted, Path())
     try:
         return read_scenario(path, wanted)
     except InputError as error:
-        if path.exists():
+        if there:
             raise
         raise InputError(f"{error}, and no shipped scenario has that name; shipped: {', '.join(shipped)}") from error

@@ -15,6 +15,7 @@ from experiments.reproduce import REPRODUCTIONS
 from experiments.reproduce.rows import Inputs
 from experiments.worlds import World
 from fleet.errors import InputError
+from fleet.inputs.text import is_file
 from fleet.scenario.changes import Changes, plain
 from fleet.times.profile import HardwareProfile, read_profile
 from specfleet.arguments import count_of, function_of, path_of, text_of
@@ -57,7 +58,7 @@ def sweep(
     count_of(seeds, "seeds")
     function_of(done, "done")
     folder = path_of(out, "out") if out is not None else None
-    if folder is not None and folder.is_file():
+    if folder is not None and is_file(folder):
         raise InputError(f"{folder}: is a file; name a folder for the results")
     wanted = pairs_of_given(changes, keys)
     # What varies wins, because it comes last.

@@ -19,6 +19,7 @@ from engine.decoding.llama import Rotary, is_lean, layer_of, rotary_table, run_l
 from engine.decoding.placing import placed
 from engine.decoding.slots import ROWS, TOKENS, SlotCache
 from fleet.errors import InputError
+from fleet.inputs.text import is_file
 
 DEMO_PAIR = Path(__file__).parents[1] / "demo_pair"
 PRECISIONS = {
@@ -133,7 +134,7 @@ class CausalLM:
 def folder_of(name: str, role: str) -> Path:
     """Return the folder of a model: a path, or "demo" for the demo pair's `role` (drafter or target)."""
     folder = DEMO_PAIR / role if name == "demo" else Path(name)
-    if not (folder / "config.json").is_file():
+    if not is_file(folder / "config.json"):
         raise InputError(f"model = {name!r}: {folder} holds no config.json; give a Hugging Face folder, or 'demo'")
     return folder
 

@@ -20,14 +20,15 @@ def read_table(path: Path, schema: pa.Schema, what: str = "") -> pa.Table:
     than MOST_ROWS rows.
     """
     origin = named(path, what)
-    if not path.is_file():
-        why = "Is a directory" if path.is_dir() else "No such file or directory"
-        raise InputError(f"{origin}: cannot be read ({why})")
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            if file.metadata.num_rows > MOST_ROWS:
-                raise InputError(f"{origin}: {file.metadata.num_rows} rows; allowed: up to {MOST_ROWS}")
-            table = file.read()
+        file = path.open("rb")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{origin}: cannot be read ({getattr(error, 'strerror', '') or reason(error)})") from error
+    try:
+        with file, pq.ParquetFile(file, page_checksum_verification=True) as stored:
+            if stored.metadata.num_rows > MOST_ROWS:
+                raise InputError(f"{origin}: {stored.metadata.num_rows} rows; allowed: up to {MOST_ROWS}")
+            table = stored.read()
     except (OSError, pa.ArrowException, ValueError, MemoryError, NotImplementedError, TypeError, KeyError) as error:
         raise InputError(f"{origin}: cannot be read as Parquet ({reason(error)})") from error
     missing = [name for name in schema.names if table.column_names.count(name) != 1]

@@ -106,9 +106,26 @@ def parsed(text: str) -> int | float | str:
     return text
 
 
+def is_file(path: Path) -> bool:
+    """Tell whether a path is that of a file; a name that the system cannot have is none."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def exists(path: Path) -> bool:
+    """Tell whether anything has that name; a name that the system cannot have has nothing."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
 def named(path: Path, what: str) -> str:
     """Return how errors call a file."""
-    return f"{what} {path}" if what else str(path)
+    shown = shortened(path, quoted=False)
+    return f"{what} {shown}" if what else shown
 
 
 def reason(error: BaseException) -> str:

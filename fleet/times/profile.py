@@ -15,7 +15,7 @@ from msgspec import Meta
 from fleet.chance.acceptance import AcceptanceModel
 from fleet.errors import InputError
 from fleet.inputs.strict import convert
-from fleet.inputs.text import read_json
+from fleet.inputs.text import is_file, read_json, shortened
 from fleet.times.effects import IdleEffect, Power, RecentLoad, Turns
 from fleet.times.step_time import Factor, LinkTime, Seconds, StepTime
 
@@ -107,8 +107,10 @@ def read_profile(name: str, base: Path) -> HardwareProfile:
     """
     shipped = shipped_profiles()
     path = shipped.get(name, base / name)
-    if not path.is_file():
-        raise InputError(f"profile: no file {name!r}; give a path, or one of {', '.join(shipped) or 'none shipped'}")
+    if not is_file(path):
+        raise InputError(
+            f"profile: no file {shortened(name)}; give a path, or one of {', '.join(shipped) or 'none shipped'}"
+        )
     return convert(read_json(path), HardwareProfile, str(path))
 
 

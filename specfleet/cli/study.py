@@ -17,6 +17,7 @@ from experiments.printing import (
     progress,
     remark,
 )
+from fleet.errors import InputError
 from specfleet.cli.options import AsJson, Changes, ScenarioFile, settings
 
 if TYPE_CHECKING:
@@ -76,6 +77,9 @@ def compare(
     """
     from experiments.compare import worst
     from specfleet.studies import compare
+
+    if not tolerance >= 0:  # NaN is not, either
+        raise InputError(f"--tolerance {tolerance}: needs a share, 0 or more")
 
     comparison = compare(first, second)
     if as_json:

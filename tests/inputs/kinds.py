@@ -237,6 +237,30 @@ KINDS: dict[str, Kind] = {
     "reproduction": Kind(
         write_reproduction, ("rows.json",), "json", (("figure", "reproduction", "rows.json", "-o", "x.png"),)
     ),
+    "values of --set": Kind(
+        scenario("star"), (), "command line", (("simulate", "scenario.toml", "--json", "--set", "KEY=VALUE"),)
+    ),
+    "values of --vary": Kind(
+        scenario("ahead"), (), "command line",
+        (("sweep", "scenario.toml", "-o", "swept", "--seeds", "1", "--jobs", "1", "--vary", "KEY=VALUES"),), (0, 1),
+    ),
+    "other options": Kind(
+        write_run_files, (), "command line",
+        (
+            ("compare", "run.parquet", "other.parquet", "--json", "--tolerance", "VALUE"),
+            ("sweep", "scenario.toml", "-o", "swept", "--vary", "verifiers.count=1", "--jobs", "1", "--seeds", "VALUE"),
+            ("figure", "VALUE", "run.parquet", "-o", "x.png"),
+            ("figure", "timeline", "VALUE", "-o", "x.png"),
+            ("show", "VALUE", "--json"),
+            ("simulate", "scenario.toml", "--pace", "VALUE", "--json"),
+            ("reproduce", "VALUE", "--json"),
+            ("reproduce", "amusd-a100", "--trace", "VALUE"),
+            ("reproduce", "starsd-fig6", "--profile", "VALUE", "--json"),
+            ("explain", "VALUE"),
+            ("init", "VALUE"),
+        ),
+        (0, 1),
+    ),
     "AMUSD run": Kind(
         write_amusd, ("runs.json",), "json", (("reproduce", "amusd-a100", "--trace", "runs.json", "--json"),)
     ),

@@ -13,6 +13,7 @@ from tests.inputs.every import EVERY
 from tests.inputs.kinds import SCENARIOS, Kind
 from tests.inputs.law import Outcome, judged
 from tests.inputs.tables import csv_mutated, parquet_mutated
+from tests.inputs.typed import typed
 from tests.inputs.values import crossed, json_of, mutated, toml_of
 
 
@@ -42,9 +43,12 @@ def tried(name: str, kind: Kind, number: int, good: Path, place: Path) -> Mutant
     folder = place / f"{number}"  # caches by path must not take one mutant for another
     shutil.copytree(good, folder)
     try:
-        file = rng.choice(kind.files)
         command = rng.choice(kind.commands)
-        what = f"{file}: {_mutate(folder / file, kind.form, rng)}"
+        if kind.form == "command line":
+            command, what = typed(command, rng), "what is typed"
+        else:
+            file = rng.choice(kind.files)
+            what = f"{file}: {_mutate(folder / file, kind.form, rng)}"
         return Mutant(name, number, what, " ".join(command), judged(command, folder, kind.statuses))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
