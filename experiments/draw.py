@@ -18,6 +18,7 @@ from fleet.errors import InputError
 from fleet.inputs.strict import convert
 from fleet.inputs.text import is_file, read_json, read_text, reason, shortened
 from fleet.records.run import Run, read_run
+from fleet.records.window import Metric
 from fleet.times.measured import after_idle, after_warm_up, fitted_steps
 from fleet.times.profile import HardwareProfile, read_profile
 
@@ -87,9 +88,8 @@ def throughput_of(table: pd.DataFrame) -> Drawn:
     """Draw throughput against N from the long table of a sweep over verifiers.count."""
     if COUNT not in table:
         raise InputError(f"figure throughput: {COUNT} was not varied; sweep it, for example over 1 to 8")
-    varied = [
-        name for name in table.columns if name not in {COUNT, "world", "quantity", "value", "low", "high", "unit"}
-    ]
+    known = {COUNT, "world", "quantity", *Metric.__struct_fields__}
+    varied = [name for name in table.columns if name not in known]
     rows, marks = [], dict[str, dict[str, float]]()
     for place, group in table.groupby([*varied, COUNT, "world"]):
         *others, count, world = place

@@ -84,8 +84,17 @@ def value_text(value: Any) -> str:
 
 
 def interval(metric: "Metric") -> str:
-    """The 95 % interval, or a dash where a quantity has none."""
+    """The 95 % interval; where the run is too short for it, what it would need; a dash where a quantity has none."""
+    if math.isinf(metric.times_longer):
+        return "overloaded"
+    if metric.times_longer > 1:
+        return f"needs {times_text(metric.times_longer)} the requests"
     return "-" if math.isnan(metric.low) else f"{number(metric.low)} .. {number(metric.high)}"
+
+
+def times_text(factor: float) -> str:
+    """A factor of a run's length, rounded up: 1.3x, 14x."""
+    return f"{math.ceil(10 * factor) / 10:.1f}x" if factor < 10 else f"{math.ceil(factor)}x"
 
 
 def case_text(case: Mapping[str, Any]) -> str:

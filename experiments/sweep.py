@@ -13,6 +13,7 @@ import msgspec
 import pandas as pd
 from joblib import Parallel, delayed
 
+from experiments.precision import Precision, simulate_to
 from experiments.worlds import World, run_in, with_seed
 from fleet.errors import InputError
 from fleet.inputs.text import read_json, shortened
@@ -32,7 +33,8 @@ LONGEST_NAME = 200  # file systems take 255 bytes
 class CellResult(msgspec.Struct, frozen=True):
     """One finished or failed cell: its keys and values, and its metrics over the seeds; `error` if it failed.
 
-    `analytic`: what the equations say of it, where they apply.
+    `analytic`: what the equations say of it, where they apply. `precision`: how precise the metrics were asked to be,
+    and `unmet` which of them are not, a line each.
     """
 
     cell: dict[str, Any]
@@ -42,6 +44,8 @@ class CellResult(msgspec.Struct, frozen=True):
     metrics: dict[str, Metric] = {}
     analytic: dict[str, float] = {}
     error: str = ""
+    precision: dict[str, float] = {}
+    unmet: tuple[str, ...] = ()
 
 
 def parse_vary(text: str) -> tuple[str, list[Any]]:
@@ -87,20 +91,24 @@ def sweep(
     seeds: int = 3,
     jobs: int = 1,
     done: Callable[[CellResult], None] = lambda _result: None,
+    precision: Precision | None = None,
 ) -> list[CellResult]:
     """Run all cells and return their results in order, failed ones included; `done` is called after each.
+
+    With `precision` (`experiments/precision.py`) a cell is one simulation, as long as it takes, instead of `seeds`.
 
     With a folder, results stay there: a cell whose file is there for the same scenario, world and seeds is not run
     again, unless it failed. The engine runs one cell at a time: two would measure each other.
     """
     results: dict[int, CellResult] = {}
-    todo = []
+    todo, aims = [], dict(precision or {})
     for place, (cell, scenario) in enumerate(cells):
         kept = _read(cell_file(folder, cell)) if folder else None
         if (
             kept
             and not kept.error
-            and (kept.scenario_digest, kept.world, kept.seeds) == (scenario.digest(), world, seeds)
+            and (kept.scenario_digest, kept.world, kept.seeds, kept.precision)
+            == (scenario.digest(), world, 1 if aims else seeds, aims)
         ):
             results[place] = kept
             done(kept)
@@ -108,7 +116,7 @@ def sweep(
             todo.append((place, cell, scenario))
     at_once = 1 if world == "engine" else max(1, min(jobs, len(todo)))
     workers = Parallel(n_jobs=at_once, return_as="generator")
-    finished = workers(delayed(run_cell)(cell, scenario, world, seeds) for _, cell, scenario in todo)
+    finished = workers(delayed(run_cell)(cell, scenario, world, seeds, aims) for _, cell, scenario in todo)
     for (place, cell, _), result in zip(todo, finished, strict=True):
         if folder:
             path = cell_file(folder, cell)
@@ -124,10 +132,16 @@ def sweep(
     return ordered
 
 
-def run_cell(cell: dict[str, Any], scenario: Scenario, world: World, seeds: int) -> CellResult:
-    """Run one cell with `seeds` seeds, and combine them; an error becomes part of the result."""
-    digest = scenario.digest()
+def run_cell(
+    cell: dict[str, Any], scenario: Scenario, world: World, seeds: int, precision: Precision | None = None
+) -> CellResult:
+    """Run one cell with `seeds` seeds and combine them, or once to a precision; an error becomes part of the result."""
+    digest, aims = scenario.digest(), dict(precision or {})
     try:
+        if aims:
+            _, metrics, unmet = simulate_to(scenario, aims)
+            values = analytic_values(scenario)
+            return CellResult(cell, world, 1, digest, metrics, values, precision=aims, unmet=unmet)
         runs = [measure(run_in(world, with_seed(scenario, scenario.seed + number))) for number in range(seeds)]
     except InputError as error:  # it says in one line what is wrong
         return CellResult(cell, world, seeds, digest, error=f"InputError: {error}")
@@ -194,6 +208,8 @@ def _read(path: Path) -> CellResult | None:
             return None
         for metric in content["metrics"].values():  # JSON has no NaN: an interval that does not exist is null there
             metric.update({key: math.nan for key in ("value", "low", "high") if metric[key] is None})
+            if metric.get("times_longer") is None:  # nor infinity
+                metric["times_longer"] = math.inf
         return msgspec.convert(content, CellResult)
     except (InputError, ValueError, KeyError):
         return None

@@ -61,4 +61,5 @@ def function_of(given: Any, what: str) -> Callable[..., Any]:
     """
     if not callable(given):
         raise InputError(f"{what} = {given!r}: needs a function")
-    return given
+    function: Callable[..., Any] = given
+    return function

@@ -53,6 +53,8 @@ class Shown:
 class Result(Shown):
     """A finished run, simulated or measured; `run` holds its header and its event table.
 
+    `unmet`: what was asked of its precision and not reached, a line each.
+
     >>> import specfleet
     >>> result = specfleet.simulate("star", workload={"requests": 20})
     >>> result.metrics["throughput"].unit
@@ -60,6 +62,7 @@ class Result(Shown):
     """
 
     run: Run
+    unmet: tuple[str, ...] = ()
 
     @property
     def scenario(self) -> Scenario:
@@ -81,7 +84,10 @@ class Result(Shown):
         return f"{self.title()}: {number(self.metrics['throughput'].value)} tokens/s"
 
     def frame(self) -> pd.DataFrame:
-        """One row a metric: metric, value, low, high (of the 95 % interval), unit."""
+        """One row a metric: metric, value, low, high (of the 95 % interval), unit, times_longer.
+
+        `times_longer`: how many times as long the run would have to be for an interval; 1 where it is long enough.
+        """
         return pd.DataFrame(
             [{"metric": name} | msgspec.structs.asdict(metric) for name, metric in self.metrics.items()]
         )
@@ -143,6 +149,11 @@ class Sweep(Shown):
     def errors(self) -> list[str]:
         """One line for each failed cell."""
         return [f"{case_text(cell.cell)}: {cell.error}" for cell in self.cells if cell.error]
+
+    @property
+    def unmet(self) -> list[str]:
+        """One line for each cell and metric that is not as precise as was asked."""
+        return [f"{case_text(cell.cell)}: {line}" for cell in self.cells for line in cell.unmet]
 
     def line(self) -> str:
         """Say how many cells there are."""

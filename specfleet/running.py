@@ -1,11 +1,12 @@
 """simulate, run, analytic: one scenario in the simulated world, in the real one, and in the equations."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from experiments.precision import Precision, simulate_to
 from fleet.errors import InputError
 from fleet.records import run as records
 from fleet.records.paces import paces_of
@@ -19,13 +20,21 @@ from specfleet.scenario import Given, scenario_of
 
 
 def simulate(
-    scenario: Given, changes: Changes | None = None, *, pace: Result | str | Path | None = None, **keys: Any
+    scenario: Given,
+    changes: Changes | None = None,
+    *,
+    pace: Result | str | Path | None = None,
+    precision: float | Precision | None = None,
+    report: Callable[[str], None] = lambda _remark: None,
+    **keys: Any,
 ) -> Result:
     """Run a scenario in simulated time.
 
     `scenario`: a file (TOML), the name of a shipped one, or a Scenario. `changes`: values by dotted key; further
     keywords are keys of the scenario, where a dict changes only what it names. `pace`: a measured run whose host's
-    speed, second by second, is played back. Raises InputError for bad input.
+    speed, second by second, is played back. `precision`: how narrow 95 % intervals have to be, as half width over
+    value: of the throughput, or by metric, {"tpot_p90_s": 0.05}. The run is then repeated with more requests until they
+    are, of which `report` is told; what was not reached is in the result's `unmet`. Raises InputError for bad input.
 
     >>> import specfleet
     >>> result = specfleet.simulate("star", {"verifiers.count": 8}, seed=3, workload={"requests": 20})
@@ -35,7 +44,21 @@ def simulate(
     chosen = scenario_of(scenario, changes, **keys)
     measured = pace if isinstance(pace, Result) or pace is None else Result(records.read_run(path_of(pace, "pace")))
     paces = paces_of(measured.run, settle(chosen).control_s) if measured else {}
-    return Result(simulate_scenario(chosen, paces))
+    aims = precision_of(precision)
+    function_of(report, "report")
+    if not aims:
+        return Result(simulate_scenario(chosen, paces))
+    precise = simulate_to(chosen, aims, paces, report)
+    return Result(precise.run, precise.unmet)
+
+
+def precision_of(precision: float | Precision | None) -> dict[str, float]:
+    """Return the asked half widths by metric, as shares of the values; one number is the throughput's."""
+    aims = precision if isinstance(precision, Mapping) else {} if precision is None else {"throughput": precision}
+    for name, aim in aims.items():
+        if isinstance(aim, bool) or not isinstance(aim, (int, float)) or not 0 < aim < 1:
+            raise InputError(f"precision of {name} = {aim!r}: needs a share between 0 and 1, such as 0.02")
+    return dict(aims)
 
 
 def run(

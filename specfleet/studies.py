@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from experiments import sweep as sweeps
 from experiments.compare import compare_metrics, summarise
 from experiments.draw import draw
+from experiments.precision import Precision
 from experiments.reproduce import REPRODUCTIONS
 from experiments.reproduce.rows import Inputs
 from experiments.worlds import World
@@ -20,7 +21,7 @@ from fleet.scenario.changes import Changes, plain
 from fleet.times.profile import HardwareProfile, read_profile
 from specfleet.arguments import count_of, function_of, path_of, text_of
 from specfleet.results import Comparison, Reproduction, Result, Sweep
-from specfleet.running import read_run
+from specfleet.running import precision_of, read_run
 from specfleet.scenario import Given, pairs_of_given, scenario_of
 
 Vary = Mapping[str, Iterable[Any]] | Sequence[str]
@@ -37,14 +38,16 @@ def sweep(
     seeds: int = 3,
     jobs: int | None = None,
     done: Callable[[sweeps.CellResult], None] = lambda _result: None,
+    precision: float | Precision | None = None,
     **keys: Any,
 ) -> Sweep:
     """Run a scenario with every combination of the values that `vary` names, in either world.
 
     `scenario`, `changes` and keywords as in `simulate`. `vary`: values by dotted key, or texts such as
     "verifiers.count=1:16". `out`: a folder that keeps the results, where a rerun finds them. `seeds`: replications a
-    cell. `jobs`: simulations at once, by default one a core. `done` is called after each cell. A cell that fails loses
-    no other: see `Sweep.errors`. Raises InputError for bad input before anything runs.
+    cell. `jobs`: simulations at once, by default one a core. `done` is called after each cell. `precision`: as in
+    `simulate`; a cell is then one simulation, as long as it takes. A cell that fails loses no other: see
+    `Sweep.errors`. Raises InputError for bad input before anything runs.
 
     >>> import specfleet
     >>> small = {"workload.requests": 20}
@@ -57,13 +60,16 @@ def sweep(
     at_once = (os.cpu_count() or 1) if jobs is None else count_of(jobs, "jobs")
     count_of(seeds, "seeds")
     function_of(done, "done")
+    aims = precision_of(precision)
+    if aims and world != "sim":
+        raise InputError("precision: only simulations go on until it is reached; leave it out, or world = sim")
     folder = path_of(out, "out") if out is not None else None
     if folder is not None and is_file(folder):
         raise InputError(f"{folder}: is a file; name a folder for the results")
     wanted = pairs_of_given(changes, keys)
     # What varies wins, because it comes last.
     cells = [(cell, scenario_of(scenario, [*wanted, *cell.items()])) for cell in sweeps.cells_of(vary_of(vary))]
-    return Sweep(sweeps.sweep(cells, folder, world, seeds, at_once, done))
+    return Sweep(sweeps.sweep(cells, folder, world, seeds, at_once, done, aims))
 
 
 def vary_of(vary: Vary) -> dict[str, list[Any]]:

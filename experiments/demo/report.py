@@ -175,9 +175,8 @@ def findings(
                 )
     lines.append(f"pace of the host during the runs, 1 as in the profile: {paces_text(profile, cells)}")
     for case, ratio, low, high, expected in plateau_rows(cells):
-        lines.append(
-            f"{case}: plateau of R_q over R_q at N = 1: {ratio:.2f} ({low:.2f} .. {high:.2f}), 1 + Z/S = {expected:.2f}"
-        )
+        interval = "too short a run for an interval" if math.isnan(low) else f"{low:.2f} .. {high:.2f}"
+        lines.append(f"{case}: plateau of R_q over R_q at N = 1: {ratio:.2f} ({interval}), 1 + Z/S = {expected:.2f}")
     lines += [
         f"{cell.case['targets']} baseline: engine {cell.engine['throughput'].value:.0f} tokens/s, "
         f"simulation {cell.sim['throughput'].value:.0f}"

@@ -58,11 +58,14 @@ def _column(column: pa.ChunkedArray, field: pa.Field, origin: str) -> pa.Chunked
 
 
 def _fits(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    if pa.types.is_string(wanted):
-        return pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    if pa.types.is_floating(wanted):
-        return pa.types.is_floating(kind) or pa.types.is_integer(kind)
-    return any(is_kind(kind) and is_kind(wanted) for is_kind in (pa.types.is_boolean, pa.types.is_integer))
+    types = pa.types
+    if types.is_string(wanted):
+        allowed = (types.is_string, types.is_large_string)
+    elif types.is_floating(wanted):
+        allowed = (types.is_floating, types.is_integer)
+    else:
+        allowed = tuple(is_kind for is_kind in (types.is_boolean, types.is_integer) if is_kind(wanted))
+    return any(is_kind(kind) for is_kind in allowed)
 
 
 def _all_finite(column: pa.ChunkedArray) -> bool:

@@ -71,7 +71,7 @@ def _structs(annotation: Any) -> tuple[type[msgspec.Struct], ...]:
 
 
 @cache
-def _hints(kind: type[Any]) -> dict[str, Any]:
+def _hints(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind, include_extras=True)
 
 
@@ -122,7 +122,8 @@ def _written_out(text: str, annotation: Any, keys: tuple[str | int, ...], name: 
     arms = _alternatives(annotation)
     if str in arms or Any in arms:
         return text
-    tags = {struct.__struct_config__.tag_field for struct in _structs(annotation)} - {None}
+    fields = (struct.__struct_config__.tag_field for struct in _structs(annotation))
+    tags = {field for field in fields if field is not None}
     if _dataclasses(annotation) or tags:
         return {min(tags) if tags else "kind": text}
     if int in arms or float in arms:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from experiments.printing import busy, interval, number, print_json, print_table, remark, value_text
-from specfleet.cli.options import AsJson, Changes, RunFile, ScenarioFile, settings
+from specfleet.cli.options import AsJson, Changes, Precision, RunFile, ScenarioFile, precision_of, say_unmet, settings
 
 if TYPE_CHECKING:
     from specfleet.results import Result
@@ -18,13 +18,17 @@ def simulate(
     pace: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Play back how fast the host was in this measured run.")
     ] = None,
+    precision: Precision = None,
     as_json: AsJson = False,
     out: RunFile = None,
 ) -> None:
     """Run a scenario in simulated time."""
     from specfleet.running import simulate
 
-    show_run(simulate(scenario, settings(changes), pace=pace), as_json, out)
+    aims = precision_of(precision)
+    result = simulate(scenario, settings(changes), pace=pace, precision=aims, report=remark)
+    show_run(result, as_json, out)
+    say_unmet(result.unmet)
 
 
 def run(
@@ -63,7 +67,7 @@ def show_run(result: "Result", as_json: bool, out: Path | None) -> None:
     header, metrics = result.run.header, result.metrics
     if as_json:
         described = {"scenario": header.scenario.name, "world": header.world, "seed": header.scenario.seed}
-        print_json({**described, "metrics": metrics})
+        print_json({**described, "metrics": metrics, "unmet": result.unmet})
         return
     rows = [(name, number(metric.value), interval(metric), metric.unit) for name, metric in metrics.items()]
     print_table(result.title(), ("metric", "value", "95 % interval", "unit"), rows)

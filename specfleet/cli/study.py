@@ -18,7 +18,7 @@ from experiments.printing import (
     remark,
 )
 from fleet.errors import InputError
-from specfleet.cli.options import AsJson, Changes, ScenarioFile, settings
+from specfleet.cli.options import AsJson, Changes, Precision, ScenarioFile, precision_of, say_unmet, settings
 
 if TYPE_CHECKING:
     from experiments.sweep import CellResult
@@ -30,11 +30,14 @@ def sweep(
     out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Folder of the results.")],
     vary: Annotated[list[str], typer.Option(help="KEY=FIRST:LAST[:STEP] or KEY=A,B,C; may be repeated.")],
     world: Annotated[Literal["sim", "engine"], typer.Option(help="sim or engine.")] = "sim",
-    seeds: Annotated[int, typer.Option(min=1, help="Replications a cell.")] = 3,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Replications a cell; with --precision, one as long as it takes.")
+    ] = 3,
     jobs: Annotated[
         int, typer.Option(min=1, help="Cells at once (simulation only).", show_default="the host's processors")
     ] = os.cpu_count() or 1,
     changes: Changes = None,
+    precision: Precision = None,
 ) -> None:
     """Vary keys of a scenario; a rerun computes what is missing."""
     from experiments.sweep import cells_of
@@ -46,7 +49,10 @@ def sweep(
         def done(result: "CellResult") -> None:
             advance(case_text(result.cell))
 
-        swept = sweep(scenario, axes, settings(changes), out=out, world=world, seeds=seeds, jobs=jobs, done=done)
+        swept = sweep(
+            scenario, axes, settings(changes), out=out, world=world, seeds=seeds, jobs=jobs, done=done,
+            precision=precision_of(precision),
+        )  # fmt: skip
     rows = [
         (
             case_text(result.cell),
@@ -59,6 +65,7 @@ def sweep(
     if swept.errors:
         remark(f"specfleet: {len(swept.errors)} of {len(swept.cells)} cells failed")
         raise typer.Exit(1)
+    say_unmet(swept.unmet)
 
 
 def _interval(metric: "Metric | None") -> str:

@@ -200,7 +200,7 @@ def test_a_run_file_of_known_times_is_predicted(tmp_path: Path, monkeypatch: pyt
         ("{", "not JSON"),
         ("{}", "needs a list"),
         ("[]", "holds no run"),
-        ('[{"sample_index": 0, "strategy": "sd"}]', "entry 0 is not a run"),
+        ('[{"sample_index": 0, "strategy": "sd"}]', "entry 0: .*`metrics`"),
         (
             '[{"sample_index": 0, "strategy": "x", "metrics": {"total_time": 1, "tokens_generated": 1}}]',
             "allowed",
