@@ -15,7 +15,7 @@ from fleet.inputs.text import shortened
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-LARGEST = 1e18  # of any number: no quantity is larger, and the tables' whole numbers (64 bits) hold it
+LARGEST = 1e19  # of any number: no quantity is larger
 DEEPEST = 32  # tables and lists within each other: no scenario nests half as deep
 
 
@@ -208,7 +208,8 @@ def _culprit(value: Any, annotation: Any) -> str | int:
 
 
 def _child(annotation: Any, key: str | int) -> Any:
-    for struct in (*_structs(annotation), *_dataclasses(annotation)):
+    named: list[Any] = [*_structs(annotation), *_dataclasses(annotation)]
+    for struct in named:
         hints = _hints(struct)
         if key in hints:
             return hints[str(key)]
