@@ -7,18 +7,19 @@ REFERENCE times as long. An interval that is not printed cannot miss; how many w
 import argparse
 import math
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 import pandas as pd
-from joblib import Parallel, delayed
 from scipy import stats
 
+from experiments.exits import run
+from experiments.jobs import side_by_side
 from experiments.printing import number, print_table, progress
 from experiments.worlds import with_seed
+from fleet.files import check_writable, write_file
 from fleet.records.metrics import PERCENTILES, measure
 from fleet.records.window import Metric
 from fleet.scenario.reading import make_scenario
@@ -118,8 +119,8 @@ def mm1_truth(load: float) -> dict[str, float]:
 
 def covered(setting: Setting, seeds: int) -> list[Covered]:
     """Run a setting with seeds 0, 1, ... and count, metric by metric, how many intervals hold the truth."""
-    workers = Parallel(n_jobs=os.cpu_count() or 1)
-    runs = workers(delayed(_measured)(with_seed(setting.scenario, seed)) for seed in range(seeds))
+    scenarios = [(with_seed(setting.scenario, seed),) for seed in range(seeds)]
+    runs = list(side_by_side(_measured, scenarios, os.cpu_count() or 1))
     reference = {name: Metric(value, math.nan, math.nan, "") for name, value in setting.exact.items()}
     if not reference:
         workload = setting.scenario.workload
@@ -153,26 +154,28 @@ def _measured(scenario: Scenario) -> dict[str, Metric]:
     return measure(simulate(scenario))
 
 
-def main() -> None:
+def main() -> int:
     """Run all settings, or those whose name holds a text; exit status 1 where an interval does not keep its promise."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=SEEDS, help="runs a setting")
     parser.add_argument("--only", default="", help="settings whose name holds this text")
     parser.add_argument("-o", "--out", type=Path, help="write the table here, too (CSV)")
     options = parser.parse_args()
+    if options.out is not None:
+        check_writable(options.out)
     chosen = [setting for setting in settings() if options.only in setting.name]
     rows: list[Covered] = []
     with progress("coverage", len(chosen)) as advance:
         for setting in chosen:
             rows += covered(setting, options.seeds)
             advance(setting.name)
-    if options.out is not None:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        pd.DataFrame([msgspec.structs.asdict(row) for row in rows]).to_csv(options.out, index=False)
     print_table(
         f"coverage of 95 % intervals over {options.seeds} seeds", HEADINGS, [texts(row) for row in rows], texts=2
     )
-    sys.exit(0 if all(row.kept for row in rows) else 1)
+    if options.out is not None:
+        table: str = pd.DataFrame([msgspec.structs.asdict(row) for row in rows]).to_csv(index=False)
+        write_file(options.out, table)
+    return 0 if all(row.kept for row in rows) else 1
 
 
 HEADINGS = ("setting", "metric", "truth", "source", "printed", "coverage", "bias", "would need", "kept")
@@ -188,4 +191,4 @@ def texts(row: Covered) -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

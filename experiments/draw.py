@@ -11,9 +11,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from experiments.reproduce.rows import Reproduction
+from experiments.sweep import TABLE
 from figures import draft_time, residuals, throughput, timeline
 from figures import reproduction as reproduction_figure
-from figures.style import add_caption, write
+from figures.style import add_caption, format_of, write
 from fleet.errors import InputError
 from fleet.inputs.strict import convert
 from fleet.inputs.text import is_file, read_json, read_text, reason, shortened
@@ -26,6 +27,8 @@ COUNT = "verifiers.count"
 NUMBERS = ("value", "low", "high")
 MARKS = ("N_full", "N_max", "colocated_tokens_per_s", "standalone_tokens_per_s")
 
+NO_PREFILL = "The analytic model knows rounds only and leaves out prefill."
+
 Drawn = tuple[Figure, str]
 """A figure and its caption."""
 
@@ -37,6 +40,8 @@ def draw(name: str, results: Any, out: Path | None = None) -> Figure:
     """
     if name not in FIGURES:
         raise InputError(f"figure {name}: unknown; allowed: {', '.join(FIGURES)}")
+    if out is not None:
+        format_of(out)
     chosen = FIGURES[name]
     content = chosen.read(Path(results)) if isinstance(results, (str, Path)) else results
     if not isinstance(content, chosen.kind):
@@ -73,11 +78,14 @@ def reproduction_of(reproduction: Reproduction) -> Drawn:
     ]
     caption = (
         f"{reproduction.name}: the paper's numbers, and those computed by the simulator. Only predicted rows count; "
-        "fitted ones were used to set a parameter, input ones are the paper's own. Assumed: "
-        + "; ".join(reproduction.assumptions)
-        + "."
+        "fitted ones set a parameter, input ones are the paper's own, identities are arithmetic of others. "
+        f"{_sentence(reproduction.score.line())} Assumed: " + "; ".join(reproduction.assumptions) + "."
     )
     return reproduction_figure.draw(pd.DataFrame(rows)), caption
+
+
+def _sentence(line: str) -> str:
+    return f"{line[0].upper()}{line[1:]}."
 
 
 def _short(value: Any) -> str:
@@ -104,8 +112,13 @@ def throughput_of(table: pd.DataFrame) -> Drawn:
         rows.append(row)
         marks.setdefault(row["case"], dict.fromkeys(MARKS, float("nan")))
         marks[row["case"]] |= {name: metrics.value[name] for name in MARKS if name in metrics.value}
+    if not rows:
+        raise InputError(f"figure throughput: the table of the sweep holds no cell with a number of {COUNT}")
     named = pd.DataFrame([{"case": case} | values for case, values in marks.items()])
-    return throughput.draw(pd.DataFrame(rows), named), "Committed tokens a second (bonus tokens included)."
+    caption = "Committed tokens a second (bonus tokens included)."
+    if (table.world == "analytic").any():
+        caption += f" {NO_PREFILL}"
+    return throughput.draw(pd.DataFrame(rows), named), caption
 
 
 def draft_time_of(profile: HardwareProfile) -> Drawn:
@@ -137,9 +150,9 @@ def _frame(rows: Sequence[msgspec.Struct]) -> pd.DataFrame:
 
 
 def _read_table(folder: Path) -> pd.DataFrame:
-    file = folder / "sweep.csv"
+    file = folder / TABLE
     if not is_file(file):
-        raise InputError(f"{folder}: holds no sweep.csv; give the folder of `specfleet sweep --vary {COUNT}=...`")
+        raise InputError(f"{folder}: holds no {TABLE}; give the folder of `specfleet sweep --vary {COUNT}=...`")
     text = read_text(file)
     try:
         table = pd.read_csv(io.StringIO(text))

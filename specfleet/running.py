@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from experiments.precision import Precision, simulate_to
-from fleet.errors import InputError
+from fleet.errors import InputError, OutputError
+from fleet.files import check_writable
 from fleet.records import run as records
 from fleet.records.paces import paces_of
 from fleet.scenario.changes import Changes
@@ -15,6 +16,7 @@ from fleet.scenario.settle import settle
 from sim.predict import predict
 from sim.run import simulate as simulate_scenario
 from specfleet.arguments import function_of, path_of
+from specfleet.notes import notes_on_prediction
 from specfleet.results import Prediction, Result, SettledFleet
 from specfleet.scenario import Given, scenario_of
 
@@ -46,10 +48,15 @@ def simulate(
     paces = paces_of(measured.run, settle(chosen).control_s) if measured else {}
     aims = precision_of(precision)
     function_of(report, "report")
-    if not aims:
-        return Result(simulate_scenario(chosen, paces))
-    precise = simulate_to(chosen, aims, paces, report)
-    return Result(precise.run, precise.unmet)
+    unmet: tuple[str, ...] = ()
+    if aims:
+        simulated, _, unmet = simulate_to(chosen, aims, paces, report)
+    else:
+        simulated = simulate_scenario(chosen, paces)
+    if measured is not None and paces:
+        header = msgspec.structs.replace(simulated.header, pace_of=measured.run.digest())
+        simulated = msgspec.structs.replace(simulated, header=header)
+    return Result(simulated, unmet)
 
 
 def precision_of(precision: float | Precision | None) -> dict[str, float]:
@@ -72,7 +79,8 @@ def run(
     """Run the same scenario on the real engine, on this host; it needs `specfleet[engine]`.
 
     `scenario`, `changes` and keywords as in `simulate`. `signals`: a file (Parquet) for the signals of every token that
-    a batch drafted. `report` is told of crowded cores and of the memory that caches take, before the run.
+    a batch drafted; where it cannot be written after the run, the OutputError's `result` is the run. `report` is told
+    of crowded cores and of the memory that caches take, before the run.
 
         if __name__ == "__main__":  # its processes import the script that starts them
             result = specfleet.run("star", verifiers={"count": 1}, workload={"requests": 4})
@@ -86,21 +94,29 @@ def run(
     function_of(report, "report")
     fleet = settle(chosen)
     check_can_run(fleet)
+    if signals is not None and (chosen.batch is None or chosen.drafters.shape.kind != "chain"):
+        raise InputError(f"signals = {signals}: only chains of a [batch] tell signals; {chosen.name!r} has none")
+    accounts = accounts_of(fleet)
     note = crowding(fleet)
     if note:
         report(f"note: {note}")
-    if signals is not None and (chosen.batch is None or chosen.drafters.shape.kind != "chain"):
-        raise InputError(f"signals = {signals}: only chains of a [batch] tell signals; {chosen.name!r} has none")
-    for account in accounts_of(fleet):
+    if file is not None:
+        check_writable(file)
+    for account in accounts:
         report(f"cache of {account_line(account)}")
     served = serve(chosen, signals=signals is not None)
+    result = Result(served.run)
     if file is not None:
-        write_signals(list(served.signals.values()), file)
-    return Result(served.run)
+        try:
+            write_signals(list(served.signals.values()), file)
+        except OutputError as error:
+            error.result = result
+            raise
+    return result
 
 
 def analytic(scenario: Given, changes: Changes | None = None, **keys: Any) -> Prediction:
-    """Evaluate the analytic model: S, Z, N_full, N_max, regime, throughput, bounds; it knows one star.
+    """Evaluate the analytic model: S, Z, N_full, N_max, regime, throughput, bounds; it knows one star and no prefill.
 
     `scenario`, `changes` and keywords as in `simulate`. Raises InputError where the scenario is no star.
 
@@ -108,8 +124,8 @@ def analytic(scenario: Given, changes: Changes | None = None, **keys: Any) -> Pr
     >>> specfleet.analytic("star", verifiers={"count": 1}).regime
     'under-loaded'
     """
-    prediction = predict(scenario_of(scenario, changes, **keys))
-    return Prediction(**msgspec.structs.asdict(prediction))
+    chosen = scenario_of(scenario, changes, **keys)
+    return Prediction(**msgspec.structs.asdict(predict(chosen)), notes=notes_on_prediction(chosen))
 
 
 def show(scenario: Given, changes: Changes | None = None, **keys: Any) -> SettledFleet:

@@ -10,13 +10,14 @@ from matplotlib.figure import Figure
 
 from experiments import sweep as sweeps
 from experiments.compare import compare_metrics, summarise
+from experiments.differences import differences
 from experiments.draw import draw
 from experiments.precision import Precision
 from experiments.reproduce import REPRODUCTIONS
 from experiments.reproduce.rows import Inputs
 from experiments.worlds import World
-from fleet.errors import InputError
-from fleet.inputs.text import is_file
+from fleet.errors import InputError, OutputError
+from fleet.files import check_folder
 from fleet.scenario.changes import Changes, plain
 from fleet.times.profile import HardwareProfile, read_profile
 from specfleet.arguments import count_of, function_of, path_of, text_of
@@ -47,7 +48,8 @@ def sweep(
     "verifiers.count=1:16". `out`: a folder that keeps the results, where a rerun finds them. `seeds`: replications a
     cell. `jobs`: simulations at once, by default one a core. `done` is called after each cell. `precision`: as in
     `simulate`; a cell is then one simulation, as long as it takes. A cell that fails loses no other: see
-    `Sweep.errors`. Raises InputError for bad input before anything runs.
+    `Sweep.errors`. Raises InputError for bad input before anything runs, and OutputError where a cell cannot be
+    written; its `result` is the sweep until then.
 
     >>> import specfleet
     >>> small = {"workload.requests": 20}
@@ -64,12 +66,16 @@ def sweep(
     if aims and world != "sim":
         raise InputError("precision: only simulations go on until it is reached; leave it out, or world = sim")
     folder = path_of(out, "out") if out is not None else None
-    if folder is not None and is_file(folder):
-        raise InputError(f"{folder}: is a file; name a folder for the results")
+    if folder is not None:
+        check_folder(folder)
     wanted = pairs_of_given(changes, keys)
     # What varies wins, because it comes last.
     cells = [(cell, scenario_of(scenario, [*wanted, *cell.items()])) for cell in sweeps.cells_of(vary_of(vary))]
-    return Sweep(sweeps.sweep(cells, folder, world, seeds, at_once, done, aims))
+    try:
+        return Sweep(sweeps.sweep(cells, folder, world, seeds, at_once, done, aims))
+    except OutputError as error:
+        error.result = Sweep(error.result)
+        raise
 
 
 def vary_of(vary: Vary) -> dict[str, list[Any]]:
@@ -99,7 +105,8 @@ def _values(key: str, values: Any) -> list[Any]:
 def compare(first: Result | str | Path, second: Result | str | Path) -> Comparison:
     """Hold a simulated and a measured run against each other, quantity by quantity; errors refer to the measured one.
 
-    Of two runs of the same world, errors refer to the second. Takes results or their files.
+    What the two did not share comes first, as `differences`. Of two runs of the same world, errors refer to the second.
+    Takes results or their files.
 
     >>> import specfleet
     >>> one = specfleet.simulate("star", workload={"requests": 20})
@@ -111,7 +118,8 @@ def compare(first: Result | str | Path, second: Result | str | Path) -> Comparis
         simulated, measured = measured, simulated
     case = {"scenario": measured.scenario.name, "N": measured.scenario.verifiers.count}
     rows = compare_metrics(case, simulated.metrics, measured.metrics)
-    return Comparison(**msgspec.structs.asdict(summarise(rows, simulated.run.header.profile_digest)))
+    unlike = differences(simulated.run, measured.run)
+    return Comparison(**msgspec.structs.asdict(summarise(rows, simulated.run.header.profile_digest, unlike)))
 
 
 def reproduce(

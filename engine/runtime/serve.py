@@ -27,6 +27,7 @@ from fleet.policies.group import One
 from fleet.policies.overlap import InTurn
 from fleet.records.recorded import Log
 from fleet.records.run import Run, make_run
+from fleet.scenario.facts import crowds, models_of
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
@@ -117,13 +118,13 @@ def check_can_run(fleet: Fleet) -> None:
 
 def crowding(fleet: Fleet) -> str | None:
     """Return a warning where more models would run at once than this host has cores, and no device is shared."""
-    real = fleet.verifiers.count if fleet.verifiers.kind == "real" else 0
-    models, cores = fleet.drafters.count + real, os.cpu_count() or 1
-    if fleet.devices or torch.cuda.is_available() or models <= cores:
+    cores = os.cpu_count() or 1
+    if torch.cuda.is_available() or not crowds(fleet, cores):
         return None
     return (
-        f"{models} models run on {cores} cores, while the scenario gives each a device of its own; its simulation will "
-        'be too fast. Name the device that they share: [devices.host] sharing = "turns" or "contended".'
+        f"{models_of(fleet)} models run on {cores} cores, while the scenario gives each a device of its own; its "
+        "simulation will be too fast. Name the device that they share, as the scenario that `specfleet calibrate` "
+        'writes does: [devices.host] sharing = "turns" or "contended".'
     )
 
 

@@ -17,6 +17,7 @@ from fleet.errors import InputError
 from fleet.policies.allocate import UNLIMITED
 from fleet.records.goodput import best_goodput, utility
 from fleet.records.intervals import NO_INTERVAL, jain_index, student_t_interval
+from fleet.records.overload import overload_of, without_intervals
 from fleet.records.run import Run
 from fleet.records.steady import places_of, relaxation_s
 from fleet.records.tables import REQUEST, at_drafter, cache_bytes, commits_of, rounds_of, verifications_of
@@ -62,7 +63,8 @@ def measure(run: Run) -> dict[str, Metric]:
         metrics["draft_cache_peak_bytes"] = Metric(float(peak), *NO_INTERVAL, "bytes")
     metrics |= _energy(window, rows, fleet, window.sums(commits.time_s, commits.committed))
     metrics |= _latencies(window, rows, commits, speculates)
-    return {name: metric for name, metric in metrics.items() if not math.isnan(metric.value)}
+    known = {name: metric for name, metric in metrics.items() if not math.isnan(metric.value)}
+    return known if overload_of(run) is None else without_intervals(known)
 
 
 def measure_targets(run: Run) -> pd.DataFrame:

@@ -39,6 +39,10 @@ class FittedStep(msgspec.Struct, frozen=True):
     fitted_s: Seconds
     held_out: bool
 
+    def __post_init__(self) -> None:
+        if list(self.quantiles_s) != sorted(self.quantiles_s):
+            raise ValueError("quantiles_s must rise")
+
 
 class _Rows(msgspec.Struct, frozen=True):
     idle: Annotated[list[AfterIdle], Meta(min_length=1)] | None = None

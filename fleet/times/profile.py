@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from fleet.chance.acceptance import AcceptanceModel
 from fleet.errors import InputError
+from fleet.files import write_file
 from fleet.inputs.strict import convert
 from fleet.inputs.text import is_file, read_json, shortened
 from fleet.times.effects import IdleEffect, Power, RecentLoad, Turns
@@ -116,5 +117,4 @@ def read_profile(name: str, base: Path) -> HardwareProfile:
 
 def write_profile(profile: HardwareProfile, path: Path) -> None:
     """Write a profile as JSON, indented for people."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(profile), indent=2) + b"\n")
+    write_file(path, msgspec.json.format(msgspec.json.encode(profile), indent=2) + b"\n")
