@@ -2,8 +2,8 @@
 
 import hashlib
 import itertools
-import json
 import math
+import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,15 +17,18 @@ from experiments.precision import Precision, simulate_to
 from experiments.worlds import World, run_in, with_seed
 from fleet.errors import InputError, OutputError
 from fleet.files import write_file
+from fleet.inputs.text import read_json, shortened
 from fleet.records.metrics import combine, measure
 from fleet.records.overload import overload_of, without_intervals
 from fleet.records.window import Metric
-from fleet.scenario.changes import parse_value
+from fleet.scenario.changes import parse_value, parts_of
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from sim.predict import predict_fleet, star_inputs
 
 Cell = Mapping[str, Any]
+MOST_CELLS = 100_000
+RANGE = r"\s*-?\d{1,18}\s*:\s*-?\d{1,18}\s*(:\s*-?\d{1,18}\s*)?"
 LONGEST_NAME = 200  # file systems take 255 bytes
 TABLE = "sweep.csv"
 TABLED_SHARE = 0.02  # the table is written again with each cell, beyond 50 with every 2 % more: cells may be thousands
@@ -53,23 +56,30 @@ class CellResult(msgspec.Struct, frozen=True):
 
 def parse_vary(text: str) -> tuple[str, list[Any]]:
     """Read `key=1:16`, `key=1:16:5` (both ends included) or `key=a,b,c`; InputError for anything else."""
-    key, separator, values = text.partition("=")
-    if not separator or not values:
-        raise InputError(f"--vary {text}: write KEY=FIRST:LAST[:STEP] or KEY=A,B,C, for example verifiers.count=1:16")
-    bounds = values.split(":")
-    if len(bounds) in (2, 3) and all(bound.strip().lstrip("-").isdigit() for bound in bounds):
-        first, last, *step = map(int, bounds)
-        chosen: list[Any] = list(range(first, last + 1, step[0] if step else 1))
-        if not chosen:
-            raise InputError(f"--vary {text}: {first}:{last} holds no value")
-        return key, chosen
-    return key, [parse_value(part) for part in values.split(",")]
+    key, separator, values = (part.strip() for part in text.partition("="))
+    given = shortened(text, quoted=False)
+    if not key or not separator or not values:
+        raise InputError(f"--vary {given}: write KEY=FIRST:LAST[:STEP] or KEY=A,B,C, for example verifiers.count=1:16")
+    if re.fullmatch(RANGE, values):
+        first, last, *steps = map(int, values.split(":"))
+        step = steps[0] if steps else 1
+        if step == 0:
+            raise InputError(f"--vary {given}: a step of 0; allowed: 1 and more, or -1 and less to count down")
+        chosen = range(first, last + (1 if step > 0 else -1), step)
+        if not 1 <= len(chosen) <= MOST_CELLS:
+            raise InputError(f"--vary {given}: holds {len(chosen)} values; allowed: 1 to {MOST_CELLS}")
+        return key, list(chosen)
+    return key, [parse_value(part) for part in parts_of(values)]
 
 
 def cells_of(vary: Mapping[str, Iterable[Any]]) -> Iterator[dict[str, Any]]:
-    """Yield every combination of the varied values, given by dotted key."""
-    for values in itertools.product(*vary.values()):
-        yield dict(zip(vary, values, strict=True))
+    """Yield every combination of the varied values, given by dotted key; InputError for more than MOST_CELLS."""
+    axes = {key: list(values) for key, values in vary.items()}
+    count = math.prod(map(len, axes.values()))
+    if not 1 <= count <= MOST_CELLS:
+        raise InputError(f"--vary {', '.join(axes)}: {count} combinations; allowed: 1 to {MOST_CELLS}")
+    for values in itertools.product(*axes.values()):
+        yield dict(zip(axes, values, strict=True))
 
 
 def cell_file(folder: Path, cell: Cell) -> Path:
@@ -133,7 +143,7 @@ def _collect(
         for (place, cell, _), result in zip(todo, finished, strict=True):
             results[place] = result
             if folder:
-                write_file(cell_file(folder, cell), msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
+                write_file(cell_file(folder, cell), sealed(result))
                 if len(results) - tabled >= TABLED_SHARE * len(results):
                     keep_table(folder, results)
                     tabled = len(results)
@@ -226,12 +236,26 @@ def shown(cell: Cell) -> dict[str, Any]:
 
 
 def _read(path: Path) -> CellResult | None:
+    """Return the result that a file keeps; None where there is none, or it is not as it was written."""
     try:
-        content = json.loads(path.read_bytes())
+        content = read_json(path)
+        if not isinstance(content, dict) or content.pop("digest", None) != _digest(content):
+            return None
         for metric in content["metrics"].values():  # JSON has no NaN: an interval that does not exist is null there
             metric.update({key: math.nan for key in ("value", "low", "high") if metric[key] is None})
             if metric.get("times_longer") is None:  # nor infinity
                 metric["times_longer"] = math.inf
         return msgspec.convert(content, CellResult)
-    except (OSError, ValueError, KeyError):
+    except (InputError, ValueError, KeyError):
         return None
+
+
+def sealed(result: CellResult) -> bytes:
+    """Return what the file of a cell holds: the result as JSON, and a fingerprint of it."""
+    content = msgspec.json.decode(msgspec.json.encode(result))
+    return msgspec.json.format(msgspec.json.encode(content | {"digest": _digest(content)}), indent=2) + b"\n"
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    """Fingerprint of what a cell's file holds, so that a damaged one is run again."""
+    return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()[:16]

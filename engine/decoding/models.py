@@ -18,6 +18,7 @@ from engine.decoding.llama import Rotary, is_lean, layer_of, rotary_table, run_l
 from engine.decoding.placing import placed
 from engine.decoding.slots import ROWS, TOKENS, SlotCache
 from fleet.errors import InputError
+from fleet.inputs.text import is_file
 
 DEMO_PAIR = Path(__file__).parents[1] / "demo_pair"
 PRECISIONS = {
@@ -167,7 +168,7 @@ def folder_of(name: str, role: str) -> Path:
 
 def is_folder_of_model(name: str, role: str) -> bool:
     """Whether a model is on this host."""
-    return (_named(name, role) / "config.json").is_file()
+    return is_file(_named(name, role) / "config.json")
 
 
 def _named(name: str, role: str) -> Path:

@@ -1,6 +1,5 @@
 """Requests: the same ones, in the same order in the same streams, in both worlds."""
 
-import csv
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -10,14 +9,24 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from msgspec import Meta
 
 from fleet.errors import InputError
+from fleet.inputs.parquet import read_table
+from fleet.inputs.strict import convert
+from fleet.inputs.text import parsed, read_csv, read_json_lines
 from fleet.scenario.scenario import Between, Poisson, Trace
 from fleet.scenario.settled import Fleet
+from fleet.times.step_time import Seconds
 
 CHARACTERS_PER_TOKEN = 4  # of English text, roughly; only the lengths of conversations rest on it
+LONGEST = 10**7  # tokens of a text: no model reads more
+MOST_TOKENS = 5 * 10**7  # of a run: its records hold some hundred bytes for each
+
+WHOLE = pa.int64()
+ENDS = pa.schema(  # what a recorded run tells of where its texts ended
+    {"event": pa.string(), "request": WHOLE, "tokens": WHOLE, "goal": WHOLE, "flag": pa.bool_()}
+)
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -35,24 +44,31 @@ class Request(msgspec.Struct, frozen=True):
 class Conversation(msgspec.Struct):
     """A line of a Spec-Bench file."""
 
-    turns: list[str]
+    turns: Annotated[list[str], Meta(min_length=1)]
 
 
 class Arrival(msgspec.Struct):
     """A row of a trace: seconds and tokens."""
 
-    arrived_at: Annotated[float, Meta(ge=0)]
-    num_prefill_tokens: Annotated[int, Meta(ge=1)]
-    num_decode_tokens: Annotated[int, Meta(ge=1)]
+    arrived_at: Seconds
+    num_prefill_tokens: Annotated[int, Meta(ge=1, le=LONGEST)]
+    num_decode_tokens: Annotated[int, Meta(ge=1, le=LONGEST)]
 
 
 def streams_of(fleet: Fleet) -> dict[int, list[Request]]:
     """Return the requests of each stream, in order, by tag.
 
-    Raises InputError if a file of the workload cannot be read, or a text would be longer than the models know.
+    Raises InputError if a file of the workload cannot be read, or for more tokens than a run can record or the models
+    know.
     """
     rng = np.random.default_rng([fleet.seed, 1])
     turns = list(islice(_turns(fleet, rng), fleet.workload.requests))
+    tokens = sum(new_tokens for _, _, new_tokens in turns)
+    if tokens > MOST_TOKENS:
+        raise InputError(
+            f"scenario {fleet.name!r}: workload.requests = {len(turns)} decode {tokens} tokens; allowed: "
+            f"up to {MOST_TOKENS} in a run, whose records would not fit in memory; take fewer requests, or shorter ones"
+        )
     count = fleet.streams
     openings_s = _openings_s(fleet, rng)
     if not turns:
@@ -97,13 +113,9 @@ def _length(length: int | Between, rng: np.random.Generator) -> int:
 
 def _conversations(path: Path, new_tokens: int | Between, rng: np.random.Generator) -> Iterator[tuple[int, int, int]]:
     """Yield the turns of a Spec-Bench file; each one's prompt holds the whole conversation before it."""
-    for conversation, line in enumerate(_lines(path)):
-        try:
-            turns = msgspec.json.decode(line, type=Conversation).turns
-        except msgspec.DecodeError as error:
-            raise InputError(f"{path}, line {conversation + 1}: needs a JSON object with a list `turns`") from error
+    for conversation, (number, content) in enumerate(read_json_lines(path, "workload.conversations")):
         context = 0
-        for text in turns:
+        for text in convert(content, Conversation, f"{path}, line {number}").turns:
             answer = _length(new_tokens, rng)
             context += max(1, round(len(text) / CHARACTERS_PER_TOKEN))
             yield conversation, context, answer
@@ -127,14 +139,9 @@ def _openings_s(fleet: Fleet, rng: np.random.Generator) -> Iterator[float]:
 
 
 def _trace(path: Path) -> Iterator[Arrival]:
-    rows = csv.DictReader(_lines(path))
-    if not set(Arrival.__struct_fields__) <= set(rows.fieldnames or ()):
-        raise InputError(f"{path}: needs the columns {', '.join(Arrival.__struct_fields__)}; has {rows.fieldnames}")
-    for number, row in enumerate(rows, start=2):
-        try:
-            yield msgspec.convert(row, Arrival, strict=False)
-        except msgspec.ValidationError as error:
-            raise InputError(f"{path}, line {number}: {error}") from error
+    for line, row in read_csv(path, Arrival.__struct_fields__, "workload.arrivals.file"):
+        numbers = {name: parsed(text) for name, text in row.items()}
+        yield convert(numbers, Arrival, f"{path}, line {line}")
 
 
 def unknown_ends(fleet: Fleet) -> str | None:
@@ -153,21 +160,8 @@ def read_ends(path: Path) -> dict[int, int]:
 
     Raises InputError if the file is no run.
     """
-    columns = ["event", "request", "tokens", "goal", "flag"]
-    try:
-        table = pq.read_table(path, columns=columns)
-    except (OSError, pa.ArrowException, KeyError) as error:
-        raise InputError(f"workload.ends: {path}: no run can be read from it ({str(error).splitlines()[0]})") from error
-    if table.column_names != columns:
-        raise InputError(f"workload.ends: {path}: is no run; needs the columns {', '.join(columns)}")
+    table = read_table(path, ENDS, "workload.ends")
     rows = table.filter(pc.is_in(table["event"], pa.array(["join", "done"]))).to_pylist()
     prompts = {row["request"]: row["tokens"] for row in rows if row["event"] == "join"}
     ended = {row["request"]: row["goal"] for row in rows if row["event"] == "done" and row["flag"]}
     return {request: length - prompts[request] for request, length in ended.items() if request in prompts}
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return [line for line in path.read_text().splitlines() if line.strip()]
-    except OSError as error:
-        raise InputError(f"workload: {path} cannot be read ({error.strerror})") from error
