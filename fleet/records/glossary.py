@@ -94,7 +94,8 @@ METRICS = (
     ),
     Meaning(
         "wait_s", "s", "Time from the arrival of a target's request at the drafter until its step, or the prefill or "
-        "warm-up before it, begins; what a router holds a request for counts, too.", "T_wait", "T_wait = max(0, (N - 1) S - Z)",
+        "warm-up before it, begins; what a router holds a request for counts, too.",
+        "T_wait", "T_wait = max(0, (N - 1) S - Z)",
         "StarSD, table 1; the equation follows from (8) to (10)",
     ),
     Meaning(

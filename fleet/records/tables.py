@@ -74,8 +74,13 @@ def cache_bytes(rows: pd.DataFrame, bytes_per_token: int) -> pd.DataFrame:
     """Return what the drafters' caches hold after each change: time_s, station, tag, bytes_of_tag, bytes (of all).
 
     A session holds its prefix from its first request on until it leaves; evicted ones are counted, as if they stayed.
+    Who was refused holds nothing.
     """
     changes = rows[at_drafter(rows) & rows.event.isin(["draft-request", "leave"])].sort_values("time_s", kind="stable")
+    refused = pd.MultiIndex.from_frame(rows.loc[rows.event == "refusal", REQUEST])
+    # Nobody asks again after a refusal, so that it answers the last request.
+    answered = pd.MultiIndex.from_frame(changes[REQUEST]).isin(refused) & ~changes.duplicated(REQUEST, keep="last")
+    changes = changes[~answered]
     held = (changes.base * bytes_per_token).where(changes.event == "draft-request", 0)
     before = held.groupby([changes.station, changes.tag]).shift(fill_value=0)
     table = changes[["time_s", "station", "tag"]].assign(bytes_of_tag=held, bytes=(held - before).cumsum())

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from fleet.errors import InputError
 from fleet.policies.admit import Admission, WithinMemory
 from fleet.policies.allocate import Fixed
+from fleet.policies.overlap import Ahead
 from fleet.policies.route import Affinity
-from fleet.scenario.scenario import Between, DrafterTier, Scenario, Tier, needs_of
+from fleet.scenario.scenario import DrafterTier, Scenario, Tier, needs_of
 from fleet.scenario.settled import (
     Fleet,
     Room,
@@ -16,6 +17,7 @@ from fleet.scenario.settled import (
     SettledLink,
     SettledVerifiers,
 )
+from fleet.scenario.workload import longest_of
 from fleet.times.effects import Turns
 from fleet.times.profile import HardwareProfile
 from fleet.times.station_times import BatchTimes, Delays, DrafterTimes, VerifierTimes
@@ -25,7 +27,7 @@ from fleet.times.step_time import LinkTime
 def settle(scenario: Scenario) -> Fleet:
     """Resolve a scenario. What only a profile or a device could give is left open where there is none.
 
-    Raises InputError for a tree with more nodes than anybody can mean.
+    Raises InputError for a tree with more nodes than anybody can mean, or if a file of the workload cannot be read.
     """
     profile, room = _profile(scenario), room_of(scenario)
     return Fleet(
@@ -54,7 +56,13 @@ def settle(scenario: Scenario) -> Fleet:
 
 
 def room_of(scenario: Scenario) -> Room:
-    """Return the places that streams need in a cache; InputError for a tree with more nodes than anybody can mean."""
+    """Return the places that streams need in a cache: for their longest text, and for what goes beyond it.
+
+    Raises InputError for a tree with more nodes than anybody can mean, or if a file of the workload cannot be read.
+    """
+    longest_text, longest_answer = longest_of(scenario.workload)
+    if isinstance(scenario.drafters.overlap, Ahead):  # a tail ends with its request, see `VerifierStation`
+        return Room(longest_answer, 0, longest_text)
     rule = scenario.batch.allocate if scenario.batch is not None else scenario.verifiers.allocate
     decides = rule or scenario.drafters.allocate
     longest_draft = scenario.drafters.depth if decides is None else decides.longest
@@ -62,11 +70,7 @@ def room_of(scenario: Scenario) -> Room:
         overshoot = scenario.drafters.shape.room(longest_draft)
     except ValueError as error:  # a tree that nobody can mean
         raise InputError(f"scenario {scenario.name!r}: drafters.shape: {error}") from error
-    asked = [
-        length.high if isinstance(length, Between) else length
-        for length in (scenario.workload.prompt_tokens, scenario.workload.new_tokens)
-    ]
-    return Room(longest_draft, overshoot, sum(asked) + overshoot)
+    return Room(longest_draft, overshoot, longest_text + overshoot)
 
 
 def _profile(scenario: Scenario) -> HardwareProfile | None:
