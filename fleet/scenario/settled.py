@@ -108,15 +108,16 @@ class SettledBatch(msgspec.Struct, frozen=True):
 
 
 class SettledDevice(msgspec.Struct, frozen=True):
-    """A device that hosts several stations.
+    """A device that hosts several stations: two at least, for one alone has a device of its own.
 
     `handover_s`: from the end of one's turn to the start of the next one's. `contention[k-1]`: how many times as long a
-    step takes while k are active.
+    step takes while k are active. `assumed`: what of that nobody measured for just these stations, in words.
     """
 
     sharing: Sharing
     handover_s: float = 0.0
     contention: tuple[float, ...] = (1.0,)
+    assumed: str = ""
 
 
 class SettledLink(msgspec.Struct, frozen=True):

@@ -143,6 +143,8 @@ def _devices(fleet: Fleet) -> Iterator[Row]:
             yield place, "steps at once", ", ".join(f"{k}: x {x:.3g}" for k, x in enumerate(device.contention, start=1))
         else:
             yield place, "handover", _ms(device.handover_s)
+        if device.assumed:
+            yield place, "assumed", device.assumed
 
 
 def _links(fleet: Fleet) -> Iterator[Row]:

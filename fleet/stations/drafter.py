@@ -29,7 +29,8 @@ class DrafterStation(Station):
 
     A session's first round begins with the prefill of its prompt, which holds up everyone behind it; `cache` says whose
     prefix is missing. A drafter that works ahead (AMUSD) drafts one token a step, and goes on with the session while
-    its target verifies, up to what it was granted. Behind a router it reports how much it has to do, whenever that changes. `drafter`: its number.
+    its target verifies, up to what it was granted. Behind a router it reports how much it has to do, whenever that
+    changes. `drafter`: its number.
     """
 
     def __init__(self, name: str, drafters: SettledDrafters, drafter: int = 0) -> None:

@@ -228,5 +228,5 @@ def test_communication_is_the_delay_of_the_links_and_the_parts_of_a_round_add_up
 def test_a_router_that_holds_nobody_back_adds_no_wait() -> None:
     held = rounds_of(simulate(m_for_n(2, 6, "central", 200)).frame())
     sent = rounds_of(simulate(m_for_n(2, 6, "round-robin", 200)).frame())
-    assert (held.idle_gap_s >= 0).all() and held.wait_s.mean() > 0
+    assert held.wait_s.mean() > 0
     assert (sent.asked_s == sent.reached_s).all()
