@@ -13,6 +13,7 @@ import msgspec
 import pandas as pd
 from joblib import Parallel, delayed
 
+from experiments.resume import resume_digest
 from experiments.worlds import World, run_in, with_seed
 from fleet.errors import InputError
 from fleet.records.metrics import combine, measure
@@ -29,7 +30,8 @@ LONGEST_NAME = 200  # file systems take 255 bytes
 class CellResult(msgspec.Struct, frozen=True):
     """One finished or failed cell: its keys and values, and its metrics over the seeds; `error` if it failed.
 
-    `analytic`: what the equations say of it, where they apply.
+    `analytic`: what the equations say of it, where they apply. `scenario_digest`: of all that its runs read, see
+    `resume.py`.
     """
 
     cell: dict[str, Any]
@@ -80,8 +82,9 @@ def sweep(
 ) -> list[CellResult]:
     """Run all cells and return their results in order, failed ones included; `done` is called after each.
 
-    With a folder, results stay there: a cell whose file is there for the same scenario, world and seeds is not run
-    again, unless it failed. The engine runs one cell at a time: two would measure each other.
+    With a folder, results stay there: a cell whose file is there for the same scenario, with the same content in the
+    files that it names, world and seeds is not run again, unless it failed. The engine runs one cell at a time: two
+    would measure each other.
     """
     results: dict[int, CellResult] = {}
     todo = []
@@ -90,7 +93,7 @@ def sweep(
         if (
             kept
             and not kept.error
-            and (kept.scenario_digest, kept.world, kept.seeds) == (scenario.digest(), world, seeds)
+            and (kept.scenario_digest, kept.world, kept.seeds) == (resume_digest(scenario, world), world, seeds)
         ):
             results[place] = kept
             done(kept)
@@ -114,7 +117,7 @@ def sweep(
 
 def run_cell(cell: dict[str, Any], scenario: Scenario, world: World, seeds: int) -> CellResult:
     """Run one cell with `seeds` seeds, and combine them; an error becomes part of the result."""
-    digest = scenario.digest()
+    digest = resume_digest(scenario, world)
     try:
         runs = [measure(run_in(world, with_seed(scenario, scenario.seed + number))) for number in range(seeds)]
     except InputError as error:  # it says in one line what is wrong

@@ -110,12 +110,18 @@ def recorded(model: SignalFile, rng: np.random.Generator) -> Iterator[Token]:
         yield from sessions[rng.integers(len(sessions))]
 
 
-@cache
 def read_signals(path: Path) -> tuple[tuple[Token, ...], ...]:
     """Read a signal file: the tokens of each session in the order of their places.
 
     Raises InputError, naming the file, if it is missing, lacks a column or holds impossible values.
     """
+    state = path.stat() if path.is_file() else None
+    return _read_signals(path, (state.st_mtime_ns, state.st_size) if state else None)
+
+
+@cache
+def _read_signals(path: Path, _state: tuple[int, int] | None) -> tuple[tuple[Token, ...], ...]:
+    """Read a signal file once, for as long as it is in that state."""
     try:
         table = pq.read_table(path)
     except (OSError, pa.ArrowInvalid) as error:

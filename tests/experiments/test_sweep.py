@@ -1,5 +1,7 @@
 """Sweeps and comparisons as a user meets them: cells, reruns, failures, tolerances."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +10,18 @@ import pandas as pd
 import pytest
 
 from experiments.compare import Row, compare_metrics, summarise, worst
+from experiments.resume import resume_digest
 from experiments.sweep import CellResult, cell_file, cells_of, parse_vary, sweep
+from fleet.chance.signals import write_signals
+from fleet.chance.token import Token
 from fleet.errors import InputError
 from fleet.records.metrics import measure
 from fleet.records.run import read_run, write_run
 from fleet.records.window import Metric
 from fleet.scenario.changes import pairs_of
 from fleet.scenario.reading import read_scenario
+from fleet.times.profile import HardwareProfile, write_profile
+from fleet.times.step_time import StepTime
 from sim.predict import predict
 from sim.run import simulate
 from tests.helpers.stars import star
@@ -136,6 +143,60 @@ def test_another_scenario_does_not_find_the_old_results(file: Path, tmp_path: Pa
     first = swept(file, ["verifiers.count=1"], tmp_path / "out", seeds=1)
     second = swept(file, ["verifiers.count=1"], tmp_path / "out", seeds=1, changes=["acceptance.beta=0.1"])
     assert first[0].metrics["throughput"].value != second[0].metrics["throughput"].value
+
+
+TRACE = "arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,{0},30\n1.0,20,{0}\n"
+FILES: dict[str, tuple[dict[str, Any], Callable[[Path, int], None]]] = {
+    "trace.csv": (
+        {"workload.arrivals": {"process": "trace", "file": "trace.csv"}},
+        lambda path, size: write(path, TRACE.format(size)),
+    ),
+    "talk.jsonl": (
+        {"workload.conversations": "talk.jsonl"},
+        lambda path, size: write(path, json.dumps({"turns": ["a" * 9 * size, "b"]})),
+    ),
+    "signals.parquet": (
+        {"acceptance": {"model": "signals", "file": "signals.parquet"}},
+        lambda path, size: write_signals([[Token(size / 100, 0.1, 0.1)] * 9], path),
+    ),
+    "profile.json": (
+        {"profile": "profile.json"},
+        lambda path, size: write_profile(HardwareProfile("mine", StepTime(size / 100), StepTime(0.1)), path),
+    ),
+}
+
+
+def write(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_rerun_finds_old_results_only_while_the_files_of_the_scenario_are_as_they_were(
+    name: str, file: Path, tmp_path: Path
+) -> None:
+    settings, put = FILES[name]
+    named, results = tmp_path / name, []
+    for size in (40, 40, 70):
+        put(named, size)
+        cells = [({}, read_scenario(file, settings))]
+        results.append(sweep(cells, tmp_path / "out", seeds=1)[0])
+    first, again, changed = results
+    assert (first.error, changed.error) == ("", "")
+    assert repr(again) == repr(first)
+    assert repr(changed) == repr(sweep(cells, tmp_path / "fresh", seeds=1)[0])
+    assert changed.metrics["throughput"] != first.metrics["throughput"]
+
+
+def test_a_rerun_of_the_engine_looks_at_prompts_and_models(tmp_path: Path) -> None:
+    scenario = star(workload={"prompts": str(tmp_path / "prompts.jsonl")}, verifiers={"model": str(tmp_path / "model")})
+    digests = [resume_digest(scenario, "engine")]
+    (tmp_path / "model").mkdir()
+    for path in (tmp_path / "prompts.jsonl", tmp_path / "model" / "weights"):
+        path.write_text("one")
+        digests.append(resume_digest(scenario, "engine"))
+    assert len(set(digests)) == 3
+    assert digests[-1] == resume_digest(scenario, "engine")
+    assert resume_digest(scenario, "sim") == scenario.digest()  # which reads neither
 
 
 def test_a_run_survives_its_file(tmp_path: Path) -> None:
