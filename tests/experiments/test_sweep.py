@@ -153,7 +153,7 @@ FILES: dict[str, tuple[dict[str, Any], Callable[[Path, int], None]]] = {
     ),
     "talk.jsonl": (
         {"workload.conversations": "talk.jsonl"},
-        lambda path, size: write(path, json.dumps({"turns": ["a" * 9 * size, "b"]})),
+        lambda path, size: write(path, json.dumps({"turns": ["one of them"] * (size // 10)})),
     ),
     "signals.parquet": (
         {"acceptance": {"model": "signals", "file": "signals.parquet"}},
