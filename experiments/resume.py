@@ -3,44 +3,42 @@
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from experiments.worlds import World
-from fleet.chance.signals import SignalFile
-from fleet.scenario.scenario import Scenario, Trace
+import msgspec
 
-DEMO = "demo"  # what ships is called so, and is no file of the user's
+from fleet.scenario.scenario import Scenario
 
 
-def resume_digest(scenario: Scenario, world: World) -> str:
-    """Fingerprint of the scenario and of the files that its runs in that world read; without any, the scenario's own.
+def resume_digest(scenario: Scenario) -> str:
+    """Fingerprint of the scenario and of the files that it names; without any, the scenario's own.
 
-    Texts and signals count by their content, the files of a model by name, size and time of change: they are large.
+    Whatever text in it is the path of a file counts by that file's content, so that no key can be forgotten; a model's
+    folder counts by the names, sizes and times of change of its files, which are large.
     """
-    parts = [
-        *(_content(path) for path in _files(scenario, world)),
-        *(_listing(path) for path in _models(scenario, world)),
-    ]
+    content = msgspec.to_builtins(msgspec.structs.replace(scenario, profile=""))  # its numbers are in the scenario
+    parts = [_content(Path(text)) for text in _texts(content) if _is_file(text)]
+    models = [Path(model) for model in (scenario.drafters.model, scenario.verifiers.model)]
+    parts += [_listing(folder) for folder in models if folder.is_dir()]
     if not parts:
         return scenario.digest()
     return hashlib.sha256("\n".join([scenario.digest(), *parts]).encode()).hexdigest()[:16]
 
 
-def _files(scenario: Scenario, world: World) -> Iterator[Path]:
-    """Yield the files of the workload and of the acceptance model; the profile's numbers are in the scenario."""
-    workload = scenario.workload
-    if workload.conversations:
-        yield Path(workload.conversations)
-    if isinstance(workload.arrivals, Trace):
-        yield Path(workload.arrivals.file)
-    if isinstance(scenario.acceptance, SignalFile):
-        yield Path(scenario.acceptance.file)
-    if world == "engine" and workload.prompts.partition("/")[0] != DEMO:
-        yield Path(workload.prompts)
+def _texts(value: Any) -> Iterator[str]:
+    """Yield all texts of plain content."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
 
 
-def _models(scenario: Scenario, world: World) -> Iterator[Path]:
-    if world == "engine":
-        yield from (Path(model) for model in (scenario.drafters.model, scenario.verifiers.model) if model != DEMO)
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # too long for a path, or no text of one
+        return False
 
 
 def _content(path: Path) -> str:

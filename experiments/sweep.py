@@ -93,7 +93,7 @@ def sweep(
         if (
             kept
             and not kept.error
-            and (kept.scenario_digest, kept.world, kept.seeds) == (resume_digest(scenario, world), world, seeds)
+            and (kept.scenario_digest, kept.world, kept.seeds) == (resume_digest(scenario), world, seeds)
         ):
             results[place] = kept
             done(kept)
@@ -117,7 +117,7 @@ def sweep(
 
 def run_cell(cell: dict[str, Any], scenario: Scenario, world: World, seeds: int) -> CellResult:
     """Run one cell with `seeds` seeds, and combine them; an error becomes part of the result."""
-    digest = resume_digest(scenario, world)
+    digest = resume_digest(scenario)
     try:
         runs = [measure(run_in(world, with_seed(scenario, scenario.seed + number))) for number in range(seeds)]
     except InputError as error:  # it says in one line what is wrong

@@ -187,16 +187,16 @@ def test_a_rerun_finds_old_results_only_while_the_files_of_the_scenario_are_as_t
     assert changed.metrics["throughput"] != first.metrics["throughput"]
 
 
-def test_a_rerun_of_the_engine_looks_at_prompts_and_models(tmp_path: Path) -> None:
+def test_a_rerun_looks_at_prompts_and_models(tmp_path: Path) -> None:
     scenario = star(workload={"prompts": str(tmp_path / "prompts.jsonl")}, verifiers={"model": str(tmp_path / "model")})
-    digests = [resume_digest(scenario, "engine")]
+    digests = [resume_digest(scenario)]
     (tmp_path / "model").mkdir()
     for path in (tmp_path / "prompts.jsonl", tmp_path / "model" / "weights"):
         path.write_text("one")
-        digests.append(resume_digest(scenario, "engine"))
+        digests.append(resume_digest(scenario))
     assert len(set(digests)) == 3
-    assert digests[-1] == resume_digest(scenario, "engine")
-    assert resume_digest(scenario, "sim") == scenario.digest()  # which reads neither
+    assert digests[-1] == resume_digest(scenario)
+    assert digests[0] == scenario.digest()  # while nothing was there
 
 
 def test_a_run_survives_its_file(tmp_path: Path) -> None:
