@@ -26,7 +26,7 @@ class Ahead(msgspec.Struct, frozen=True, tag="ahead", tag_field="policy", forbid
             nothing but the next token.
     """
 
-    least: Annotated[int, Meta(ge=1)] = 1
+    least: Annotated[int, Meta(ge=1, le=4096)] = 1
     busy: bool = False
 
 

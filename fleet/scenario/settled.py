@@ -16,7 +16,7 @@ from fleet.errors import InputError
 from fleet.policies.admit import Admission, Everyone
 from fleet.policies.allocate import Fixed, Needs
 from fleet.policies.depth import AdaptiveDepth
-from fleet.policies.group import Group, One
+from fleet.policies.group import DraftGroup, Group, One
 from fleet.policies.order import Fifo, Order
 from fleet.policies.overlap import InTurn, Overlap
 from fleet.policies.ragged import BatchRule
@@ -29,6 +29,7 @@ from fleet.scenario.scenario import (
     Acceptance,
     DraftKind,
     GrantRule,
+    LengthRule,
     Measure,
     Move,
     Sharing,
@@ -64,7 +65,7 @@ class SettledDrafters(msgspec.Struct, frozen=True):
     order: Order = Fifo()
     admit: Admission = Everyone()
     warm_up: WarmUp = NoWarmUp()
-    group: Group = One()
+    group: DraftGroup = One()
     overlap: Overlap = InTurn()
     route: Route | None = None
     move: Move = "prefill"
@@ -102,7 +103,7 @@ class SettledBatch(msgspec.Struct, frozen=True):
     """A co-located batch; `allocate` also where all lengths are alike."""
 
     rule: BatchRule
-    allocate: GrantRule
+    allocate: LengthRule
     padded: bool = True
     times: BatchTimes | None = None
 

@@ -148,7 +148,7 @@ def test_another_scenario_does_not_find_the_old_results(file: Path, tmp_path: Pa
 TRACE = "arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,{0},30\n1.0,20,{0}\n"
 FILES: dict[str, tuple[dict[str, Any], Callable[[Path, int], None]]] = {
     "trace.csv": (
-        {"workload.arrivals": {"process": "trace", "file": "trace.csv"}},
+        {"workload": {"arrivals": {"process": "trace", "file": "trace.csv"}, "new_tokens": 96}},
         lambda path, size: write(path, TRACE.format(size)),
     ),
     "talk.jsonl": (

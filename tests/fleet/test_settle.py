@@ -24,7 +24,7 @@ from tests.helpers.stars import repeatable, star
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted((ROOT / "experiments" / "scenarios").glob("*.toml"))
 DOORS = {  # where a scenario is read, changed, settled, kept, or taken in
-    *(f"fleet/scenario/{name}.py" for name in ("changes", "conflicts", "reading", "settle", "sharing")),
+    *(f"fleet/scenario/{name}.py" for name in ("changes", "conflicts", "reading", "settle", "sharing", "unread")),
     *("fleet/records/run.py", "sim/run.py", "sim/predict.py"),
     *(f"engine/runtime/{name}.py" for name in ("batch", "colocated", "hosts", "serve")),
 }
@@ -59,7 +59,9 @@ links = st.builds(lambda latency_s: {"latency_s": latency_s}, st.floats(0.1, 9))
 
 def tiers(time_key: str) -> st.SearchStrategy[list[dict[str, Any]]]:
     keys = {"first": st.integers(1, 7)}
-    return st.lists(st.fixed_dictionaries(keys, optional={time_key: times, "link": links}), max_size=4)
+    tier = st.fixed_dictionaries(keys, optional={time_key: times, "link": links})
+    unlike = st.lists(tier, max_size=4, unique_by=lambda tier: tier["first"])
+    return unlike.map(lambda tiers: sorted(tiers, key=lambda tier: tier["first"]))
 
 
 @repeatable
@@ -67,6 +69,8 @@ def tiers(time_key: str) -> st.SearchStrategy[list[dict[str, Any]]]:
 def test_the_last_tier_that_names_a_station_wins(
     of_drafters: list[dict[str, Any]], of_targets: list[dict[str, Any]], M: int, N: int, verify: Any, link: Any
 ) -> None:
+    of_drafters = [tier for tier in of_drafters if tier["first"] <= M]  # beyond the last one they are refused
+    of_targets = [tier for tier in of_targets if tier["first"] <= N]
     tables: dict[str, Any] = {"drafters": {"count": M, "tiers": of_drafters}}
     tables["verifiers"] = {"count": N, "tiers": of_targets} | ({"verify": verify} if verify else {})
     scenario = star(**tables, **({"link": link} if link else {}))

@@ -37,10 +37,11 @@ def workloads(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, str]]:
             rows = sorted(draw(arrivals))
             content = "\n".join([HEADER, *(f"{at_s},{prompt},{new}" for at_s, prompt, new in rows)])
             file = {"process": "trace", "file": "trace.csv"}
-            return plain | {"requests": len(rows), "arrivals": file}, {"trace.csv": content}
+            return {"requests": len(rows), "arrivals": file}, {"trace.csv": content}
         case kind:
             content = "\n".join(json.dumps({"turns": turns}) for turns in draw(st.lists(texts, min_size=1, max_size=4)))
             come = {"arrivals": POISSON} if kind.endswith("arrive") else {}
+            del plain["prompt_tokens"]
             return plain | {"conversations": "talk.jsonl"} | come, {"talk.jsonl": content}
 
 
