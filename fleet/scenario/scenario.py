@@ -24,7 +24,7 @@ from fleet.policies.svip import Svip
 from fleet.policies.warm_up import NoWarmUp, WarmUp
 from fleet.scenario.memory import DeviceMemory
 from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import LinkTime, Seconds, StepTime
+from fleet.times.step_time import LinkTime, StepTime
 
 Count = Annotated[int, Meta(ge=1, le=10**9)]
 WholeNumber = Annotated[int, Meta(ge=0, le=10**9)]
@@ -100,7 +100,7 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     overlap: Overlap = InTurn()
     route: Route = Affinity()
     move: Move = "prefill"
-    view_delay_s: Seconds = 0.0
+    view_delay_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
     limits_per_s: tuple[Annotated[float, Meta(ge=0, le=1e9)], ...] = ()
     allocate: Fixed | AdaptiveDepth | None = None
     cache_tokens: WholeNumber = 0

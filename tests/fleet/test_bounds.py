@@ -8,6 +8,7 @@ import pytest
 from msgspec import inspect
 
 from fleet.errors import InputError
+from fleet.policies.shapes import BOUNDS, Shape
 from fleet.scenario.reading import change_scenario, make_scenario
 from sim.run import simulate
 from specfleet.meaning.entries import is_of_profile, scenario_tables
@@ -28,7 +29,7 @@ def numbers(tables: list[Table]) -> Iterator[tuple[Table, str, inspect.IntType |
         for field in fields_of(table.struct):
             for arm in arms(field.type):
                 if isinstance(arm, inspect.IntType | inspect.FloatType):
-                    yield table, field.encode_name, arm
+                    yield table, field.encode_name, inspect.IntType(**BOUNDS) if table.struct is Shape else arm
 
 
 @pytest.mark.parametrize("table", OWN, ids=lambda table: table.title)
@@ -42,7 +43,7 @@ def beyond(kind: inspect.IntType | inspect.FloatType) -> list[Any]:
     """Values just beyond the bounds of a number, and far beyond."""
     below = kind.gt if kind.gt is not None else kind.ge - 1  # type: ignore[operator]  (one of them is there)
     above = kind.lt if kind.lt is not None else kind.le + 1  # type: ignore[operator]
-    far = [10**18 + 1, -(10**18) - 1] if isinstance(kind, inspect.IntType) else [float("inf"), -float("inf"), 1e300]
+    far = [10**19, -(10**19), 10**30] if isinstance(kind, inspect.IntType) else [float("inf"), -float("inf"), 1e300]
     return [below, above, *far]
 
 
@@ -83,7 +84,9 @@ def test_what_is_beyond_is_one_line_and_the_ends_run_or_are_refused_in_one(
     least = kind.ge if kind.ge is not None else kind.gt / 2 if kind.gt else 0.001
     least = int(least) if isinstance(kind, inspect.IntType) else float(least)
     with suppress(InputError):
-        simulate(change_scenario(star(workload={"requests": 3}), tables_with(table, key, [least] if is_list else least)))
+        simulate(
+            change_scenario(star(workload={"requests": 3}), tables_with(table, key, [least] if is_list else least))
+        )
 
 
 @pytest.mark.parametrize("first", [(5, 2), (2, 2)])
