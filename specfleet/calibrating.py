@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fleet.errors import OutputError
+from fleet.files import check_writable
 from fleet.scenario.changes import Changes, pairs_of
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
@@ -31,7 +33,8 @@ def calibrate(
     `prompts`: "demo/calibration", or a JSON Lines file; take others than those of the runs that the profile shall
     predict. `quick`: a smaller grid and fewer repetitions. `out`: where to write the profile (JSON); beside it stays
     what else was recorded, such as `signals.parquet` of a batch whose drafts are chains. `report` is told the name of
-    each stage as it begins. Needs `specfleet[engine]`. Raises InputError for bad input.
+    each stage as it begins. Needs `specfleet[engine]`. Raises InputError for bad input, and OutputError where the
+    profile cannot be written; its `result` is the profile.
 
         if __name__ == "__main__":  # its processes import the script that starts them
             profile = specfleet.calibrate(drafters={"model": "models/small"}, verifiers={"model": "models/large"})
@@ -42,6 +45,8 @@ def calibrate(
     from calibrate.run import calibrate as calibrate_pair
 
     chosen = measured_scenario(scenario, pairs_of_given(changes, keys), prompts)
+    if out is not None:
+        check_writable(Path(out))
     with tempfile.TemporaryDirectory() as kept_nowhere:
         folder = Path(out).parent if out is not None else Path(kept_nowhere)
         if chosen.batch is not None:
@@ -49,7 +54,11 @@ def calibrate(
         else:
             profile = calibrate_pair(chosen, folder, QUICK if quick else Effort(), report)
     if out is not None:
-        write_profile(profile, Path(out))
+        try:
+            write_profile(profile, Path(out))
+        except OutputError as error:
+            error.result = profile
+            raise
     return profile
 
 

@@ -2,17 +2,23 @@
 
 import multiprocessing
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
 from fleet.errors import InputError
+from fleet.interrupts import ENDING, held
 
 # Imported once, in the process that nodes are forked from. The second is what transformers imports only when a model is
 # loaded, two seconds a node; other architectures than Llama add their own file to it.
 PRELOADED = ["engine.runtime.serve", "transformers.models.llama.modeling_llama"]
+
+UNGUARDED = 97  # exit code of a node that was about to start nodes, because it imports the script that started it
 
 THREADS = 1  # of torch in each node: more would compete for the cores of a small host
 
@@ -28,6 +34,8 @@ class NodeProcess:
     """
 
     def __init__(self, name: str, body: Callable[..., Any], *arguments: Any) -> None:
+        if getattr(multiprocessing.current_process(), "_inheriting", False):  # it still imports that script
+            os._exit(UNGUARDED)
         # What is preloaded may ask torch for a cuda device. With this set, torch asks the driver's library and does not
         # initialise cuda: a process that is forked after that could not use it any more.
         os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
@@ -36,7 +44,11 @@ class NodeProcess:
         self.name = name
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_node, args=(theirs, body, *arguments), name=name, daemon=True)
-        self.process.start()
+        resource_tracker.ensure_running()  # it would let held signals go
+        with held(signal.SIGINT):  # the launcher ends its nodes, and says so
+            forkserver.ensure_running()
+        with held(*ENDING):  # a node that was half sent would complain
+            self.process.start()
         theirs.close()
 
     def receive(self) -> Any:
@@ -45,6 +57,11 @@ class NodeProcess:
             kind, value = self.pipe.recv()
         except EOFError:
             self.process.join()
+            if self.process.exitcode == UNGUARDED:
+                raise InputError(
+                    "the engine's processes import the script that starts them, and this one would start them again; "
+                    'put what runs the engine below the line `if __name__ == "__main__":`'
+                ) from None
             raise NodeError(f"{self.name} died with exit code {self.process.exitcode}") from None
         if kind == "input error":
             raise InputError(value)
@@ -65,6 +82,7 @@ class NodeProcess:
 
 def _node(pipe: Connection, body: Callable[..., Any], *arguments: Any) -> None:
     """Run a node's body in its process; send its result, or what went wrong, to the launcher."""
+    threading.Thread(target=_end_with_launcher, daemon=True).start()
     try:
         _limit_threads()
         pipe.send(("result", body(pipe, *arguments)))
@@ -77,6 +95,14 @@ def _node(pipe: Connection, body: Callable[..., Any], *arguments: Any) -> None:
             pipe.send(("input error", f"{name}: its device is out of memory; {advice}"))
         else:
             pipe.send(("error", traceback.format_exc()))
+
+
+def _end_with_launcher() -> None:
+    """End this process when its launcher is gone, however that ended."""
+    launcher = multiprocessing.parent_process()
+    assert launcher is not None
+    launcher.join()
+    os._exit(1)
 
 
 def _limit_threads() -> None:

@@ -1,6 +1,7 @@
 """A finished run: its header and its event table, as one Parquet file."""
 
 import hashlib
+import io
 import platform
 import sys
 import time
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fleet.errors import InputError
+from fleet.files import write_file
 from fleet.records.recorded import Log
 from fleet.records.schema import SCHEMA
 from fleet.scenario.scenario import Scenario
@@ -105,10 +107,11 @@ def make_header(scenario: Scenario, fleet: Fleet, world: World, rows: dict[str, 
 
 
 def write_run(run: Run, path: Path) -> None:
-    """Write a run as one Parquet file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write a run as one Parquet file; OutputError where it cannot be written."""
     table = run.table.replace_schema_metadata({"specfleet": msgspec.json.encode(run.header)})
-    pq.write_table(table, path, compression="zstd")
+    content = io.BytesIO()
+    pq.write_table(table, content, compression="zstd")
+    write_file(path, content.getvalue())
 
 
 def read_run(path: Path) -> Run:

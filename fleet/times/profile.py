@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from fleet.chance.acceptance import AcceptanceModel
 from fleet.errors import InputError
+from fleet.files import write_file
 from fleet.times.effects import IdleEffect, Power, RecentLoad, Turns
 from fleet.times.step_time import LinkTime, Seconds, StepTime
 
@@ -113,5 +114,4 @@ def read_profile(name: str, base: Path) -> HardwareProfile:
 
 def write_profile(profile: HardwareProfile, path: Path) -> None:
     """Write a profile as JSON, indented for people."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(profile), indent=2) + b"\n")
+    write_file(path, msgspec.json.format(msgspec.json.encode(profile), indent=2) + b"\n")

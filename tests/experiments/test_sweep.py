@@ -11,7 +11,7 @@ import pytest
 
 from experiments.compare import Row, compare_metrics, summarise, worst
 from experiments.resume import resume_digest
-from experiments.sweep import CellResult, cell_file, cells_of, parse_vary, sweep
+from experiments.sweep import ANALYTIC, CellResult, cell_file, cells_of, parse_vary, sweep, table, wide_table
 from fleet.chance.signals import write_signals
 from fleet.chance.token import Token
 from fleet.errors import InputError
@@ -143,6 +143,21 @@ def test_another_scenario_does_not_find_the_old_results(file: Path, tmp_path: Pa
     first = swept(file, ["verifiers.count=1"], tmp_path / "out", seeds=1)
     second = swept(file, ["verifiers.count=1"], tmp_path / "out", seeds=1, changes=["acceptance.beta=0.1"])
     assert first[0].metrics["throughput"].value != second[0].metrics["throughput"].value
+
+
+def test_tables_have_the_same_columns_whatever_the_cells_gave() -> None:
+    """A star, a fleet that the equations do not know, a cell that fails, and N_max where it has no bound."""
+    fleets: list[dict[str, Any]] = [{}, {"drafters": {"count": 2}}, {"profile": ""}, {"link": {"latency_s": 9.0}}]
+    alone = [sweep([({"case": 1}, star(**tables))], seeds=1) for tables in fleets]
+    failed = alone[2][0]
+    assert failed.error
+    assert len({tuple(table(cells).columns) for cells in alone}) == 1
+    analytic = [f"analytic_{name}" for name in ANALYTIC]
+    for cells in alone:
+        assert set(cells[0].analytic) <= set(ANALYTIC)
+        assert [name for name in wide_table(cells).columns if name.startswith("analytic_")] == analytic
+    together = [result for cells in alone for result in cells]
+    assert list(wide_table(together).columns) == list(wide_table(alone[0]).columns)
 
 
 TRACE = "arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,{0},30\n1.0,20,{0}\n"
