@@ -42,12 +42,16 @@ def assumed(scenario: Scenario, profile: HardwareProfile | None, device: str) ->
     parts = []
     if (drafters, targets) != (1, measured):
         parts.append(
-            f"{drafters} drafters and {targets} targets here pay what one drafter and {measured} targets were measured "
-            "to pay each other"
+            f"{_stations(drafters, targets)} here pay what {_stations(1, measured)} were measured to pay each other"
         )
     if not scenario.drafters.count and "decode" not in turns.slowdowns:
         parts.append("plain decoding steps are not slowed: no such fleet was measured")
     return "; ".join(parts)
+
+
+def _stations(drafters: int, targets: int) -> str:
+    counts = ((drafters, "drafter"), (targets, "target"))
+    return " and ".join(f"{count} {noun}{'s' * (count > 1)}" for count, noun in counts if count)
 
 
 def in_one_process(scenario: Scenario, device: str) -> bool:
