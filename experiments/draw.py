@@ -72,11 +72,14 @@ def reproduction_of(reproduction: Reproduction) -> Drawn:
     ]
     caption = (
         f"{reproduction.name}: the paper's numbers, and those computed by the simulator. Only predicted rows count; "
-        "fitted ones were used to set a parameter, input ones are the paper's own. Assumed: "
-        + "; ".join(reproduction.assumptions)
-        + "."
+        "fitted ones set a parameter, input ones are the paper's own, identities are arithmetic of others. "
+        f"{_sentence(reproduction.score.line())} Assumed: " + "; ".join(reproduction.assumptions) + "."
     )
     return reproduction_figure.draw(pd.DataFrame(rows)), caption
+
+
+def _sentence(line: str) -> str:
+    return f"{line[0].upper()}{line[1:]}."
 
 
 def _short(value: Any) -> str:

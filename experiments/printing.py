@@ -113,7 +113,9 @@ def case_text(case: Mapping[str, Any]) -> str:
 
 
 def print_comparison(title: str, comparison: Any) -> None:
-    """Print a comparison's rows and its mean absolute errors."""
+    """Print what the runs did not share, then a comparison's rows and its mean absolute errors."""
+    for difference in comparison.differences:
+        print(f"not shared: {difference}")
     rows = [
         (row.quantity, case_text(row.case), number(row.sim), number(row.engine), f"{row.error:+.1%}")
         for row in comparison.rows

@@ -9,14 +9,16 @@ from itertools import pairwise
 import msgspec
 
 from experiments.worlds import World
-from fleet.chance.acceptance import PerPosition, expected_committed
+from fleet.chance.acceptance import PerPosition, Recorded, expected_committed
 from fleet.errors import InputError
-from fleet.scenario.scenario import Scenario, mean_tokens
+from fleet.scenario.facts import accepts, mean_accepted
+from fleet.scenario.scenario import Scenario, mean_tokens, needs_of
 from fleet.scenario.settle import settle
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
 from sim.predict import predict
 
+NEARLY = 0.01  # relative difference of two mean lengths that nobody needs to be told of
 FEWEST_FALLING = 3  # rates; two that fall say little
 OF_TARGET = {"verify": "verify", "prefill": "verify_prefill", "decode": "decode"}  # scenario's key: the profile's
 
@@ -25,13 +27,13 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     """Return the notes on a scenario that ran in that world, a line each; none for most.
 
     >>> from specfleet import scenario_of
-    >>> notes_of(scenario_of("star", {"verifiers.verify.base_s": 0.04}))[0][:50]
-    'verifiers.verify = 40 ms is the scenario's (the pr'
+    >>> notes_of(scenario_of("star", {"verifiers.verify.base_s": 0.04}))[0][:24]
+    'verifiers.verify = 40 ms'
     """
     notes = [] if world == "engine" else [*_falling_rates(scenario), *_assumed_turns(scenario)]
     if world == "sim" or scenario.verifiers.kind == "replayed":  # a real target takes the time that it takes
         notes += [*_mixed_times(scenario), *_mixed_tiers(scenario)]
-    return tuple(notes)
+    return (*notes, *_replaced_acceptance(scenario))
 
 
 def notes_on_prediction(scenario: Scenario) -> tuple[str, ...]:
@@ -41,6 +43,21 @@ def notes_on_prediction(scenario: Scenario) -> tuple[str, ...]:
     if known is not None and known.mean_s(1, _middle_context(scenario)) == 0:
         return (*notes_of(scenario), "a plain decoding step takes no time here (decode is not given), so N_max is 0")
     return notes_of(scenario)
+
+
+def _replaced_acceptance(scenario: Scenario) -> Iterator[str]:
+    """Note an acceptance that stands in place of one that the profile measured, with what both come to."""
+    profile, given, depth = scenario.profile, scenario.acceptance, scenario.drafters.depth
+    if not isinstance(profile, HardwareProfile) or not isinstance(profile.acceptance, Recorded) or given is None:
+        return
+    if needs_of(scenario) != "lengths":  # no profile has what this rule looks at
+        return
+    ours, measured = mean_accepted(given, depth), mean_accepted(profile.acceptance, depth)
+    if ours is None or measured is None or abs(ours - measured) > NEARLY * measured:
+        yield (
+            f"[acceptance] is the scenario's, {accepts(given, depth)}, and replaces what profile {profile.name} "
+            f"measured, {accepts(profile.acceptance, depth)}; leave the table out to simulate that"
+        )
 
 
 def _falling_rates(scenario: Scenario) -> Iterator[str]:

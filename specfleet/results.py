@@ -200,11 +200,15 @@ def _cases(rows: Iterable[Any], names: Sequence[str]) -> pd.DataFrame:
 
 
 class Comparison(Shown, compare.Comparison, frozen=True):
-    """A simulated and a measured run: `rows`, and `mape`, the mean absolute relative error of each quantity."""
+    """A simulated and a measured run: `rows`, and `mape`, the mean absolute relative error of each quantity.
+
+    `differences`: what the two did not share, a line each.
+    """
 
     def line(self) -> str:
-        """Say how far off the simulation is."""
-        return "mean absolute error: " + ", ".join(f"{name} {value:.1%}" for name, value in self.mape.items())
+        """Say what the two did not share, and how far off the simulation is."""
+        unlike = "".join(f"not shared: {difference}; " for difference in self.differences)
+        return f"{unlike}mean absolute error: " + ", ".join(f"{name} {value:.1%}" for name, value in self.mape.items())
 
     def frame(self) -> pd.DataFrame:
         """One row a quantity: quantity, what names the case, sim, engine, and the relative error."""
@@ -212,12 +216,15 @@ class Comparison(Shown, compare.Comparison, frozen=True):
 
 
 class Reproduction(Shown, rows.Reproduction, frozen=True):
-    """A paper's table or figure: `rows`, the paper's number against ours, and `assumptions`."""
+    """A paper's table or figure: `rows`, the paper's number against ours, `assumptions`, and `score`.
+
+    `score` judges the predicted rows: how many, their mean and worst absolute error, how many claims hold.
+    """
 
     def line(self) -> str:
-        """Say what was reproduced, on which assumptions."""
+        """Say what was reproduced, how well, on which assumptions."""
         assumed = f"; assumed: {'; '.join(self.assumptions)}" if self.assumptions else ""
-        return f"{self.name}: {len(self.rows)} rows{assumed}"
+        return f"{self.name}: {len(self.rows)} rows; {self.score.line()}{assumed}"
 
     def frame(self) -> pd.DataFrame:
         """One row a quantity and case: quantity, what names the case, kind, paper, ours, and the relative error."""

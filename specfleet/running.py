@@ -13,6 +13,7 @@ from fleet.records import run as records
 from fleet.records.paces import paces_of
 from fleet.scenario.changes import Changes
 from fleet.scenario.settle import settle
+from fleet.scenario.workload import unknown_ends
 from sim.predict import predict
 from sim.run import simulate as simulate_scenario
 from specfleet.notes import notes_on_prediction
@@ -35,7 +36,8 @@ def simulate(
     keywords are keys of the scenario, where a dict changes only what it names. `pace`: a measured run whose host's
     speed, second by second, is played back. `precision`: how narrow 95 % intervals have to be, as half width over
     value: of the throughput, or by metric, {"tpot_p90_s": 0.05}. The run is then repeated with more requests until they
-    are, of which `report` is told; what was not reached is in the result's `unmet`. Raises InputError for bad input.
+    are; what was not reached is in the result's `unmet`. `report` is told of that, and of ends of texts that the
+    simulation does not know. Raises InputError for bad input.
 
     >>> import specfleet
     >>> result = specfleet.simulate("star", {"verifiers.count": 8}, seed=3, workload={"requests": 20})
@@ -45,11 +47,19 @@ def simulate(
     chosen = scenario_of(scenario, changes, **keys)
     measured = pace if isinstance(pace, Result) or pace is None else read_run(pace)
     paces = paces_of(measured.run, settle(chosen).control_s) if measured else {}
+    note = unknown_ends(settle(chosen))
+    if note:
+        report(f"note: {note}")
     aims = precision_of(precision)
-    if not aims:
-        return Result(simulate_scenario(chosen, paces))
-    precise = simulate_to(chosen, aims, paces, report)
-    return Result(precise.run, precise.unmet)
+    unmet: tuple[str, ...] = ()
+    if aims:
+        simulated, _, unmet = simulate_to(chosen, aims, paces, report)
+    else:
+        simulated = simulate_scenario(chosen, paces)
+    if measured is not None and paces:
+        header = msgspec.structs.replace(simulated.header, pace_of=measured.run.digest())
+        simulated = msgspec.structs.replace(simulated, header=header)
+    return Result(simulated, unmet)
 
 
 def precision_of(precision: float | Precision | None) -> dict[str, float]:
@@ -85,14 +95,15 @@ def run(
     chosen = scenario_of(scenario, changes, **keys)
     fleet = settle(chosen)
     check_can_run(fleet)
+    if signals is not None and (chosen.batch is None or chosen.drafters.shape.kind != "chain"):
+        raise InputError(f"signals = {signals}: only chains of a [batch] tell signals; {chosen.name!r} has none")
+    accounts = accounts_of(fleet)
     note = crowding(fleet)
     if note:
         report(f"note: {note}")
     if signals is not None:
         check_writable(Path(signals))
-    if signals is not None and (chosen.batch is None or chosen.drafters.shape.kind != "chain"):
-        raise InputError(f"signals = {signals}: only chains of a [batch] tell signals; {chosen.name!r} has none")
-    for account in accounts_of(fleet):
+    for account in accounts:
         report(f"cache of {account_line(account)}")
     served = serve(chosen, signals=signals is not None)
     result = Result(served.run)

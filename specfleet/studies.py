@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from experiments import sweep as sweeps
 from experiments.compare import compare_metrics, summarise
+from experiments.differences import differences
 from experiments.draw import draw
 from experiments.precision import Precision
 from experiments.reproduce import REPRODUCTIONS
@@ -104,7 +105,8 @@ def _values(key: str, values: Any) -> list[Any]:
 def compare(first: Result | str | Path, second: Result | str | Path) -> Comparison:
     """Hold a simulated and a measured run against each other, quantity by quantity; errors refer to the measured one.
 
-    Of two runs of the same world, errors refer to the second. Takes results or their files.
+    What the two did not share comes first, as `differences`. Of two runs of the same world, errors refer to the second.
+    Takes results or their files.
 
     >>> import specfleet
     >>> one = specfleet.simulate("star", workload={"requests": 20})
@@ -116,7 +118,8 @@ def compare(first: Result | str | Path, second: Result | str | Path) -> Comparis
         simulated, measured = measured, simulated
     case = {"scenario": measured.scenario.name, "N": measured.scenario.verifiers.count}
     rows = compare_metrics(case, simulated.metrics, measured.metrics)
-    return Comparison(**msgspec.structs.asdict(summarise(rows, simulated.run.header.profile_digest)))
+    unlike = differences(simulated.run, measured.run)
+    return Comparison(**msgspec.structs.asdict(summarise(rows, simulated.run.header.profile_digest, unlike)))
 
 
 def reproduce(

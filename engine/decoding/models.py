@@ -27,6 +27,7 @@ PRECISIONS = {
     "float16": torch.float16,
 }
 POSITIONS = 4096  # that the rotary table begins with: a longer one is made when it is needed
+LEARNED = ("wpe", "embed_positions", "position_embeddings")  # names of embeddings of positions
 CHUNK = 512  # prompt tokens a forward pass, so that a long prompt's mask stays small
 
 
@@ -48,6 +49,7 @@ class CausalLM:
             # every new shape; here the width changes with every token.
             torch.backends.cuda.enable_cudnn_sdp(False)
         self.head = model.get_output_embeddings()
+        self.positions = learned_positions(model)
         self.shape = shape_of(self.config)
         self.lean = lean and is_lean(self.config)
         wanted = self.device.type == "cuda" if graphs is None else graphs
@@ -59,6 +61,11 @@ class CausalLM:
             self.rotary = Rotary(*torch.empty(2, 0))
         else:
             use_slots(model)
+
+    @property
+    def name(self) -> str:
+        """What errors call it: its folder, or its type where it comes from none."""
+        return str(getattr(self.config, "_name_or_path", "")) or f"model of type {self.config.model_type}"
 
     def new_cache(
         self, rows: int = ROWS, tokens: int = TOKENS, limit_bytes: int = 0, shape: CacheShape | None = None
@@ -111,7 +118,7 @@ class CausalLM:
                 input_ids=tokens[None],
                 past_key_values=cache,
                 use_cache=True,
-                position_ids=feed.positions[None],
+                position_ids=self._known(feed.positions)[None],
                 feed=feed,
             )
             return output.last_hidden_state[0]
@@ -123,10 +130,22 @@ class CausalLM:
             return self._lean_pass(cache, tokens, feed)
         return self.graphs.run(self._lean_pass, cache, tokens, feed)
 
+    def _known(self, positions: torch.Tensor) -> torch.Tensor:
+        """Return positions that the model knows: those of what only fills rows up may lie beyond."""
+        return positions.clamp(max=self.positions - 1) if self.positions else positions
+
     def _lean_pass(self, cache: RowCache, tokens: torch.Tensor, feed: Feed) -> torch.Tensor:
         x = functional.embedding(tokens, self.embedding)
         x = run_layers(self.layers, x, feed, cache, self.rotary, self.config)
         return functional.rms_norm(x, x.shape[-1:], self.norm, self.config.rms_norm_eps)
+
+
+def learned_positions(model: torch.nn.Module) -> int:
+    """Return how many positions a model has learned an embedding for; 0 where it computes them, for any number."""
+    for name, module in model.named_modules():
+        if name.rpartition(".")[2] in LEARNED and isinstance(module, torch.nn.Embedding):
+            return int(model.config.max_position_embeddings)
+    return 0
 
 
 def folder_of(name: str, role: str) -> Path:

@@ -11,6 +11,7 @@ import torch
 
 from engine.decoding.models import CausalLM, folder_of, load_model
 from engine.decoding.verify import Target
+from engine.runtime.ends import ends_of
 from engine.runtime.prompts import prompts_of
 from engine.runtime.replayed import Continuation
 from fleet.errors import InputError
@@ -48,8 +49,14 @@ def continuations_of(fleet: Fleet, cache_folder: Path) -> list[Continuation]:
         write_file(file, content.getvalue())
     number = {prompt: i for i, prompt in enumerate(distinct)}
     continuations = kept["continuations"].tolist()
+    ends, asked = ends_of(fleet), fleet.workload.new_tokens
     return [
-        Continuation(prompt, continuations[i], kept["hidden"][i] if with_hidden else None)
+        Continuation(
+            prompt,
+            continuations[i],
+            kept["hidden"][i] if with_hidden else None,
+            ends.after(prompt, continuations[i][:asked]),
+        )
         for prompt, i in ((prompt, number[tuple(prompt)]) for prompt in prompts)
     ]
 

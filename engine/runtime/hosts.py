@@ -15,6 +15,7 @@ import torch
 from engine.runtime.clock import now_s
 from engine.runtime.continuations import continuations_of
 from engine.runtime.drafter import DrafterNode
+from engine.runtime.positions import with_positions
 from engine.runtime.process import THREADS
 from engine.runtime.prompts import prompts_of
 from engine.runtime.replayed import ReplayedFleet
@@ -32,7 +33,7 @@ from fleet.scenario.settled import Fleet
 def serve_drafter(scenario: Scenario, host: str, port: int, out: Path | None) -> None:
     """Draft for every target that connects, until a signal comes: records are written, and Interrupted raised."""
     _prepare(out)
-    node = DrafterNode(settle(scenario), address=f"tcp://{host}", port=port)
+    node = DrafterNode(with_positions(settle(scenario)), address=f"tcp://{host}", port=port)
     node.open()
     with stopped_by_signals(node) as signals:
         _say(f"drafter: model {scenario.drafters.model}, depth {scenario.drafters.depth}, public port {node.port}")
@@ -48,7 +49,7 @@ def serve_verifier(scenario: Scenario, connect: str, target: int, out: Path | No
     host, _, port = connect.rpartition(":")
     if not host or not port.isdigit():
         raise InputError(f"--connect {connect}: write HOST:PORT, for example 192.0.2.7:5555")
-    fleet = settle(scenario)
+    fleet = with_positions(settle(scenario))
     if target >= fleet.verifiers.count:
         raise InputError(f"--target {target + 1}: the scenario has verifiers.count = {fleet.verifiers.count}")
     _prepare(out)

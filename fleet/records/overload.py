@@ -8,7 +8,8 @@ Pauses between steps, full batches and turns on a shared device are then in it, 
 A station is overloaded where rho is above 1 beyond chance, in one run of a thousand by chance at rho = 1 (one-sided,
 over all stations; the spread is that of streams' work and of single steps).
 
-What is never called: what takes in all that waits (a barrier, a batch without a limit), and drafting ahead.
+What is never called: a station that takes in all that waits (at a barrier, or a batch without a limit), and drafting
+ahead. What drafters at a barrier carry is told without their waits for it.
 """
 
 import math
@@ -23,7 +24,7 @@ from fleet.policies.group import Barrier, Batch, One
 from fleet.records.intervals import NO_INTERVAL
 from fleet.records.run import Run
 from fleet.records.tables import at_drafter, commits_of
-from fleet.records.window import Floats, Metric
+from fleet.records.window import Metric
 from fleet.scenario.names import BATCH, DRAFTER, ROUTER
 from fleet.scenario.scenario import Poisson
 from fleet.scenario.settled import Fleet
@@ -56,16 +57,12 @@ class Overload(msgspec.Struct, frozen=True):
 
 
 class _Demand(msgspec.Struct, frozen=True):
-    """A station's time for a stream in seconds, estimated from `streams` that came there, and its standard error.
-
-    `saturated_s`: when the steps began in which it was saturated.
-    """
+    """A station's time for a stream in seconds, estimated from `streams` that came there, and its standard error."""
 
     station: str
     mean_s: float
     error_s: float
     streams: int
-    saturated_s: Floats = np.empty(0)
 
     def beyond(self, per_s: float, level: float) -> bool:
         """Whether that many streams a second are more than the station can do, with that probability of being wrong."""
@@ -85,10 +82,9 @@ def overload_of(run: Run) -> Overload | None:
     beyond = [demand for demand in demands if demand.beyond(per_s, FALSE_ALARM / len(demands))]
     if not beyond:
         return None
-    worst, commits = max(beyond, key=lambda demand: demand.mean_s), commits_of(rows)
-    offered = per_s * float(commits.committed.sum()) / streams
-    carried = min(offered / (per_s * worst.mean_s), _carried(commits, worst))
-    return Overload(offered, carried, offered / carried, _in_words(worst.station, [one.station for one in beyond]))
+    worst = max(beyond, key=lambda demand: demand.mean_s)
+    offered, load = per_s * float(commits_of(rows).committed.sum()) / streams, per_s * worst.mean_s
+    return Overload(offered, offered / load, load, _in_words(worst.station, [one.station for one in beyond]))
 
 
 def without_intervals(metrics: Mapping[str, Metric]) -> dict[str, Metric]:
@@ -102,14 +98,6 @@ def without_intervals(metrics: Mapping[str, Metric]) -> dict[str, Metric]:
 def _may_have_one(metric: Metric) -> bool:
     """Whether a quantity has an interval, in this run or in a longer one; counts have none."""
     return metric.times_longer > 1 or not math.isnan(metric.low)
-
-
-def _carried(commits: pd.DataFrame, demand: _Demand) -> float:
-    """Tokens a second that were committed in the middle of the time in which a station was saturated."""
-    if len(demand.saturated_s) < FEWEST_STEPS:
-        return math.inf
-    low_s, high_s = np.quantile(demand.saturated_s, [0.25, 0.75])
-    return float(commits.committed[commits.time_s.between(low_s, high_s)].sum() / (high_s - low_s))
 
 
 def _streams_per_s(fleet: Fleet, opened_s: pd.Series) -> float:
@@ -208,9 +196,7 @@ def _demand(station: str, own: pd.DataFrame, steps: pd.DataFrame, streams: pd.In
         variance += float(counts[kind].mean() * spread_s) ** 2
     if len(counts) > 1:
         variance += float(of_stream_s.var(ddof=1)) / len(counts)
-    mean_s, error_s = float(of_stream_s.mean()), float(np.sqrt(variance))
-    saturated_s = steps.begun_s[steps.saturated].to_numpy()
-    return _Demand(station, share * mean_s, share * error_s, len(counts), saturated_s)
+    return _Demand(station, share * float(of_stream_s.mean()), share * float(np.sqrt(variance)), len(counts))
 
 
 def _limits(fleet: Fleet, rows: pd.DataFrame, streams: pd.Index) -> Iterator[_Demand]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import os
 import platform
 import sys
 import time
@@ -37,9 +38,10 @@ class RunHeader(msgspec.Struct, frozen=True):
         profile_digest: Fingerprint of the profile's numbers; empty where there was none.
         world: "sim" for simulated time, "engine" for a run of the models.
         versions: Versions of Python and of the packages that the run rests on, by name.
-        host: Machine type, operating system and byte order of the host.
+        host: Machine type, operating system, byte order and cores of the host.
         started_unix_s: When the run was written, in seconds since 1970.
         rows (rows): How many rows each station wrote, by its name, so that a log that was cut short shows.
+        pace_of: Digest of the measured run whose host's pace a simulation played back; empty where it did not.
     """
 
     scenario: Scenario
@@ -51,6 +53,7 @@ class RunHeader(msgspec.Struct, frozen=True):
     host: dict[str, str]
     started_unix_s: float
     rows: dict[str, int]
+    pace_of: str = ""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -100,7 +103,12 @@ def make_header(scenario: Scenario, fleet: Fleet, world: World, rows: dict[str, 
         profile_digest=fleet.profile_digest,
         world=world,
         versions={"python": platform.python_version()} | {name: version(name) for name in packages},
-        host={"machine": platform.machine(), "system": platform.system(), "byte_order": sys.byteorder},
+        host={
+            "machine": platform.machine(),
+            "system": platform.system(),
+            "byte_order": sys.byteorder,
+            "cores": str(os.cpu_count() or 1),
+        },
         started_unix_s=time.time(),
         rows=rows,
     )

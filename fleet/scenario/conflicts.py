@@ -15,6 +15,16 @@ def conflicts(scenario: Scenario, needs: Needs) -> Iterator[str]:
     yield from unread_keys(scenario)
     if isinstance(scenario.drafters.overlap, Ahead) and isinstance(scenario.drafters.route, Central):
         yield "drafters.overlap = 'ahead' keeps drafters busy; drafters.route = 'central' would wait for ever"
+    if scenario.workload.ends and not scenario.workload.ends_itself:
+        yield (
+            "workload.ends says where texts end, and workload.ignore_eos = true lets none end; allowed with it: "
+            "ignore_eos = false, or a list `stop`"
+        )
+    if scenario.verifiers.rule == "without-replacement" and scenario.drafters.shape.kind == "dynamic":
+        yield (
+            "verifiers.rule = 'without-replacement': nothing is drawn for drafters.shape.kind = 'dynamic', whose "
+            "children are the drafter's best; allowed with it: top-k, match, rejection"
+        )
     model = scenario.acceptance
     if needs == "signals" and model is not None and not isinstance(model, SignalFile | Regional):
         name = model.__struct_config__.tag

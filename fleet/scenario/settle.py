@@ -108,6 +108,7 @@ def _drafters(scenario: Scenario, room: Room) -> SettledDrafters:
         view_delay_s=given.view_delay_s,
         limits_per_s=given.limits_per_s,
         cache_tokens=given.cache_tokens,
+        positions=profile.positions if (profile := _profile(scenario)) else 0,
         times=tuple(_drafter_times(scenario)),
     )
 

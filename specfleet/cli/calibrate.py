@@ -34,10 +34,14 @@ def calibrate(
     changes: Changes = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a model pair on this host; write its profile."""
+    """Measure a model pair on this host; write its profile.
+
+    Beside the profile comes a scenario that fits it, for `run` and `simulate`.
+    """
     from calibrate.batches import STAGES as BATCH_STAGES
     from calibrate.run import STAGES
-    from specfleet.calibrating import calibrate, measured_scenario
+    from specfleet.calibrating import calibrate, own_scenario
+    from specfleet.fitting import fitting_path
 
     if scenario is None and changes:
         raise InputError("--set changes keys of a scenario; give one with --scenario")
@@ -47,21 +51,28 @@ def calibrate(
         "verifiers": {"model": target},
         "workload": {"prompt_tokens": prompt_tokens, "new_tokens": new_tokens},
     }
-    measured = measured_scenario(scenario, settings(changes) if scenario else options, prompts)
-    is_batch = measured.batch is not None
+    given = settings(changes) if scenario else options
+    is_batch = own_scenario(scenario, given, prompts).batch is not None
+    fits = fitting_path(out, scenario)
+    stays = fits.exists()
     with keeping(out, out.parent / "signals.parquet"):
         try:
             with progress("calibration", len(BATCH_STAGES if is_batch else STAGES)) as advance:
-                profile = calibrate(measured, prompts=prompts, quick=quick, out=out, report=advance)
+                profile = calibrate(scenario, given, prompts=prompts, quick=quick, out=out, report=advance)
         except OutputError as error:
             if error.result is not None:
                 print_profile(error.result, as_json)
             raise
-        if is_batch:
-            remark(f"signals of drafted tokens, where the drafts are chains: {out.parent / 'signals.parquet'}")
         print_profile(profile, as_json)
-        if not as_json:
-            remark(f"profile: {out} (digest {profile.digest()})")
+    if as_json:
+        return
+    remark(f"profile: {out} (digest {profile.digest()})")
+    if is_batch:
+        remark(f"signals of drafted tokens, where the drafts are chains: {out.parent / 'signals.parquet'}")
+    if stays:
+        remark(f"note: {fits} was there already and stays; remove it for a scenario that fits this profile")
+    else:
+        remark(f"scenario that fits it: {fits}")
 
 
 def print_profile(profile: "HardwareProfile", as_json: bool) -> None:

@@ -114,7 +114,7 @@ def compare(
 ) -> None:
     """Hold a simulated run against a measured one.
 
-    Ends with exit status 1 beyond the tolerance.
+    Says first what the two did not share. Ends with exit status 1 beyond the tolerance.
     """
     from experiments.compare import worst
     from specfleet.studies import compare
@@ -178,6 +178,7 @@ def print_reproduction(name: str, reproduction: "Reproduction", as_json: bool) -
     print_table(name, ("quantity", "case", "kind", "paper", "ours", "error"), rows)
     for assumption in reproduction.assumptions:
         print(f"assumed: {assumption}")
+    print(reproduction.score.line())
 
 
 def figure(

@@ -105,18 +105,20 @@ def test_the_verdict_says_what_is_offered_carried_and_in_the_way() -> None:
 
 def test_a_result_beyond_capacity_has_a_verdict_and_no_intervals() -> None:
     demand_s = FLEETS["star"][1]
-    below, beyond = (Result(simulate(arriving(STAR, load / demand_s, 80))) for load in (0.5, 1.5))
+    below, beyond = (Result(simulate(arriving(STAR, load / demand_s, 80))) for load in (0.3, 1.5))
     assert below.overload is None
     assert below.metrics["throughput"].times_longer < math.inf
     assert beyond.overload is not None
     assert beyond.overload.line() in beyond.line()
     assert beyond.metrics.keys() == below.metrics.keys()
     assert all(math.isnan(metric.low) and math.isnan(metric.high) for metric in beyond.metrics.values())
+    assert math.isinf(beyond.metrics["throughput"].times_longer)
+    assert beyond.metrics["requests"].times_longer == 1, "a count has no interval however long the run"
 
 
 def test_a_cell_of_a_sweep_beyond_capacity_has_a_verdict_and_no_intervals() -> None:
     demand_s = FLEETS["star"][1]
-    below, beyond = (run_cell({}, arriving(STAR, load / demand_s, 80), "sim", 2) for load in (0.5, 1.5))
+    below, beyond = (run_cell({}, arriving(STAR, load / demand_s, 80), "sim", 2) for load in (0.3, 1.5))
     assert not below.overload
     assert beyond.overload.startswith("overload: offers ")
     assert "carries" in beyond.overload

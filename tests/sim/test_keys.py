@@ -98,6 +98,8 @@ LISTED: dict[str, tuple[str, tuple[str, ...]]] = {
     "verifiers.kind": (REAL, ()),
     "verifiers.rule": (REAL, ()),
     "workload.prompts": (REAL, ()),
+    "workload.ignore_eos": (REAL, ()),
+    "workload.stop": (REAL, ()),
     "workload.temperature": (REAL, ()),
     "workload.top_k": (REAL, ()),
     "workload.top_p": (REAL, ()),

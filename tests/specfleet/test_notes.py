@@ -68,6 +68,41 @@ def test_positions_that_cannot_be_mistaken_have_no_note(values: dict[str, list[A
     assert notes_of(positions(**values)) == ()
 
 
+MEASURED = PROFILE | {"acceptance": {"model": "recorded", "depth": 5, "sessions": [[5, 5, 4], [5, 3]]}}
+STATED = {"model": "geometric", "beta": 0.75}
+
+
+@pytest.mark.parametrize("world", ["sim", "engine"])
+def test_acceptance_that_replaces_a_measured_one_is_named_in_both_worlds(world: Any) -> None:
+    (note,) = notes_of(scenario(profile=MEASURED, acceptance=STATED), world)
+    assert "geometric with beta = 0.75: 2.29 accepted tokens a round" in note
+    assert "profile p measured, recorded in 2 sessions: 4.40 accepted tokens a round" in note
+
+
+@pytest.mark.parametrize("model", [{"model": "agreement", "sessions": ["11"], "unknown": 0.5}, PRINTED[:3]])
+def test_a_replacement_without_a_mean_at_that_depth_is_named_all_the_same(model: Any) -> None:
+    table = model if isinstance(model, dict) else {"model": "per-position", "survival": model}
+    (note,) = notes_of(scenario(profile=MEASURED, acceptance=table))
+    assert f"the scenario's, {table['model']}, and replaces" in note
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {"profile": MEASURED, "acceptance": None},
+        {"profile": PROFILE | {"acceptance": STATED}, "acceptance": {"model": "geometric", "beta": 0.5}},
+        {"profile": MEASURED, "acceptance": MEASURED["acceptance"]},
+        {
+            "profile": MEASURED,
+            "batch": {"rule": {"policy": "slots", "size": 4}, "allocate": "dsde"},
+            "acceptance": {"model": "synthetic-signals", "acceptance": 0.8},
+        },
+    ],
+)
+def test_where_no_measured_acceptance_is_replaced_there_is_no_note(tables: dict[str, Any]) -> None:
+    assert notes_of(scenario(**tables)) == ()
+
+
 def test_a_target_with_times_of_two_sources_is_named_with_all_of_them_and_with_N_max() -> None:
     (note,) = notes_of(scenario(verifiers={"verify": {"base_s": 0.2}}))
     mixed = specfleet.analytic(scenario(verifiers={"verify": {"base_s": 0.2}})).N_max
