@@ -14,6 +14,7 @@ import pandas as pd
 
 from experiments.jobs import side_by_side
 from experiments.precision import Precision, simulate_to
+from experiments.resume import resume_digest
 from experiments.worlds import World, run_in, with_seed
 from fleet.errors import InputError, OutputError
 from fleet.files import write_file
@@ -29,6 +30,9 @@ from sim.predict import predict_fleet, star_inputs
 Cell = Mapping[str, Any]
 MOST_CELLS = 100_000
 RANGE = r"\s*-?\d{1,18}\s*:\s*-?\d{1,18}\s*(:\s*-?\d{1,18}\s*)?"
+ANALYTIC = (  # what the equations say of a cell
+    "throughput", "throughput_per_target", "N_full", "N_max", "colocated_tokens_per_s", "standalone_tokens_per_s",
+)  # fmt: skip
 LONGEST_NAME = 200  # file systems take 255 bytes
 TABLE = "sweep.csv"
 TABLED_SHARE = 0.02  # the table is written again with each cell, beyond 50 with every 2 % more: cells may be thousands
@@ -39,7 +43,7 @@ class CellResult(msgspec.Struct, frozen=True):
 
     `analytic`: what the equations say of it, where they apply. `overload`: the verdict where it was offered more than
     it could carry; it then has no steady state, and no intervals. `precision`: how precise the metrics were asked to
-    be, and `unmet` which of them are not, a line each.
+    be, and `unmet` which of them are not, a line each. `scenario_digest`: of all that its runs read (`resume.py`).
     """
 
     cell: dict[str, Any]
@@ -103,8 +107,9 @@ def sweep(
 
     With `precision` (`experiments/precision.py`) a cell is one simulation, as long as it takes, instead of `seeds`.
 
-    With a folder, results stay there: a cell whose file is there for the same scenario, world and seeds is not run
-    again, unless it failed. The engine runs one cell at a time: two would measure each other.
+    With a folder, results stay there: a cell whose file is there for the same scenario, with the same content in the
+    files that it names, world and seeds is not run again, unless it failed. The engine runs one cell at a time: two
+    would measure each other.
     """
     results: dict[int, CellResult] = {}
     todo, aims = [], dict(precision or {})
@@ -114,7 +119,7 @@ def sweep(
             kept
             and not kept.error
             and (kept.scenario_digest, kept.world, kept.seeds, kept.precision)
-            == (scenario.digest(), world, 1 if aims else seeds, aims)
+            == (resume_digest(scenario), world, 1 if aims else seeds, aims)
         ):
             results[place] = kept
             done(kept)
@@ -167,7 +172,7 @@ def run_cell(
     cell: dict[str, Any], scenario: Scenario, world: World, seeds: int, precision: Precision | None = None
 ) -> CellResult:
     """Run one cell with `seeds` seeds and combine them, or once to a precision; an error becomes part of the result."""
-    digest, aims = scenario.digest(), dict(precision or {})
+    digest, aims = resume_digest(scenario), dict(precision or {})
     try:
         if aims:
             precise = simulate_to(scenario, aims)
@@ -206,8 +211,11 @@ def analytic_values(scenario: Scenario) -> dict[str, float]:
     return {name: float(value) for name, value in values.items() if math.isfinite(value)}
 
 
-def table(results: Iterable[CellResult]) -> pd.DataFrame:
-    """One row a cell and metric: the varied keys, world (or "analytic"), quantity, value, low, high, unit."""
+def table(results: Sequence[CellResult]) -> pd.DataFrame:
+    """One row a cell and metric: the varied keys, world (or "analytic"), quantity, value, low, high, unit.
+
+    The columns are the same whatever the cells gave.
+    """
     rows = []
     for result in results:
         place = shown(result.cell)
@@ -215,17 +223,21 @@ def table(results: Iterable[CellResult]) -> pd.DataFrame:
             rows.append({**place, "world": result.world, "quantity": name, **msgspec.structs.asdict(metric)})
         for name, value in result.analytic.items():
             rows.append({**place, "world": "analytic", "quantity": name, "value": value})
-    return pd.DataFrame(rows)
+    keys = dict.fromkeys(key for result in results for key in result.cell)
+    return pd.DataFrame(rows, columns=[*keys, "world", "quantity", *Metric.__struct_fields__])
 
 
 def wide_table(results: Sequence[CellResult]) -> pd.DataFrame:
-    """One row a cell: the varied keys, world, NAME, NAME_low and NAME_high a metric, analytic_NAME, overload, error."""
+    """One row a cell: the varied keys, world, NAME, NAME_low and NAME_high a metric, analytic_NAME, overload, error.
+
+    The equations' columns are there also where they say nothing of any cell: NaN then.
+    """
     rows = []
     for result in results:
         row = shown(result.cell) | {"world": result.world}
         for name, metric in result.metrics.items():
             row |= {name: metric.value, f"{name}_low": metric.low, f"{name}_high": metric.high}
-        rows.append(row | {f"analytic_{name}": value for name, value in result.analytic.items()})
+        rows.append(row | {f"analytic_{name}": result.analytic.get(name, math.nan) for name in ANALYTIC})
     told = {"overload": [result.overload for result in results], "error": [result.error for result in results]}
     return pd.DataFrame(rows).assign(**told)
 

@@ -99,6 +99,8 @@ def _values(key: str, values: Any) -> list[Any]:
     if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
         raise InputError(f"vary: {key} = {values!r}: needs a list of values")
     listed: list[Any] = plain(list(values))
+    if not listed:
+        raise InputError(f"vary: {key} = []: needs one value or more")
     return listed
 
 

@@ -1,6 +1,7 @@
 """Requests: the same ones, in the same order in the same streams, in both worlds."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +16,7 @@ from fleet.errors import InputError
 from fleet.inputs.parquet import read_table
 from fleet.inputs.strict import convert
 from fleet.inputs.text import parsed, read_csv, read_json_lines
-from fleet.scenario.scenario import Between, Poisson, Trace
+from fleet.scenario.scenario import Between, Poisson, Trace, Workload
 from fleet.scenario.settled import Fleet
 from fleet.times.step_time import Seconds
 
@@ -62,7 +63,7 @@ def streams_of(fleet: Fleet) -> dict[int, list[Request]]:
     know.
     """
     rng = np.random.default_rng([fleet.seed, 1])
-    turns = list(islice(_turns(fleet, rng), fleet.workload.requests))
+    turns = list(islice(_turns(fleet.workload, partial(_length, rng)), fleet.workload.requests))
     tokens = sum(new_tokens for _, _, new_tokens in turns)
     if tokens > MOST_TOKENS:
         raise InputError(
@@ -94,29 +95,47 @@ def requests_of(fleet: Fleet, tag: int) -> Iterator[Request]:
     return iter(streams_of(fleet).get(tag, []))
 
 
-def _turns(fleet: Fleet, rng: np.random.Generator) -> Iterator[tuple[int, int, int]]:
-    """Yield (conversation, prompt tokens, new tokens) of each request, without end unless a file ends."""
-    workload = fleet.workload
+def longest_of(workload: Workload) -> tuple[int, int]:
+    """Return the longest text, prompt and answer together, and the longest answer, in tokens, whatever the seed.
+
+    Raises InputError if a file of the workload cannot be read.
+    """
+    has_file = bool(workload.conversations) or isinstance(workload.arrivals, Trace)
+    turns = list(islice(_turns(workload, _longest), workload.requests if has_file else 1))  # without one, all are alike
+    return max((prompt + new for _, prompt, new in turns), default=0), max((new for _, _, new in turns), default=0)
+
+
+def _turns(workload: Workload, length: Callable[[int | Between], int]) -> Iterator[tuple[int, int, int]]:
+    """Yield (conversation, prompt tokens, new tokens) of each request, without end unless a file ends.
+
+    `length` says how long a text of a given range is.
+    """
     if workload.conversations:
-        yield from _conversations(Path(workload.conversations), workload.new_tokens, rng)
+        yield from _conversations(Path(workload.conversations), workload.new_tokens, length)
     elif isinstance(workload.arrivals, Trace):
         for number, row in enumerate(_trace(Path(workload.arrivals.file))):
             yield number, row.num_prefill_tokens, row.num_decode_tokens
     else:
         for number in range(workload.requests):
-            yield number, _length(workload.prompt_tokens, rng), _length(workload.new_tokens, rng)
+            yield number, length(workload.prompt_tokens), length(workload.new_tokens)
 
 
-def _length(length: int | Between, rng: np.random.Generator) -> int:
-    return length if isinstance(length, int) else int(rng.integers(length.low, length.high + 1))
+def _length(rng: np.random.Generator, given: int | Between) -> int:
+    return given if isinstance(given, int) else int(rng.integers(given.low, given.high + 1))
 
 
-def _conversations(path: Path, new_tokens: int | Between, rng: np.random.Generator) -> Iterator[tuple[int, int, int]]:
+def _longest(given: int | Between) -> int:
+    return given if isinstance(given, int) else given.high
+
+
+def _conversations(
+    path: Path, new_tokens: int | Between, length: Callable[[int | Between], int]
+) -> Iterator[tuple[int, int, int]]:
     """Yield the turns of a Spec-Bench file; each one's prompt holds the whole conversation before it."""
     for conversation, (number, content) in enumerate(read_json_lines(path, "workload.conversations")):
         context = 0
         for text in convert(content, Conversation, f"{path}, line {number}").turns:
-            answer = _length(new_tokens, rng)
+            answer = length(new_tokens)
             context += max(1, round(len(text) / CHARACTERS_PER_TOKEN))
             yield conversation, context, answer
             context += answer
