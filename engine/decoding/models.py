@@ -9,11 +9,13 @@ from torch.nn import functional
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
+from engine.decoding.admitted import config_of, longest_row
 from engine.decoding.aligned import AlignedCache
-from engine.decoding.attention import use_slots
+from engine.decoding.attention import FEED, use_slots
 from engine.decoding.cache import CacheShape, RowCache, shape_of
 from engine.decoding.feed import Feed, Nodes
 from engine.decoding.graphs import Graphs
+from engine.decoding.head import body_of, head_of
 from engine.decoding.llama import Rotary, is_lean, layer_of, rotary_table, run_layers
 from engine.decoding.placing import placed
 from engine.decoding.slots import ROWS, TOKENS, SlotCache
@@ -47,9 +49,10 @@ class CausalLM:
             # Since torch 2.11 cuDNN is the first choice for attention in half precision on sm90, and builds a plan for
             # every new shape; here the width changes with every token.
             torch.backends.cuda.enable_cudnn_sdp(False)
-        self.head = model.get_output_embeddings()
         self.shape = shape_of(self.config)
+        self.longest = longest_row(self.config)
         self.lean = lean and is_lean(self.config)
+        self.head = model.get_output_embeddings() if self.lean else head_of(model)
         wanted = self.device.type == "cuda" if graphs is None else graphs
         self.graphs = Graphs() if wanted and self.lean else None
         if self.lean:
@@ -59,6 +62,9 @@ class CausalLM:
             self.rotary = Rotary(*torch.empty(2, 0))
         else:
             use_slots(model)
+            self.body = body_of(model)
+            if self.dtype is torch.float64:
+                model.set_experts_implementation("eager")  # the quicker ways of experts know no float64
 
     def new_cache(
         self, rows: int = ROWS, tokens: int = TOKENS, limit_bytes: int = 0, shape: CacheShape | None = None
@@ -106,13 +112,18 @@ class CausalLM:
 
     def _forward(self, cache: RowCache, tokens: torch.Tensor, feed: Feed) -> torch.Tensor:
         if not self.lean:
-            cache.feed = feed = replace(feed, mask=feed.visible)  # once for all layers
-            output = self.model.get_decoder()(
+            if 0 < self.longest < feed.width:
+                raise InputError(
+                    f"model type {self.config.model_type!r}: {feed.width} tokens in a row, draft included; beyond "
+                    f"{self.longest} its numbers would depend on what is fed together (rotary embedding, window)"
+                )
+            cache.feed = replace(feed, mask=feed.visible)  # once for all layers
+            FEED.set(cache.feed)
+            output = self.body(
                 input_ids=tokens[None],
                 past_key_values=cache,
                 use_cache=True,
                 position_ids=feed.positions[None],
-                feed=feed,
             )
             return output.last_hidden_state[0]
         if len(self.rotary.cosines) < feed.width:
@@ -142,6 +153,7 @@ def load_model(name: str, role: str, precision: str = "float32", device: str = "
     folder = folder_of(name, role)
     place = device or ("cuda" if torch.cuda.is_available() else "cpu")
     logging.disable_progress_bar()  # loading a local folder is quick
+    config_of(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=PRECISIONS[precision], local_files_only=True)
     return CausalLM(model.to(place), lean)
 

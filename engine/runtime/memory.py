@@ -5,8 +5,9 @@ from pathlib import Path
 
 import msgspec
 import torch
-from transformers import AutoConfig, LlamaConfig
+from transformers import LlamaConfig
 
+from engine.decoding.admitted import config_of
 from engine.decoding.cache import CacheShape, shape_of
 from engine.decoding.models import DEMO_PAIR, PRECISIONS, folder_of
 from fleet.errors import InputError
@@ -41,7 +42,7 @@ def accounts_of(fleet: Fleet) -> list[Account]:
     if drafters.count and (token_bytes := draft_token_bytes(fleet)):
         accounts.append(Account("drafter", token_bytes, tokens, rows))
     if fleet.batch is not None or verifiers.kind == "real":
-        shape = shape_of(AutoConfig.from_pretrained(folder_of(verifiers.model, "target"), local_files_only=True))
+        shape = shape_of(config_of(folder_of(verifiers.model, "target")))
         accounts.append(Account("targets", bytes_per_token(shape, fleet.precision), tokens, rows))
     return accounts
 
@@ -56,7 +57,7 @@ def draft_token_bytes(fleet: Fleet) -> int:
         head = shape_of(LlamaConfig.from_json_file(folder / "config.json"))
         shape = CacheShape(1, head.heads, head.size)
     else:
-        shape = shape_of(AutoConfig.from_pretrained(folder_of(drafters.model, "drafter"), local_files_only=True))
+        shape = shape_of(config_of(folder_of(drafters.model, "drafter")))
     return bytes_per_token(shape, fleet.precision)
 
 
