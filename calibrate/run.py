@@ -31,6 +31,7 @@ from engine.decoding.telemetry import host_facts
 from engine.decoding.verify import Target
 from engine.runtime.build import load_target, new_drafter, new_target
 from engine.runtime.continuations import continuations_of
+from engine.runtime.positions import with_positions
 from engine.runtime.process import THREADS
 from engine.runtime.prompts import prompts_of
 from fleet.errors import InputError
@@ -193,7 +194,7 @@ def bench_of(scenario: Scenario, folder: Path, effort: Effort, report: Report) -
     if scenario.drafters.kind == "model":
         check_shared_tokenizer(scenario.drafters.model, scenario.verifiers.model)
     torch.set_num_threads(THREADS)
-    fleet = settle(scenario)
+    fleet = with_positions(settle(scenario))
     target = new_target(fleet, load_target(fleet))
     drafter = new_drafter(fleet, target.model)
     assert isinstance(drafter, Drafter)
@@ -213,6 +214,7 @@ def described(profile: HardwareProfile, bench: Bench) -> HardwareProfile:
         name=f"calibrated-{facts['machine']}",
         vocabulary=model.vocabulary,
         hidden=hidden_size(model) if kind == "eagle" else 0,
+        positions=bench.fleet.drafters.positions,
         provenance=facts
         | {
             "written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

@@ -1,6 +1,6 @@
 """Hold two runs of one scenario against each other: simulation and engine, quantity by quantity."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -31,11 +31,15 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """All rows, and the mean absolute relative error of each quantity. `profile_digest` names what predicted."""
+    """All rows, and the mean absolute relative error of each quantity. `profile_digest` names what predicted.
+
+    `differences`: what the two runs did not share, a line each, to be read before their errors.
+    """
 
     rows: list[Row]
     mape: dict[str, float]
     profile_digest: str = ""
+    differences: list[str] = []
 
 
 def compare_metrics(case: Mapping[str, Any], sim: Mapping[str, Metric], engine: Mapping[str, Metric]) -> list[Row]:
@@ -54,14 +58,15 @@ def compare_metrics(case: Mapping[str, Any], sim: Mapping[str, Metric], engine: 
     return rows
 
 
-def summarise(rows: Iterable[Row], profile_digest: str = "") -> Comparison:
+def summarise(rows: Iterable[Row], profile_digest: str = "", differences: Sequence[str] = ()) -> Comparison:
     """Collect rows into a comparison with the mean absolute error of each quantity."""
     listed = list(rows)
     errors: dict[str, list[float]] = {}
     for row in listed:
         if np.isfinite(row.error):
             errors.setdefault(row.quantity, []).append(abs(row.error))
-    return Comparison(listed, {name: float(np.mean(values)) for name, values in errors.items()}, profile_digest)
+    mape = {name: float(np.mean(values)) for name, values in errors.items()}
+    return Comparison(listed, mape, profile_digest, list(differences))
 
 
 def worst(comparison: Comparison, quantity: str) -> float:

@@ -9,15 +9,19 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from experiments.reproduce.rows import Reproduction
+from experiments.sweep import TABLE
 from figures import draft_time, residuals, throughput, timeline
 from figures import reproduction as reproduction_figure
-from figures.style import add_caption, write
+from figures.style import add_caption, format_of, write
 from fleet.errors import InputError
 from fleet.records.run import Run, read_run
+from fleet.records.window import Metric
 from fleet.times.profile import HardwareProfile, read_profile
 
 COUNT = "verifiers.count"
 MARKS = ("N_full", "N_max", "colocated_tokens_per_s", "standalone_tokens_per_s")
+
+NO_PREFILL = "The analytic model knows rounds only and leaves out prefill."
 
 Drawn = tuple[Figure, str]
 """A figure and its caption."""
@@ -30,6 +34,8 @@ def draw(name: str, results: Any, out: Path | None = None) -> Figure:
     """
     if name not in FIGURES:
         raise InputError(f"figure {name}: unknown; allowed: {', '.join(FIGURES)}")
+    if out is not None:
+        format_of(out)
     chosen = FIGURES[name]
     content = chosen.read(Path(results)) if isinstance(results, (str, Path)) else results
     if not isinstance(content, chosen.kind):
@@ -66,11 +72,14 @@ def reproduction_of(reproduction: Reproduction) -> Drawn:
     ]
     caption = (
         f"{reproduction.name}: the paper's numbers, and those computed by the simulator. Only predicted rows count; "
-        "fitted ones were used to set a parameter, input ones are the paper's own. Assumed: "
-        + "; ".join(reproduction.assumptions)
-        + "."
+        "fitted ones set a parameter, input ones are the paper's own, identities are arithmetic of others. "
+        f"{_sentence(reproduction.score.line())} Assumed: " + "; ".join(reproduction.assumptions) + "."
     )
     return reproduction_figure.draw(pd.DataFrame(rows)), caption
+
+
+def _sentence(line: str) -> str:
+    return f"{line[0].upper()}{line[1:]}."
 
 
 def _short(value: Any) -> str:
@@ -81,9 +90,8 @@ def throughput_of(table: pd.DataFrame) -> Drawn:
     """Draw throughput against N from the long table of a sweep over verifiers.count."""
     if COUNT not in table:
         raise InputError(f"figure throughput: {COUNT} was not varied; sweep it, for example over 1 to 8")
-    varied = [
-        name for name in table.columns if name not in {COUNT, "world", "quantity", "value", "low", "high", "unit"}
-    ]
+    known = {COUNT, "world", "quantity", *Metric.__struct_fields__}
+    varied = [name for name in table.columns if name not in known]
     rows, marks = [], dict[str, dict[str, float]]()
     for place, group in table.groupby([*varied, COUNT, "world"]):
         *others, count, world = place
@@ -96,7 +104,10 @@ def throughput_of(table: pd.DataFrame) -> Drawn:
         marks.setdefault(row["case"], dict.fromkeys(MARKS, float("nan")))
         marks[row["case"]] |= {name: metrics.value[name] for name in MARKS if name in metrics.value}
     named = pd.DataFrame([{"case": case} | values for case, values in marks.items()])
-    return throughput.draw(pd.DataFrame(rows), named), "Committed tokens a second (bonus tokens included)."
+    caption = "Committed tokens a second (bonus tokens included)."
+    if (table.world == "analytic").any():
+        caption += f" {NO_PREFILL}"
+    return throughput.draw(pd.DataFrame(rows), named), caption
 
 
 def draft_time_of(profile: HardwareProfile) -> Drawn:
@@ -131,9 +142,9 @@ def _measured(profile: HardwareProfile, name: str) -> list[dict[str, Any]]:
 
 
 def _read_table(folder: Path) -> pd.DataFrame:
-    file = folder / "sweep.csv"
+    file = folder / TABLE
     if not file.is_file():
-        raise InputError(f"{folder}: holds no sweep.csv; give the folder of `specfleet sweep --vary {COUNT}=...`")
+        raise InputError(f"{folder}: holds no {TABLE}; give the folder of `specfleet sweep --vary {COUNT}=...`")
     return pd.read_csv(file)
 
 

@@ -6,11 +6,12 @@ rich draws tables and bars; it is imported when the first one is drawn, so that 
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from fleet.records.window import Metric  # it needs pandas, which takes a while to import
 
@@ -25,7 +26,8 @@ def remark(text: str) -> None:
 @contextmanager
 def busy(text: str) -> Iterator[None]:
     """Show on standard error that something of unknown length goes on."""
-    with _screen().status(text):
+    screen = _screen()
+    with screen.status(text) if screen.is_terminal else nullcontext():
         yield
 
 
@@ -36,7 +38,8 @@ def progress(title: str, total: int) -> Iterator[Callable[[str], None]]:
 
     what_it_is = TextColumn("{task.description}", markup=False)
     columns = (what_it_is, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=_screen(), transient=True) as bar:
+    screen = _screen()
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
         task = bar.add_task(title, total=total)
 
         def advance(what: str) -> None:
@@ -70,7 +73,14 @@ def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str
     for row in rows:
         grid.add_row(*row)
     # Cells are plain text: "[r]" is a term of a fit, not a style.
-    Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, markup=False, emoji=False).print(grid)
+    show(grid, Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, markup=False, emoji=False))
+
+
+def show(table: "Table", console: "Console") -> None:
+    """Print a table as any other text: rich has an end of its own for output that nobody reads any more."""
+    with console.capture() as drawn:
+        console.print(table)
+    print(drawn.get(), end="")
 
 
 def number(value: float) -> str:
@@ -84,8 +94,17 @@ def value_text(value: Any) -> str:
 
 
 def interval(metric: "Metric") -> str:
-    """The 95 % interval, or a dash where a quantity has none."""
+    """The 95 % interval; where the run is too short for it, what it would need; a dash where a quantity has none."""
+    if math.isinf(metric.times_longer):
+        return "overloaded"
+    if metric.times_longer > 1:
+        return f"needs {times_text(metric.times_longer)} the requests"
     return "-" if math.isnan(metric.low) else f"{number(metric.low)} .. {number(metric.high)}"
+
+
+def times_text(factor: float) -> str:
+    """A factor of a run's length, rounded up: 1.3x, 14x."""
+    return f"{math.ceil(10 * factor) / 10:.1f}x" if factor < 10 else f"{math.ceil(factor)}x"
 
 
 def case_text(case: Mapping[str, Any]) -> str:
@@ -94,7 +113,9 @@ def case_text(case: Mapping[str, Any]) -> str:
 
 
 def print_comparison(title: str, comparison: Any) -> None:
-    """Print a comparison's rows and its mean absolute errors."""
+    """Print what the runs did not share, then a comparison's rows and its mean absolute errors."""
+    for difference in comparison.differences:
+        print(f"not shared: {difference}")
     rows = [
         (row.quantity, case_text(row.case), number(row.sim), number(row.engine), f"{row.error:+.1%}")
         for row in comparison.rows

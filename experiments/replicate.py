@@ -3,8 +3,7 @@
 import os
 from collections.abc import Mapping
 
-from joblib import Parallel, delayed
-
+from experiments.jobs import side_by_side
 from experiments.worlds import with_seed
 from fleet.records.metrics import combine, measure
 from fleet.records.window import Metric
@@ -15,8 +14,8 @@ from sim.run import simulate
 
 def replicate(scenario: Scenario, seeds: int, paces: Mapping[str, Pace]) -> dict[str, Metric]:
     """Simulate with seeds 0, 1, ... and return the metrics' means, with intervals over the replications."""
-    workers = Parallel(n_jobs=min(os.cpu_count() or 1, seeds))
-    return combine(workers(delayed(_measured)(scenario, paces, seed) for seed in range(seeds)))
+    jobs = min(os.cpu_count() or 1, seeds)
+    return combine(list(side_by_side(_measured, [(scenario, paces, seed) for seed in range(seeds)], jobs)))
 
 
 def _measured(scenario: Scenario, paces: Mapping[str, Pace], seed: int) -> dict[str, Metric]:

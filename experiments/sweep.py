@@ -11,25 +11,32 @@ from typing import Any
 
 import msgspec
 import pandas as pd
-from joblib import Parallel, delayed
 
+from experiments.jobs import side_by_side
+from experiments.precision import Precision, simulate_to
 from experiments.worlds import World, run_in, with_seed
-from fleet.errors import InputError
+from fleet.errors import InputError, OutputError
+from fleet.files import write_file
 from fleet.records.metrics import combine, measure
+from fleet.records.overload import overload_of, without_intervals
 from fleet.records.window import Metric
 from fleet.scenario.changes import parse_value
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
-from sim.predict import not_of_a_star, predict_fleet, star_inputs
+from sim.predict import predict_fleet, star_inputs
 
 Cell = Mapping[str, Any]
 LONGEST_NAME = 200  # file systems take 255 bytes
+TABLE = "sweep.csv"
+TABLED_SHARE = 0.02  # the table is written again with each cell, beyond 50 with every 2 % more: cells may be thousands
 
 
 class CellResult(msgspec.Struct, frozen=True):
     """One finished or failed cell: its keys and values, and its metrics over the seeds; `error` if it failed.
 
-    `analytic`: what the equations say of it, where they apply.
+    `analytic`: what the equations say of it, where they apply. `overload`: the verdict where it was offered more than
+    it could carry; it then has no steady state, and no intervals. `precision`: how precise the metrics were asked to
+    be, and `unmet` which of them are not, a line each.
     """
 
     cell: dict[str, Any]
@@ -38,7 +45,10 @@ class CellResult(msgspec.Struct, frozen=True):
     scenario_digest: str
     metrics: dict[str, Metric] = {}
     analytic: dict[str, float] = {}
+    overload: str = ""
     error: str = ""
+    precision: dict[str, float] = {}
+    unmet: tuple[str, ...] = ()
 
 
 def parse_vary(text: str) -> tuple[str, list[Any]]:
@@ -77,63 +87,104 @@ def sweep(
     seeds: int = 3,
     jobs: int = 1,
     done: Callable[[CellResult], None] = lambda _result: None,
+    precision: Precision | None = None,
 ) -> list[CellResult]:
     """Run all cells and return their results in order, failed ones included; `done` is called after each.
+
+    With `precision` (`experiments/precision.py`) a cell is one simulation, as long as it takes, instead of `seeds`.
 
     With a folder, results stay there: a cell whose file is there for the same scenario, world and seeds is not run
     again, unless it failed. The engine runs one cell at a time: two would measure each other.
     """
     results: dict[int, CellResult] = {}
-    todo = []
+    todo, aims = [], dict(precision or {})
     for place, (cell, scenario) in enumerate(cells):
         kept = _read(cell_file(folder, cell)) if folder else None
         if (
             kept
             and not kept.error
-            and (kept.scenario_digest, kept.world, kept.seeds) == (scenario.digest(), world, seeds)
+            and (kept.scenario_digest, kept.world, kept.seeds, kept.precision)
+            == (scenario.digest(), world, 1 if aims else seeds, aims)
         ):
             results[place] = kept
             done(kept)
         else:
             todo.append((place, cell, scenario))
     at_once = 1 if world == "engine" else max(1, min(jobs, len(todo)))
-    workers = Parallel(n_jobs=at_once, return_as="generator")
-    finished = workers(delayed(run_cell)(cell, scenario, world, seeds) for _, cell, scenario in todo)
-    for (place, cell, _), result in zip(todo, finished, strict=True):
-        if folder:
-            path = cell_file(folder, cell)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
-        results[place] = result
-        done(result)
-    ordered = [results[place] for place in sorted(results)]
-    if folder:
-        table(ordered).to_csv(folder / "sweep.csv", index=False)
-    return ordered
-
-
-def run_cell(cell: dict[str, Any], scenario: Scenario, world: World, seeds: int) -> CellResult:
-    """Run one cell with `seeds` seeds, and combine them; an error becomes part of the result."""
-    digest = scenario.digest()
+    finished = side_by_side(run_cell, [(cell, scenario, world, seeds, aims) for _, cell, scenario in todo], at_once)
     try:
-        runs = [measure(run_in(world, with_seed(scenario, scenario.seed + number))) for number in range(seeds)]
+        _collect(finished, todo, results, folder, done)
+    except OutputError as error:
+        error.result = _in_order(results)
+        raise
+    return _in_order(results)
+
+
+def _collect(
+    finished: Iterator[CellResult],
+    todo: Sequence[tuple[int, Cell, Scenario]],
+    results: dict[int, CellResult],
+    folder: Path | None,
+    done: Callable[[CellResult], None],
+) -> None:
+    """Add to `results` what finishes; with a folder, keep each cell and the table there, interrupted or not."""
+    tabled = 0
+    try:
+        for (place, cell, _), result in zip(todo, finished, strict=True):
+            results[place] = result
+            if folder:
+                write_file(cell_file(folder, cell), msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
+                if len(results) - tabled >= TABLED_SHARE * len(results):
+                    keep_table(folder, results)
+                    tabled = len(results)
+            done(result)
+    finally:
+        if folder and tabled < len(results):
+            keep_table(folder, results)
+
+
+def _in_order(results: Mapping[int, CellResult]) -> list[CellResult]:
+    return [results[place] for place in sorted(results)]
+
+
+def keep_table(folder: Path, results: Mapping[int, CellResult]) -> None:
+    """Write the table of the cells that are finished, by their places, into the folder of a sweep."""
+    text: str = table(_in_order(results)).to_csv(index=False)
+    write_file(folder / TABLE, text)
+
+
+def run_cell(
+    cell: dict[str, Any], scenario: Scenario, world: World, seeds: int, precision: Precision | None = None
+) -> CellResult:
+    """Run one cell with `seeds` seeds and combine them, or once to a precision; an error becomes part of the result."""
+    digest, aims = scenario.digest(), dict(precision or {})
+    try:
+        if aims:
+            precise = simulate_to(scenario, aims)
+            runs, verdicts, unmet = [precise.metrics], [overload_of(precise.run)], precise.unmet
+        else:
+            finished = [run_in(world, with_seed(scenario, scenario.seed + number)) for number in range(seeds)]
+            runs, verdicts, unmet = [measure(run) for run in finished], [overload_of(run) for run in finished], ()
     except InputError as error:  # it says in one line what is wrong
         return CellResult(cell, world, seeds, digest, error=f"InputError: {error}")
     except Exception as error:  # noqa: BLE001  (one broken cell must not lose the others; it is reported)
         traceback.print_exc()
         return CellResult(cell, world, seeds, digest, error=f"{type(error).__name__}: {error}")
-    return CellResult(cell, world, seeds, digest, combine(runs) if seeds > 1 else runs[0], analytic_values(scenario))
+    metrics = combine(runs) if len(runs) > 1 else runs[0]
+    overload = next((verdict.line() for verdict in verdicts if verdict is not None), "")
+    if overload:
+        metrics = without_intervals(metrics)
+    values = analytic_values(scenario)
+    return CellResult(cell, world, len(runs), digest, metrics, values, overload, precision=aims, unmet=unmet)
 
 
 def analytic_values(scenario: Scenario) -> dict[str, float]:
     """Throughput by the equations, N_full, N_max and baselines; empty where they do not apply: they know one star."""
     fleet = settle(scenario)
-    if not_of_a_star(fleet) is not None:
+    try:
+        prediction, inputs = predict_fleet(fleet), star_inputs(fleet)
+    except InputError:  # no star, or a scenario for the engine alone, without a profile
         return {}
-    inputs = star_inputs(fleet)
-    if scenario.devices or not scenario.drafters.count or inputs.service_s == 0:
-        return {}
-    prediction = predict_fleet(fleet)
     values: dict[str, float] = {
         "throughput": prediction.throughput.with_bonus,
         "throughput_per_target": prediction.throughput_per_target.with_bonus,
@@ -158,15 +209,15 @@ def table(results: Iterable[CellResult]) -> pd.DataFrame:
 
 
 def wide_table(results: Sequence[CellResult]) -> pd.DataFrame:
-    """One row a cell: the varied keys, world, NAME, NAME_low and NAME_high a metric, analytic_NAME, error."""
+    """One row a cell: the varied keys, world, NAME, NAME_low and NAME_high a metric, analytic_NAME, overload, error."""
     rows = []
     for result in results:
         row = shown(result.cell) | {"world": result.world}
         for name, metric in result.metrics.items():
             row |= {name: metric.value, f"{name}_low": metric.low, f"{name}_high": metric.high}
         rows.append(row | {f"analytic_{name}": value for name, value in result.analytic.items()})
-    errors = [result.error for result in results]
-    return pd.DataFrame(rows).assign(error=errors)
+    told = {"overload": [result.overload for result in results], "error": [result.error for result in results]}
+    return pd.DataFrame(rows).assign(**told)
 
 
 def shown(cell: Cell) -> dict[str, Any]:
@@ -179,6 +230,8 @@ def _read(path: Path) -> CellResult | None:
         content = json.loads(path.read_bytes())
         for metric in content["metrics"].values():  # JSON has no NaN: an interval that does not exist is null there
             metric.update({key: math.nan for key in ("value", "low", "high") if metric[key] is None})
+            if metric.get("times_longer") is None:  # nor infinity
+                metric["times_longer"] = math.inf
         return msgspec.convert(content, CellResult)
     except (OSError, ValueError, KeyError):
         return None

@@ -5,9 +5,11 @@ import textwrap
 from pathlib import Path
 
 from matplotlib import rc_context
+from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
 
 from fleet.errors import InputError
+from fleet.files import check_writable, write_file
 
 COLOURS = {
     "analytic": "#444444",
@@ -71,15 +73,27 @@ def add_caption(figure: Figure, caption: str) -> None:
     figure.text(0.01, 0.008, "\n".join(lines), fontsize=8, color="#333333", va="bottom", linespacing=1.25)
 
 
+def format_of(path: Path) -> str:
+    """Return the format that the file's ending chooses.
+
+    InputError for an unknown one, for none, for a folder, and where no file can be written.
+    """
+    check_writable(path)
+    formats = FigureCanvasBase.get_supported_filetypes()
+    chosen, allowed = path.suffix[1:].lower(), ", ".join(f".{name}" for name in formats)
+    if not chosen:
+        raise InputError(f"{path}: the ending says the format; write {path}.png, for example; allowed: {allowed}")
+    if chosen not in formats:
+        raise InputError(f"{path}: figures have no format {path.suffix!r}; allowed: {allowed}")
+    return chosen
+
+
 def write(figure: Figure, path: Path) -> None:
     """Write the figure; the file's ending chooses the format. InputError for an unknown one."""
-    formats = figure.canvas.get_supported_filetypes()
-    if path.suffix[1:].lower() not in formats:
-        allowed = ", ".join(f".{name}" for name in formats)
-        raise InputError(f"{path}: figures have no format {path.suffix!r}; allowed: {allowed}")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    chosen, content = format_of(path), io.BytesIO()
     with rc_context(STYLE):
-        figure.savefig(path, dpi=150)
+        figure.savefig(content, format=chosen, dpi=150)
+    write_file(path, content.getvalue())
 
 
 def save(figure: Figure, path: Path, caption: str) -> None:

@@ -1,4 +1,6 @@
-"""The one error that a user can cause: bad input, described in one line."""
+"""The errors that users can cause, in one line each: bad input, and an output that cannot be written."""
+
+from typing import Any
 
 
 class InputError(Exception):
@@ -6,3 +8,12 @@ class InputError(Exception):
 
     The command line prints it and exits with status 2.
     """
+
+
+class OutputError(InputError):
+    """A file could not be written, after the work was done; what was there before is as it was.
+
+    The command line prints it and exits with status 1. `result`: what was computed, where the file was to hold it.
+    """
+
+    result: Any = None

@@ -136,6 +136,9 @@ class StarPrediction(msgspec.Struct, frozen=True):
         load (share): Share of time in which the drafter works: N S / T_gamma.
         rounds_per_s (rounds/s): `R_q`, rounds that the drafter drafts in a second: N / T_gamma. Appendix C.1.
         rounds_per_s_per_target (rounds/s): `R_p`, rounds that a target verifies in a second: 1 / T_gamma. Appendix C.1.
+        acceptance_length (tokens/round): `E[l(d)]`, accepted draft tokens a round, without the bonus token.
+        mean_acceptance_length (tokens/round): `E[l(d)] + 1`, the same with the bonus token, which engines count: vLLM's
+            "Mean acceptance length", SGLang's "accept len".
         plateau_ratio (factor): The round rate with any number of targets over that with one: 1 + Z / S.
         throughput: `O`, what all targets decode in a second. Equation (11).
         throughput_per_target: `O_i`, what one target decodes in a second: O / N.
@@ -157,6 +160,8 @@ class StarPrediction(msgspec.Struct, frozen=True):
     load: float
     rounds_per_s: float
     rounds_per_s_per_target: float
+    acceptance_length: float
+    mean_acceptance_length: float
     plateau_ratio: float
     throughput: Throughput
     throughput_per_target: Throughput
@@ -191,6 +196,8 @@ def predict_star(
         load=load(N, S_s, Z_s),
         rounds_per_s=rounds_per_s(N, S_s, Z_s),
         rounds_per_s_per_target=rounds_per_s_per_target(N, S_s, Z_s),
+        acceptance_length=accepted_per_round,
+        mean_acceptance_length=committed,
         plateau_ratio=plateau_ratio(S_s, Z_s),
         throughput=system,
         throughput_per_target=Throughput(system.with_bonus / N, system.without_bonus / N),

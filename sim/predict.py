@@ -2,12 +2,14 @@
 
 import msgspec
 
-from fleet.chance.acceptance import expected_accepted
+from fleet.chance.acceptance import survival
 from fleet.chance.tokens import TokenModel
 from fleet.errors import InputError
+from fleet.policies.admit import Admission, WithinMemory
 from fleet.policies.allocate import Fixed
 from fleet.policies.group import One
 from fleet.policies.overlap import Ahead
+from fleet.policies.warm_up import NoWarmUp
 from fleet.scenario.scenario import Scenario, mean_tokens
 from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
@@ -21,10 +23,11 @@ from sim.packing import Packings, packings
 class StarInputs(msgspec.Struct, frozen=True):
     """What goes into the equations: means at the workload's middle context.
 
-    A drafter that idles wakes up instead of turning around, which takes about as long; the equations know one S.
+    A drafter that idles wakes up instead of turning around, which takes about as long; the equations know one S. They
+    know rounds only: the prefill of prompts, on either side, is left out.
 
     Keys:
-        service_s: `S`, the drafter's time a round, its turnaround included.
+        service_s: `S`, the drafter's time a round, its turnaround and its catching up included.
         return_s: `Z`, both ways over the link, and the verification.
         verify_s: `t_v`, time of a verification.
         accepted_per_round (tokens/round): `E[l]`, accepted draft tokens a round, by the acceptance model.
@@ -48,14 +51,16 @@ def star_inputs(fleet: Fleet, target: int = 0) -> StarInputs:
     depth, shape, workload = fleet.drafters.depth, fleet.drafters.shape, fleet.workload
     times, of_target, link = fleet.drafter_times(0), fleet.verifier_times(target), fleet.link(target).time
     context = mean_tokens(workload.prompt_tokens) + mean_tokens(workload.new_tokens) / 2
-    accepted = expected_accepted(fleet.length_model(), depth)
+    reached = survival(fleet.length_model(), depth)
+    accepted = float(reached.sum())
     hidden = fleet.hidden * (accepted + 1) if fleet.drafters.kind == "eagle" else 0
     up = payload_bytes(DraftRequest(0, 0, 0, 0), workload.temperature, fleet.vocabulary, hidden_numbers=hidden)
     down = payload_bytes(Draft(0, 0, 0, 0, depth), workload.temperature, fleet.vocabulary, shape)
     verify_s = of_target.verify.mean_s(shape.nodes(depth) + 1, context)
     decode_s = of_target.decode.mean_s(1, context)
+    draft_s = _busy_slowdown(times) * times.draft.mean_s(depth, context)
     return StarInputs(
-        service_s=_busy_slowdown(times) * times.draft.mean_s(depth, context) + times.delays.turnaround_s,
+        service_s=draft_s + times.catch_up_s * float(reached[-1]) + times.delays.turnaround_s,
         return_s=link.mean_s(up) + link.mean_s(down) + verify_s,
         verify_s=verify_s,
         accepted_per_round=accepted,
@@ -81,25 +86,52 @@ class Prediction(StarPrediction, frozen=True):
 
 
 def not_of_a_star(fleet: Fleet) -> str | None:
-    """Return a key that makes the fleet something else than one star of plain rounds; None if it is one."""
-    drafters, verifiers = fleet.drafters, fleet.verifiers
+    """Return a key that makes the fleet something else than one star of plain rounds; None if it is one.
+
+    What a rule would allow but never does here (an admission that has room for all, a cache that holds them) is no
+    reason. Raises InputError where the scenario names no profile.
+    """
+    drafters, verifiers, workload = fleet.drafters, fleet.verifiers, fleet.workload
+    texts = verifiers.count * (fleet.room.longest_row - fleet.room.overshoot)  # tokens, at their ends
     star_only = {
         "[batch]": fleet.batch is not None,
-        "drafters.count": drafters.count > 1,
+        "drafters.count": drafters.count != 1,
         "drafters.overlap": isinstance(drafters.overlap, Ahead),
         "drafters.group": not isinstance(drafters.group, One),
         "drafters.allocate": drafters.allocate != Fixed(drafters.depth),
+        "drafters.admit": not _admits(drafters.admit, verifiers.count),
+        "drafters.warm_up": not isinstance(drafters.warm_up, NoWarmUp),
+        "drafters.limits_per_s": any(drafters.limits_per_s),
+        "drafters.cache_tokens": 0 < drafters.cache_tokens < texts,
+        "drafters.device": bool(drafters.device),
+        "verifiers.device": bool(verifiers.device),
         "verifiers.group": not isinstance(verifiers.group, One),
         "verifiers.allocate": verifiers.allocate is not None,
-        "workload.arrivals": fleet.workload.arrivals is not None,
+        "verifiers.tiers": _differ(fleet),
+        "workload.arrivals": workload.arrivals is not None,
+        "workload.conversations": bool(workload.conversations),
         "workload.streams": fleet.streams != verifiers.count,
         "acceptance.model": isinstance(fleet.acceptance, TokenModel),
     }
     return next((key for key, asked in star_only.items() if asked), None)
 
 
+def _admits(rule: Admission, sessions: int) -> bool:
+    """Whether a drafter serves that many sessions at a time without refusing one."""
+    if isinstance(rule, WithinMemory) and not rule.is_settled:
+        return False
+    return rule.refusal(sessions - 1) is None
+
+
+def _differ(fleet: Fleet) -> bool:
+    """Whether some targets have other times, or another link, than the first."""
+    targets = [msgspec.structs.replace(times, first=0) for times in fleet.verifiers.times]
+    links = fleet.links[0] if fleet.links else ()
+    return any(one != targets[0] for one in targets) or any(one != links[0] for one in links)
+
+
 def predict(scenario: Scenario) -> Prediction:
-    """Return the analytic model of the scenario's star; all targets are taken to be like the first.
+    """Return the analytic model of the scenario's star.
 
     Raises InputError where the scenario is no star, or its drafts take no time.
     """

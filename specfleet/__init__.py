@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fleet.errors import InputError
+    from fleet.errors import InputError, OutputError
     from fleet.records.window import Metric
     from fleet.scenario.scenario import Scenario
     from fleet.times.profile import HardwareProfile
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
-    "fleet.errors": ("InputError",),
+    "fleet.errors": ("InputError", "OutputError"),
     "fleet.records.window": ("Metric",),
     "fleet.scenario.scenario": ("Scenario",),
     "fleet.times.profile": ("HardwareProfile",),
@@ -46,6 +46,7 @@ __all__ = [
     "HardwareProfile",
     "InputError",
     "Metric",
+    "OutputError",
     "Prediction",
     "Reproduction",
     "Result",

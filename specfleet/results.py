@@ -17,6 +17,7 @@ from experiments.printing import case_text, flat, number
 from experiments.reproduce import rows
 from fleet.policies.overlap import InTurn
 from fleet.records.metrics import measure, measure_targets
+from fleet.records.overload import Overload, overload_of
 from fleet.records.run import Run, write_run
 from fleet.records.tables import rounds_of, verifications_of
 from fleet.records.window import Metric
@@ -24,6 +25,7 @@ from fleet.scenario.scenario import Scenario
 from fleet.scenario.settled import Fleet
 from fleet.scenario.show import describe_fleet
 from sim import predict
+from specfleet.notes import notes_of
 
 LONGEST_SHOWN = 60  # rows of a table in a notebook
 
@@ -53,6 +55,8 @@ class Shown:
 class Result(Shown):
     """A finished run, simulated or measured; `run` holds its header and its event table.
 
+    `unmet`: what was asked of its precision and not reached, a line each.
+
     >>> import specfleet
     >>> result = specfleet.simulate("star", workload={"requests": 20})
     >>> result.metrics["throughput"].unit
@@ -60,6 +64,7 @@ class Result(Shown):
     """
 
     run: Run
+    unmet: tuple[str, ...] = ()
 
     @property
     def scenario(self) -> Scenario:
@@ -68,8 +73,21 @@ class Result(Shown):
 
     @cached_property
     def metrics(self) -> dict[str, Metric]:
-        """All metrics by name, each with its value, 95 % interval (`low`, `high`; NaN where there is none) and unit."""
+        """All metrics by name, each with its value, 95 % interval (`low`, `high`; NaN where there is none) and unit.
+
+        A run that was offered more than it could carry has no steady state, and none of its metrics an interval.
+        """
         return measure(self.run)
+
+    @cached_property
+    def overload(self) -> Overload | None:
+        """The verdict where requests came by themselves faster than they could be served; None else."""
+        return overload_of(self.run)
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What the scenario says that its author may not mean, a line each."""
+        return notes_of(self.scenario, self.run.header.world)
 
     def title(self) -> str:
         """Say which run this is."""
@@ -77,11 +95,16 @@ class Result(Shown):
         return f"{header.scenario.name}, world: {header.world}, seed {header.scenario.seed}, digest {self.run.digest()}"
 
     def line(self) -> str:
-        """Say which run this is, and its throughput."""
+        """Say which run this is, and its throughput, or that it was offered more than it could carry."""
+        if self.overload is not None:
+            return f"{self.title()}: {self.overload.line()}"
         return f"{self.title()}: {number(self.metrics['throughput'].value)} tokens/s"
 
     def frame(self) -> pd.DataFrame:
-        """One row a metric: metric, value, low, high (of the 95 % interval), unit."""
+        """One row a metric: metric, value, low, high (of the 95 % interval), unit, times_longer.
+
+        `times_longer`: how many times as long the run would have to be for an interval; 1 where it is long enough.
+        """
         return pd.DataFrame(
             [{"metric": name} | msgspec.structs.asdict(metric) for name, metric in self.metrics.items()]
         )
@@ -109,15 +132,19 @@ class Result(Shown):
 
 
 class Prediction(Shown, predict.Prediction, frozen=True):
-    """What the equations say of a star; the fields are those of `sim.predict.Prediction`."""
+    """What the equations say of a star: the fields of `sim.predict.Prediction`, and `notes` on the scenario."""
+
+    notes: tuple[str, ...] = ()
 
     def line(self) -> str:
-        """Say where the star saturates."""
-        return f"N = {self.N}: {self.regime}, N_full = {self.N_full}, {number(self.throughput.with_bonus)} tokens/s"
+        """Say where the star saturates, and what is left out."""
+        where = f"N = {self.N}: {self.regime}, N_full = {self.N_full}"
+        return f"{where}, {number(self.throughput.with_bonus)} tokens/s, prefill left out"
 
     def frame(self) -> pd.DataFrame:
         """One row a quantity: quantity (dotted name), value."""
-        return pd.DataFrame(flat(msgspec.to_builtins(self)), columns=["quantity", "value"])
+        rows = [row for row in flat(msgspec.to_builtins(self)) if row[0] != "notes"]
+        return pd.DataFrame(rows, columns=["quantity", "value"])
 
 
 class SettledFleet(Shown, Fleet, frozen=True):
@@ -144,6 +171,11 @@ class Sweep(Shown):
         """One line for each failed cell."""
         return [f"{case_text(cell.cell)}: {cell.error}" for cell in self.cells if cell.error]
 
+    @property
+    def unmet(self) -> list[str]:
+        """One line for each cell and metric that is not as precise as was asked."""
+        return [f"{case_text(cell.cell)}: {line}" for cell in self.cells for line in cell.unmet]
+
     def line(self) -> str:
         """Say how many cells there are."""
         return f"sweep of {len(self.cells)} cells" + (f", {len(self.errors)} of them failed" if self.errors else "")
@@ -151,8 +183,8 @@ class Sweep(Shown):
     def frame(self) -> pd.DataFrame:
         """One row a cell: the varied keys, `world`, and three columns a metric: `throughput`, `throughput_low`, ...
 
-        What the equations say, where they apply, stands in `analytic_throughput`, ... ; `error` is empty where the cell
-        succeeded.
+        What the equations say, where they apply, stands in `analytic_throughput`, ... ; `overload` says where a cell
+        was offered more than it could carry, `error` why it failed; both are empty elsewhere.
         """
         return sweep.wide_table(self.cells)
 
@@ -168,11 +200,15 @@ def _cases(rows: Iterable[Any], names: Sequence[str]) -> pd.DataFrame:
 
 
 class Comparison(Shown, compare.Comparison, frozen=True):
-    """A simulated and a measured run: `rows`, and `mape`, the mean absolute relative error of each quantity."""
+    """A simulated and a measured run: `rows`, and `mape`, the mean absolute relative error of each quantity.
+
+    `differences`: what the two did not share, a line each.
+    """
 
     def line(self) -> str:
-        """Say how far off the simulation is."""
-        return "mean absolute error: " + ", ".join(f"{name} {value:.1%}" for name, value in self.mape.items())
+        """Say what the two did not share, and how far off the simulation is."""
+        unlike = "".join(f"not shared: {difference}; " for difference in self.differences)
+        return f"{unlike}mean absolute error: " + ", ".join(f"{name} {value:.1%}" for name, value in self.mape.items())
 
     def frame(self) -> pd.DataFrame:
         """One row a quantity: quantity, what names the case, sim, engine, and the relative error."""
@@ -180,12 +216,15 @@ class Comparison(Shown, compare.Comparison, frozen=True):
 
 
 class Reproduction(Shown, rows.Reproduction, frozen=True):
-    """A paper's table or figure: `rows`, the paper's number against ours, and `assumptions`."""
+    """A paper's table or figure: `rows`, the paper's number against ours, `assumptions`, and `score`.
+
+    `score` judges the predicted rows: how many, their mean and worst absolute error, how many claims hold.
+    """
 
     def line(self) -> str:
-        """Say what was reproduced, on which assumptions."""
+        """Say what was reproduced, how well, on which assumptions."""
         assumed = f"; assumed: {'; '.join(self.assumptions)}" if self.assumptions else ""
-        return f"{self.name}: {len(self.rows)} rows{assumed}"
+        return f"{self.name}: {len(self.rows)} rows; {self.score.line()}{assumed}"
 
     def frame(self) -> pd.DataFrame:
         """One row a quantity and case: quantity, what names the case, kind, paper, ours, and the relative error."""

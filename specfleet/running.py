@@ -1,30 +1,43 @@
 """simulate, run, analytic: one scenario in the simulated world, in the real one, and in the equations."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from fleet.errors import InputError
+from experiments.precision import Precision, simulate_to
+from fleet.errors import InputError, OutputError
+from fleet.files import check_writable
 from fleet.records import run as records
 from fleet.records.paces import paces_of
 from fleet.scenario.changes import Changes
 from fleet.scenario.settle import settle
+from fleet.scenario.workload import unknown_ends
 from sim.predict import predict
 from sim.run import simulate as simulate_scenario
+from specfleet.notes import notes_on_prediction
 from specfleet.results import Prediction, Result, SettledFleet
 from specfleet.scenario import Given, path_of, scenario_of
 
 
 def simulate(
-    scenario: Given, changes: Changes | None = None, *, pace: Result | str | Path | None = None, **keys: Any
+    scenario: Given,
+    changes: Changes | None = None,
+    *,
+    pace: Result | str | Path | None = None,
+    precision: float | Precision | None = None,
+    report: Callable[[str], None] = lambda _remark: None,
+    **keys: Any,
 ) -> Result:
     """Run a scenario in simulated time.
 
     `scenario`: a file (TOML), the name of a shipped one, or a Scenario. `changes`: values by dotted key; further
     keywords are keys of the scenario, where a dict changes only what it names. `pace`: a measured run whose host's
-    speed, second by second, is played back. Raises InputError for bad input.
+    speed, second by second, is played back. `precision`: how narrow 95 % intervals have to be, as half width over
+    value: of the throughput, or by metric, {"tpot_p90_s": 0.05}. The run is then repeated with more requests until they
+    are; what was not reached is in the result's `unmet`. `report` is told of that, and of ends of texts that the
+    simulation does not know. Raises InputError for bad input.
 
     >>> import specfleet
     >>> result = specfleet.simulate("star", {"verifiers.count": 8}, seed=3, workload={"requests": 20})
@@ -34,7 +47,28 @@ def simulate(
     chosen = scenario_of(scenario, changes, **keys)
     measured = pace if isinstance(pace, Result) or pace is None else read_run(pace)
     paces = paces_of(measured.run, settle(chosen).control_s) if measured else {}
-    return Result(simulate_scenario(chosen, paces))
+    note = unknown_ends(settle(chosen))
+    if note:
+        report(f"note: {note}")
+    aims = precision_of(precision)
+    unmet: tuple[str, ...] = ()
+    if aims:
+        simulated, _, unmet = simulate_to(chosen, aims, paces, report)
+    else:
+        simulated = simulate_scenario(chosen, paces)
+    if measured is not None and paces:
+        header = msgspec.structs.replace(simulated.header, pace_of=measured.run.digest())
+        simulated = msgspec.structs.replace(simulated, header=header)
+    return Result(simulated, unmet)
+
+
+def precision_of(precision: float | Precision | None) -> dict[str, float]:
+    """Return the asked half widths by metric, as shares of the values; one number is the throughput's."""
+    aims = precision if isinstance(precision, Mapping) else {} if precision is None else {"throughput": precision}
+    for name, aim in aims.items():
+        if isinstance(aim, bool) or not isinstance(aim, (int, float)) or not 0 < aim < 1:
+            raise InputError(f"precision of {name} = {aim!r}: needs a share between 0 and 1, such as 0.02")
+    return dict(aims)
 
 
 def run(
@@ -48,7 +82,8 @@ def run(
     """Run the same scenario on the real engine, on this host; it needs `specfleet[engine]`.
 
     `scenario`, `changes` and keywords as in `simulate`. `signals`: a file (Parquet) for the signals of every token that
-    a batch drafted. `report` is told of crowded cores and of the memory that caches take, before the run.
+    a batch drafted; where it cannot be written after the run, the OutputError's `result` is the run. `report` is told
+    of crowded cores and of the memory that caches take, before the run.
 
         if __name__ == "__main__":  # its processes import the script that starts them
             result = specfleet.run("star", verifiers={"count": 1}, workload={"requests": 4})
@@ -60,21 +95,29 @@ def run(
     chosen = scenario_of(scenario, changes, **keys)
     fleet = settle(chosen)
     check_can_run(fleet)
+    if signals is not None and (chosen.batch is None or chosen.drafters.shape.kind != "chain"):
+        raise InputError(f"signals = {signals}: only chains of a [batch] tell signals; {chosen.name!r} has none")
+    accounts = accounts_of(fleet)
     note = crowding(fleet)
     if note:
         report(f"note: {note}")
-    if signals is not None and (chosen.batch is None or chosen.drafters.shape.kind != "chain"):
-        raise InputError(f"signals = {signals}: only chains of a [batch] tell signals; {chosen.name!r} has none")
-    for account in accounts_of(fleet):
+    if signals is not None:
+        check_writable(Path(signals))
+    for account in accounts:
         report(f"cache of {account_line(account)}")
     served = serve(chosen, signals=signals is not None)
+    result = Result(served.run)
     if signals is not None:
-        write_signals(list(served.signals.values()), Path(signals))
-    return Result(served.run)
+        try:
+            write_signals(list(served.signals.values()), Path(signals))
+        except OutputError as error:
+            error.result = result
+            raise
+    return result
 
 
 def analytic(scenario: Given, changes: Changes | None = None, **keys: Any) -> Prediction:
-    """Evaluate the analytic model: S, Z, N_full, N_max, regime, throughput, bounds; it knows one star.
+    """Evaluate the analytic model: S, Z, N_full, N_max, regime, throughput, bounds; it knows one star and no prefill.
 
     `scenario`, `changes` and keywords as in `simulate`. Raises InputError where the scenario is no star.
 
@@ -82,8 +125,8 @@ def analytic(scenario: Given, changes: Changes | None = None, **keys: Any) -> Pr
     >>> specfleet.analytic("star", verifiers={"count": 1}).regime
     'under-loaded'
     """
-    prediction = predict(scenario_of(scenario, changes, **keys))
-    return Prediction(**msgspec.structs.asdict(prediction))
+    chosen = scenario_of(scenario, changes, **keys)
+    return Prediction(**msgspec.structs.asdict(predict(chosen)), notes=notes_on_prediction(chosen))
 
 
 def show(scenario: Given, changes: Changes | None = None, **keys: Any) -> SettledFleet:

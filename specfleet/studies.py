@@ -10,15 +10,18 @@ from matplotlib.figure import Figure
 
 from experiments import sweep as sweeps
 from experiments.compare import compare_metrics, summarise
+from experiments.differences import differences
 from experiments.draw import draw
+from experiments.precision import Precision
 from experiments.reproduce import REPRODUCTIONS
 from experiments.reproduce.rows import Inputs
 from experiments.worlds import World
-from fleet.errors import InputError
+from fleet.errors import InputError, OutputError
+from fleet.files import check_folder
 from fleet.scenario.changes import Changes, plain
 from fleet.times.profile import HardwareProfile, read_profile
 from specfleet.results import Comparison, Reproduction, Result, Sweep
-from specfleet.running import read_run
+from specfleet.running import precision_of, read_run
 from specfleet.scenario import Given, pairs_of_given, path_of, scenario_of
 
 Vary = Mapping[str, Iterable[Any]] | Sequence[str]
@@ -35,14 +38,17 @@ def sweep(
     seeds: int = 3,
     jobs: int | None = None,
     done: Callable[[sweeps.CellResult], None] = lambda _result: None,
+    precision: float | Precision | None = None,
     **keys: Any,
 ) -> Sweep:
     """Run a scenario with every combination of the values that `vary` names, in either world.
 
     `scenario`, `changes` and keywords as in `simulate`. `vary`: values by dotted key, or texts such as
     "verifiers.count=1:16". `out`: a folder that keeps the results, where a rerun finds them. `seeds`: replications a
-    cell. `jobs`: simulations at once, by default one a core. `done` is called after each cell. A cell that fails loses
-    no other: see `Sweep.errors`. Raises InputError for bad input before anything runs.
+    cell. `jobs`: simulations at once, by default one a core. `done` is called after each cell. `precision`: as in
+    `simulate`; a cell is then one simulation, as long as it takes. A cell that fails loses no other: see
+    `Sweep.errors`. Raises InputError for bad input before anything runs, and OutputError where a cell cannot be
+    written; its `result` is the sweep until then.
 
     >>> import specfleet
     >>> small = {"workload.requests": 20}
@@ -54,13 +60,20 @@ def sweep(
         raise InputError(f"world = {world!r} is not known; allowed: {', '.join(get_args(World))}")
     if not isinstance(seeds, int) or seeds < 1:
         raise InputError(f"seeds = {seeds!r}: needs a whole number, 1 or more")
+    aims = precision_of(precision)
+    if aims and world != "sim":
+        raise InputError("precision: only simulations go on until it is reached; leave it out, or world = sim")
     folder = path_of(out, "out") if out is not None else None
-    if folder is not None and folder.is_file():
-        raise InputError(f"{folder}: is a file; name a folder for the results")
+    if folder is not None:
+        check_folder(folder)
     wanted = pairs_of_given(changes, keys)
     # What varies wins, because it comes last.
     cells = [(cell, scenario_of(scenario, [*wanted, *cell.items()])) for cell in sweeps.cells_of(vary_of(vary))]
-    return Sweep(sweeps.sweep(cells, folder, world, seeds, jobs or os.cpu_count() or 1, done))
+    try:
+        return Sweep(sweeps.sweep(cells, folder, world, seeds, jobs or os.cpu_count() or 1, done, aims))
+    except OutputError as error:
+        error.result = Sweep(error.result)
+        raise
 
 
 def vary_of(vary: Vary) -> dict[str, list[Any]]:
@@ -90,7 +103,8 @@ def _values(key: str, values: Any) -> list[Any]:
 def compare(first: Result | str | Path, second: Result | str | Path) -> Comparison:
     """Hold a simulated and a measured run against each other, quantity by quantity; errors refer to the measured one.
 
-    Of two runs of the same world, errors refer to the second. Takes results or their files.
+    What the two did not share comes first, as `differences`. Of two runs of the same world, errors refer to the second.
+    Takes results or their files.
 
     >>> import specfleet
     >>> one = specfleet.simulate("star", workload={"requests": 20})
@@ -102,7 +116,8 @@ def compare(first: Result | str | Path, second: Result | str | Path) -> Comparis
         simulated, measured = measured, simulated
     case = {"scenario": measured.scenario.name, "N": measured.scenario.verifiers.count}
     rows = compare_metrics(case, simulated.metrics, measured.metrics)
-    return Comparison(**msgspec.structs.asdict(summarise(rows, simulated.run.header.profile_digest)))
+    unlike = differences(simulated.run, measured.run)
+    return Comparison(**msgspec.structs.asdict(summarise(rows, simulated.run.header.profile_digest, unlike)))
 
 
 def reproduce(

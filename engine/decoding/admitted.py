@@ -124,7 +124,7 @@ def slides(config: PretrainedConfig) -> bool:
 
 
 def longest_row(config: PretrainedConfig) -> int:
-    """Return how many tokens a row may have, drafts included, before numbers would change; 0 for no limit.
+    """Return how many tokens a row may have, drafts included, before its numbers would change; 0 for any number.
 
     Beyond, rotary frequencies would depend on what is fed together, or a window that attention is not told would begin.
     """

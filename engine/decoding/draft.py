@@ -1,7 +1,7 @@
 """The drafting side of the engine: a draft model that serves many streams, each by its tag, with a cache of its own."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 
@@ -10,7 +10,7 @@ import torch
 
 from engine.decoding.cache import RowCache
 from engine.decoding.feed import Nodes
-from engine.decoding.grow import Drafts, Drawing, Stops, grow_dynamic, grow_static
+from engine.decoding.grow import Drafts, Drawing, Stops, grow_dynamic, grow_static, no_drafts
 from engine.decoding.models import CausalLM
 from engine.decoding.placing import placed
 from engine.decoding.rules import NEEDS_Q, Rule
@@ -50,8 +50,16 @@ class Drafter:
         self.device = model.device
         self.streams: dict[int, Stream] = {}
 
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        return f"EAGLE head beside {self.model.name}" if self.reads_hidden else f"drafter {self.model.name}"
+
     def open(self, tag: int, prefix: list[int], sampling: Sampling = GREEDY, seed: int = 0, room: int = 0) -> None:
-        """Begin a stream with the committed tokens `prefix`; `room`: tokens that its cache will need at most."""
+        """Begin a stream with the committed tokens `prefix`; `room`: tokens that its cache will need at most.
+
+        ValueError if it is open.
+        """
         self.cache.open(tag, room)
         self.streams[tag] = Stream(prefix, sampling, np.random.default_rng(seed))
 
@@ -101,17 +109,21 @@ class Drafter:
     ) -> Drafts:
         """Draft `depths` levels for each of the streams `tags`, at once; see `grow_static`."""
         streams = [self.streams[tag] for tag in tags]
+        if not max(depths):
+            return no_drafts(len(tags), self.device)
         logits = self._catch_up(tags)  # (B, V)
         rows = [stream.sampling for stream in streams]
         if self.shape.kind == "dynamic":
-            drafts = grow_dynamic(self.shape, max(depths), logits, partial(self._extend, tags))
+            drafts = grow_dynamic(self.shape, depths, logits, partial(self._extend, tags))
         else:
             drawing = None
             if self.rule in NEEDS_Q and any(row.temperature for row in rows):
                 counts = [self.shape.nodes(depth) for depth in depths]
-                chance = uniforms([stream.rng for stream in streams], counts, self.device)
+                generators = [stream.rng for stream in streams]
+                chance = uniforms(generators, [range(count) for count in counts], max(counts), self.device)
                 drawing = Drawing(rows, chance, replace=self.rule == "rejection")
             drafts = grow_static(self.shape, depths, logits, partial(self._extend, tags), drawing, stops, signals)
+        drafts = replace(drafts, drafter=self.name)
         for row, stream in enumerate(streams):
             stream.drafts, stream.row = drafts, row
         return drafts

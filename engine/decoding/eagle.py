@@ -18,6 +18,7 @@ from transformers.masking_utils import create_causal_mask
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
 from fleet.errors import InputError
+from fleet.files import write_file
 
 EMBEDDING = "embed_tokens.weight"  # the only tensor that a checkpoint may leave to the target
 NEEDED_KEYS = ("intermediate_size", "num_attention_heads")  # transformers would assume those of a 7B model
@@ -94,7 +95,6 @@ def load_head(folder: Path, target: nn.Module, dtype: torch.dtype, device: torch
 
 def save_head(head: EagleHead, folder: Path) -> None:
     """Write `head` in the published layout, weights in half precision."""
-    folder.mkdir(parents=True, exist_ok=True)
     config = head.config
     rope = dict(config.rope_parameters)
     content = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 1, "dtype": "float16"}
@@ -102,9 +102,9 @@ def save_head(head: EagleHead, folder: Path) -> None:
     content |= {"bias": head.fc.bias is not None, "rope_theta": rope.pop("rope_theta")}
     if rope["rope_type"] != "default":
         content["rope_scaling"] = rope
-    (folder / "config.json").write_text(json.dumps(content, indent=2) + "\n")
+    write_file(folder / "config.json", json.dumps(content, indent=2) + "\n")
     tensors = {name: tensor.half().contiguous() for name, tensor in own_tensors(head).items()}
-    (folder / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
+    write_file(folder / "model.safetensors", save(tensors, metadata={"format": "pt"}))
 
 
 def _read_tensors(folder: Path) -> dict[str, torch.Tensor]:

@@ -29,6 +29,7 @@ PRECISIONS = {
     "float16": torch.float16,
 }
 POSITIONS = 4096  # that the rotary table begins with: a longer one is made when it is needed
+LEARNED = ("wpe", "embed_positions", "position_embeddings")  # names of embeddings of positions
 CHUNK = 512  # prompt tokens a forward pass, so that a long prompt's mask stays small
 
 
@@ -49,8 +50,8 @@ class CausalLM:
             # Since torch 2.11 cuDNN is the first choice for attention in half precision on sm90, and builds a plan for
             # every new shape; here the width changes with every token.
             torch.backends.cuda.enable_cudnn_sdp(False)
+        self.positions = known_positions(model)
         self.shape = shape_of(self.config)
-        self.longest = longest_row(self.config)
         self.lean = lean and is_lean(self.config)
         self.head = model.get_output_embeddings() if self.lean else head_of(model)
         wanted = self.device.type == "cuda" if graphs is None else graphs
@@ -65,6 +66,11 @@ class CausalLM:
             self.body = body_of(model)
             if self.dtype is torch.float64:
                 model.set_experts_implementation("eager")  # the quicker ways of experts know no float64
+
+    @property
+    def name(self) -> str:
+        """What errors call it: its folder, or its type where it comes from none."""
+        return str(getattr(self.config, "_name_or_path", "")) or f"model of type {self.config.model_type}"
 
     def new_cache(
         self, rows: int = ROWS, tokens: int = TOKENS, limit_bytes: int = 0, shape: CacheShape | None = None
@@ -98,6 +104,7 @@ class CausalLM:
 
     def prefill(self, cache: RowCache, tag: int, tokens: Sequence[int]) -> torch.Tensor:
         """Feed and commit `tokens` of one row; return their last hidden states (tokens, hidden)."""
+        self.check_reach(cache.lengths[tag] + len(tokens))
         hidden = []
         for start in range(0, len(tokens), CHUNK):
             chunk = placed(tokens[start : start + CHUNK], self.device, torch.long)
@@ -112,18 +119,13 @@ class CausalLM:
 
     def _forward(self, cache: RowCache, tokens: torch.Tensor, feed: Feed) -> torch.Tensor:
         if not self.lean:
-            if 0 < self.longest < feed.width:
-                raise InputError(
-                    f"model type {self.config.model_type!r}: {feed.width} tokens in a row, draft included; beyond "
-                    f"{self.longest} its numbers would depend on what is fed together (rotary embedding, window)"
-                )
             cache.feed = replace(feed, mask=feed.visible)  # once for all layers
             FEED.set(cache.feed)
             output = self.body(
                 input_ids=tokens[None],
                 past_key_values=cache,
                 use_cache=True,
-                position_ids=feed.positions[None],
+                position_ids=self._known(feed.positions)[None],
             )
             return output.last_hidden_state[0]
         if len(self.rotary.cosines) < feed.width:
@@ -134,10 +136,34 @@ class CausalLM:
             return self._lean_pass(cache, tokens, feed)
         return self.graphs.run(self._lean_pass, cache, tokens, feed)
 
+    def check_reach(self, tokens: int) -> None:
+        """Raise InputError where a row would have more `tokens` than the model knows positions."""
+        if 0 < self.positions < tokens:
+            raise InputError(
+                f"{self.name}: a row of {tokens} tokens, and the model knows {self.positions} positions; shorten texts"
+            )
+
+    def _known(self, positions: torch.Tensor) -> torch.Tensor:
+        """Return positions that the model knows: those of what only fills rows up may lie beyond."""
+        return positions.clamp(max=self.positions - 1) if self.positions else positions
+
     def _lean_pass(self, cache: RowCache, tokens: torch.Tensor, feed: Feed) -> torch.Tensor:
         x = functional.embedding(tokens, self.embedding)
         x = run_layers(self.layers, x, feed, cache, self.rotary, self.config)
         return functional.rms_norm(x, x.shape[-1:], self.norm, self.config.rms_norm_eps)
+
+
+def known_positions(model: torch.nn.Module) -> int:
+    """Return how many positions a row may have, learned or else; 0 for any number."""
+    return min((limit for limit in (learned_positions(model), longest_row(model.config)) if limit), default=0)
+
+
+def learned_positions(model: torch.nn.Module) -> int:
+    """Return how many positions a model has learned an embedding for; 0 where it computes them, for any number."""
+    for name, module in model.named_modules():
+        if name.rpartition(".")[2] in LEARNED and isinstance(module, torch.nn.Embedding):
+            return int(model.config.max_position_embeddings)
+    return 0
 
 
 def folder_of(name: str, role: str) -> Path:

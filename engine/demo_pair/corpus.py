@@ -15,6 +15,8 @@ from typing import Literal
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from fleet.files import write_file
+
 Split = Literal["train", "held-out"]
 
 LEFT_OUT = {"test", "tests", "idlelib", "lib2to3", "site-packages", "ensurepip", "__pycache__", "turtledemo"}
@@ -93,9 +95,8 @@ def cut_prompts(tokenizer: Tokenizer, count: int, tokens: int) -> dict[str, list
 
 def write_prompts(tokenizer: Tokenizer, folder: Path, count: int, tokens: int) -> None:
     """Cut prompts and write one file a group."""
-    folder.mkdir(parents=True, exist_ok=True)
     for group, prompts in cut_prompts(tokenizer, count, tokens).items():
-        (folder / f"{group}.json").write_text(json.dumps(prompts) + "\n")
+        write_file(folder / f"{group}.json", json.dumps(prompts) + "\n")
 
 
 def read_prompts(group: Literal["calibration", "evaluation"]) -> list[list[int]]:

@@ -9,6 +9,7 @@ import hashlib
 import json
 import platform
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from engine.demo_pair.corpus import END_OF_TEXT, FOLDER, token_stream, train_tokenizer, write_prompts
 from engine.demo_pair.muon import Muon
+from fleet.files import write_file
 
 VOCABULARY = 512  # a small one spends the parameters on layers
 LENGTH = 256  # tokens of a training sequence
@@ -156,10 +158,13 @@ def evaluate(target: LlamaForCausalLM, drafter: LlamaForCausalLM | None, stream:
 
 def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     """Write a Hugging Face folder with weights in half precision."""
-    model.half().save_pretrained(folder)
-    model.float()
-    tokenizer.save_pretrained(folder)
-    (folder / "generation_config.json").unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as draft:
+        model.half().save_pretrained(draft)
+        model.float()
+        tokenizer.save_pretrained(draft)
+        for file in Path(draft).iterdir():
+            if file.name != "generation_config.json":
+                write_file(folder / file.name, file.read_bytes())
 
 
 def main() -> None:
@@ -207,7 +212,7 @@ def main() -> None:
         role: hashlib.sha256((options.out / role / "model.safetensors").read_bytes()).hexdigest()
         for role in ("target", "drafter")
     }
-    (options.out / "training.json").write_text(json.dumps(report, indent=2) + "\n")
+    write_file(options.out / "training.json", json.dumps(report, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from transformers.utils import logging
 from engine.decoding.eagle import EagleHead, load_head, save_head
 from engine.demo_pair.corpus import FOLDER, token_stream
 from engine.demo_pair.train import BATCH, LENGTH, Loss, mixed, own_text, train
+from fleet.files import write_file
 
 STEPS = 2  # draft steps that training unrolls; a third bought nothing in the same minutes
 MEASURED_STEPS = 5
@@ -150,7 +151,7 @@ def main() -> None:
     report["held_out"] = evaluate_head(target, load_head(options.out, target, torch.float32, "cpu"), held_out)
     weights = (options.out / "model.safetensors").read_bytes()
     report["sha256"] = hashlib.sha256(weights).hexdigest()
-    (options.out / "training.json").write_text(json.dumps(report, indent=2) + "\n")
+    write_file(options.out / "training.json", json.dumps(report, indent=2) + "\n")
 
 
 if __name__ == "__main__":

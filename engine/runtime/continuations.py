@@ -1,6 +1,7 @@
 """Continuations for replayed targets: the target's greedy text after each prompt, decoded once and kept in a file."""
 
 import hashlib
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,9 +11,11 @@ import torch
 
 from engine.decoding.models import CausalLM, folder_of, load_model
 from engine.decoding.verify import Target
+from engine.runtime.ends import ends_of
 from engine.runtime.prompts import prompts_of
 from engine.runtime.replayed import Continuation
 from fleet.errors import InputError
+from fleet.files import write_file
 from fleet.scenario.settled import Fleet
 
 BATCH = 16  # prompts decoded side by side
@@ -41,12 +44,19 @@ def continuations_of(fleet: Fleet, cache_folder: Path) -> list[Continuation]:
     if not kept or kept["continuations"].shape[1] < tokens or (with_hidden and "hidden" not in kept):
         model = load_model(fleet.verifiers.model, "target", fleet.precision)
         kept = continue_greedily(model, distinct, tokens, with_hidden)
-        cache_folder.mkdir(parents=True, exist_ok=True)
-        np.savez(file, **kept)
+        content = io.BytesIO()
+        np.savez(content, **kept)
+        write_file(file, content.getvalue())
     number = {prompt: i for i, prompt in enumerate(distinct)}
     continuations = kept["continuations"].tolist()
+    ends, asked = ends_of(fleet), fleet.workload.new_tokens
     return [
-        Continuation(prompt, continuations[i], kept["hidden"][i] if with_hidden else None)
+        Continuation(
+            prompt,
+            continuations[i],
+            kept["hidden"][i] if with_hidden else None,
+            ends.after(prompt, continuations[i][:asked]),
+        )
         for prompt, i in ((prompt, number[tuple(prompt)]) for prompt in prompts)
     ]
 

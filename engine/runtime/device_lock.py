@@ -1,6 +1,7 @@
 """Turns on a shared device: a lock that processes of one host hold around each step, one at a time."""
 
 import fcntl
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -16,7 +17,7 @@ def no_lock() -> AbstractContextManager[None]:
 
 def file_lock(path: Path) -> DeviceLock:
     """Return a lock that excludes all other holders of a lock on the same file, in whatever process."""
-    file = path.open("w")
+    file = os.open(path, os.O_RDWR | os.O_CREAT)
 
     @contextmanager
     def lock() -> Iterator[None]:

@@ -5,18 +5,24 @@ Each node writes its own records on its own clock; nothing compares the clocks o
 
 import signal
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 import torch
 
 from engine.runtime.clock import now_s
 from engine.runtime.continuations import continuations_of
 from engine.runtime.drafter import DrafterNode
+from engine.runtime.positions import with_positions
 from engine.runtime.process import THREADS
 from engine.runtime.prompts import prompts_of
 from engine.runtime.replayed import ReplayedFleet
 from engine.runtime.verifier import VerifierNode
 from fleet.errors import InputError
+from fleet.files import check_writable
+from fleet.interrupts import ENDING, Interrupted
 from fleet.records.recorded import Log
 from fleet.records.run import make_run, write_run
 from fleet.scenario.scenario import Scenario
@@ -25,43 +31,76 @@ from fleet.scenario.settled import Fleet
 
 
 def serve_drafter(scenario: Scenario, host: str, port: int, out: Path | None) -> None:
-    """Draft for every target that connects, until interrupted."""
-    _prepare()
-    node = DrafterNode(settle(scenario), address=f"tcp://{host}", port=port)
+    """Draft for every target that connects, until a signal comes: records are written, and Interrupted raised."""
+    _prepare(out)
+    node = DrafterNode(with_positions(settle(scenario)), address=f"tcp://{host}", port=port)
     node.open()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: node.stop())
-    _say(f"drafter: model {scenario.drafters.model}, depth {scenario.drafters.depth}, public port {node.port}")
-    _finish(scenario, node.fleet, node.serve(now_s()), out)
+    with stopped_by_signals(node) as signals:
+        _say(f"drafter: model {scenario.drafters.model}, depth {scenario.drafters.depth}, public port {node.port}")
+        log = node.serve(now_s())
+    _finish(scenario, node.fleet, log, out, signals)
 
 
 def serve_verifier(scenario: Scenario, connect: str, target: int, out: Path | None) -> None:
-    """Decode this target's share of the requests with the drafter at `connect` (host:port)."""
+    """Decode this target's share of the requests with the drafter at `connect` (host:port).
+
+    A signal ends a real target after its step: its records are written, and Interrupted raised.
+    """
     host, _, port = connect.rpartition(":")
     if not host or not port.isdigit():
         raise InputError(f"--connect {connect}: write HOST:PORT, for example 192.0.2.7:5555")
-    fleet = settle(scenario)
+    fleet = with_positions(settle(scenario))
     if target >= fleet.verifiers.count:
         raise InputError(f"--target {target + 1}: the scenario has verifiers.count = {fleet.verifiers.count}")
-    _prepare()
+    _prepare(out)
+    signals: list[int] = []
     address = f"tcp://{host}"
     if fleet.verifiers.kind == "replayed":
         continuations = continuations_of(fleet, Path("runs") / "continuations")
         log = ReplayedFleet(fleet, continuations, int(port), address, [target]).serve(now_s())
     else:
         node = VerifierNode(fleet, target, prompts_of(fleet), int(port), address=address)
-        log = node.serve(now_s())
-    _say(f"target {target + 1}: done")
-    _finish(scenario, fleet, log, out)
+        with stopped_by_signals(node) as signals:
+            log = node.serve(now_s())
+    if not signals:
+        _say(f"target {target + 1}: done")
+    _finish(scenario, fleet, log, out, signals)
 
 
-def _prepare() -> None:
+@contextmanager
+def stopped_by_signals(node: DrafterNode | VerifierNode) -> Iterator[list[int]]:
+    """Let Ctrl-C, SIGTERM and SIGHUP stop the node after its step; a second one at once. Yield a list that holds it."""
+    came: list[int] = []
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        if came:  # the step does not end
+            raise Interrupted(number)
+        came.append(number)
+        node.stop()
+
+    before = {
+        number: signal.signal(number, stop) for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _prepare(out: Path | None) -> None:
+    if out is not None:
+        check_writable(out)
     torch.set_num_threads(THREADS)
 
 
-def _finish(scenario: Scenario, fleet: Fleet, log: Log, out: Path | None) -> None:
+def _finish(scenario: Scenario, fleet: Fleet, log: Log, out: Path | None, signals: Sequence[int]) -> None:
+    """Write the records; Interrupted where a signal stopped the node."""
     if out is not None:
         write_run(make_run(scenario, "engine", log, fleet), out)
+    if signals:
+        raise Interrupted(signals[0], f"kept: the records until then in {out}" if out else "no records were asked for")
+    if out is not None:
         _say(f"records: {out}")
 
 

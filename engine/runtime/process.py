@@ -2,13 +2,17 @@
 
 import multiprocessing
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
 from fleet.errors import InputError
+from fleet.interrupts import ENDING, held
 
 # Imported once, in the process that nodes are forked from. The second is what transformers imports only when a model is
 # loaded, two seconds a node; other architectures than Llama add their own file to it.
@@ -36,7 +40,11 @@ class NodeProcess:
         self.name = name
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_node, args=(theirs, body, *arguments), name=name, daemon=True)
-        self.process.start()
+        resource_tracker.ensure_running()  # it would let held signals go
+        with held(signal.SIGINT):  # the launcher ends its nodes, and says so
+            forkserver.ensure_running()
+        with held(*ENDING):  # a node that was half sent would complain
+            self.process.start()
         theirs.close()
 
     def receive(self) -> Any:
@@ -65,6 +73,7 @@ class NodeProcess:
 
 def _node(pipe: Connection, body: Callable[..., Any], *arguments: Any) -> None:
     """Run a node's body in its process; send its result, or what went wrong, to the launcher."""
+    threading.Thread(target=_end_with_launcher, daemon=True).start()
     try:
         _limit_threads()
         pipe.send(("result", body(pipe, *arguments)))
@@ -77,6 +86,14 @@ def _node(pipe: Connection, body: Callable[..., Any], *arguments: Any) -> None:
             pipe.send(("input error", f"{name}: its device is out of memory; {advice}"))
         else:
             pipe.send(("error", traceback.format_exc()))
+
+
+def _end_with_launcher() -> None:
+    """End this process when its launcher is gone, however that ended."""
+    launcher = multiprocessing.parent_process()
+    assert launcher is not None
+    launcher.join()
+    os._exit(1)
 
 
 def _limit_threads() -> None:

@@ -2,11 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Literal
 
 from transformers import AutoTokenizer
 
 from engine.decoding.models import folder_of
-from engine.demo_pair.corpus import read_prompts
+from engine.runtime.demo_prompts import demo_prompts
 from fleet.errors import InputError
 from fleet.scenario.settled import Fleet
 
@@ -21,7 +22,8 @@ def prompts_of(fleet: Fleet) -> list[list[int]]:
     source, asked = workload.prompts, workload.prompt_tokens
     most = asked if isinstance(asked, int) else asked.high
     if source in ("demo/evaluation", "demo/calibration"):
-        prompts = read_prompts("calibration" if source.endswith("calibration") else "evaluation")
+        group: Literal["calibration", "evaluation"] = "calibration" if source.endswith("calibration") else "evaluation"
+        prompts = demo_prompts(group, folder_of(fleet.verifiers.model, "target"))
     else:
         prompts = _read_lines(Path(source), fleet.verifiers.model)
     long_enough = [prompt[:most] for prompt in prompts if len(prompt) >= most]

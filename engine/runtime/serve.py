@@ -17,6 +17,7 @@ from engine.runtime.continuations import continuations_of
 from engine.runtime.device_lock import DeviceLock, file_lock, no_lock
 from engine.runtime.drafter import DrafterNode
 from engine.runtime.memory import check_room
+from engine.runtime.positions import with_positions
 from engine.runtime.process import NodeProcess
 from engine.runtime.prompts import prompts_of
 from engine.runtime.replayed import Continuation, ReplayedFleet
@@ -27,6 +28,7 @@ from fleet.policies.group import One
 from fleet.policies.overlap import InTurn
 from fleet.records.recorded import Log
 from fleet.records.run import Run, make_run
+from fleet.scenario.facts import crowds, models_of
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
@@ -117,13 +119,13 @@ def check_can_run(fleet: Fleet) -> None:
 
 def crowding(fleet: Fleet) -> str | None:
     """Return a warning where more models would run at once than this host has cores, and no device is shared."""
-    real = fleet.verifiers.count if fleet.verifiers.kind == "real" else 0
-    models, cores = fleet.drafters.count + real, os.cpu_count() or 1
-    if fleet.devices or torch.cuda.is_available() or models <= cores:
+    cores = os.cpu_count() or 1
+    if torch.cuda.is_available() or not crowds(fleet, cores):
         return None
     return (
-        f"{models} models run on {cores} cores, while the scenario gives each a device of its own; its simulation will "
-        'be too fast. Name the device that they share: [devices.host] sharing = "turns" or "contended".'
+        f"{models_of(fleet)} models run on {cores} cores, while the scenario gives each a device of its own; its "
+        "simulation will be too fast. Name the device that they share, as the scenario that `specfleet calibrate` "
+        'writes does: [devices.host] sharing = "turns" or "contended".'
     )
 
 
@@ -141,7 +143,7 @@ def serve(scenario: Scenario, continuations_folder: Path = CONTINUATIONS, signal
 
     Raises InputError for a scenario that the engine cannot run, NodeError if a process fails.
     """
-    fleet = settle(scenario)
+    fleet = with_positions(settle(scenario))
     check_can_run(fleet)
     if fleet.drafters.count and fleet.drafters.kind == "model":
         check_shared_tokenizer(fleet.drafters.model, fleet.verifiers.model)

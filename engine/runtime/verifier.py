@@ -18,6 +18,8 @@ from fleet.scenario.workload import requests_of
 from fleet.stations.build import join_of, verifier_station
 from fleet.stations.messages import DraftRequest, Finished, Ignored, Instruction, Leave
 
+LINGER_MS = 5000
+
 
 class VerifierNode:
     """Model, station and sockets of target number `target`. `prompts[i]` holds the token ids of request i."""
@@ -60,8 +62,12 @@ class VerifierNode:
         self.worker.run()
         if self.receiver is not None:
             self.receiver.stop()
-        self.context.destroy()  # after the last message is out
+        self.context.destroy(linger=LINGER_MS)  # after the last message is out, unless the drafter is gone
         return self.worker.recorded.log
+
+    def stop(self) -> None:
+        """Let `serve` end after the step that runs; may be called from a signal's handler."""
+        self.worker.inbox.put(Stop())
 
     @property
     def outputs(self) -> dict[int, list[int]]:

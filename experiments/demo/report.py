@@ -9,7 +9,7 @@ import pandas as pd
 
 from experiments.compare import Comparison
 from experiments.demo.cells import SIM_SEEDS, Cell
-from experiments.draw import draw, where_measured
+from experiments.draw import NO_PREFILL, draw, where_measured
 from figures import throughput, timeline
 from figures.style import save
 from fleet.records.paces import paces_of
@@ -43,7 +43,7 @@ def draw_demo(
         "targets compare the real draft with a continuation decoded beforehand and wait for a stated verification time "
         f"t_v; real targets take turns on one host. Simulation: mean of {SIM_SEEDS} seeds, from a profile that was "
         "calibrated before these runs on other prompts; squares: the same at the pace that this shared host had during "
-        f"each engine run, by a control computation. {measured_at}",
+        f"each engine run, by a control computation. {NO_PREFILL} {measured_at}",
     )
     replayed = [cell for cell in cells if cell.scenario.verifiers.kind == "replayed"]
     few, many = replayed_extremes(replayed)
@@ -99,8 +99,8 @@ def marks_table(cells: Sequence[Cell], baselines: Sequence[Cell]) -> pd.DataFram
     rows = []
     for case in dict.fromkeys(cell.case["targets"] for cell in cells):
         scenario = next(cell.scenario for cell in cells if cell.case["targets"] == case)
-        prediction, inputs = predict(scenario), star_inputs(settle(scenario))
         if scenario.verifiers.kind == "replayed":
+            prediction, inputs = predict(scenario), star_inputs(settle(scenario))
             baseline = inputs.colocated_tokens_per_s, inputs.standalone_tokens_per_s
             rows.append((case, prediction.N_full, prediction.N_max, *baseline))
         else:
@@ -154,15 +154,13 @@ def paces_text(profile: HardwareProfile, cells: Sequence[Cell]) -> str:
 
 
 def findings(
-    folder: Path,
     profile: HardwareProfile,
     cells: Sequence[Cell],
     baselines: Sequence[Cell],
     comparison: Comparison,
     blind: Comparison,
-    pictures: dict[str, Path],
 ) -> list[str]:
-    """Return the lines to print: errors, the plateau, replays, and where everything is."""
+    """Return the lines to print: errors, the plateau, replays."""
     lines = [f"profile {comparison.profile_digest}, written {profile.provenance['written']}, before the runs"]
     for how, rows in (("at the pace of each run", comparison.rows), ("blind", blind.rows)):
         for kind in ("replayed", "real"):
@@ -175,9 +173,8 @@ def findings(
                 )
     lines.append(f"pace of the host during the runs, 1 as in the profile: {paces_text(profile, cells)}")
     for case, ratio, low, high, expected in plateau_rows(cells):
-        lines.append(
-            f"{case}: plateau of R_q over R_q at N = 1: {ratio:.2f} ({low:.2f} .. {high:.2f}), 1 + Z/S = {expected:.2f}"
-        )
+        interval = "too short a run for an interval" if math.isnan(low) else f"{low:.2f} .. {high:.2f}"
+        lines.append(f"{case}: plateau of R_q over R_q at N = 1: {ratio:.2f} ({interval}), 1 + Z/S = {expected:.2f}")
     lines += [
         f"{cell.case['targets']} baseline: engine {cell.engine['throughput'].value:.0f} tokens/s, "
         f"simulation {cell.sim['throughput'].value:.0f}"
@@ -186,8 +183,12 @@ def findings(
     contradictions = [line for cell in [*cells, *baselines] for line in cell.contradictions]
     logs = 2 * (len(cells) + len(baselines))
     lines.append(f"replay of {logs} logs on fresh stations: {contradictions or 'no contradiction'}")
-    lines += [f"{what}: {path}" for what, path in pictures.items()]
-    lines.append(
-        f"table: {folder / 'comparison.json'}; profile: {folder / 'profile.json'}; records: {folder / 'records'}"
-    )
     return lines
+
+
+def where_to_find(folder: Path, pictures: dict[str, Path]) -> list[str]:
+    """Return the lines that say where everything is."""
+    return [
+        *(f"{what}: {path}" for what, path in pictures.items()),
+        f"table: {folder / 'comparison.json'}; profile: {folder / 'profile.json'}; records: {folder / 'records'}",
+    ]

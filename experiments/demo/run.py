@@ -22,7 +22,9 @@ from experiments.demo.cells import (
     replayed_cells,
     run_cell,
 )
-from experiments.demo.report import draw_demo, findings
+from experiments.demo.report import draw_demo, findings, where_to_find
+from fleet.errors import OutputError
+from fleet.files import check_folder, write_file
 from fleet.times.profile import write_profile
 
 
@@ -36,7 +38,7 @@ class DemoResult(msgspec.Struct, frozen=True):
 
 def run_demo(folder: Path, effort: DemoEffort, report: Callable[[str], None]) -> DemoResult:
     """Run the whole demo into `folder`; `report` is called with the name of each stage as it begins."""
-    folder.mkdir(parents=True, exist_ok=True)
+    check_folder(folder)
     base = calibration_scenario()
     profile = calibrate(base, folder / "continuations", effort.calibration, report)
     write_profile(profile, folder / "profile.json")
@@ -54,7 +56,12 @@ def run_demo(folder: Path, effort: DemoEffort, report: Callable[[str], None]) ->
         )
         for simulated in ("sim", "blind")
     )
-    for name, content in (("comparison", comparison), ("comparison-blind", blind)):
-        (folder / f"{name}.json").write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
-    pictures = draw_demo(folder, profile, cells, baselines)
-    return DemoResult(comparison, blind, findings(folder, profile, cells, baselines, comparison, blind, pictures))
+    result = DemoResult(comparison, blind, findings(profile, cells, baselines, comparison, blind))
+    try:
+        for name, content in (("comparison", comparison), ("comparison-blind", blind)):
+            write_file(folder / f"{name}.json", msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
+        pictures = draw_demo(folder, profile, cells, baselines)
+    except OutputError as error:
+        error.result = result
+        raise
+    return msgspec.structs.replace(result, findings=[*result.findings, *where_to_find(folder, pictures)])

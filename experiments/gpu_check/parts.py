@@ -12,6 +12,7 @@ import torch
 from engine.decoding.telemetry import host_facts
 from experiments.gpu_check import benchmark, laws, steps, suite
 from experiments.gpu_check.place import Place, say
+from fleet.files import write_file
 
 Result = dict[str, object]
 
@@ -53,11 +54,8 @@ class Folder:
         return result if result.get("facts") == place.facts() and "error" not in result else None
 
     def write(self, path: Path, content: Result) -> None:
-        """Write a file at once or not at all."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(".tmp")
-        draft.write_text(json.dumps(content, indent=1) + "\n")
-        draft.replace(path)
+        """Write a file, whole or not at all."""
+        write_file(path, json.dumps(content, indent=1) + "\n")
 
     def merge(self, place: Place) -> bool:
         """Write one file of all results that there are; return whether none is missing and everything holds."""

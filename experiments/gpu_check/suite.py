@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from experiments.exits import run_child
 from experiments.gpu_check.place import Place
 
 ROOT = Path(__file__).parents[2]
@@ -22,8 +23,6 @@ def run(place: Place) -> dict[str, object]:
     # Not this project's pytest settings: they ask for plugins that may be missing here.
     files = place.pick(FILES, FILES[1:2])
     command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", str(ROOT), "-p", "no:cacheprovider"]
-    ended = subprocess.run(  # noqa: S603  (our own tests)
-        [*command, *files], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    ended = run_child([*command, *files], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     return {"result": ended.stdout.strip().splitlines()[-1:], "holds": ended.returncode == 0,
             "output": ended.stdout[-4000:] if ended.returncode else ""}  # fmt: skip

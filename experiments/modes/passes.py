@@ -18,6 +18,7 @@ from engine.runtime.serve import serve
 from experiments.compare import Row, compare_metrics
 from experiments.modes.cases import Mode
 from experiments.worlds import with_seed
+from fleet.files import write_file
 from fleet.records.metrics import combine, measure
 from fleet.records.paces import paces_of
 from fleet.records.run import Run, write_run
@@ -42,7 +43,6 @@ class Progress(msgspec.Struct):
 def run_pass(mode: Mode, large: CausalLM, number: int, known: Progress, out: Path) -> None:
     """One pass: calibrate, and run each case on its share of the evaluation prompts."""
     folder = out / mode.folder
-    folder.mkdir(parents=True, exist_ok=True)
     measured_on = on_prompts(mode.scenario, "demo/calibration")
     if mode.scenario.batch is not None:
         measure_pass(measured_on, large, number, known.batch)
@@ -66,7 +66,7 @@ def share_of_prompts(out: Path, number: int) -> Path:
     """Write those evaluation prompts that pass `number` decodes; return their file."""
     path = out / f"evaluation-{number}.jsonl"
     lines = [json.dumps({"prompt_ids": prompt}) for prompt in read_prompts("evaluation")[number::PASSES]]
-    path.write_text("\n".join(lines) + "\n")
+    write_file(path, "\n".join(lines) + "\n")
     return path
 
 

@@ -29,6 +29,7 @@ TABLE_3 = {0.0: (38.41, 13.44, 13.97, 13.83), 1.0: (38.47, 18.02, 19.19, 17.64)}
 # Table IV: latency of Gemma over that of Llama, in per cent: static-opt, AdaEDL, dynamic.
 TABLE_4 = {"CNNDM": (178, 234, 180), "GSM8K": (231, 335, 234), "NQ": (199, 310, 229), "ShareGPT": (191, 285, 208),
            "WMT14": (194, 284, 198)}  # fmt: skip
+LOW_STATIC_OPT = 2.0  # section IV-D: the best static length of most datasets of table IV
 # Figure 9: throughput at batch 64 over that at batch 1, without and with the cap.
 FIGURE_9 = {0.0: (11.21, 12.16), 1.0: (11.92, 13.01)}
 
@@ -185,26 +186,33 @@ def low_acceptance() -> float:
 
 
 def dsde_table4(_inputs: Inputs) -> Reproduction:
-    """Table IV: who loses how much where drafter and target disagree; latencies over static-opt's."""
+    """Table IV: who loses how much where drafter and target disagree; static-opt's growth sets the acceptance.
+
+    One acceptance stands for all datasets, so ours is the same for each of them; the means do not count again.
+    """
     model = signals(low_acceptance(), 0.0)
     high = [signals(acceptance, 0.0) for acceptance in table_1_acceptance().values()]
     best, static = static_opt(model)
     rows = [
         row("mean acceptance", {"regime": "low"}, "fitted", None, model.acceptance),
-        row("static-opt length", {"regime": "low"}, "predicted", 2.0, best),
+        row("static-opt length", {"regime": "low"}, "predicted", LOW_STATIC_OPT, best),
     ]
     of_static = static / float(np.mean([static_opt(other)[1] for other in high]))
-    paper = float(np.mean([increments[0] for increments in TABLE_4.values()])) / 100
-    rows.append(row("growth of static-opt's latency", {"dataset": "mean"}, "fitted", paper, of_static))
+    papers = np.array(list(TABLE_4.values())) / 100
+    rows.append(
+        row("growth of latency", {"method": "static-opt", "dataset": "mean"}, "fitted", papers[:, 0].mean(), of_static)
+    )
     for place, (name, policy) in enumerate((("AdaEDL", ADAEDL), ("dynamic", DYNAMIC)), start=1):
         ours = latency(run_policy(policy, model))
         ours_high = float(np.mean([latency(run_policy(policy, other)) for other in high]))
-        for dataset, increments in TABLE_4.items():
-            rows.append(row("growth of latency over static-opt's", {"method": name, "dataset": dataset}, "predicted",
-                            increments[place] / increments[0], ours / ours_high / of_static))  # fmt: skip
-        mean = float(np.mean([increments[place] / increments[0] for increments in TABLE_4.values()]))
-        rows.append(row("growth of latency over static-opt's", {"method": name, "dataset": "mean"}, "predicted",
-                        mean, ours / ours_high / of_static))  # fmt: skip
+        growth = ours / ours_high
+        for dataset, of_dataset in zip(TABLE_4, papers, strict=True):
+            case = {"method": name, "dataset": dataset}
+            rows.append(row("growth of latency", case, "predicted", of_dataset[place], growth))
+        mean = {"method": name, "dataset": "mean"}
+        over_static = (papers[:, place] / papers[:, 0]).mean()
+        rows.append(row("growth of latency", mean, "identity", papers[:, place].mean(), growth))
+        rows.append(row("growth of latency over static-opt's", mean, "identity", over_static, growth / of_static))
     notes = [
         "acceptance of the Gemma pair is not printed: set so that static-opt grows as printed, with Llama's times",
         "the drafter's entropy is as with the Llama pair: it does not know how often the target disagrees",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.reproduce.rows import Inputs, Reproduction, Row, row
+from experiments.reproduce.rows import Inputs, Reproduction, Row, claim, row
 from fleet.policies.goodspeed import GoodSpeed
 from fleet.records.goodput import best_goodput, goodputs_of, smoothed, utility
 from fleet.records.run import Run
@@ -36,6 +36,12 @@ DOMAINS = (
 SETUPS = {4: ((24, 28), 50), 8: ((16, 20), 150)}
 # Seconds a draft token of the smaller and the larger drafter on an L4; base and token of a verification on an H100.
 TIMES = {"Qwen3": ((0.016, 0.018), (0.035, 0.0004)), "Llama3": ((0.010, 0.018), (0.060, 0.0006))}
+# Section IV, in the text and of both families: time over that of Fixed-S, by part and rule.
+OVER_FIXED = {
+    ("time over Fixed-S", "Random-S"): 1.15,  # 5 to 25 % more
+    ("time over Fixed-S", "GoodSpeed"): 1.0,  # comparable
+    ("verification over Fixed-S", "GoodSpeed"): 0.95,
+}
 BANDWIDTH = 1.25e8  # bytes a second of an assumed link of 1 Gbit/s
 VOCABULARY = {"Qwen3": 151_936, "Llama3": 128_256}
 RULES: dict[str, dict[str, Any]] = {
@@ -134,7 +140,7 @@ def goodspeed_fig2(_inputs: Inputs) -> Reproduction:
         error = float(np.abs(means["estimated"] / means["real"] - 1).mean())
         rows += [
             row("estimated over real goodput, mean", case, "identity", 1.0, over),
-            row("most peaks lie in the estimate's band (1: yes)", case, "predicted", 1.0, float(inside.mean() > 0.5)),
+            claim("most peaks lie in the estimate's band", case, inside.mean() > 0.5),
             row("share of peaks in the band", case, "predicted", None, float(inside.mean())),
             row("mean absolute error of the estimate, share", case, "predicted", None, error),
             row("correlation of the two", case, "predicted", None, float(np.corrcoef(*means.values())[0, 1])),
@@ -163,6 +169,7 @@ def times_of(run: Run) -> pd.Series:
 def goodspeed_fig3(_inputs: Inputs) -> Reproduction:
     """Figure 3: wall time by part, a committed token, under three rules with 8 clients."""
     rows: list[Row] = []
+    of_families: list[dict[tuple[str, str], float]] = []
     budget = SETUPS[8][0][1]
     for family in TIMES:
         parts = {
@@ -176,18 +183,23 @@ def goodspeed_fig3(_inputs: Inputs) -> Reproduction:
             shares = part / part.sum()
             rows += [row(f"{name}, share of time", case | {"rule": rule}, "predicted", None, shares[name])
                      for name in ("receive", "verify")]  # fmt: skip
-            below = float(shares["send"] < 0.001)
-            rows.append(row("sending is below 0.1 % of time (1: yes)", case | {"rule": rule}, "predicted", 1.0, below))
+            rows.append(claim("sending is below 0.1 % of time", case | {"rule": rule}, shares["send"] < 0.001))
         fixed = parts["Fixed-S"]
-        random_over, good_over = (parts[rule].sum() / fixed.sum() for rule in ("Random-S", "GoodSpeed"))
-        verify_over = parts["GoodSpeed"]["verify"] / fixed["verify"]
-        rows += [
-            row("time over Fixed-S (paper: 1.05 to 1.25)", case | {"rule": "Random-S"}, "predicted", 1.15, random_over),
-            row("time over Fixed-S (paper: comparable)", case | {"rule": "GoodSpeed"}, "predicted", 1.0, good_over),
-            row("verification over Fixed-S", case | {"rule": "GoodSpeed"}, "predicted", 0.95, verify_over),
-        ]
-    note = "the paper does not say for how much work the times are: here, for a committed token"
-    return Reproduction("goodspeed-fig3", rows, [*ASSUMED, *ASSUMED_TIMES, note])
+        over = {
+            ("time over Fixed-S", "Random-S"): parts["Random-S"].sum() / fixed.sum(),
+            ("time over Fixed-S", "GoodSpeed"): parts["GoodSpeed"].sum() / fixed.sum(),
+            ("verification over Fixed-S", "GoodSpeed"): parts["GoodSpeed"]["verify"] / fixed["verify"],
+        }
+        rows += [row(name, case | {"rule": rule}, "predicted", None, ours) for (name, rule), ours in over.items()]
+        of_families.append(over)
+    for place, paper in OVER_FIXED.items():
+        ours = float(np.mean([over[place] for over in of_families]))
+        rows.append(row(place[0], {"models": "mean", "C": budget, "rule": place[1]}, "predicted", paper, ours))
+    notes = [
+        "the paper does not say for how much work the times are: here, for a committed token",
+        "its text says 5 to 25 % more (1.15 here), comparable (1.0) and 5 % less of both families: their mean counts",
+    ]
+    return Reproduction("goodspeed-fig3", rows, [*ASSUMED, *ASSUMED_TIMES, *notes])
 
 
 def goodspeed_fig4(_inputs: Inputs) -> Reproduction:
@@ -206,6 +218,6 @@ def goodspeed_fig4(_inputs: Inputs) -> Reproduction:
             best = utility(best_goodput(alphas, budget))
             rows.append(row("U(x*) of the mean acceptance rates", case, "identity", None, best))
             for other in ("Fixed-S", "Random-S"):
-                above = float((at_end["GoodSpeed"] > at_end[other]).mean())
-                rows.append(row(f"share of seeds with GoodSpeed above {other}", case, "predicted", 1.0, above))
+                above = (at_end["GoodSpeed"] > at_end[other]).all()
+                rows.append(claim(f"GoodSpeed is above {other} in every seed", case, above))
     return Reproduction("goodspeed-fig4", rows, [*ASSUMED, f"{SEEDS} seeds a rule; the paper shows one run"])

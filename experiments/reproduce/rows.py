@@ -1,5 +1,12 @@
-"""What a reproduction is made of: rows that hold a paper's number against ours, and say what kind of number it is."""
+"""What a reproduction is made of: rows that hold a paper's number against ours, and say what kind of number it is.
 
+Kinds: "input", taken from the paper; "fitted", ours was set by this number, or by numbers that it is made of;
+"identity", arithmetic of other rows or of the paper's own columns; "predicted", ours would be the same if the paper had
+printed another number there; "measured", of other models on this host. Only predicted rows count, and each number of a
+paper counts once.
+"""
+
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -7,6 +14,7 @@ import msgspec
 from fleet.times.profile import HardwareProfile
 
 Kind = Literal["input", "fitted", "identity", "predicted", "measured"]
+CLAIM = " (1: yes)"  # how the quantity of a claim ends
 
 
 class Inputs(msgspec.Struct, frozen=True):
@@ -17,8 +25,7 @@ class Inputs(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One quantity in one case. Only `predicted` rows count as evidence; `measured` ones are of
-    other models on this host. `error` is (ours - paper) / paper.
+    """One quantity in one case. `error` is (ours - paper) / paper.
 
     `paper` is None where the paper prints no number, `error` where either side is missing or the paper's is zero.
     """
@@ -30,16 +37,75 @@ class Row(msgspec.Struct, frozen=True):
     ours: float | None
     error: float | None
 
+    @property
+    def is_claim(self) -> bool:
+        """Whether the paper says that something is so, and ours is 1 where it is and 0 where not."""
+        return self.quantity.endswith(CLAIM)
+
+
+class Score(msgspec.Struct, frozen=True):
+    """How good the predicted rows are: those that have an error, and the claims.
+
+    `mean_error`, `worst_error`: of the absolute errors of `rows` rows, None where there is none. `worst`: quantity and
+    case of the worst. `claims`, `claims_held`: how many the paper makes of what was predicted, and how many hold.
+    """
+
+    rows: int = 0
+    mean_error: float | None = None
+    worst_error: float | None = None
+    worst: str = ""
+    claims: int = 0
+    claims_held: int = 0
+
+    def line(self) -> str:
+        """Say it in one line."""
+        parts = []
+        if self.mean_error is not None and self.worst_error is not None:
+            rows = "1 row" if self.rows == 1 else f"{self.rows} rows"
+            errors = f"mean absolute error {self.mean_error:.1%}, worst {self.worst_error:.1%} ({self.worst})"
+            parts.append(f"{rows}, {errors}")
+        if self.claims:
+            parts.append(f"{self.claims_held} of {self.claims} claims hold")
+        return f"predicted: {'; '.join(parts)}" if parts else "no row here is a prediction"
+
 
 class Reproduction(msgspec.Struct, frozen=True):
-    """A table or figure of a paper, row by row, and what had to be assumed."""
+    """A table or figure of a paper, row by row, and what had to be assumed; `score` follows from the rows."""
 
     name: str
     rows: list[Row]
     assumptions: list[str]
+    score: Score = Score()
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "score", score_of(self.rows))
 
 
 def row(quantity: str, case: dict[str, Any], kind: Kind, paper: float | None, ours: float | None) -> Row:
-    """Build a row with its error."""
+    """Build a row with its error; numpy's numbers become plain ones, so that a row is JSON."""
+    paper, ours = (None if value is None else float(value) for value in (paper, ours))
     error = (ours - paper) / paper if paper and ours is not None else None
     return Row(quantity, case, kind, paper, ours, error)
+
+
+def claim(quantity: str, case: dict[str, Any], holds: bool) -> Row:
+    """Build the row of something that the paper says is so, which the simulation may find or not."""
+    return row(quantity + CLAIM, case, "predicted", 1.0, float(holds))
+
+
+def score_of(rows: Sequence[Row]) -> Score:
+    """Judge the predicted rows: yes-or-no claims are counted, the errors of all others averaged."""
+    predicted = [row for row in rows if row.kind == "predicted"]
+    claims = [row for row in predicted if row.is_claim]
+    errors = [(abs(row.error), row) for row in predicted if row.error is not None and not row.is_claim]
+    counted = Score(claims=len(claims), claims_held=sum(row.ours == row.paper for row in claims))
+    if not errors:
+        return counted
+    worst_error, worst = max(errors, key=lambda entry: entry[0])
+    return msgspec.structs.replace(
+        counted,
+        rows=len(errors),
+        mean_error=sum(error for error, _ in errors) / len(errors),
+        worst_error=worst_error,
+        worst=", ".join([worst.quantity, *(f"{key}={value}" for key, value in worst.case.items())]),
+    )

@@ -8,6 +8,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import pairwise
 from typing import Annotated, Literal
 
 import msgspec
@@ -19,6 +20,7 @@ from fleet.errors import InputError
 
 Probability = Annotated[float, Meta(ge=0, le=1)]
 Shape = Annotated[float, Meta(gt=0, le=1e12)]  # a Beta(a, b) beyond that is one beta to all digits
+Rates = Annotated[tuple[Probability, ...], Meta(min_length=1)]
 Rounds = Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1)]
 
 BLOCK = 4096
@@ -51,15 +53,60 @@ class BetaGeometric(msgspec.Struct, frozen=True, tag="beta-geometric", tag_field
     per: Literal["round", "session"] = "round"
 
 
-class PerPosition(msgspec.Struct, frozen=True, tag="per-position", tag_field="model", forbid_unknown_fields=True):
-    """Every place of a draft has an acceptance probability of its own.
+class PerPosition(
+    msgspec.Struct, frozen=True, tag="per-position", tag_field="model", forbid_unknown_fields=True, omit_defaults=True
+):
+    """Every place of a draft has an acceptance probability of its own, told in one of three ways.
+
+    Exactly one of them is given. `rates` are conditional; what engines print is not: take `survival` for it, or the
+    counts as `histogram`. Nothing is known of places beyond the end, so a draft deeper than that is refused; of a
+    shorter draft, the places beyond it do not count.
 
     Keys:
-        rates (share): `rates[j-1]` is the probability that draft token j is accepted, given that all before it were. A
-            draft deeper than the list is refused.
+        rates (share): `rates[j-1]` is the probability that draft token j is accepted, given that all before it were.
+        survival (share): `survival[j-1]` is the share of all drafts whose tokens 1 to j were accepted, falling or level
+            from 1 or less: vLLM's "Per-position acceptance rate". The mean acceptance length is 1 + their sum, the
+            bonus token included.
+        histogram (rounds): `histogram[j]` is how many rounds accepted j draft tokens, from j = 0 to the depth at which
+            all of them were drafted; zeros are written, too.
     """
 
-    rates: Annotated[tuple[Probability, ...], Meta(min_length=1)]
+    rates: Rates | None = None
+    survival: Rates | None = None
+    histogram: Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=2)] | None = None
+
+    def __post_init__(self) -> None:
+        given = [key for key in self.__struct_fields__ if getattr(self, key) is not None]
+        if len(given) != 1:
+            raise ValueError(f"needs one of rates, survival, histogram; given: {', '.join(given) or 'none'}")
+        if self.survival is not None:
+            for j, (before, here) in enumerate(pairwise(self.survival), start=1):
+                if here > before:
+                    raise ValueError(
+                        f"survival[{j}] = {here} is above survival[{j - 1}] = {before}; allowed: shares of all drafts, "
+                        "which cannot rise (those given that all before were accepted are `rates`)"
+                    )
+        if self.histogram is not None and not any(self.histogram):
+            raise ValueError(f"histogram = {list(self.histogram)} counts no round; allowed: a sum above 0")
+
+    def reached(self) -> NDArray[np.float64]:
+        """Return P(l >= j) for j = 1 to the end of what is known."""
+        if self.rates is not None:
+            return np.array(self.rates, dtype=np.float64).cumprod()
+        if self.survival is not None:
+            return np.array(self.survival, dtype=np.float64)
+        rounds = np.array(self.histogram, dtype=np.float64)
+        reached: NDArray[np.float64] = rounds[::-1].cumsum()[::-1][1:] / rounds.sum()
+        return reached
+
+    def conditional(self) -> NDArray[np.float64]:
+        """Return the acceptance probability of each place, given that all before were accepted; 0 where none gets."""
+        if self.rates is not None:
+            return np.array(self.rates, dtype=np.float64)
+        reached = self.reached()
+        before = np.concatenate([[1.0], reached[:-1]])
+        given_before: NDArray[np.float64] = np.divide(reached, before, out=np.zeros_like(reached), where=before > 0)
+        return given_before
 
 
 class Recorded(msgspec.Struct, frozen=True, tag="recorded", tag_field="model", forbid_unknown_fields=True):
@@ -89,7 +136,7 @@ AcceptanceModel = Geometric | BetaGeometric | PerPosition | Recorded
 def survival(model: AcceptanceModel, depth: int) -> NDArray[np.float64]:
     """P(l >= j) for j = 1 .. depth; shape (depth,).
 
-    The product of the conditional rates P(l >= j | l >= j - 1) or, for a recording, the share of its rounds.
+    The product of the conditional rates P(l >= j | l >= j - 1); what is given as shares of all rounds stays as it is.
     Raises InputError for a depth of which the model knows nothing.
     """
     _check_depth(model, depth)
@@ -99,8 +146,8 @@ def survival(model: AcceptanceModel, depth: int) -> NDArray[np.float64]:
         case BetaGeometric(a, b):
             earlier = np.arange(depth)
             rates = (a + earlier) / (a + b + earlier)  # the mean of beta, given that many successes
-        case PerPosition(given):
-            rates = np.array(given[:depth], dtype=np.float64)
+        case PerPosition():
+            return model.reached()[:depth]
         case Recorded(_, sessions):
             lengths = np.concatenate(sessions)
             return np.array([np.mean(lengths >= j) for j in range(1, depth + 1)], dtype=np.float64)
@@ -212,8 +259,9 @@ def _play_back(first: Rounds, sessions: tuple[Rounds, ...], rng: np.random.Gener
 
 def _check_depth(model: AcceptanceModel, depth: int) -> None:
     match model:
-        case PerPosition(rates) if depth > len(rates):
-            known, deepest = f"rates = {list(rates)}", len(rates)
+        case PerPosition() if depth > len(model.reached()):
+            key, values = next((key, values) for key, values in msgspec.structs.asdict(model).items() if values)
+            known, deepest = f"{key} = {list(values)}", len(model.reached())
         case Recorded(recorded) if depth > recorded:
             known, deepest = f"the recorded depth = {recorded}", recorded
         case _:

@@ -5,6 +5,7 @@ sessions back. Where there is none yet, a synthetic process stands in: regions o
 three signals. The two have different names everywhere.
 """
 
+import io
 import math
 from collections.abc import Iterator
 from functools import cache
@@ -19,6 +20,7 @@ from msgspec import Meta
 
 from fleet.chance.token import Token
 from fleet.errors import InputError
+from fleet.files import write_file
 
 
 class SignalRow(NamedTuple):
@@ -136,5 +138,6 @@ def write_signals(sessions: list[list[Token]], path: Path) -> None:
     """Write the signals of sessions, in the order of their places."""
     rows = [(number, place, *token) for number, tokens in enumerate(sessions) for place, token in enumerate(tokens)]
     columns = list(zip(*rows, strict=True)) if rows else [() for _ in SCHEMA.names]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table([pa.array(column) for column in columns], schema=SCHEMA), path)
+    content = io.BytesIO()
+    pq.write_table(pa.table([pa.array(column) for column in columns], schema=SCHEMA), content)
+    write_file(path, content.getvalue())

@@ -1,54 +1,112 @@
-"""Confidence intervals, all at 95 %, and Jain's fairness index."""
+"""Confidence intervals, all at 95 %, and Jain's fairness index.
+
+Values within one run depend on each other, so its intervals rest on means over consecutive batches of time, with what
+Skart (Tafazzoli, Steiger and Wilson 2011) corrects them by: the correlation between neighbouring batches, and the
+skewness of their means. Independent values, as over replications, have Student's interval.
+"""
+
+import math
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 CONFIDENCE = 0.95
 Interval = tuple[float, float]
 NO_INTERVAL: Interval = (float("nan"), float("nan"))
+LARGEST_CORRELATION = 0.9  # between neighbouring batches; beyond it the correction has nothing to rest on
+FALSE_ALARM = 0.01  # of the test for drift, where there is none
 
 
 def student_t_interval(values: ArrayLike) -> Interval:
-    """Interval of the mean of independent values: batch means, or replications. NaN for fewer than two."""
+    """Interval of the mean of independent values: replications. NaN for fewer than two."""
     sample = np.asarray(values, dtype=float)
     if len(sample) < 2:
         return NO_INTERVAL
-    half = stats.t.ppf((1 + CONFIDENCE) / 2, len(sample) - 1) * sample.std(ddof=1) / np.sqrt(len(sample))
+    half = _student_t(len(sample)) * sample.std(ddof=1) / np.sqrt(len(sample))
     return float(sample.mean() - half), float(sample.mean() + half)
 
 
-def ratio_interval(numerators: ArrayLike, denominators: ArrayLike) -> Interval:
-    """Interval of sum(numerators) / sum(denominators) over independent batches, by the delta method.
+def batch_interval(means: ArrayLike) -> Interval:
+    """Interval of the mean of one run's consecutive batch means, by Skart's corrections. NaN for fewer than two.
 
-    Batches in which nothing happened, 0 / 0, are left out; with one event a batch this is the Student t
-    interval of the events' mean. NaN for fewer than two batches.
+    It does not lie evenly around the mean where the batch means are skewed, as waits are: what is rare is missed by
+    most runs, so the truth is beyond the longer side more often.
     """
-    above, below = np.asarray(numerators, dtype=float), np.asarray(denominators, dtype=float)
-    telling = (above != 0) | (below != 0)
-    above, below = above[telling], below[telling]
-    if len(above) < 2 or below.sum() <= 0:
+    batches = np.asarray(means, dtype=float)
+    if len(batches) < 2:
         return NO_INTERVAL
-    ratio = above.sum() / below.sum()
-    low, high = student_t_interval((above - ratio * below) / below.mean())
-    return float(ratio + low), float(ratio + high)
+    error = math.sqrt(variance_of_mean(batches))
+    if error <= 1e-12 * np.abs(batches).max():  # all alike, but for rounding
+        return float(batches.mean()), float(batches.mean())
+    skewness = float(stats.skew(batches, bias=False)) if len(batches) > 2 else 0.0
+    tail, quantile = skewness / (6 * math.sqrt(len(batches))), _student_t(len(batches))
+    low, high = (batches.mean() - _skewed(side, tail) * error for side in (quantile, -quantile))
+    return float(low), float(high)
 
 
-def quantile_interval(values: ArrayLike, level: float) -> Interval:
-    """Interval of the quantile at `level` in (0, 1), between two order statistics of independent values.
+def variance_of_mean(means: NDArray[np.float64]) -> float:
+    """Variance of the mean of consecutive batch means, as if each depended on the one before it alone.
 
-    The number of values below the quantile is binomial whatever their distribution is. NaN where the sample is too
-    small to bracket the quantile: 99 % needs 368 values.
+    The correlation is estimated 1 / batches too low where there is none, which is added (Kendall 1954).
     """
-    ordered = np.sort(np.asarray(values, dtype=float))
-    low = int(stats.binom.ppf((1 - CONFIDENCE) / 2, len(ordered), level)) - 1
-    high = int(stats.binom.ppf((1 + CONFIDENCE) / 2, len(ordered), level))
-    if low < 0 or high >= len(ordered):
+    deviations, count = means - means.mean(), len(means)
+    squares = float(deviations @ deviations)
+    if squares == 0:
+        return 0.0
+    correlation = float(deviations[1:] @ deviations[:-1]) / squares + 1 / count
+    correlation = min(max(correlation, 0.0), LARGEST_CORRELATION)
+    return squares / (count - 1) / count * (1 + correlation) / (1 - correlation)
+
+
+def quantile_levels(below: ArrayLike, counts: ArrayLike, level: float) -> Interval:
+    """Between which shares of a run's ordered values the quantile at `level` in (0, 1) lies.
+
+    `below`, `counts`: of the values in each batch of time, how many are at most the estimate, and how many there are.
+    The variance of their ratio over the batches says how many independent values they are worth, at most as many as
+    there are; for those the interval is Jeffreys' of a binomial share. NaN for fewer than two batches.
+    """
+    under, all_of = np.asarray(below, dtype=float), np.asarray(counts, dtype=float)
+    if len(all_of) < 2 or all_of.sum() == 0:
         return NO_INTERVAL
-    return float(ordered[low]), float(ordered[high])
+    error = variance_of_mean((under - under.sum() / all_of.sum() * all_of) / all_of.mean())
+    # The variance itself is known from few batches, which Student's quantile over the normal one allows for.
+    error *= (_student_t(len(all_of)) / stats.norm.ppf((1 + CONFIDENCE) / 2)) ** 2
+    worth = level * (1 - level) / max(error, level * (1 - level) / all_of.sum())
+    outside = (1 - CONFIDENCE) / 2
+    low, high = stats.beta.ppf([outside, 1 - outside], level * worth + 0.5, (1 - level) * worth + 0.5)
+    return float(low), float(high)
+
+
+def drifts(means: ArrayLike) -> bool:
+    """Whether a run's batch means tell that it was not steady: their first fifth against their second half (Geweke).
+
+    Where it was steady, it says so with probability FALSE_ALARM. With fewer than five batches it cannot tell.
+    """
+    batches = np.asarray(means, dtype=float)
+    if len(batches) < 5:
+        return False
+    early, late = batches[: len(batches) // 5], batches[len(batches) // 2 :]
+    rest = np.concatenate([early - early.mean(), late - late.mean()])
+    freedom = len(rest) - 2
+    spread = math.sqrt(rest @ rest / freedom * (1 / len(early) + 1 / len(late))) if freedom > 0 else 0.0
+    if spread <= 1e-12 * np.abs(batches).max():
+        return False
+    return bool(abs(early.mean() - late.mean()) > spread * stats.t.ppf(1 - FALSE_ALARM / 2, freedom))
 
 
 def jain_index(shares: ArrayLike) -> float:
     """Jain's fairness index of what each target gets: 1 if all get the same, 1/N if one of N gets everything."""
     values = np.asarray(shares, dtype=float)
     return float(values.sum() ** 2 / (len(values) * (values**2).sum())) if values.any() else 1.0
+
+
+def _student_t(count: int) -> float:
+    return float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1))
+
+
+def _skewed(quantile: float, tail: float) -> float:
+    """Willink's skewness adjustment of a quantile of Student's distribution."""
+    if abs(tail) < 1e-9:
+        return quantile
+    return float((np.cbrt(1 + 6 * tail * (quantile - tail)) - 1) / (2 * tail))

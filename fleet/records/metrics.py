@@ -2,21 +2,24 @@
 
 A run counts from `measure.warm_up_share` of the time until its first target has nothing left to do, up to then. Steps
 count by the moment they end, requests by the moment they complete. Symbols and equations are StarSD's. Intervals are
-95 %: within one run by means over `measure.batches` equal batches of that window (ratios by the delta method,
-percentiles by order statistics over requests); over several seeds by replications (`combine`).
+95 %: within one run from `measure.batches` equal batches of that window, if it is long enough for them and steady
+(`window.py`, `steady.py`); over several seeds by replications (`combine`).
 """
 
 import math
 from collections.abc import Mapping, Sequence
 
+import msgspec
 import numpy as np
 import pandas as pd
 
 from fleet.errors import InputError
 from fleet.policies.allocate import UNLIMITED
 from fleet.records.goodput import best_goodput, utility
-from fleet.records.intervals import NO_INTERVAL, jain_index, quantile_interval, student_t_interval
+from fleet.records.intervals import NO_INTERVAL, jain_index, student_t_interval
+from fleet.records.overload import overload_of, without_intervals
 from fleet.records.run import Run
+from fleet.records.steady import places_of, relaxation_s
 from fleet.records.tables import REQUEST, at_drafter, cache_bytes, commits_of, rounds_of, verifications_of
 from fleet.records.window import Floats, Metric, Window
 from fleet.scenario.scenario import GrantRule
@@ -32,9 +35,11 @@ def measure(run: Run) -> dict[str, Metric]:
     Raises InputError if the window holds no committed token.
     """
     rows, fleet = run.frame(), run.header.fleet
-    targets, speculates = _streams(fleet), fleet.drafters.count > 0
+    targets, speculates = places_of(fleet), fleet.drafters.count > 0
     commits = commits_of(rows)
     window = window_of(fleet, commits)
+    relaxations = window.length_s / relaxation_s(fleet, rows, commits, window)
+    window = msgspec.structs.replace(window, relaxations=relaxations)
     metrics = _throughput(window, commits, targets)
     if speculates:
         verified = verifications_of(rows)
@@ -56,9 +61,10 @@ def measure(run: Run) -> dict[str, Metric]:
         held = cache_bytes(rows, fleet.memory.drafter.kv_bytes_per_token)
         peak = held[window.inside(held.time_s)].bytes.max()
         metrics["draft_cache_peak_bytes"] = Metric(float(peak), *NO_INTERVAL, "bytes")
-    metrics |= _energy(window, rows, fleet, metrics["throughput"])
+    metrics |= _energy(window, rows, fleet, window.sums(commits.time_s, commits.committed))
     metrics |= _latencies(window, rows, commits, speculates)
-    return {name: metric for name, metric in metrics.items() if not math.isnan(metric.value)}
+    known = {name: metric for name, metric in metrics.items() if not math.isnan(metric.value)}
+    return known if overload_of(run) is None else without_intervals(known)
 
 
 def measure_targets(run: Run) -> pd.DataFrame:
@@ -70,7 +76,7 @@ def measure_targets(run: Run) -> pd.DataFrame:
     rows, fleet = run.frame(), run.header.fleet
     commits = commits_of(rows)
     window = window_of(fleet, commits)
-    commits, places = commits.assign(tag=commits.tag % _streams(fleet)), _streams(fleet)
+    commits, places = commits.assign(tag=commits.tag % places_of(fleet)), places_of(fleet)
     columns = {"throughput": commits[window.inside(commits.time_s)].groupby("tag").committed.sum() / window.length_s}
     if fleet.drafters.count:
         rounds = rounds_of(rows)
@@ -82,11 +88,17 @@ def measure_targets(run: Run) -> pd.DataFrame:
 
 
 def combine(runs: Sequence[Mapping[str, Metric]]) -> dict[str, Metric]:
-    """Combine replications: the mean over runs, with a Student t interval over them; metrics that all of them have."""
+    """Combine replications: the mean over runs, with a Student t interval over them; metrics that all of them have.
+
+    Runs that are too short for an interval begin and end alike, so more of them do not help: there is none over them
+    either, where the median run is too short.
+    """
     combined = {}
     for name in (name for name in runs[0] if all(name in run for run in runs)):
         values = [run[name].value for run in runs]
-        combined[name] = Metric(float(np.mean(values)), *student_t_interval(values), runs[0][name].unit)
+        times_longer = float(np.median([run[name].times_longer for run in runs]))
+        interval = student_t_interval(values) if times_longer == 1 else NO_INTERVAL
+        combined[name] = Metric(float(np.mean(values)), *interval, runs[0][name].unit, times_longer)
     return combined
 
 
@@ -208,10 +220,8 @@ def _latencies(window: Window, rows: pd.DataFrame, commits: pd.DataFrame, specul
     }
     for name, values_s in times_s.items():
         metrics[f"{name}_mean_s"] = window.mean(ended_s, values_s[complete], "s")
-        sample_s = values_s[complete].dropna().to_numpy()
-        for percent in PERCENTILES if len(sample_s) else ():
-            interval = quantile_interval(sample_s, percent / 100)
-            metrics[f"{name}_p{percent}_s"] = Metric(float(np.percentile(sample_s, percent)), *interval, "s")
+        for percent in PERCENTILES:
+            metrics[f"{name}_p{percent}_s"] = window.quantile(ended_s, values_s[complete], percent / 100, "s")
     return metrics
 
 
@@ -288,7 +298,7 @@ def _acceptance_rates(verified: pd.DataFrame) -> list[float]:
     return [float(rate) for rate in rates]
 
 
-def _energy(window: Window, rows: pd.DataFrame, fleet: Fleet, throughput: Metric) -> dict[str, Metric]:
+def _energy(window: Window, rows: pd.DataFrame, fleet: Fleet, tokens: Floats) -> dict[str, Metric]:
     """Energy of all devices over the window, from the profile's powers and the time that each device worked."""
     power = fleet.power
     if power is None:
@@ -297,9 +307,10 @@ def _energy(window: Window, rows: pd.DataFrame, fleet: Fleet, throughput: Metric
     draft_s, other_s = _busy_s(window, rows[drafting]), _busy_s(window, rows[~drafting & (rows.kind != "")])
     energy_j = draft_s * power.draft_w + other_s * power.verify_w
     energy_j += (device_count(fleet) * window.batch_s - draft_s - other_s) * power.idle_w
-    mean_w = window.rate(energy_j, "W")
-    a_token = [watts / throughput.value for watts in (mean_w.value, mean_w.low, mean_w.high)]
-    return {"power_w": mean_w, "energy_j_per_token": Metric(a_token[0], a_token[1], a_token[2], "J/token")}
+    return {
+        "power_w": window.rate(energy_j, "W"),
+        "energy_j_per_token": window.ratio(energy_j, tokens, "J/token"),
+    }
 
 
 def device_count(fleet: Fleet) -> int:
@@ -308,13 +319,6 @@ def device_count(fleet: Fleet) -> int:
         return 1
     sides = ((fleet.drafters.device, fleet.drafters.count), (fleet.verifiers.device, fleet.verifiers.count))
     return len({device for device, _ in sides if device}) + sum(count for device, count in sides if not device)
-
-
-def _streams(fleet: Fleet) -> int:
-    """How many streams decode at a time; where every request is one of its own, the batch's or verifiers' places."""
-    if fleet.streams:
-        return fleet.streams
-    return fleet.batch.rule.size if fleet.batch is not None else fleet.verifiers.count
 
 
 def _busy_s(window: Window, rows: pd.DataFrame) -> Floats:

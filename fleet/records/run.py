@@ -1,6 +1,8 @@
 """A finished run: its header and its event table, as one Parquet file."""
 
 import hashlib
+import io
+import os
 import platform
 import sys
 import time
@@ -16,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fleet.errors import InputError
+from fleet.files import write_file
 from fleet.records.recorded import Log
 from fleet.records.schema import SCHEMA
 from fleet.scenario.scenario import Scenario
@@ -35,9 +38,10 @@ class RunHeader(msgspec.Struct, frozen=True):
         profile_digest: Fingerprint of the profile's numbers; empty where there was none.
         world: "sim" for simulated time, "engine" for a run of the models.
         versions: Versions of Python and of the packages that the run rests on, by name.
-        host: Machine type, operating system and byte order of the host.
+        host: Machine type, operating system, byte order and cores of the host.
         started_unix_s: When the run was written, in seconds since 1970.
         rows (rows): How many rows each station wrote, by its name, so that a log that was cut short shows.
+        pace_of: Digest of the measured run whose host's pace a simulation played back; empty where it did not.
     """
 
     scenario: Scenario
@@ -49,6 +53,7 @@ class RunHeader(msgspec.Struct, frozen=True):
     host: dict[str, str]
     started_unix_s: float
     rows: dict[str, int]
+    pace_of: str = ""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -98,17 +103,23 @@ def make_header(scenario: Scenario, fleet: Fleet, world: World, rows: dict[str, 
         profile_digest=fleet.profile_digest,
         world=world,
         versions={"python": platform.python_version()} | {name: version(name) for name in packages},
-        host={"machine": platform.machine(), "system": platform.system(), "byte_order": sys.byteorder},
+        host={
+            "machine": platform.machine(),
+            "system": platform.system(),
+            "byte_order": sys.byteorder,
+            "cores": str(os.cpu_count() or 1),
+        },
         started_unix_s=time.time(),
         rows=rows,
     )
 
 
 def write_run(run: Run, path: Path) -> None:
-    """Write a run as one Parquet file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write a run as one Parquet file; OutputError where it cannot be written."""
     table = run.table.replace_schema_metadata({"specfleet": msgspec.json.encode(run.header)})
-    pq.write_table(table, path, compression="zstd")
+    content = io.BytesIO()
+    pq.write_table(table, content, compression="zstd")
+    write_file(path, content.getvalue())
 
 
 def read_run(path: Path) -> Run:

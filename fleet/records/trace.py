@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fleet.files import write_file
 from fleet.records.run import Run
 from fleet.scenario.names import DRAFTER
 
@@ -67,8 +68,7 @@ def to_trace(run: Run) -> dict[str, Any]:
 
 def write_trace(run: Run, path: Path) -> None:
     """Write the trace of a run as JSON."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(to_trace(run)))
+    write_file(path, json.dumps(to_trace(run)))
 
 
 def _counter(time_us: float, waiting: int) -> dict[str, Any]:

@@ -6,9 +6,11 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fleet.records.intervals import NO_INTERVAL, ratio_interval, student_t_interval
+from fleet.records.intervals import NO_INTERVAL, Interval, batch_interval, drifts, quantile_levels
 
 Floats = NDArray[np.float64]
+LEAST_RELAXATIONS = 50  # that a run must be long for an interval of a mean: its coverage is then 93 % or more
+LEAST_BEYOND = 10  # of them, and of the values, that must lie beyond a quantile
 
 
 class Metric(msgspec.Struct, frozen=True):
@@ -19,22 +21,26 @@ class Metric(msgspec.Struct, frozen=True):
         low (the metric's): Lower end of its 95 % interval; NaN where there is none.
         high (the metric's): Upper end of its 95 % interval; NaN where there is none.
         unit: Its unit.
+        times_longer (runs): How many times as long the run would have to be for an interval: 1 where it is long enough,
+            or where the quantity has none; infinite where no length is enough, since more is offered than is carried.
     """
 
     value: float
     low: float
     high: float
     unit: str
+    times_longer: float = 1.0
 
 
 class Window(msgspec.Struct, frozen=True):
     """The part of a run that counts, in equal batches, and estimates from what falls into them.
 
     `edges_s`, shape (batches + 1,): ends of the batches in seconds since the run began. A batch includes its end, not
-    its beginning.
+    its beginning. `relaxations`: how many times as long the window is as its slowest queue remembers (`steady.py`).
     """
 
     edges_s: Floats
+    relaxations: float = math.inf
 
     @property
     def length_s(self) -> float:
@@ -62,18 +68,65 @@ class Window(msgspec.Struct, frozen=True):
 
     def rate(self, sums: Floats, unit: str) -> Metric:
         """Build what there is a second from sums over batches; interval by batch means."""
-        return Metric(float(sums.sum() / self.length_s), *student_t_interval(sums / self.batch_s), unit)
+        return self._estimate(float(sums.sum() / self.length_s), sums / self.batch_s, unit)
 
     def ratio(self, above: Floats, below: Floats, unit: str) -> Metric:
-        """Build the ratio of two totals from sums over batches; interval by the delta method. NaN for x / 0."""
-        value = above.sum() / below.sum() if below.sum() > 0 else math.nan
-        return Metric(float(value), *ratio_interval(above, below), unit)
+        """Build the ratio of two totals from sums over batches; interval by the delta method. NaN for x / 0.
+
+        Batches in which nothing happened, 0 / 0, are left out.
+        """
+        if below.sum() <= 0:
+            return Metric(math.nan, *NO_INTERVAL, unit)
+        value = float(above.sum() / below.sum())
+        telling = (above != 0) | (below != 0)
+        above, below = above[telling], below[telling]
+        return self._estimate(value, value + (above - value * below) / below.mean(), unit)
 
     def mean(self, time_s: ArrayLike, values: ArrayLike, unit: str) -> Metric:
         """Build the mean of the known values, by the times that they belong to; interval by the delta method."""
         times_s, known = np.asarray(time_s, dtype=float), ~np.isnan(np.asarray(values, dtype=float))
         return self.ratio(self.sums(times_s[known], np.asarray(values)[known]), self.sums(times_s[known]), unit)
 
+    def quantile(self, time_s: ArrayLike, values: ArrayLike, level: float, unit: str) -> Metric:
+        """Build the quantile at `level` in (0, 1) of the known values; interval between two of the ordered values."""
+        known = self.inside(time_s) & ~np.isnan(np.asarray(values, dtype=float))
+        times_s, sample = np.asarray(time_s, dtype=float)[known], np.asarray(values, dtype=float)[known]
+        if not len(sample):
+            return Metric(math.nan, *NO_INTERVAL, unit)
+        value = float(np.quantile(sample, level))
+        counts, below = self.sums(times_s), self.sums(times_s[sample <= value])
+        needed = round(LEAST_BEYOND / min(level, 1 - level), 6)  # 1 - 0.9 is a little less than 0.1
+        times_longer = max(self._times_longer(needed), needed / len(sample))
+        levels = quantile_levels(below, counts, level)
+        if times_longer > 1 or math.isnan(levels[0]):
+            return Metric(value, *NO_INTERVAL, unit, times_longer)
+        ordered, last = np.sort(sample), len(sample) - 1
+        low, high = math.floor(levels[0] * len(sample)) - 1, math.ceil(levels[1] * len(sample))
+        return Metric(value, float(ordered[max(low, 0)]), float(ordered[min(high, last)]), unit)
+
     def count(self, time_s: ArrayLike, unit: str) -> Metric:
         """Count what happened; a count has no interval."""
         return Metric(float(self.inside(time_s).sum()), *NO_INTERVAL, unit)
+
+    def _times_longer(self, relaxations: float = LEAST_RELAXATIONS) -> float:
+        needed = max(relaxations, LEAST_RELAXATIONS)
+        return max(1.0, needed / self.relaxations) if self.relaxations > 0 else math.inf
+
+    def _estimate(self, value: float, means: Floats, unit: str) -> Metric:
+        """Put the interval around a value whose batch means these are, if the run is long enough and steady."""
+        times_longer = self._times_longer()
+        if times_longer == 1 and (len(means) < 2 or drifts(means)):
+            times_longer = 2.0  # it was still changing: a guess, and the longer run is tested again
+        if times_longer > 1:
+            return Metric(value, *NO_INTERVAL, unit, times_longer)
+        return Metric(value, *_within(batch_interval(means), value, means, unit), unit)
+
+
+def _within(interval: Interval, value: float, means: Floats, unit: str) -> Interval:
+    """Cut what cannot be off an interval: below zero where no batch is, above one for shares; it holds its value."""
+    low, high = interval
+    if means.min() >= 0:
+        low = max(low, 0.0)
+    if unit.startswith("share") and means.max() <= 1:
+        high = min(high, 1.0)
+    return min(low, value), max(high, value)

@@ -8,6 +8,9 @@ from typing import Annotated
 
 import msgspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from msgspec import Meta
 
 from fleet.errors import InputError
@@ -46,7 +49,7 @@ class Arrival(msgspec.Struct):
 def streams_of(fleet: Fleet) -> dict[int, list[Request]]:
     """Return the requests of each stream, in order, by tag.
 
-    Raises InputError if a file of the workload cannot be read.
+    Raises InputError if a file of the workload cannot be read, or a text would be longer than the models know.
     """
     rng = np.random.default_rng([fleet.seed, 1])
     turns = list(islice(_turns(fleet, rng), fleet.workload.requests))
@@ -55,7 +58,13 @@ def streams_of(fleet: Fleet) -> dict[int, list[Request]]:
     if not turns:
         raise InputError(f"scenario {fleet.name!r}: its workload holds no request")
     streams: dict[int, list[Request]] = {}
+    positions = fleet.drafters.positions
     for number, (conversation, prompt_tokens, new_tokens) in enumerate(turns):
+        if 0 < positions < prompt_tokens + new_tokens:
+            raise InputError(
+                f"scenario {fleet.name!r}: request {number} has {prompt_tokens} + {new_tokens} tokens, and its models "
+                f"have learned {positions} positions; lower workload.prompt_tokens or workload.new_tokens"
+            )
         tag = conversation % count if count else conversation
         opens_s = 0.0 if count or tag in streams else next(openings_s, None)
         if opens_s is None:
@@ -126,6 +135,35 @@ def _trace(path: Path) -> Iterator[Arrival]:
             yield msgspec.convert(row, Arrival, strict=False)
         except msgspec.ValidationError as error:
             raise InputError(f"{path}, line {number}: {error}") from error
+
+
+def unknown_ends(fleet: Fleet) -> str | None:
+    """Return a note where texts end by themselves and the simulated world is not told where."""
+    workload = fleet.workload
+    if not workload.ends_itself or workload.ends:
+        return None
+    return (
+        "texts may end by themselves (workload.ignore_eos, workload.stop), but nothing says where: the simulation "
+        "decodes all that is asked, workload.new_tokens; workload.ends plays back those of a run"
+    )
+
+
+def read_ends(path: Path) -> dict[int, int]:
+    """Return after how many new tokens the texts of a recorded run ended by themselves, by request.
+
+    Raises InputError if the file is no run.
+    """
+    columns = ["event", "request", "tokens", "goal", "flag"]
+    try:
+        table = pq.read_table(path, columns=columns)
+    except (OSError, pa.ArrowException, KeyError) as error:
+        raise InputError(f"workload.ends: {path}: no run can be read from it ({str(error).splitlines()[0]})") from error
+    if table.column_names != columns:
+        raise InputError(f"workload.ends: {path}: is no run; needs the columns {', '.join(columns)}")
+    rows = table.filter(pc.is_in(table["event"], pa.array(["join", "done"]))).to_pylist()
+    prompts = {row["request"]: row["tokens"] for row in rows if row["event"] == "join"}
+    ended = {row["request"]: row["goal"] for row in rows if row["event"] == "done" and row["flag"]}
+    return {request: length - prompts[request] for request, length in ended.items() if request in prompts}
 
 
 def _lines(path: Path) -> list[str]:

@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from fleet.chance.acceptance import AcceptanceModel
 from fleet.errors import InputError
+from fleet.files import write_file
 from fleet.times.effects import IdleEffect, Power, RecentLoad, Turns
 from fleet.times.step_time import LinkTime, Seconds, StepTime
 
@@ -51,6 +52,8 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         acceptance: How many draft tokens pass verification, where the scenario does not say.
         vocabulary (tokens): Size of the vocabulary, which sizes the draft distributions on the wire.
         hidden (numbers): Length of one hidden state of the target, which is what EAGLE heads are told.
+        positions (tokens): How many places of a text the models have learned an embedding for; a draft is shortened
+            rather than reach beyond. 0 is any number.
         control_s: Time of the engine's control computation at the pace that all step times refer to; 0 if unknown.
         power: Electrical power of a device. Left out, energy is not reported.
         provenance: Where and how the numbers were measured: host, versions, models, prompts.
@@ -79,6 +82,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     acceptance: AcceptanceModel | None = None
     vocabulary: int = 0
     hidden: int = 0
+    positions: Annotated[int, Meta(ge=0)] = 0
     control_s: Seconds = 0.0
     power: Power | None = None
     provenance: dict[str, str] = {}
@@ -113,5 +117,4 @@ def read_profile(name: str, base: Path) -> HardwareProfile:
 
 def write_profile(profile: HardwareProfile, path: Path) -> None:
     """Write a profile as JSON, indented for people."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(profile), indent=2) + b"\n")
+    write_file(path, msgspec.json.format(msgspec.json.encode(profile), indent=2) + b"\n")

@@ -1,6 +1,6 @@
 """The command line, one file a group of commands; `entry.py` gathers them. `python -m specfleet` runs it too.
 
-    entry.py      the list of commands, and how errors end: one line on standard error, exit status 2
+    entry.py      the list of commands; experiments/exits.py says how they end
     options.py    arguments and options that several commands share
     run.py        simulate, run, analytic: one scenario
     show.py       show: what a scenario comes to
@@ -13,6 +13,11 @@ Commands parse, call what `import specfleet` offers, and print. They import what
 `specfleet --help` does not wait for libraries.
 """
 
-from specfleet.cli.entry import app, main
+from typing import NoReturn
 
-__all__ = ["app", "main"]
+
+def main() -> NoReturn:
+    """Entry point of the command `specfleet`: signals and errors end as they should from the first import on."""
+    from experiments.exits import run_main
+
+    run_main("specfleet.cli.entry")

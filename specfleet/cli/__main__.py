@@ -1,5 +1,5 @@
 """`python -m specfleet.cli` is the command `specfleet`."""
 
-from specfleet.cli.entry import main
+from specfleet.cli import main
 
 main()

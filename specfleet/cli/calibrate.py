@@ -5,23 +5,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from experiments.exits import keeping
 from experiments.printing import print_comparison, print_json, print_table, progress, remark
-from fleet.errors import InputError
-from specfleet.cli.options import AsJson, Changes, settings
+from fleet.errors import InputError, OutputError
+from specfleet.cli.options import AsJson, Changes, file_option, folder_option, settings
 
 if TYPE_CHECKING:
     from fleet.times.profile import HardwareProfile
 
 
 def calibrate(
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="PROFILE", help="Profile to write (JSON).")],
+    out: Annotated[Path, file_option("-o", "--out", metavar="PROFILE", help="Profile to write (JSON).")],
     draft: Annotated[str, typer.Option(help="Folder of the draft model, or demo.")] = "demo",
     target: Annotated[str, typer.Option(help="Folder of the target model, or demo.")] = "demo",
     depth: Annotated[int, typer.Option(min=1, help="Depth at which acceptance is recorded.")] = 5,
     precision: Annotated[str, typer.Option(help="float32, float64, bfloat16 or float16.")] = "float32",
     prompts: Annotated[str, typer.Option(help="demo/calibration, or a JSON Lines file.")] = "demo/calibration",
-    prompt_tokens: Annotated[int, typer.Option(min=2)] = 128,
-    new_tokens: Annotated[int, typer.Option(min=1)] = 96,
+    prompt_tokens: Annotated[int, typer.Option(min=2, help="Tokens of each prompt.")] = 128,
+    new_tokens: Annotated[int, typer.Option(min=1, help="Tokens decoded after each prompt.")] = 96,
     quick: Annotated[bool, typer.Option("--quick", help="A smaller grid and fewer repetitions.")] = False,
     scenario: Annotated[
         Path | None,
@@ -33,10 +34,14 @@ def calibrate(
     changes: Changes = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a model pair on this host; write its profile."""
+    """Measure a model pair on this host; write its profile.
+
+    Beside the profile comes a scenario that fits it, for `run` and `simulate`.
+    """
     from calibrate.batches import STAGES as BATCH_STAGES
     from calibrate.run import STAGES
-    from specfleet.calibrating import calibrate, measured_scenario
+    from specfleet.calibrating import calibrate, own_scenario
+    from specfleet.fitting import fitting_path
 
     if scenario is None and changes:
         raise InputError("--set changes keys of a scenario; give one with --scenario")
@@ -46,16 +51,31 @@ def calibrate(
         "verifiers": {"model": target},
         "workload": {"prompt_tokens": prompt_tokens, "new_tokens": new_tokens},
     }
-    measured = measured_scenario(scenario, settings(changes) if scenario else options, prompts)
-    is_batch = measured.batch is not None
-    with progress("calibration", len(BATCH_STAGES if is_batch else STAGES)) as advance:
-        profile = calibrate(measured, prompts=prompts, quick=quick, out=out, report=advance)
+    given = settings(changes) if scenario else options
+    is_batch = own_scenario(scenario, given, prompts).batch is not None
+    fits = fitting_path(out, scenario)
+    stays = fits.exists()
+    with keeping(out, out.parent / "signals.parquet"):
+        try:
+            with progress("calibration", len(BATCH_STAGES if is_batch else STAGES)) as advance:
+                profile = calibrate(scenario, given, prompts=prompts, quick=quick, out=out, report=advance)
+        except OutputError as error:
+            if error.result is not None:
+                print_profile(error.result, as_json)
+            raise
+        print_profile(profile, as_json)
+    if as_json:
+        return
+    remark(f"profile: {out} (digest {profile.digest()})")
     if is_batch:
         remark(f"signals of drafted tokens, where the drafts are chains: {out.parent / 'signals.parquet'}")
-    _show_profile(profile, out, as_json)
+    if stays:
+        remark(f"note: {fits} was there already and stays; remove it for a scenario that fits this profile")
+    else:
+        remark(f"scenario that fits it: {fits}")
 
 
-def _show_profile(profile: "HardwareProfile", out: Path, as_json: bool) -> None:
+def print_profile(profile: "HardwareProfile", as_json: bool) -> None:
     """Print the fits of a calibrated profile, with how well they fit."""
     from fleet.times.describe import describe
 
@@ -66,11 +86,10 @@ def _show_profile(profile: "HardwareProfile", out: Path, as_json: bool) -> None:
             f"profile {profile.name}", ("quantity", "value", "fit's error (fitted | held out)"), describe(profile)
         )
         print("provenance: " + "; ".join(f"{key}: {value}" for key, value in profile.provenance.items()))
-        remark(f"profile: {out} (digest {profile.digest()})")
 
 
 def demo(
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR")] = Path("runs/demo"),
+    out: Annotated[Path, folder_option("-o", "--out", help="Folder of all that it leaves.")] = Path("runs/demo"),
     short: Annotated[bool, typer.Option("--short", help="A smaller grid, for continuous integration.")] = False,
 ) -> None:
     """Calibrate here, run both worlds, compare, draw: the main job."""
@@ -78,7 +97,16 @@ def demo(
     from experiments.demo.run import run_demo
 
     effort = SHORT if short else FULL
-    with progress("demo", effort.stages) as advance:
-        result = run_demo(out, effort, advance)
+    failed = None
+    with keeping(out):
+        try:
+            with progress("demo", effort.stages) as advance:
+                result = run_demo(out, effort, advance)
+        except OutputError as error:
+            if error.result is None:
+                raise
+            result, failed = error.result, error
     print_comparison("simulation at the pace of each run, against engine", result.comparison)
     print("\n".join(result.findings))
+    if failed is not None:
+        raise failed

@@ -1,7 +1,7 @@
-"""The list of commands, and how they end: bad input is one line on standard error and exit status 2."""
+"""The list of commands, and how the parser's own errors end: as bad input, in one line."""
 
 import sys
-from typing import NoReturn
+from typing import Annotated
 
 import typer
 
@@ -16,8 +16,6 @@ from specfleet.cli.study import compare, figure, reproduce, sweep
 # No rich markup: importing rich takes longer than all the rest of `specfleet --help`.
 app = typer.Typer(
     name="specfleet",
-    help="Plan, simulate and measure distributed speculative decoding of large language models.",
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"max_content_width": 120},
@@ -29,29 +27,32 @@ COMMANDS = (
 for command in COMMANDS:
     app.command()(command)
 
-ENGINE_PARTS = {"torch", "transformers", "zmq", "tokenizers", "safetensors"}
+
+def print_version(asked: bool) -> None:
+    """Print the version and end, where it is asked for."""
+    if asked:
+        from importlib.metadata import version
+
+        print(f"specfleet {version('specfleet')}")
+        raise typer.Exit
 
 
-def main() -> NoReturn:
-    """Entry point: bad input and missing optional parts become one line on standard error and exit status 2."""
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and end.", callback=print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Plan, simulate and measure distributed speculative decoding of large language models."""
+
+
+def main() -> int:
+    """Run the command that the command line names, and return its exit status; without one, print the help."""
     try:
         # A command returns nothing; a typer.Exit in one becomes its status.
-        sys.exit(app(sys.argv[1:] or ["--help"], prog_name="specfleet", standalone_mode=False))
-    except InputError as error:
-        _fail(str(error))
-    except (typer.Abort, KeyboardInterrupt):
-        _fail("interrupted", status=130)
-    except ModuleNotFoundError as error:
-        if error.name not in ENGINE_PARTS:
-            raise
-        _fail(f"{error.name} is not installed; the engine needs it: pip install 'specfleet[engine]'")
+        return app(sys.argv[1:] or ["--help"], prog_name="specfleet", standalone_mode=False) or 0
     except Exception as error:
         show = getattr(error, "format_message", None)  # a usage error of the command line parser
         if show is None:
             raise
-        _fail(show())
-
-
-def _fail(message: str, status: int = 2) -> NoReturn:
-    print(f"specfleet: {' '.join(message.split())}", file=sys.stderr)
-    sys.exit(status)
+        raise InputError(show()) from error

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from experiments.printing import print_json, remark
-from specfleet.cli.options import AsJson
+from specfleet.cli.options import AsJson, file_option, shipped
 
 
 def explain(
@@ -62,9 +62,11 @@ def in_columns(rows: Sequence[Sequence[str]]) -> str:
 
 
 def init(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="A scenario that `specfleet scenarios` lists.")],
+    kind: Annotated[
+        str, typer.Argument(metavar="KIND", help="A scenario that `specfleet scenarios` lists.", autocompletion=shipped)
+    ],
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="FILE", help="File to write.", show_default="KIND.toml")
+        Path | None, file_option("-o", "--out", metavar="FILE", help="File to write.", show_default="KIND.toml")
     ] = None,
 ) -> None:
     """Write a scenario with every key explained in comments.

@@ -1,14 +1,37 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options that several commands share; places to write to are tried before a command begins."""
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-ScenarioFile = Annotated[Path, typer.Argument(metavar="SCENARIO", help="File (TOML), or name of a shipped scenario.")]
-Changes = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the scenario.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
-RunFile = Annotated[Path | None, typer.Option("-o", "--out", metavar="RUN", help="Write the records here (Parquet).")]
+Precision = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="SHARE",
+        help="Go on until the 95 % interval of the throughput is this narrow: 2% either way. METRIC=5% names another; "
+        "may be repeated.",
+    ),
+]
+
+
+def precision_of(texts: list[str] | None) -> dict[str, float]:
+    """Read `--precision`, as shares by metric; InputError where a text is none."""
+    from experiments.precision import parse_precision
+
+    return parse_precision(texts or ())
+
+
+def say_unmet(lines: Iterable[str]) -> None:
+    """Say what is not as precise as was asked; exit status 1 if anything is."""
+    from experiments.printing import remark
+
+    told = list(lines)
+    for line in told:
+        remark(f"specfleet: precision not reached: {line}")
+    if told:
+        raise typer.Exit(1)
 
 
 def settings(changes: list[str] | None) -> dict[str, Any]:
@@ -16,3 +39,40 @@ def settings(changes: list[str] | None) -> dict[str, Any]:
     from fleet.scenario.changes import pairs_of
 
     return dict(pairs_of(changes or ()))
+
+
+def file_option(*names: str, metavar: str, help: str, **more: Any) -> Any:  # noqa: A002  (as typer calls it)
+    """Return an option for a file that the command writes; InputError where none can be written there."""
+    return typer.Option(*names, metavar=metavar, help=help, callback=_checked("check_writable"), **more)
+
+
+def folder_option(*names: str, help: str) -> Any:  # noqa: A002
+    """Return an option for a folder that the command fills; InputError where nothing can be written there."""
+    return typer.Option(*names, metavar="DIR", help=help, callback=_checked("check_folder"))
+
+
+def _checked(check: str) -> Callable[[Path | None], Path | None]:
+    def checked(place: Path | None) -> Path | None:
+        from fleet import files
+
+        if place is not None:
+            getattr(files, check)(place)
+        return place
+
+    return checked
+
+
+def shipped(incomplete: str) -> list[str]:
+    """Return the names of shipped scenarios that begin so, for a shell that completes one; else it completes files."""
+    from specfleet.scenario import shipped_scenarios
+
+    return [name for name in shipped_scenarios() if name.startswith(incomplete)]
+
+
+ScenarioFile = Annotated[
+    Path,
+    typer.Argument(metavar="SCENARIO", help="File (TOML), or name of a shipped scenario.", autocompletion=shipped),
+]
+Changes = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the scenario.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+RunFile = Annotated[Path | None, file_option("-o", "--out", metavar="RUN", help="Write the records here (Parquet).")]

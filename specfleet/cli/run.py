@@ -1,12 +1,25 @@
 """simulate, run, analytic: one scenario."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from experiments.exits import keeping
 from experiments.printing import busy, interval, number, print_json, print_table, remark, value_text
-from specfleet.cli.options import AsJson, Changes, RunFile, ScenarioFile, settings
+from fleet.errors import OutputError
+from specfleet.cli.options import (
+    AsJson,
+    Changes,
+    Precision,
+    RunFile,
+    ScenarioFile,
+    file_option,
+    precision_of,
+    say_unmet,
+    settings,
+)
 
 if TYPE_CHECKING:
     from specfleet.results import Result
@@ -18,13 +31,18 @@ def simulate(
     pace: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Play back how fast the host was in this measured run.")
     ] = None,
+    precision: Precision = None,
     as_json: AsJson = False,
     out: RunFile = None,
 ) -> None:
     """Run a scenario in simulated time."""
     from specfleet.running import simulate
 
-    show_run(simulate(scenario, settings(changes), pace=pace), as_json, out)
+    aims = precision_of(precision)
+    with keeping(out):
+        result = simulate(scenario, settings(changes), pace=pace, precision=aims, report=remark)
+        show_run(result, as_json, out)
+    say_unmet(result.unmet)
 
 
 def run(
@@ -33,15 +51,22 @@ def run(
     as_json: AsJson = False,
     out: RunFile = None,
     signals: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Record the signals of a batch's drafted tokens here (Parquet).")
+        Path | None,
+        file_option("--signals", metavar="FILE", help="Record the signals of a batch's drafted tokens here (Parquet)."),
     ] = None,
 ) -> None:
     """Run the same scenario on the real engine, on this host."""
     from specfleet.running import run
 
-    with busy("the engine is running"):
-        result = run(scenario, settings(changes), signals=signals, report=remark)
-    show_run(result, as_json, out)
+    with keeping(out, signals):
+        try:
+            with busy("the engine is running"):
+                result = run(scenario, settings(changes), signals=signals, report=remark)
+        except OutputError as error:
+            if error.result is not None:
+                show_run(error.result, as_json, out)
+            raise
+        show_run(result, as_json, out)
 
 
 def analytic(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = False) -> None:
@@ -53,19 +78,53 @@ def analytic(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = 
         print_json(prediction)
         return
     rows = [(name, value_text(value)) for name, value in prediction.frame().itertuples(index=False)]
-    print_table(f"analytic model of {scenario}", ("quantity", "value"), rows)
+    print_table(f"analytic model of {scenario}", ("quantity", "value"), [*rows, ("prefill", "left out")])
+    print(_acceptance_line(prediction.mean_acceptance_length))
+    _print_notes(prediction.notes)
 
 
 def show_run(result: "Result", as_json: bool, out: Path | None) -> None:
-    """Write the records if asked to, and print the metrics of a run."""
+    """Write the records if asked to, and print the metrics of a run, whether or not they could be written."""
+    failed = None
     if out is not None:
-        result.save(out)
+        try:
+            result.save(out)
+        except OutputError as error:
+            failed = error
+    print_run(result, as_json)
+    if failed is not None:
+        raise failed
+    if out is not None and not as_json:
+        remark(f"records: {out}")
+
+
+def print_run(result: "Result", as_json: bool) -> None:
+    """Print the metrics of a run."""
     header, metrics = result.run.header, result.metrics
     if as_json:
         described = {"scenario": header.scenario.name, "world": header.world, "seed": header.scenario.seed}
-        print_json({**described, "metrics": metrics})
+        told = {"overload": result.overload, "notes": result.notes, "unmet": result.unmet}
+        print_json({**described, "metrics": metrics, **told})
         return
     rows = [(name, number(metric.value), interval(metric), metric.unit) for name, metric in metrics.items()]
     print_table(result.title(), ("metric", "value", "95 % interval", "unit"), rows)
-    if out is not None:
-        remark(f"records: {out}")
+    if "mean_acceptance_length" in metrics:
+        print(_acceptance_line(metrics["mean_acceptance_length"].value))
+    if result.overload is not None:
+        print(
+            f"{result.overload.line()}. Waits and latencies grow with the run's length: no steady state, no intervals"
+        )
+    _print_notes(result.notes)
+
+
+def _acceptance_line(with_bonus: float) -> str:
+    """Say how long rounds are in both counts, in the words of the engines that one would compare it with."""
+    return (
+        f"mean acceptance length: {with_bonus:.2f} tokens a round with the bonus token, as vLLM (Mean acceptance "
+        f"length) and SGLang (accept len) count; {with_bonus - 1:.2f} without"
+    )
+
+
+def _print_notes(notes: Sequence[str]) -> None:
+    for note in notes:
+        remark(f"note: {note}")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from experiments.exits import keeping
 from experiments.printing import (
     busy,
     case_text,
@@ -17,35 +18,76 @@ from experiments.printing import (
     progress,
     remark,
 )
-from specfleet.cli.options import AsJson, Changes, ScenarioFile, settings
+from fleet.errors import OutputError
+from fleet.interrupts import Interrupted
+from specfleet.cli.options import (
+    AsJson,
+    Changes,
+    Precision,
+    ScenarioFile,
+    file_option,
+    folder_option,
+    precision_of,
+    say_unmet,
+    settings,
+)
 
 if TYPE_CHECKING:
     from experiments.sweep import CellResult
     from fleet.records.window import Metric
+    from specfleet.results import Reproduction, Sweep
 
 
 def sweep(
     scenario: ScenarioFile,
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Folder of the results.")],
+    out: Annotated[Path, folder_option("-o", "--out", help="Folder of the results.")],
     vary: Annotated[list[str], typer.Option(help="KEY=FIRST:LAST[:STEP] or KEY=A,B,C; may be repeated.")],
     world: Annotated[Literal["sim", "engine"], typer.Option(help="sim or engine.")] = "sim",
-    seeds: Annotated[int, typer.Option(min=1, help="Replications a cell.")] = 3,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Replications a cell; with --precision, one as long as it takes.")
+    ] = 3,
     jobs: Annotated[
         int, typer.Option(min=1, help="Cells at once (simulation only).", show_default="the host's processors")
     ] = os.cpu_count() or 1,
     changes: Changes = None,
+    precision: Precision = None,
 ) -> None:
     """Vary keys of a scenario; a rerun computes what is missing."""
     from experiments.sweep import cells_of
     from specfleet.studies import sweep, vary_of
 
     axes = vary_of(vary)
-    with progress("sweep", len(list(cells_of(axes)))) as advance:
+    cells, finished, failed = len(list(cells_of(axes))), 0, None
+    try:
+        with progress("sweep", cells) as advance:
 
-        def done(result: "CellResult") -> None:
-            advance(case_text(result.cell))
+            def done(result: "CellResult") -> None:
+                nonlocal finished
+                finished += 1
+                advance(case_text(result.cell))
 
-        swept = sweep(scenario, axes, settings(changes), out=out, world=world, seeds=seeds, jobs=jobs, done=done)
+            swept = sweep(
+                scenario, axes, settings(changes), out=out, world=world, seeds=seeds, jobs=jobs, done=done,
+                precision=precision_of(precision),
+            )  # fmt: skip
+    except Interrupted as stop:
+        stop.kept = f"kept: {finished} of {cells} cells in {out}; the same command goes on from there"
+        raise
+    except OutputError as error:
+        if error.result is None:
+            raise
+        swept, failed = error.result, error
+    print_sweep(swept, out)
+    if failed is not None:
+        raise failed
+    if swept.errors:
+        remark(f"specfleet: {len(swept.errors)} of {len(swept.cells)} cells failed")
+        raise typer.Exit(1)
+    say_unmet(swept.unmet)
+
+
+def print_sweep(swept: "Sweep", out: Path) -> None:
+    """Print a line for each cell."""
     rows = [
         (
             case_text(result.cell),
@@ -55,9 +97,9 @@ def sweep(
         for result in swept.cells
     ]
     print_table(f"sweep in {out}", ("cell", "throughput, tokens/s", "rounds/s", "error"), rows)
-    if swept.errors:
-        remark(f"specfleet: {len(swept.errors)} of {len(swept.cells)} cells failed")
-        raise typer.Exit(1)
+    for result in swept.cells:
+        if result.overload:
+            print(f"{case_text(result.cell)}: {result.overload}")
 
 
 def _interval(metric: "Metric | None") -> str:
@@ -65,14 +107,14 @@ def _interval(metric: "Metric | None") -> str:
 
 
 def compare(
-    first: Annotated[Path, typer.Argument(metavar="RUN")],
-    second: Annotated[Path, typer.Argument(metavar="RUN")],
+    first: Annotated[Path, typer.Argument(metavar="RUN", help="Records of a run (Parquet), the simulated one.")],
+    second: Annotated[Path, typer.Argument(metavar="RUN", help="Records of the measured run.")],
     tolerance: Annotated[float, typer.Option(help="Largest relative error of throughput and rounds/s.")] = 0.05,
     as_json: AsJson = False,
 ) -> None:
     """Hold a simulated run against a measured one.
 
-    Ends with exit status 1 beyond the tolerance.
+    Says first what the two did not share. Ends with exit status 1 beyond the tolerance.
     """
     from experiments.compare import worst
     from specfleet.studies import compare
@@ -92,7 +134,7 @@ def reproduce(
     name: Annotated[str, typer.Argument(help="Name of a table or figure of a paper; empty lists them.")] = "",
     profile: Annotated[Path | None, typer.Option(help="A calibrated profile, where this host stands in.")] = None,
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="A run file of the authors (amusd-a100).")] = None,
-    out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Draw the rows, too.")] = None,
+    out: Annotated[Path | None, file_option("-o", "--out", metavar="FILE", help="Draw the rows, too.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Reproduce a paper's table or figure, row by row.
@@ -100,16 +142,25 @@ def reproduce(
     Rows hold the paper's number, ours and the error, and say what kind of number it is.
     """
     from experiments.reproduce import REPRODUCTIONS
+    from figures.style import format_of
     from specfleet.studies import reproduce
 
     if not name:
         print("\n".join(REPRODUCTIONS))
         return
-    with busy(f"reproducing {name}"):
-        reproduction = reproduce(name, profile=profile, trace=trace)
     if out is not None:
-        reproduction.figure(out=out)
-        remark(f"figure: {out}")
+        format_of(out)  # before anything runs
+    with keeping(out):
+        with busy(f"reproducing {name}"):
+            reproduction = reproduce(name, profile=profile, trace=trace)
+        print_reproduction(name, reproduction, as_json)
+        if out is not None:
+            reproduction.figure(out=out)
+            remark(f"figure: {out}")
+
+
+def print_reproduction(name: str, reproduction: "Reproduction", as_json: bool) -> None:
+    """Print the rows of a reproduction, and what had to be assumed."""
     if as_json:
         print_json(reproduction)
         return
@@ -127,6 +178,7 @@ def reproduce(
     print_table(name, ("quantity", "case", "kind", "paper", "ours", "error"), rows)
     for assumption in reproduction.assumptions:
         print(f"assumed: {assumption}")
+    print(reproduction.score.line())
 
 
 def figure(
@@ -139,10 +191,13 @@ def figure(
             metavar="RESULTS", help="A sweep's folder, a run (Parquet), a calibrated profile or a reproduction (JSON)."
         ),
     ],
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE")],
+    out: Annotated[
+        Path, file_option("-o", "--out", metavar="FILE", help="Picture; its ending says the format, such as .png.")
+    ],
 ) -> None:
     """Draw a figure from results."""
     from specfleet.studies import figure
 
-    figure(name, results, out)
+    with keeping(out):
+        figure(name, results, out)
     remark(f"figure: {out}")

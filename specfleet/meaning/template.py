@@ -3,6 +3,7 @@
 A comment begins with `# `; a line that begins with `#` alone is a key at its default, ready to be changed.
 """
 
+import os
 import re
 import textwrap
 import tomllib
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fleet.errors import InputError
+from fleet.files import write_file
 from fleet.scenario.scenario import Scenario
 from specfleet.meaning.docstrings import docs_of
 from specfleet.meaning.kinds import LEFT_OUT, OF_ITS_KEYS, REQUIRED, tag_of, toml
@@ -24,13 +26,9 @@ HEADER = re.compile(r"^\[(\w+)\]\s*#\s*(.+)$", re.MULTILINE)
 def write_template(kind: str, path: Path) -> None:
     """Write the commented scenario of a kind; InputError if there is no such kind, or the file exists already."""
     text = template(kind)
-    try:
-        with path.open("x") as file:
-            file.write(text)
-    except FileExistsError as error:
-        raise InputError(f"init {kind}: {path} exists already; name another file with -o") from error
-    except OSError as error:
-        raise InputError(f"init {kind}: {path} cannot be written ({error.strerror})") from error
+    if os.path.lexists(path):
+        raise InputError(f"init {kind}: {path} exists already; name another file with -o")
+    write_file(path, text)
 
 
 def template(kind: str) -> str:

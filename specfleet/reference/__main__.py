@@ -1,10 +1,11 @@
 """`python -m specfleet.reference` writes the reference pages; `--check` says whether they are up to date."""
 
 import argparse
-import sys
 from pathlib import Path
 
+from experiments.exits import run
 from experiments.printing import remark
+from fleet.files import check_folder, write_file
 from specfleet.reference.pages import all_pages
 
 
@@ -26,11 +27,11 @@ def main(arguments: list[str] | None = None) -> int:
         if stale:
             remark(f"{options.out}: not up to date: {', '.join(stale)}; run python -m specfleet.reference")
         return 1 if stale else 0
-    options.out.mkdir(parents=True, exist_ok=True)
+    check_folder(options.out)
     for name, text in all_pages().items():
-        (options.out / name).write_text(text)
+        write_file(options.out / name, text)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

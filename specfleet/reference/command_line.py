@@ -5,16 +5,10 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import typer.main
 
+from experiments.exits import STATUSES
 from specfleet.cli.entry import app
 from specfleet.reference import texts
 from specfleet.reference.markdown import code, paragraph, table_of
-
-STATUSES = (
-    ("0", "The command did what it was asked to."),
-    ("1", "It ran, and what came out fails: a cell of a sweep, a comparison beyond its tolerance."),
-    ("2", "Bad input: a wrong option, file, key or value, or an optional part that is not installed."),
-    ("130", "It was interrupted."),
-)
 
 
 def command_page() -> list[str]:
@@ -22,8 +16,9 @@ def command_page() -> list[str]:
     group: Any = typer.main.get_command(app)
     functions = {one.name or one.callback.__name__: one.callback for one in app.registered_commands if one.callback}
     index = [(f"[{name}](#{name})", paragraph(command.help or "")) for name, command in group.commands.items()]
+    statuses = [(str(int(status)), meaning) for status, meaning in STATUSES.items()]
     parts = ["# Command line", group.help, paragraph(texts.COMMANDS), table_of(("command", "what it does"), index)]
-    parts += ["## Exit statuses", "An error is one line on standard error.", table_of(("status", "meaning"), STATUSES)]
+    parts += ["## Exit statuses", "An error is one line on standard error.", table_of(("status", "meaning"), statuses)]
     for name, command in group.commands.items():
         hints = get_type_hints(functions[name])
         rows = [_parameter(param, hints[param.name]) for param in command.params if param.name in hints]

@@ -8,8 +8,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
 from engine.decoding.models import check_shared_tokenizer, load_model
 from engine.demo_pair.corpus import FOLDER, LEFT_OUT, files, read_prompts, split_of
+from engine.runtime.demo_prompts import demo_prompts
 
 TRAINING = json.loads((FOLDER / "training.json").read_text())
 
@@ -38,6 +42,20 @@ def test_no_prompt_comes_twice_nor_in_both_groups() -> None:
     calibration, evaluation = (list(map(tuple, read_prompts(group))) for group in ("calibration", "evaluation"))
     assert len(calibration) == len(evaluation) >= 100
     assert len({*calibration, *evaluation}) == len(calibration) + len(evaluation)
+
+
+def test_a_model_with_another_tokenizer_reads_the_prompts_text_and_not_the_demos_token_ids(tmp_path: Path) -> None:
+    own = Tokenizer.from_file(str(FOLDER / "target" / "tokenizer.json"))
+    letters = Tokenizer(models.BPE({letter: n for n, letter in enumerate(pre_tokenizers.ByteLevel.alphabet())}, []))
+    letters.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    letters.decoder = decoders.ByteLevel()
+    PreTrainedTokenizerFast(tokenizer_object=letters).save_pretrained(tmp_path / "letters")
+    (tmp_path / "without").mkdir()
+    prompts = read_prompts("evaluation")
+    assert demo_prompts("evaluation", tmp_path / "without") == demo_prompts("evaluation", FOLDER / "target") == prompts
+    read = demo_prompts("evaluation", tmp_path / "letters")
+    assert read != prompts
+    assert [letters.decode(prompt) for prompt in read[:20]] == [own.decode(prompt) for prompt in prompts[:20]]
 
 
 @pytest.mark.slow

@@ -1,45 +1,25 @@
-"""Reproductions say what kind of number each row is and predict something; StarSD's predict table 1.
+"""Reproductions say what kind of number each row is, are scored by what they predict, and are JSON.
 
-But for StarSD's they run here with less text and fewer seeds than `specfleet reproduce` takes: what is asked of their
-rows does not depend on how much was simulated.
+What a predicted row may not depend on: test_predicted.py.
 """
 
+import json
 from collections.abc import Iterator
-from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
 from experiments.draw import draw
-from experiments.reproduce import REPRODUCTIONS, batch, dsde, goodspeed, measured
-from experiments.reproduce.rows import Inputs, Reproduction
+from experiments.reproduce import REPRODUCTIONS
+from experiments.reproduce.rows import Reproduction
 from fleet.errors import InputError
-from fleet.scenario.scenario import Scenario
 from tests.helpers.marks import slow
+from tests.helpers.reproductions import reproduced, smaller
 
-BATCH_OF = measured.batch_of
-
-
-def short_texts(rule: dict[str, Any], requests: int, temperature: float = 0.0) -> Scenario:
-    scenario = BATCH_OF(rule, min(requests, 12), temperature)
-    return msgspec.structs.replace(scenario, workload=msgspec.structs.replace(scenario.workload, new_tokens=24))
-
-
-LESS = {
-    batch: {"PROMPTS": 20, "NEW_TOKENS": {"low": 7, "high": 32}, "SEEDS": 1},  # the mean over the longest is the same
-    dsde: {
-        "NEW_TOKENS": 48,
-        "SEEDS": 1,
-        "correlations": partial(dsde.correlations, tokens=6_000),
-        "run_policy": partial(dsde.run_policy, requests=4),
-    },
-    goodspeed: {"ITERATIONS": 60, "SEEDS": 1, "goodputs": partial(goodspeed.goodputs, iterations=60)},
-    measured: {"SIZES": (1, 4), "batch_of": short_texts},
-}
 MEASURED = ("dsde-table2", "batch-fig5b-engine")
-QUICK = ("starsd-fig6", "goodspeed-fig2", "batch-fig5b", "batch-table2")
+NOTHING_PREDICTED = ("starsd-table2", "starsd-fig4")  # arithmetic on the paper's own columns
+QUICK = ("starsd-fig6", "goodspeed-fig2", "batch-fig5b", "batch-table2", *NOTHING_PREDICTED)
 NAMES = [
     name if name in QUICK else slow(name)
     for name in REPRODUCTIONS
@@ -50,24 +30,8 @@ NAMES = [
 @pytest.fixture(scope="module", autouse=True)
 def less() -> Iterator[None]:
     """Smaller reproductions, and nothing that is kept of them."""
-    with pytest.MonkeyPatch.context() as patch:
-        for module, sizes in LESS.items():
-            for name, size in sizes.items():
-                patch.setattr(module, name, size)
-        forget()
+    with smaller():
         yield
-    forget()
-
-
-def forget() -> None:
-    for kept in (reproduced, dsde.signals, dsde.static_opt):
-        kept.cache_clear()
-
-
-@cache
-def reproduced(name: str) -> Reproduction:
-    """A reproduction: the same whenever it is computed."""
-    return REPRODUCTIONS[name](Inputs())
 
 
 @pytest.fixture(scope="module")
@@ -76,15 +40,33 @@ def table1(less: None) -> Reproduction:  # noqa: ARG001  (the sizes are set befo
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_reproduction_predicts_something_and_states_its_errors(name: str) -> None:
+def test_every_reproduction_states_its_errors_and_is_scored_by_its_predicted_rows(name: str) -> None:
     reproduction = reproduced(name)
-    assert any(row.kind == "predicted" for row in reproduction.rows)
     assert reproduction.assumptions
     for row in reproduction.rows:
         if row.error is not None:
             assert row.paper is not None
             assert row.ours is not None
             assert row.error == pytest.approx((row.ours - row.paper) / row.paper)
+        if row.kind == "input":
+            assert row.paper in (row.ours, None)
+    score = reproduction.score
+    assert (score.rows + score.claims > 0) == (name not in NOTHING_PREDICTED)
+    errors = [
+        abs(row.error)
+        for row in reproduction.rows
+        if row.kind == "predicted" and row.error is not None and "(1: yes)" not in row.quantity
+    ]
+    assert score.rows == len(errors)
+    assert score.mean_error == (pytest.approx(sum(errors) / len(errors)) if errors else None)
+    assert score.worst_error == (max(errors) if errors else None)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_reproduction_is_json_and_reads_back_as_it_was(name: str) -> None:
+    written = msgspec.json.encode(reproduced(name))
+    assert msgspec.json.decode(written, type=Reproduction) == reproduced(name)
+    assert json.loads(written)["name"] == name
 
 
 @pytest.mark.slow
@@ -126,5 +108,5 @@ def test_a_reproduction_is_drawn_from_what_json_printed(tmp_path: Path) -> None:
 
 def test_the_json_form_has_the_documented_keys() -> None:
     content = msgspec.to_builtins(reproduced("batch-table2"))
-    assert set(content) == {"name", "rows", "assumptions"}
+    assert set(content) == {"name", "rows", "assumptions", "score"}
     assert set(content["rows"][0]) == {"quantity", "case", "kind", "paper", "ours", "error"}

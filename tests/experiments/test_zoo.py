@@ -200,7 +200,7 @@ def test_rows_end_where_numbers_would_depend_on_what_is_fed_together(
     cache = model.new_cache(1, longest + 1)
     cache.open(0)
     model.prefill(cache, 0, [5] * longest)
-    with pytest.raises(InputError, match=f"{longest + 1} tokens in a row, draft included; beyond {longest}"):
+    with pytest.raises(InputError, match=f"a row of {longest + 1} tokens, and the model knows {longest} positions"):
         model.prefill(cache, 0, [5])
 
 

@@ -6,6 +6,7 @@ Statistical tests raise a false alarm with probability FALSE_ALARM at most, each
 import math
 import tomllib
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -48,10 +49,21 @@ repeatable = settings(derandomize=True, deadline=None)
 probabilities = st.floats(0, 1)
 shapes = st.floats(1e-3, 1e6)
 depths = st.integers(0, DEPTH)
+
+
+def six(entries: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
+    """Tuples with an entry for each place of a draft of DEPTH tokens."""
+    return st.lists(entries, min_size=DEPTH, max_size=DEPTH).map(tuple)
+
+
 models = st.one_of(
     st.builds(Geometric, probabilities),
     st.builds(BetaGeometric, shapes, shapes),
     st.builds(PerPosition, st.lists(probabilities, min_size=DEPTH).map(tuple)),
+    st.builds(lambda shares: PerPosition(survival=tuple(sorted(shares, reverse=True))), six(probabilities)),
+    st.builds(
+        lambda first, rest: PerPosition(histogram=(first, *rest)), st.integers(1, 99), six(st.integers(0, 10**9))
+    ),
     st.builds(Recorded, st.just(DEPTH), st.lists(st.lists(depths, min_size=1).map(tuple), min_size=1).map(tuple)),
 )
 
@@ -118,6 +130,8 @@ def test_models_stand_in_a_scenario_and_survive_a_profile() -> None:
         '{model = "geometric", beta = 0.8}': Geometric(0.8),
         '{model = "beta-geometric", a = 4, b = 1, per = "session"}': BetaGeometric(4, 1, "session"),
         '{model = "per-position", rates = [0.9, 0.7]}': PerPosition((0.9, 0.7)),
+        '{model = "per-position", survival = [0.9, 0.63]}': PerPosition(survival=(0.9, 0.63)),
+        '{model = "per-position", histogram = [39, 1, 0, 3]}': PerPosition(histogram=(39, 1, 0, 3)),
         '{model = "recorded", depth = 3, sessions = [[0, 3], [1]]}': Recorded(3, ((0, 3), (1,))),
     }.items():
         content = convert(tomllib.loads(f"acceptance = {text}"), Content, "fleet.toml")
@@ -133,6 +147,15 @@ def test_models_stand_in_a_scenario_and_survive_a_profile() -> None:
         ('{model = "beta-geometric", a = 0, b = 1}', ["acceptance.a", "0", "> 0"]),
         ('{model = "beta-geometric", a = inf, b = 1}', ["acceptance.a", "inf", "<="]),
         ('{model = "per-position", rates = []}', ["acceptance.rates", "[]", ">= 1"]),
+        ('{model = "per-position"}', ["acceptance", "needs one of rates, survival, histogram; given: none"]),
+        ('{model = "per-position", rates = [0.5], survival = [0.5]}', ["given: rates, survival"]),
+        ('{model = "per-position", survival = [1.1]}', ["acceptance.survival.0", "1.1", "<= 1"]),
+        ('{model = "per-position", survival = [0.5, nan]}', ["acceptance.survival.1", "nan"]),
+        ('{model = "per-position", survival = [0.5, 0.5, 0.6]}', ["survival[2] = 0.6", "survival[1] = 0.5", "`rates`"]),
+        ('{model = "per-position", histogram = [1, -1]}', ["acceptance.histogram.1", "-1", ">= 0"]),
+        ('{model = "per-position", histogram = [1, 0.5]}', ["acceptance.histogram.1", "0.5", "int"]),
+        ('{model = "per-position", histogram = [5]}', ["acceptance.histogram", "[5]", ">= 2"]),
+        ('{model = "per-position", histogram = [0, 0]}', ["histogram = [0, 0]", "a sum above 0"]),
         ('{model = "recorded", depth = 3, sessions = [[1, 2], [4]]}', ["sessions[1]", "4", "0 to depth = 3"]),
     ],
 )
@@ -143,12 +166,69 @@ def test_an_impossible_model_is_refused_by_key_and_value(text: str, named: list[
         assert part in str(refusal.value)
 
 
-@pytest.mark.parametrize("model", [PerPosition((0.9, 0.7)), Recorded(2, ((0, 2),))])
+@pytest.mark.parametrize(
+    "model",
+    [
+        PerPosition((0.9, 0.7)),
+        PerPosition(survival=(0.9, 0.7)),
+        PerPosition(histogram=(4, 0, 2)),
+        Recorded(2, ((0, 2),)),
+    ],
+)
 def test_a_depth_of_which_nothing_is_known_is_refused(model: AcceptanceModel) -> None:
     for use in (survival, lambda model, depth: Sampler(model, depth, np.random.default_rng(0))):
         use(model, 2)
         with pytest.raises(InputError, match=r"depth = 3 goes beyond .*; allowed: up to 2"):
             use(model, 3)
+
+
+# --- acceptance in the words of serving engines ---
+
+
+def test_the_rates_that_an_engine_prints_give_the_mean_that_it_prints() -> None:
+    printed = (0.82, 0.68, 0.55, 0.43, 0.36)
+    assert expected_committed(PerPosition(survival=printed), 5) == pytest.approx(3.84)
+    assert expected_committed(PerPosition(printed), 5) == pytest.approx(2.8636, abs=1e-4), "they are no rates of ours"
+
+
+def test_counts_of_an_engine_give_its_positions_and_its_mean() -> None:
+    model = PerPosition(histogram=(39, 1, 0, 3))
+    assert (43 * survival(model, 3)).tolist() == pytest.approx([4, 3, 3]), "num_accepted_tokens_per_pos"
+    assert expected_committed(model, 3) == pytest.approx(1 + 10 / 43), "1 + accepted / steps"
+
+
+counts = st.builds(lambda first, rest: (first, *rest), st.integers(1, 10**6), six(st.integers(0, 10**6)))
+
+
+@repeatable
+@given(counts)
+def test_counts_and_positions_tell_the_same(histogram: tuple[int, ...]) -> None:
+    model, steps = PerPosition(histogram=histogram), sum(histogram)
+    at_least = [sum(histogram[j:]) for j in range(len(histogram) + 1)]
+    assert steps * survival(model, DEPTH) == pytest.approx(at_least[1:-1])
+    assert [at_least[j] - at_least[j + 1] for j in range(DEPTH + 1)] == list(histogram), "h[j] = n[j-1] - n[j]"
+    assert steps * pmf(model, DEPTH) == pytest.approx(histogram, abs=1e-6 * steps)
+    accepted = sum(j * count for j, count in enumerate(histogram))
+    assert expected_committed(model, DEPTH) == pytest.approx(1 + accepted / steps)
+
+
+@repeatable
+@given(models.filter(lambda model: isinstance(model, PerPosition)))
+def test_each_way_to_tell_positions_converts_to_the_others(model: PerPosition) -> None:
+    reached = survival(model, DEPTH)
+    as_rates = PerPosition(tuple(model.conditional()[:DEPTH].tolist()))
+    as_survival = PerPosition(survival=tuple(reached.tolist()))
+    as_counts = PerPosition(histogram=tuple(np.rint(1e15 * pmf(model, DEPTH)).clip(0).astype(int).tolist()))
+    for other in (as_rates, as_survival, as_counts):
+        assert survival(other, DEPTH) == pytest.approx(reached, abs=1e-12)
+
+
+def test_counts_are_what_a_fit_of_their_rounds_finds() -> None:
+    histogram = (3, 1, 0, 4, 2)
+    rounds = [length for length, count in enumerate(histogram) for _ in range(count)]
+    fitted = fit_per_position(rounds, 4).model
+    assert isinstance(fitted, PerPosition)
+    assert PerPosition(histogram=histogram).conditional() == pytest.approx(fitted.conditional())
 
 
 @pytest.mark.parametrize("drafted", [DEPTH, 3])
@@ -159,6 +239,7 @@ def test_a_depth_of_which_nothing_is_known_is_refused(model: AcceptanceModel) ->
         BetaGeometric(3, 1),
         BetaGeometric(3, 1, "session"),
         PerPosition((0.9, 0.5, 0.8, 0.7, 0.6, 0.5)),
+        PerPosition(histogram=(10, 5, 8, 7, 6, 5, 20)),
         Recorded(DEPTH, tuple((length,) for length in (0, 1, 1, 2, 3, 4, 5, 6, 6, 6))),
     ],
 )
@@ -270,10 +351,10 @@ def test_rates_are_recovered_within_their_standard_errors() -> None:
     truth = PerPosition((0.9, 0.5, 0.8, 0.7))
     rng = np.random.default_rng(15)
     drafted = rng.integers(1, 5, 20_000)
-    passed = rng.random((20_000, 4)) < truth.rates
+    passed = rng.random((20_000, 4)) < truth.conditional()
     lengths = np.minimum(passed.cumprod(axis=1).sum(axis=1), drafted)
     fit = fit_per_position(lengths, drafted)
-    for position, (rate, fitted) in enumerate(zip(truth.rates, fit.model.rates, strict=True), start=1):
+    for position, (rate, fitted) in enumerate(zip(truth.conditional(), fit.model.conditional(), strict=True), start=1):
         verified = ((lengths >= position - 1) & (drafted >= position)).sum()
         error = math.sqrt(rate * (1 - rate) / verified)
         assert abs(fitted - rate) < stats.norm.isf(FALSE_ALARM / 2 / 4) * error

@@ -1,7 +1,7 @@
-"""Intervals cover what they claim to cover, small cases are the textbooks', and fairness has its bounds.
+"""Intervals cover what they claim to cover or are not there, and fairness has its bounds.
 
-Coverage is counted over TRIALS independent samples: at a true coverage of 95 %, a count outside [LEAST, MOST] has a
-probability of 1e-6.
+Coverage is counted over TRIALS independent samples. 95 % is what is claimed, 92 to 98 % what is promised; a count is
+accepted if a true coverage within the promise makes it likelier than one in a million.
 """
 
 import math
@@ -13,83 +13,167 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fleet.records.intervals import jain_index, quantile_interval, ratio_interval, student_t_interval
-from fleet.records.window import Metric, Window
+from fleet.records.intervals import batch_interval, drifts, jain_index, quantile_levels, student_t_interval
+from fleet.records.steady import of_device_s
+from fleet.records.window import LEAST_BEYOND, LEAST_RELAXATIONS, Metric, Window
 from tests.helpers.marks import slow
+from tests.helpers.queues import Queue, mean_wait_s, mm1, sojourn_s
 from tests.helpers.stars import repeatable
 
-TRIALS = 2000
-LEAST, MOST = stats.binom.ppf([5e-7, 1 - 5e-7], TRIALS, 0.95)
+TRIALS, RUNS = 2000, 400
+EXACTLY = stats.binom.ppf([5e-7, 1 - 5e-7], TRIALS, 0.95)
+PROMISE = (0.92, 0.98)
 
 
-def covered(truth: float, interval_of: Callable[[np.random.Generator], tuple[float, float]]) -> int:
+def covered(truth: float, interval_of: Callable[[np.random.Generator], tuple[float, float]], trials: int) -> int:
     rng = np.random.default_rng(1)
-    return sum(low <= truth <= high for low, high in (interval_of(rng) for _ in range(TRIALS)))
+    return sum(low <= truth <= high for low, high in (interval_of(rng) for _ in range(trials)))
 
 
-def bounds(metric: Metric) -> tuple[float, float]:
-    return metric.low, metric.high
+def within_promise(covering: int, trials: int) -> bool:
+    least, most = stats.binom.ppf([5e-7, 1 - 5e-7], trials, PROMISE)
+    return bool(least <= covering <= most)
 
 
 @pytest.mark.parametrize("count", [slow(2), 5, slow(20)])
 def test_student_intervals_cover_the_mean_of_normal_values(count: int) -> None:
-    assert LEAST <= covered(3.0, lambda rng: student_t_interval(rng.normal(3.0, 2.0, count))) <= MOST
+    covering = covered(3.0, lambda rng: student_t_interval(rng.normal(3.0, 2.0, count)), TRIALS)
+    assert EXACTLY[0] <= covering <= EXACTLY[1]
 
 
-@pytest.mark.parametrize(("count", "level"), [slow(30, 0.5), (60, 0.9), slow(400, 0.99)])
-def test_order_statistics_cover_the_quantile_whatever_the_distribution(count: int, level: float) -> None:
-    """Discrete, hence at least 95 %: only the lower bound is exact."""
-    truth = stats.lognorm.ppf(level, 1.0)
-    assert covered(truth, lambda rng: quantile_interval(rng.lognormal(size=count), level)) >= LEAST
-
-
-def test_ratio_intervals_cover_the_ratio_of_means() -> None:
-    """The delta method is right for many batches; 200 are many: its error, O(1/batches), is allowed 1 %."""
+@pytest.mark.parametrize("draw", ["normal", slow("exponential"), slow("lognormal")])
+@pytest.mark.parametrize("correlation", [0.0, slow(0.5)])
+def test_batch_means_cover_the_mean_whether_or_not_neighbours_depend_on_each_other(
+    draw: str, correlation: float
+) -> None:
+    """Ten batches of 20 values that follow an autoregression around draws of mean zero."""
+    mean = {"normal": 0.0, "exponential": 1.0, "lognormal": math.exp(0.5)}[draw]
 
     def interval(rng: np.random.Generator) -> tuple[float, float]:
-        events = rng.poisson(20, 200)
-        return ratio_interval(rng.normal(2.0 * events, 3.0 * np.sqrt(events)), events)
+        values = getattr(rng, draw)(size=220) - mean
+        for place in range(1, len(values)):
+            values[place] += correlation * values[place - 1]
+        return batch_interval(5.0 + values[20:].reshape(10, 20).mean(axis=1))
 
-    assert LEAST - 0.01 * TRIALS <= covered(2.0, interval) <= MOST + 0.01 * TRIALS
-
-
-@pytest.mark.slow
-def test_estimates_from_a_window_cover_rate_and_mean() -> None:
-    """Poisson events, exponential values; 20 batches of about 50 events are nearly normal: 1 % is allowed for that."""
-    window = Window(np.linspace(10.0, 110.0, 21))
-
-    def events(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        times_s = rng.uniform(0.0, 120.0, rng.poisson(1200))
-        return times_s, rng.exponential(4.0, len(times_s))
-
-    def rate(rng: np.random.Generator) -> tuple[float, float]:
-        return bounds(window.rate(window.sums(*events(rng)), "tokens/s"))
-
-    def mean(rng: np.random.Generator) -> tuple[float, float]:
-        return bounds(window.mean(*events(rng), "tokens"))
-
-    assert LEAST - 0.01 * TRIALS <= covered(40.0, rate) <= MOST + 0.01 * TRIALS
-    assert LEAST - 0.01 * TRIALS <= covered(4.0, mean) <= MOST + 0.01 * TRIALS
+    assert within_promise(covered(5.0, interval, RUNS), RUNS)
 
 
-def test_one_event_a_batch_makes_the_ratio_interval_students() -> None:
-    sums, counts = np.array([3.0, 0.0, 5.0, 0.0, 10.0]), np.array([1.0, 0.0, 1.0, 0.0, 1.0])
-    assert ratio_interval(sums, counts) == pytest.approx(student_t_interval([3.0, 5.0, 10.0]))
+ESTIMATES: dict[str, tuple[float, Callable[[Window, np.ndarray, np.ndarray], Metric]]] = {
+    "rate": (80.0, lambda window, times_s, values: window.rate(window.sums(times_s, values), "tokens/s")),
+    "mean": (4.0, lambda window, times_s, values: window.mean(times_s, values, "s")),
+    "P50": (4.0 * math.log(2), lambda window, times_s, values: window.quantile(times_s, values, 0.5, "s")),
+    "P99": (4.0 * math.log(100), lambda window, times_s, values: window.quantile(times_s, values, 0.99, "s")),
+}
 
 
-def test_the_medians_interval_of_a_hundred_values_is_the_textbooks() -> None:
-    """Conover, Practical Nonparametric Statistics: ranks 40 and 61."""
-    assert quantile_interval(np.arange(100.0, 0.0, -1.0), 0.5) == (40.0, 61.0)
+@pytest.mark.parametrize("name", [slow(name) if name != "P99" else name for name in ESTIMATES])
+def test_estimates_from_a_window_of_independent_values_cover(name: str) -> None:
+    """Poisson events with exponential values; the one run in a hundred that seems to drift is left out."""
+    window, (truth, estimate) = Window(np.linspace(10.0, 110.0, 11)), ESTIMATES[name]
+    rng, metrics = np.random.default_rng(1), []
+    for _ in range(RUNS):
+        times_s = rng.uniform(0.0, 120.0, rng.poisson(2400))
+        metrics.append(estimate(window, times_s, rng.exponential(4.0, len(times_s))))
+    printed = [metric for metric in metrics if metric.times_longer == 1]
+    assert len(printed) >= stats.binom.ppf(1e-6, RUNS, 0.98)
+    assert within_promise(sum(metric.low <= truth <= metric.high for metric in printed), len(printed))
 
 
-@pytest.mark.parametrize(("count", "bracketed"), [(367, False), (368, True)])
-def test_the_99th_percentile_needs_368_values(count: int, bracketed: bool) -> None:
-    """1 - 0.99^n >= 0.975."""
-    assert math.isfinite(quantile_interval(np.arange(count), 0.99)[1]) == bracketed
+QUEUES = [(0.5, 1000), (0.5, 10000), (0.8, 3000), (0.8, 10000), (0.9, 10000), (0.9, 30000), (0.95, 3000), (0.95, 10000)]
+
+
+@pytest.mark.parametrize(("load", "requests"), [slow(*queue) if queue != (0.8, 10000) else queue for queue in QUEUES])
+def test_intervals_of_one_queues_run_cover_or_are_not_there(load: float, requests: int) -> None:
+    """Waits and times in M/M/1 against theory; values of one run depend on each other over (1 - load)^-2 services."""
+    rng, covering, printed = np.random.default_rng(1), dict[str, int](), dict[str, int]()
+    for _ in range(RUNS if requests <= 10000 else 150):
+        for name, (metric, truth) in estimates(mm1(load, requests, rng), load).items():
+            printed[name] = printed.get(name, 0) + (not math.isnan(metric.low))
+            covering[name] = covering.get(name, 0) + (metric.low <= truth <= metric.high)
+            assert math.isnan(metric.low) == (metric.times_longer > 1)
+    for name, count in printed.items():
+        if count <= 0.05 * RUNS:  # no interval, but for a run that looked longer than it was
+            continue
+        assert within_promise(covering[name], count), f"{name}: {covering[name]} of {count}"
+
+
+def estimates(queue: Queue, load: float) -> dict[str, tuple[Metric, float]]:
+    end_s = queue.ended_s.max()
+    edges_s = np.linspace(0.1 * end_s, end_s, 11)
+    window = Window(edges_s, (end_s - edges_s[0]) / of_device_s(queue.service_s, load, 1.0, len(queue.service_s)))
+    stay_s = queue.wait_s + queue.service_s
+    quantiles = {
+        f"P{100 * level:.0f}": (window.quantile(queue.ended_s, stay_s, level, "s"), sojourn_s(load, level))
+        for level in (0.5, 0.9, 0.99)
+    }
+    return quantiles | {
+        "rate": (window.rate(window.sums(queue.ended_s), "requests/s"), load),
+        "wait": (window.mean(queue.ended_s, queue.wait_s, "s"), mean_wait_s(load)),
+    }
+
+
+@pytest.mark.parametrize("load", [0.9, slow(0.95)])
+def test_a_run_of_three_thousand_requests_is_too_short_for_an_interval_at_high_load_and_says_how_much(
+    load: float,
+) -> None:
+    """In units of the asymptotic variance of M/M/1, a run of 50 such times is long enough; above load 1, none is."""
+    rng = np.random.default_rng(2)
+    told = [estimates(mm1(load, 3000, rng), load)["wait"][0].times_longer for _ in range(20)]
+    needed = LEAST_RELAXATIONS * 2 * load * (1 + load) / (1 - load) ** 2 / (0.9 * 3000)
+    assert needed / 2 < np.median(told) < 2 * needed
+
+
+def test_beyond_capacity_no_run_is_long_enough() -> None:
+    queue = mm1(1.2, 1000, np.random.default_rng(4))
+    assert {metric.times_longer for metric, _ in estimates(queue, 1.2).values()} == {math.inf}
+
+
+def test_quantiles_need_values_and_independent_stretches_beyond_them() -> None:
+    window = Window(np.linspace(0.0, 1.0, 11), math.inf)
+    times_s = (np.arange(10 * LEAST_BEYOND) + 0.5) / (10 * LEAST_BEYOND)
+    assert window.quantile(times_s, times_s, 0.9, "s").times_longer == 1
+    assert window.quantile(times_s[1:], times_s[1:], 0.9, "s").times_longer > 1
+    assert window.quantile(times_s, times_s, 0.99, "s").times_longer == pytest.approx(10)
+    remembered = Window(window.edges_s, 5 * LEAST_BEYOND)
+    assert remembered.quantile(times_s, times_s, 0.9, "s").times_longer == pytest.approx(2)
+    assert remembered.quantile(times_s, times_s, 0.5, "s").times_longer == 1
+
+
+def test_quantiles_of_equal_values_lie_on_them() -> None:
+    window = Window(np.linspace(0.0, 1.0, 11))
+    metric = window.quantile((np.arange(1000) + 0.5) / 1000, np.full(1000, 0.05), 0.9, "s")
+    assert (metric.low, metric.value, metric.high) == (0.05, 0.05, 0.05)
+
+
+def test_a_run_that_drifts_has_no_interval_and_one_that_does_not_has_one_in_99_of_100() -> None:
+    rng = np.random.default_rng(3)
+    alarms = sum(drifts(rng.normal(size=10)) for _ in range(TRIALS))
+    assert stats.binom.ppf(1e-6, TRIALS, 0.01) <= alarms <= stats.binom.ppf(1 - 1e-6, TRIALS, 0.01)
+    window, rising = Window(np.linspace(0.0, 10.0, 11)), np.arange(10.0)
+    assert drifts(rising)
+    assert window.rate(rising, "tokens/s").times_longer > 1
+    assert not drifts(np.full(10, 0.1))
+
+
+def test_intervals_hold_their_value_and_stay_where_values_can_be() -> None:
+    """A deterministic run's interval is its value, to the last digit; no time is negative, no share above one."""
+    window = Window(np.linspace(0.0, 1.0, 11))
+    exact = window.mean((np.arange(30) + 0.5) / 30, np.full(30, 0.0261), "s")
+    assert exact.low == exact.value == exact.high
+    rare = np.zeros(10)
+    rare[4] = 1.0
+    wait, share = window.rate(rare / 10, "s"), window.rate((1 - rare) / 10, "share of time")
+    assert 0.0 == wait.low < wait.value < wait.high
+    assert share.low < share.value < share.high == 1.0
+
+
+def test_skewed_batches_reach_further_to_the_side_of_their_tail() -> None:
+    low, high = batch_interval([1.0, 1.0, 1.2, 0.9, 1.1, 1.0, 5.0, 1.0, 0.9, 1.1])
+    assert high - 1.42 > 1.42 - low
 
 
 def test_too_few_values_have_no_interval() -> None:
-    for interval in (student_t_interval([1.0]), ratio_interval([1.0, 0.0], [1.0, 0.0]), quantile_interval([1.0], 0.5)):
+    for interval in (student_t_interval([1.0]), batch_interval([1.0]), quantile_levels([1.0], [2.0], 0.5)):
         assert all(map(math.isnan, interval))
 
 

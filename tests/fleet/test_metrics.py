@@ -93,7 +93,7 @@ def two_of_three(drafted: int) -> int:
     return min(2, drafted)
 
 
-def constant_star(targets: int, service_s: float, iterations: int = 20, batches: int = 20) -> Run:
+def constant_star(targets: int, service_s: float, iterations: int = 20, batches: int = 10) -> Run:
     """One request a target; two of three draft tokens pass each round. The window is `iterations` whole iterations.
 
     The first target takes 2 x iterations x T_gamma in all, the prefill filling what its rounds leave of that; half of
@@ -150,7 +150,7 @@ def test_a_constant_star_measures_the_equations(targets: int, service_s: float) 
 
 @pytest.mark.parametrize("targets", [2, 8])
 def test_a_star_that_repeats_itself_leaves_no_uncertainty(targets: int) -> None:
-    known = [metric for metric in measure(constant_star(targets, 1.0)).values() if not math.isnan(metric.low)]
+    known = [metric for metric in measure(constant_star(targets, 1.0, 30)).values() if not math.isnan(metric.low)]
     assert len(known) > 15
     for metric in known:
         assert (metric.low, metric.high) == pytest.approx((metric.value, metric.value), rel=1e-9, abs=1e-9)
@@ -284,7 +284,7 @@ def test_latencies_are_those_of_the_requests() -> None:
     assert measured["latency_p50_s"].value == pytest.approx(3 * 0.0505)
     assert measured["latency_p90_s"].value == pytest.approx(3 * 0.0901)
     median = measured["ttft_p50_s"]
-    assert (median.low, median.high) == pytest.approx((0.040, 0.061))
+    assert (median.low, median.high) == pytest.approx((0.001, 0.100))  # they rise all the time: it could be any of them
     assert math.isnan(measured["ttft_p99_s"].low)  # a hundred requests cannot bracket their 99th percentile
     assert measured["requests"].value == 100
 
@@ -308,9 +308,35 @@ def test_the_window_ends_with_the_first_target_that_has_nothing_left(warm_up_sha
 
 def test_a_text_that_ends_early_is_complete() -> None:
     joined, first, _ = request_rows(0, 0.0, 1.0, 2.0)
-    measured = values(run_of([joined, first._replace(flag=True)]))
+    measured = values(run_of([joined, first._replace(flag=True, goal=11)]))
     assert (measured["requests"], measured["latency_mean_s"]) == (1, 1)
     assert "tpot_mean_s" not in measured  # it has no token after the first
+
+
+@repeatable
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=8), st.integers(1, 40), st.integers(11, 45))
+def test_what_a_run_commits_ends_with_its_text_whatever_was_accepted_beyond(
+    accepted: list[int], asked: int, end: int
+) -> None:
+    """A prompt of ten tokens; its text ends at length `end`, or as asked, or goes on when the log ends."""
+    rows = [Row(0.0, verifier_name(0), 0, "join", "real", tokens=10, goal=10 + asked)]
+    at_once, base = end == 11, 11
+    rows.append(Row(1.0, verifier_name(0), 1, "done", "real", 1, "prefill", tokens=10, flag=at_once, goal=11 * at_once))
+    for number, length in enumerate(accepted, start=2):
+        if base >= min(10 + asked, end):
+            break
+        ends = base < end <= base + length + 1
+        rows.append(
+            Row(
+                float(number), verifier_name(0), number, "done", "real", number, "verify", base=base, tokens=5,
+                accepted=length, flag=ends, goal=end * ends,
+            )
+        )  # fmt: skip
+        base += length + 1
+    commits = commits_of(make_run(star(), "engine", log_of(rows)).frame())
+    assert 10 + commits.committed.sum() == min(base, 10 + asked, end)
+    assert (commits.from_draft <= commits.accepted).all()
+    assert (commits.committed >= 1).all()
 
 
 def test_without_a_complete_request_there_are_no_latencies() -> None:

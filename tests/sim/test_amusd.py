@@ -194,6 +194,21 @@ def test_a_run_file_of_known_times_is_predicted(tmp_path: Path, monkeypatch: pyt
     assert math.isclose(synchronous.error, 0.0, abs_tol=0.005)
 
 
+def test_the_amusd_run_is_predicted_without_its_own_numbers_and_all_else_is_put_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(amusd, "SEEDS", 2)
+    own = {"draft_times": [0.02] + [0.012] * 1099, "verify_times": [0.5] + [0.04] * 299, "total_time": 17.0}
+    before, after = (
+        REPRODUCTIONS["amusd-a100"](Inputs(trace=str(file))).rows
+        for file in (trace(tmp_path), trace(tmp_path, amusd=own | {"accepted_tokens": [3] * 250 + [1] * 50}))
+    )
+    predicted = [(old, new) for old, new in zip(before, after, strict=True) if old.kind == "predicted"]
+    assert {old.case["from"] for old, _ in predicted} == {"(a) sd alone"}
+    assert {old.quantity for old, new in predicted if old.paper != new.paper} == {"total_s", "accepted a verification"}
+    assert [new.ours for _, new in predicted] == [old.ours for old, _ in predicted]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

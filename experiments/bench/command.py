@@ -1,0 +1,64 @@
+"""Run all benchmarks and print them; what was measured where stands in the titles."""
+
+import argparse
+
+import torch
+
+from engine.decoding.eagle import load_head
+from engine.decoding.models import DEMO_PAIR, PRECISIONS, load_model
+from engine.decoding.sampling import Sampling
+from engine.decoding.telemetry import host_facts
+from engine.runtime.prompts import prompts_of
+from experiments.batch_rules import OURS
+from experiments.bench import batches, simulator, single
+from experiments.bench.interleaved import interleaved, show
+from fleet.scenario.reading import make_scenario
+from fleet.scenario.settle import settle
+
+PROMPT_TOKENS, NEW_TOKENS, LONGEST_PROMPT = 128, 96, 192
+
+
+def main() -> None:
+    """Run what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=["simulator", "single", "batches"], help="one of the three; else all")
+    parser.add_argument("--repetitions", type=int, default=8, help="of the simulator, and of each batch size")
+    parser.add_argument("--prompts", type=int, default=16, help="decoded one at a time")
+    parser.add_argument("--threads", type=int, default=1, help="of torch, for every contestant")
+    parser.add_argument("--depth", type=int, default=5, help="draft tokens a round")
+    parser.add_argument("--temperature", type=float, default=0.0, help="one at a time; 0 is greedy")
+    parser.add_argument("--precision", choices=list(PRECISIONS), default="float32")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    if options.only in (None, "simulator"):
+        turns = simulator.bench_simulator(options.repetitions)
+        show("simulator, one star of 8 targets", "rounds/s", turns, simulator.OURS)
+    if options.only == "simulator":
+        return
+    facts, _ = host_facts()
+    small, large = (load_model("demo", role, options.precision) for role in ("drafter", "target"))
+    where = f"{facts.get('gpu', facts['processor'])}, {options.precision}, {options.threads} thread(s)"
+    if options.only in (None, "single"):
+        decoded = prompts_of(
+            settle(make_scenario({"workload": {"requests": options.prompts, "prompt_tokens": PROMPT_TOKENS}}))
+        )
+        folder = DEMO_PAIR / "eagle"
+        head = load_head(folder, large.model, large.dtype, large.device) if folder.is_dir() else None
+        sampling = Sampling(options.temperature)
+        contestants = single.contestants(decoded, small, large, head, options.depth, NEW_TOKENS, sampling)
+        show(
+            f"demo pair, one stream, temperature {options.temperature:g}, {NEW_TOKENS} new tokens after "
+            f"{PROMPT_TOKENS}; {where}",
+            "tokens/s", interleaved(contestants, options.prompts, "one stream"), single.OURS,
+        )  # fmt: skip
+    if options.only in (None, "batches"):
+        pool = prompts_of(settle(make_scenario({"workload": {"requests": 64, "prompt_tokens": LONGEST_PROMPT}})))
+        for size, turns in batches.bench_batches(
+            pool, large, options.depth, options.repetitions, options.precision
+        ).items():
+            show(
+                f"demo pair, batches of {size}, greedy; {where}; host: all that is outside of steps",
+                "tokens/s",
+                turns,
+                OURS,
+            )

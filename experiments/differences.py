@@ -1,0 +1,196 @@
+"""What two runs did not share, in lines: said before how far they are apart, because it explains most of it."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from experiments.printing import flat
+from fleet.chance.fits import MeanLength, mean_interval
+from fleet.errors import InputError
+from fleet.records.paces import paces_of
+from fleet.records.run import Run
+from fleet.scenario.facts import accepts, crowds, models_of
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.settled import Fleet
+from fleet.times.profile import HardwareProfile
+
+SAME_PACE = 0.01  # relative difference of paces that is not worth a line
+OF_ITS_OWN = "a device of its own for every station"
+SPOKEN_OF = ("name", "seed", "profile", "acceptance", "devices", "drafters.device", "verifiers.device")
+MODELS = ("drafters.model", "verifiers.model")  # a simulation loads none: its profile says whose times it has
+
+
+def differences(first: Run, second: Run) -> list[str]:
+    """Return what the two runs did not share: profile, acceptance, devices, pace, prompts and other keys.
+
+    The second is a measured one, where there is one.
+    """
+    return [
+        *_profile(first, second),
+        *_acceptance(first, second),
+        *_devices(first, second),
+        *_pace(first, second),
+        *_keys(first, second),
+    ]
+
+
+def _profile(first: Run, second: Run) -> Iterator[str]:
+    """Whose times a simulation had, and whether they are those of the measured models."""
+    profile, ran = first.header.scenario.profile, second.header.scenario
+    if first.header.world != "sim" or not isinstance(profile, HardwareProfile):
+        return
+    if second.header.world == "sim":
+        if first.header.profile_digest != second.header.profile_digest:
+            names = f"{profile.name} ({first.header.profile_digest}), {second.header.fleet.profile or 'none'}"
+            yield f"profile: {names} ({second.header.profile_digest or 'no times'})"
+        return
+    provenance = profile.provenance
+    if "drafter" not in provenance:
+        yield f"profile: {profile.name} was not calibrated on the models that ran"
+        return
+    asked = (("drafters", _model(provenance["drafter"])), ("verifiers", provenance.get("target", "")))
+    for role, calibrated in asked:
+        model = getattr(ran, role).model
+        if not _same_file(calibrated, model):
+            yield f"profile: {profile.name} was calibrated on {role}.model = {calibrated}, and {model} ran"
+    if _prompts(provenance.get("prompts", "")) == ran.workload.prompts:
+        yield f"prompts: {profile.name} was calibrated on those of the run, {ran.workload.prompts}: it has seen them"
+
+
+def _model(drafter: str) -> str:
+    """The model of a profile's "KIND MODEL, SHAPE"."""
+    return drafter.partition(" ")[2].partition(", ")[0]
+
+
+def _prompts(prompts: str) -> str:
+    """The file of a profile's "FILE, the first N"."""
+    return prompts.rpartition(", the first ")[0] or prompts
+
+
+def _same_file(one: str, other: str) -> bool:
+    return one == other or Path(one).resolve() == Path(other).resolve()
+
+
+def _acceptance(first: Run, second: Run) -> Iterator[str]:
+    """Accepted tokens a round, where the two differ by more than chance; and where those of a simulation come from."""
+    lengths = lengths_of(first), lengths_of(second)
+    if any(length is None for length in lengths):
+        return
+    one, other = (length for length in lengths if length is not None)
+    halves = (one.high - one.low) / 2, (other.high - other.low) / 2
+    if abs(one.mean - other.mean) <= float(np.hypot(*halves)):
+        return
+    yield f"acceptance: {_mean(one)} tokens a round {_source(first)}; {_mean(other)} {_source(second)}"
+
+
+def _mean(length: MeanLength) -> str:
+    return f"{length.mean:.2f} ({length.low:.2f} .. {length.high:.2f})"
+
+
+def _source(run: Run) -> str:
+    scenario, depth = run.header.scenario, run.header.scenario.drafters.depth
+    if run.header.world == "engine":
+        return "accepted by the models"
+    profile = scenario.profile
+    if scenario.acceptance is not None:
+        over = isinstance(profile, HardwareProfile) and profile.acceptance is not None
+        instead = f" in place of profile {profile.name}'s" if over and isinstance(profile, HardwareProfile) else ""
+        return f"simulated from the scenario's [acceptance]{instead} ({accepts(scenario.acceptance, depth)})"
+    assert isinstance(profile, HardwareProfile)
+    assert profile.acceptance is not None
+    return f"simulated from profile {profile.name}'s ({accepts(profile.acceptance, depth)})"
+
+
+def lengths_of(run: Run) -> MeanLength | None:
+    """Return the mean accepted length of a run's rounds, with its interval; None for fewer than two requests."""
+    rows = run.frame()
+    rows = rows[(rows.event == "done") & (rows.kind == "verify")]
+    try:
+        return mean_interval([part.accepted.tolist() for _, part in rows.groupby(["tag", "request"])])
+    except InputError:
+        return None
+
+
+def _devices(first: Run, second: Run) -> Iterator[str]:
+    """Who shared a device with whom and how; and a host of fewer cores than its run had models."""
+    shared = sharing(first.header.fleet), sharing(second.header.fleet)
+    if shared[0] != shared[1]:
+        names = _names(first, second)
+        yield f"devices: {shared[0]} in {names[0]}, {shared[1]} in {names[1]}"
+    elif second.header.world == "engine" and crowded(second):
+        cores, models = second.header.host["cores"], models_of(second.header.fleet)
+        yield (
+            f"devices: {models} models of the run shared {cores} cores, and were simulated with one each; "
+            'name the device that they share: [devices.host] sharing = "turns" or "contended"'
+        )
+
+
+def crowded(run: Run) -> bool:
+    """Whether a measured run had more models than its host has cores; on a cpu, where the engine takes controls."""
+    cores, on_cpu = int(run.header.host.get("cores", 0)), bool((run.table["control_s"].to_numpy() > 0).any())
+    return cores > 0 and on_cpu and crowds(run.header.fleet, cores)
+
+
+def _names(first: Run, second: Run) -> tuple[str, str]:
+    worlds = first.header.world, second.header.world
+    return ("the simulation", "the run") if worlds == ("sim", "engine") else ("the first", "the second")
+
+
+def sharing(fleet: Fleet) -> str:
+    """Say in words which stations share which device, and how.
+
+    >>> from fleet.scenario.reading import make_scenario
+    >>> from fleet.scenario.settle import settle
+    >>> sharing(settle(make_scenario({})))
+    'a device of its own for every station'
+    """
+    if fleet.batch is not None:
+        return "one process"
+    stations: dict[str, list[str]] = {}
+    for role, place in (("drafters", fleet.drafters), ("targets", fleet.verifiers)):
+        if place.device and place.count:
+            stations.setdefault(place.device, []).append(role)
+    told = [f"{' and '.join(roles)} share one ({fleet.devices[name].sharing})" for name, roles in stations.items()]
+    return "; ".join(told) or OF_ITS_OWN
+
+
+def _pace(first: Run, second: Run) -> Iterator[str]:
+    """How slow the measured run's host was by its control computation, where the simulation did not play that back."""
+    if first.header.world != "sim" or second.header.world != "engine":
+        return
+    if first.header.pace_of == second.digest():
+        return
+    if first.header.pace_of:
+        yield "pace: the simulation played back that of another run"
+        return
+    slowness = slowness_of(second, first.header.fleet.control_s)
+    if slowness is not None and abs(slowness - 1) > SAME_PACE:
+        yield (
+            f"pace: the host took {slowness:.2f} times as long during the run as the profile's times refer to; "
+            "simulate --pace RUN plays that back"
+        )
+
+
+def slowness_of(run: Run, reference_s: float) -> float | None:
+    """Return how slow the host of a measured run was, averaged over its stations; None where nobody knows."""
+    paces = paces_of(run, reference_s).values()
+    return float(np.mean([np.mean(pace.slowness) for pace in paces])) if paces else None
+
+
+def _keys(first: Run, second: Run) -> Iterator[str]:
+    """All other keys of the scenarios that are not the same."""
+    one, other = (_content(run.header.scenario) for run in (first, second))
+    names = _names(first, second)
+    both_loaded = first.header.world == second.header.world == "engine"
+    for key in sorted(one.keys() | other.keys()):
+        if key.startswith(SPOKEN_OF) or (key in MODELS and not both_loaded):
+            continue
+        if one.get(key) != other.get(key):
+            yield f"{key}: {one.get(key, 'none')} in {names[0]}, {other.get(key, 'none')} in {names[1]}"
+
+
+def _content(scenario: Scenario) -> Mapping[str, Any]:
+    return dict(flat(msgspec.to_builtins(msgspec.structs.replace(scenario, profile=""))))

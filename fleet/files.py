@@ -1,0 +1,118 @@
+"""Files that are written: each is made beside its place and renamed, so that it is whole or as it was before.
+
+All rooms write through `write_file`. Before a long run, `check_writable` and `check_folder` find out whether that can
+work, so that hours of work do not end at a folder that is in the way.
+"""
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from fleet.errors import InputError, OutputError
+
+PROBE_BYTES = 4096  # a block: a disk that is full already is found, too
+
+
+def write_file(path: Path, content: bytes | str) -> None:
+    """Write a file, whole or not at all; folders above it are made.
+
+    Of a link, the file that it names is written; what is no file, such as /dev/stdout or a pipe, is written to as it
+    is. Raises OutputError, which names the path and why, where that fails; what was there is unchanged then.
+    """
+    content = content.encode() if isinstance(content, str) else content
+    unchanged = "; what was there is unchanged"
+    try:
+        place = Path(os.path.realpath(path))
+        if _is_stream(place):
+            unchanged = ""
+            with place.open("wb", buffering=0) as stream:
+                _write_all(stream.fileno(), content)
+            return
+        if place.is_dir():
+            raise IsADirectoryError(None, "a folder is in its place")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with _beside(place) as (draft, file):
+            if place.exists():
+                os.fchmod(file, stat.S_IMODE(place.stat().st_mode))
+            _write_all(file, content)
+            os.fsync(file)
+            draft.replace(place)
+    except (OSError, ValueError) as error:
+        raise OutputError(f"{path}: cannot be written ({_reason(error)}){unchanged}") from error
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, with those above it, unless it is there. Raises OutputError where that fails."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise OutputError(f"{path}: this folder cannot be made ({_reason(error)})") from error
+
+
+def check_writable(path: Path) -> None:
+    """Raise InputError where no file can be written to `path`; nothing is made and nothing changes."""
+    try:
+        place = Path(os.path.realpath(path))
+        if _is_stream(place):
+            return
+        if place.is_dir():
+            raise InputError(f"{path}: is a folder; name a file in it, for example {path}/FILE")
+        _probe(place)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be written ({_reason(error)}); name another file") from error
+
+
+def check_folder(path: Path) -> None:
+    """Raise InputError where no files can be written into the folder `path`, which need not be there yet."""
+    try:
+        place = Path(os.path.realpath(path))
+        if place.exists() and not place.is_dir():
+            raise InputError(f"{path}: is a file; name a folder for the results")
+        _probe(place / "probe")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: nothing can be written there ({_reason(error)}); name another folder") from error
+
+
+def _is_stream(place: Path) -> bool:
+    """Whether something is there that is neither file nor folder: a device, a pipe, a socket."""
+    return place.exists() and not place.is_file() and not place.is_dir()
+
+
+def _probe(place: Path) -> None:
+    """Write a block where a file would be made, and remove it; folders that are missing are not made."""
+    above = next(folder for folder in place.parents if folder.exists())
+    if not above.is_dir():
+        raise NotADirectoryError(None, f"{above} is a file")
+    names = place.relative_to(above).parts
+    for name in names:
+        with suppress(FileNotFoundError):
+            os.lstat(above / name)  # an error where a name is too long
+    if len(names) > 1 and os.path.lexists(above / names[0]):
+        raise NotADirectoryError(None, f"{above / names[0]} is a link to itself")
+    with _beside(above / place.name) as (_, file):
+        _write_all(file, bytes(PROBE_BYTES))
+
+
+@contextmanager
+def _beside(place: Path) -> Iterator[tuple[Path, int]]:
+    """Make an empty file in the folder of `place`; yield its path and descriptor. It is gone afterwards, or renamed."""
+    draft = place.with_name(f".specfleet-{secrets.token_hex(6)}.part")
+    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)  # less what the umask takes
+    try:
+        yield draft, file
+    finally:
+        os.close(file)
+        draft.unlink(missing_ok=True)
+
+
+def _write_all(file: int, content: bytes) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(file, rest) :]
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)

@@ -1,0 +1,42 @@
+"""Ctrl-C and other signals that tell a process to end: the exception that they become, and how to hold them back."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupted(BaseException):
+    """The process was told to end, by Ctrl-C or another signal. Like KeyboardInterrupt it is no Exception.
+
+    `number`: of the signal. `kept`: in words, what of the work is on disk; whoever knows it says so.
+    """
+
+    def __init__(self, number: int, kept: str = "") -> None:
+        super().__init__(number)
+        self.number = number
+        self.kept = kept
+
+    @property
+    def status(self) -> int:
+        """The exit status by which shells tell that a signal ended a process: 128 and the signal's number."""
+        return 128 + self.number
+
+    def line(self) -> str:
+        """Say in one line what ended the work, and what was kept of it."""
+        how = "interrupted" if self.number == signal.SIGINT else f"ended by {signal.Signals(self.number).name}"
+        return f"{how}; {self.kept or 'nothing was written'}"
+
+
+@contextmanager
+def held(*numbers: int) -> Iterator[None]:
+    """Hold signals back: they come when this ends. A program that is started inside never sees them at all.
+
+    Ctrl-C goes to all processes of a terminal; those that serve another one leave it to that one to end them.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

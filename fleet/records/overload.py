@@ -1,0 +1,223 @@
+"""Whether requests came faster than the fleet can serve them: a verdict from a run's records.
+
+Where requests come by themselves, a station whose work comes faster than it can do it has a queue that grows as long as
+the run does: its waits and latencies measure the run's length, and no interval holds for them. The rule is the
+utilisation law, rho = (streams a second) x (the station's time for a stream). The time is the mean work of all streams,
+by kinds of steps, at the pace that the station had while it was saturated: more waited for it than its step could take.
+Pauses between steps, full batches and turns on a shared device are then in it, and steps with room left over are not.
+A station is overloaded where rho is above 1 beyond chance, in one run of a thousand by chance at rho = 1 (one-sided,
+over all stations; the spread is that of streams' work and of single steps).
+
+What is never called: a station that takes in all that waits (at a barrier, or a batch without a limit), and drafting
+ahead. What drafters at a barrier carry is told without their waits for it.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+
+import msgspec
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from fleet.policies.group import Barrier, Batch, One
+from fleet.records.intervals import NO_INTERVAL
+from fleet.records.run import Run
+from fleet.records.tables import at_drafter, commits_of
+from fleet.records.window import Metric
+from fleet.scenario.names import BATCH, DRAFTER, ROUTER
+from fleet.scenario.scenario import Poisson
+from fleet.scenario.settled import Fleet
+
+FALSE_ALARM = 0.001  # probability that a run at the very edge, rho = 1, is called overloaded
+FEWEST_STEPS = 30  # saturated ones of the kind that takes most of a station's time
+
+
+class Overload(msgspec.Struct, frozen=True):
+    """Offered load beyond capacity.
+
+    Keys:
+        offered_tokens_per_s (tokens/s): What the arrivals ask for in a second.
+        carried_tokens_per_s (tokens/s): What the fleet can commit in a second, by its slowest station.
+        load (factor): Offered over carried: rho of that station.
+        bottleneck: Which station that is, in words.
+    """
+
+    offered_tokens_per_s: float
+    carried_tokens_per_s: float
+    load: float
+    bottleneck: str
+
+    def line(self) -> str:
+        """Say it in one line."""
+        return (
+            f"overload: offers {self.offered_tokens_per_s:.4g} tokens/s, carries {self.carried_tokens_per_s:.4g}; "
+            f"{self.bottleneck} the bottleneck"
+        )
+
+
+class _Demand(msgspec.Struct, frozen=True):
+    """A station's time for a stream in seconds, estimated from `streams` that came there, and its standard error."""
+
+    station: str
+    mean_s: float
+    error_s: float
+    streams: int
+
+    def beyond(self, per_s: float, level: float) -> bool:
+        """Whether that many streams a second are more than the station can do, with that probability of being wrong."""
+        quantile = stats.t.ppf(1 - level, max(self.streams - 1, 1))
+        return bool(per_s * (self.mean_s - quantile * self.error_s) > 1)
+
+
+def overload_of(run: Run) -> Overload | None:
+    """Return the verdict where requests come by themselves faster than they can be served; None else."""
+    fleet = run.header.fleet
+    if fleet.workload.arrivals is None or not fleet.in_turn:
+        return None
+    rows = run.frame()
+    opened_s = rows[rows.event == "join"].groupby("tag").time_s.min()
+    per_s, streams = _streams_per_s(fleet, opened_s), len(opened_s)
+    demands = list(_demands(fleet, rows, opened_s.index)) if np.isfinite(per_s) else []
+    beyond = [demand for demand in demands if demand.beyond(per_s, FALSE_ALARM / len(demands))]
+    if not beyond:
+        return None
+    worst = max(beyond, key=lambda demand: demand.mean_s)
+    offered, load = per_s * float(commits_of(rows).committed.sum()) / streams, per_s * worst.mean_s
+    return Overload(offered, offered / load, load, _in_words(worst.station, [one.station for one in beyond]))
+
+
+def without_intervals(metrics: Mapping[str, Metric]) -> dict[str, Metric]:
+    """Return the metrics of a run that has no steady state: their values, and no interval however long the run."""
+    return {
+        name: Metric(metric.value, *NO_INTERVAL, metric.unit, math.inf if _may_have_one(metric) else 1.0)
+        for name, metric in metrics.items()
+    }
+
+
+def _may_have_one(metric: Metric) -> bool:
+    """Whether a quantity has an interval, in this run or in a longer one; counts have none."""
+    return metric.times_longer > 1 or not math.isnan(metric.low)
+
+
+def _streams_per_s(fleet: Fleet, opened_s: pd.Series) -> float:
+    """How many streams open in a second: as the scenario says, or as the trace had them; NaN where all open at once."""
+    if isinstance(fleet.workload.arrivals, Poisson):
+        return fleet.workload.arrivals.per_s
+    span_s = float(opened_s.max() - opened_s.min())
+    return (len(opened_s) - 1) / span_s if span_s > 0 else math.nan
+
+
+def _demands(fleet: Fleet, rows: pd.DataFrame, streams: pd.Index) -> Iterator[_Demand]:
+    """Yield the demand of each station that was saturated at times, and of each target's rate limit."""
+    held = _jobs(rows[rows.station == ROUTER])  # who waits at the router waits for any drafter
+    for station, own in rows[rows.station != ROUTER].groupby("station"):
+        drafting = str(station).startswith(DRAFTER)
+        group = fleet.drafters.group if drafting else fleet.verifiers.group
+        if isinstance(group, Barrier):
+            continue
+        jobs, steps = _jobs(own), _steps(own)
+        if fleet.batch is not None:
+            full = _pool_is_full(fleet, own, steps)
+            jobs = jobs[jobs.after == "join"]  # others wait in the pool for their turn
+        elif isinstance(group, Batch):  # what comes before a draft is of its group
+            full = (steps.members.where(steps.kind == "draft").bfill() if drafting else steps.members) == group.most
+        else:
+            full = pd.Series(True, index=steps.index)
+        waiting = _waiting(jobs, steps.begun_s) + (_waiting(held, steps.begun_s) if drafting else 0)
+        if drafting and any(fleet.drafters.limits_per_s):  # a pause may be the limit's, not the drafter's
+            turnaround_s = fleet.drafter_times(0).delays.turnaround_s
+            steps = steps.assign(cycle_s=np.minimum(steps.cycle_s, steps.duration_s + turnaround_s))
+        steps = steps.assign(saturated=full & (waiting > 0) & steps.cycle_s.notna())
+        demand = _demand(str(station), own, steps, streams, isinstance(group, One) or fleet.batch is not None)
+        if demand is not None:
+            yield demand
+    yield from _limits(fleet, rows, streams)
+
+
+def _jobs(own: pd.DataFrame) -> pd.DataFrame:
+    """Return what waited at a station: asked_s and begun_s of each step of a stream, and `after`, what it came from."""
+    told = own[own.event != "view"]
+    before = told.groupby("tag")[["time_s", "event"]].shift()
+    jobs = pd.DataFrame({"asked_s": before.time_s, "begun_s": told.time_s, "after": before.event})
+    return jobs[(told.event == "start") & jobs.asked_s.notna()]
+
+
+def _steps(own: pd.DataFrame) -> pd.DataFrame:
+    """Return a station's steps in order: kind, begun_s, members, duration_s, and cycle_s until the next one begins."""
+    begun = own[own.event == "start"].groupby("step").agg(
+        kind=("kind", "first"), begun_s=("time_s", "first"), members=("tag", "size")
+    )  # fmt: skip
+    duration_s = own[own.event == "done"].groupby("step").duration_s.first()
+    return begun.assign(duration_s=duration_s.reindex(begun.index), cycle_s=begun.begun_s.shift(-1) - begun.begun_s)
+
+
+def _waiting(jobs: pd.DataFrame, at_s: pd.Series) -> pd.Series:
+    """How many jobs wait on, as the steps that begin at these times begin."""
+    asked = np.searchsorted(np.sort(jobs.asked_s.to_numpy()), at_s, side="right")
+    begun = np.searchsorted(np.sort(jobs.begun_s.to_numpy()), at_s, side="right")
+    return pd.Series(asked - begun, index=at_s.index)
+
+
+def _pool_is_full(fleet: Fleet, own: pd.DataFrame, steps: pd.DataFrame) -> pd.Series:
+    """Whether the pool of a `[batch]` has no room, as each step begins; of one that ends as a whole, as it began."""
+    assert fleet.batch is not None
+    rule = fleet.batch.rule
+    if rule.together:
+        return steps.members.where(steps.kind == "prefill").ffill() == rule.pool
+    of_request = own[own.event.isin(["start", "done"])].groupby(["tag", "request"]).time_s
+    taken = np.searchsorted(np.sort(of_request.min().to_numpy()), steps.begun_s, side="right")
+    left = np.searchsorted(np.sort(of_request.max().to_numpy()), steps.begun_s, side="right")
+    return pd.Series(taken - left >= rule.pool, index=steps.index)
+
+
+def _demand(station: str, own: pd.DataFrame, steps: pd.DataFrame, streams: pd.Index, singly: bool) -> _Demand | None:
+    """Return a station's demand; None where it was too seldom saturated to tell.
+
+    Kinds of steps that never were count with their plain times where steps do not grow (`singly`), else not at all:
+    with more to take in they would have been cheaper.
+    """
+    main = steps.groupby("kind").duration_s.sum().idxmax()
+    if (steps.saturated & (steps.kind == main)).sum() < FEWEST_STEPS:
+        return None
+    counts = own[own.event == "start"].groupby(["tag", "kind"]).size().unstack(fill_value=0)
+    of_stream_s, variance = np.zeros(len(counts)), 0.0
+    share = len(counts) / len(streams)  # of the streams that come here, which is settled as they are dealt
+    for kind, of_kind in steps.groupby("kind"):
+        saturated = of_kind[of_kind.saturated]
+        told = len(saturated) > 1
+        if not told and not singly:
+            continue
+        members = (saturated if told else of_kind).members.to_numpy(dtype=float)
+        times_s = (saturated.cycle_s if told else of_kind.duration_s.fillna(0.0)).to_numpy()
+        each_s = times_s.sum() / members.sum()
+        of_stream_s += counts[kind].to_numpy() * each_s
+        spread_s = np.sqrt(((times_s - each_s * members) ** 2).sum()) / members.sum()
+        variance += float(counts[kind].mean() * spread_s) ** 2
+    if len(counts) > 1:
+        variance += float(of_stream_s.var(ddof=1)) / len(counts)
+    return _Demand(station, share * float(of_stream_s.mean()), share * float(np.sqrt(variance)), len(counts))
+
+
+def _limits(fleet: Fleet, rows: pd.DataFrame, streams: pd.Index) -> Iterator[_Demand]:
+    """Yield the demand on each target's rate limit: the time that it asks for the rounds of a stream."""
+    limits, targets = fleet.drafters.limits_per_s, fleet.verifiers.count
+    rounds = rows[at_drafter(rows) & (rows.event == "start") & (rows.kind == "draft")].groupby("tag").size()
+    asked = rounds.reindex(streams, fill_value=0)
+    for target in range(targets if any(limits) else 0):
+        limit, own = limits[min(target, len(limits) - 1)], asked[streams % targets == target]
+        if limit > 0 and len(own) > 1:
+            share = len(own) / len(streams) / limit
+            error = own.std(ddof=1) / np.sqrt(len(own))
+            yield _Demand(f"limit.{target + 1}", share * float(own.mean()), share * float(error), len(own))
+
+
+def _in_words(worst: str, beyond: list[str]) -> str:
+    """Name the bottleneck, with its verb: one station, or all of its kind where several are overloaded."""
+    kind, _, number = worst.partition(".")
+    words = {DRAFTER: "drafter", "verifier": "target", BATCH: "batch", "limit": "rate limit"}[kind]
+    if sum(name.partition(".")[0] == kind for name in beyond) > 1:
+        return f"the {words}s are"
+    if kind == "limit":
+        return f"the rate limit of target {number} is"
+    return f"{words} {number} is" if number else f"the {words} is"

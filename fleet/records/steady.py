@@ -1,0 +1,92 @@
+"""How long a run is beside the time in which its queues forget: what decides whether an interval is printed.
+
+The criterion does not look at the metric itself: a run that was lucky looks steadier than it is, and dropping the
+intervals of the others would leave those that miss.
+"""
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+
+from fleet.records.tables import REQUEST, at_drafter
+from fleet.records.window import Floats, Window
+from fleet.scenario.scenario import Poisson
+from fleet.scenario.settled import Fleet
+from fleet.scenario.workload import streams_of
+
+CELLS = 512  # of the window, for the number of requests in the system
+
+
+def relaxation_s(fleet: Fleet, rows: pd.DataFrame, commits: pd.DataFrame, window: Window) -> float:
+    """Return the integrated autocorrelation time of the fleet's slowest queue, in seconds; infinite at overload.
+
+    Measurements that lie further apart are nearly independent, so a run of length T is worth T / relaxation_s of them.
+    With open arrivals it is that of a station with the offered load rho of the busiest one, from the asymptotic
+    variance of M/M/1, 2 (1 + rho) / (1 - rho)^2 times the work w of a request there, with the heavy-traffic factor
+    (c_a^2 + c_w^2) / 2 of general arrivals and work. Where steps serve several requests, load says nothing, and it is
+    estimated from the number of requests in the system over time. In a closed loop it is half a round of a stream.
+    """
+    if fleet.workload.arrivals is None:
+        return window.length_s * places_of(fleet) / float(window.sums(commits.time_s).sum()) / 2
+    work = _work_s(fleet, rows)
+    if work is None:
+        return _of_number_inside_s(rows, commits, window)
+    arrivals_s = np.sort([requests[0].not_before_s for requests in streams_of(fleet).values()])
+    gaps_s = np.diff(arrivals_s)
+    if not len(gaps_s) or gaps_s.mean() == 0:
+        return math.inf
+    if isinstance(fleet.workload.arrivals, Poisson):
+        per_s, variability = fleet.workload.arrivals.per_s, 1.0
+    else:
+        per_s, variability = float(1 / gaps_s.mean()), float(gaps_s.var() / gaps_s.mean() ** 2)
+    return max(of_device_s(work_s.to_numpy(), per_s, variability, len(arrivals_s)) for _, work_s in work)
+
+
+def places_of(fleet: Fleet) -> int:
+    """How many streams decode at a time; where every request is one of its own, the batch's or verifiers' places."""
+    if fleet.streams:
+        return fleet.streams
+    return fleet.batch.rule.size if fleet.batch is not None else fleet.verifiers.count
+
+
+def _work_s(fleet: Fleet, rows: pd.DataFrame) -> "Iterable[tuple[str, pd.Series[float]]] | None":
+    """The work of each arrival on each device that it visits; None where steps are shared."""
+    done = rows[(rows.event == "done") & (rows.duration_s > 0)]
+    if done.duplicated(["station", "step"]).any():
+        return None
+    drafters, verifiers = (side.device or done.station for side in (fleet.drafters, fleet.verifiers))
+    device = np.where(at_drafter(done), drafters, verifiers)
+    of_arrival = done.assign(device=device).groupby(["device", "tag"]).duration_s.sum()
+    return ((str(name), work_s) for name, work_s in of_arrival.groupby("device"))
+
+
+def of_device_s(work_s: Floats, per_s: float, variability: float, arrivals: int) -> float:
+    """Return the time of one device, in seconds, from the work that each of its arrivals brought, in seconds.
+
+    `per_s`, `variability`: rate of all arrivals, and squared coefficient of variation of the gaps between them.
+    `arrivals`: how many there were, with those that did not visit this device.
+    """
+    load = per_s * work_s.sum() / arrivals
+    if load >= 1:
+        return math.inf
+    variability = (variability + work_s.var() / work_s.mean() ** 2) / 2
+    return float(work_s.mean() * 2 * (1 + load) / (1 - load) ** 2 * variability)
+
+
+def _of_number_inside_s(rows: pd.DataFrame, commits: pd.DataFrame, window: Window) -> float:
+    """Integrated autocorrelation time of the number of requests inside, by Geyer's initial monotone sequence."""
+    opened_s = np.sort(rows[rows.event == "join"].drop_duplicates(REQUEST).time_s)
+    closed_s = np.sort(commits.groupby(REQUEST).time_s.max())
+    cells_s = np.linspace(window.edges_s[0], window.edges_s[-1], CELLS)
+    inside = np.searchsorted(opened_s, cells_s) - np.searchsorted(closed_s, cells_s).astype(float)
+    deviations = inside - inside.mean()
+    spectrum = np.abs(np.fft.rfft(deviations, 2 * CELLS)) ** 2
+    covariance = np.fft.irfft(spectrum)[: CELLS // 2] / CELLS
+    if covariance[0] == 0:
+        return window.length_s / CELLS
+    pairs = covariance[::2] + covariance[1::2]
+    positive = pairs[: int(np.argmax(pairs <= 0))] if (pairs <= 0).any() else pairs
+    integral = 2 * np.minimum.accumulate(positive).sum() - covariance[0]
+    return float(max(integral / covariance[0], 1.0) * window.length_s / CELLS)

@@ -1,0 +1,39 @@
+"""Facts of a scenario that several rooms tell: what its acceptance comes to, how many models run at a time."""
+
+from fleet.chance.acceptance import AcceptanceModel, Geometric, Recorded, expected_accepted
+from fleet.chance.tokens import TokenModel
+from fleet.errors import InputError
+from fleet.scenario.scenario import Acceptance
+from fleet.scenario.settled import Fleet
+
+
+def accepts(model: Acceptance, depth: int) -> str:
+    """Name an acceptance model, with the mean accepted length at a depth, where it has one."""
+    mean = mean_accepted(model, depth)
+    name = str(model.__struct_config__.tag)
+    if isinstance(model, Recorded):
+        name = f"recorded in {len(model.sessions)} sessions"
+    elif isinstance(model, Geometric):
+        name = f"geometric with beta = {model.beta:g}"
+    return name if mean is None else f"{name}: {mean:.2f} accepted tokens a round"
+
+
+def mean_accepted(model: Acceptance, depth: int) -> float | None:
+    """Return the mean accepted tokens of a round; None where the model knows single tokens, or less depth."""
+    if isinstance(model, TokenModel):
+        return None
+    lengths: AcceptanceModel = model
+    try:
+        return expected_accepted(lengths, depth)
+    except InputError:
+        return None
+
+
+def models_of(fleet: Fleet) -> int:
+    """Return how many models run at a time, each in a process of its own."""
+    return fleet.drafters.count + (fleet.verifiers.count if fleet.verifiers.kind == "real" else 0)
+
+
+def crowds(fleet: Fleet, cores: int) -> bool:
+    """Whether stations that have devices of their own would share the cores of one host without a GPU."""
+    return fleet.batch is None and not fleet.devices and models_of(fleet) > cores

@@ -1,0 +1,143 @@
+"""The scenario that fits a calibration: its models, its profile, and devices as this host has them.
+
+Acceptance is left to the profile, which measured it.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fleet.chance.signals import SignalFile
+from fleet.files import write_file
+from fleet.scenario.facts import models_of
+from fleet.scenario.scenario import Acceptance, Device, Drafters, Scenario, Trace, Verifiers, Workload, needs_of
+from fleet.scenario.settle import settle
+from fleet.times.profile import HardwareProfile
+from specfleet.meaning.kinds import changed, tag_of, toml
+
+HOST = "host"  # name of the device that all stations share
+SLOWED = 1.1  # from this factor on, steps that run at once slow each other too much to be told apart from sharing
+REQUESTS = 48
+SIGNALS = "signals.parquet"
+ALWAYS = {
+    Drafters: ("model", "depth"),
+    Verifiers: ("model", "count"),
+    Workload: ("requests", "prompts", "prompt_tokens", "new_tokens"),
+    Device: ("sharing",),
+}
+"""Keys that a written scenario shows even where they are at their default."""
+
+
+def scenario_of_pair(pair: Scenario, profile: HardwareProfile) -> Scenario:
+    """Return a scenario of a calibrated pair, with as many targets as the calibration let share a device."""
+    verifiers = msgspec.structs.replace(pair.verifiers, count=len(profile.turns))
+    workload = msgspec.structs.replace(pair.workload, requests=REQUESTS)
+    return msgspec.structs.replace(pair, name="pair", verifiers=verifiers, workload=workload)
+
+
+def fitting(scenario: Scenario, profile: HardwareProfile) -> Scenario:
+    """Return the scenario with what the profile measured on its host: times, acceptance, and who shares what.
+
+    Devices that it names stay; targets that stand for accelerators elsewhere, and batches, need none.
+    """
+    replace = msgspec.structs.replace
+    drafters, verifiers, devices = replace(scenario.drafters, tiers=()), scenario.verifiers, scenario.devices
+    if verifiers.kind == "real":  # whose times and links were measured
+        verifiers = replace(verifiers, tiers=(), verify=None, prefill=None, decode=None)
+        if scenario.batch is None and not devices and shares_device(scenario, profile):
+            devices = {HOST: Device("turns")}
+            drafters, verifiers = replace(drafters, device=HOST), replace(verifiers, device=HOST)
+    fits = replace(scenario, profile=profile, drafters=drafters, verifiers=verifiers, devices=devices, link=None)
+    return absolute(replace(fits, acceptance=measured_acceptance(scenario)))
+
+
+def measured_acceptance(scenario: Scenario) -> Acceptance | None:
+    """Return the signals that a batch recorded, where a rule needs them; None leaves acceptance to the profile."""
+    return None if needs_of(scenario) == "lengths" else SignalFile(SIGNALS)
+
+
+def shares_device(scenario: Scenario, profile: HardwareProfile) -> bool:
+    """Whether the scenario's stations would get in each other's way on the host that the profile was measured on.
+
+    They do on one GPU, where there are fewer cores than models, and where steps at once were measured to be slow.
+    """
+    models = models_of(settle(scenario))
+    at_once = profile.contention[min(models, len(profile.contention)) - 1]
+    cores = int(profile.provenance.get("cores", models))
+    return "gpu" in profile.provenance or cores < models or at_once >= SLOWED
+
+
+def absolute(scenario: Scenario) -> Scenario:
+    """Return the scenario with the files that it names by absolute paths, so that it may be read from anywhere."""
+    workload = scenario.workload
+    files = {name: getattr(workload, name) for name in ("prompts", "conversations")}
+    changes: dict[str, Any] = {name: _absolute(file) for name, file in files.items()}
+    if isinstance(workload.arrivals, Trace):
+        arrivals = msgspec.structs.replace(workload.arrivals, file=_absolute(workload.arrivals.file))
+        changes["arrivals"] = arrivals
+    replace = msgspec.structs.replace
+    return replace(
+        scenario,
+        drafters=replace(scenario.drafters, model=_absolute(scenario.drafters.model)),
+        verifiers=replace(scenario.verifiers, model=_absolute(scenario.verifiers.model)),
+        workload=replace(workload, **changes),
+    )
+
+
+def _absolute(file: str) -> str:
+    """The absolute path of what is there; "demo" and its prompts, and what is not there, stay as they are."""
+    return str(Path(file).resolve()) if file and not file.startswith("demo") and Path(file).exists() else file
+
+
+def fitting_path(out: Path, given: Any = None) -> Path:
+    """Where the scenario that fits a profile goes: beside it, under its name with `.toml`.
+
+    With `-fits.toml` where the profile has that name, or the scenario that was given.
+    """
+    path = out.with_suffix(".toml")
+    taken = [out, *([Path(given)] if isinstance(given, str | Path) else [])]
+    is_taken = path.resolve() in [other.resolve() for other in taken]
+    return out.with_name(f"{out.stem}-fits.toml") if is_taken else path
+
+
+def write_fitting(scenario: Scenario, profile: HardwareProfile, profile_file: str, path: Path) -> bool:
+    """Write the scenario that fits a profile, which is in `profile_file` beside it; False where a file is there."""
+    if path.exists():
+        return False
+    write_file(path, "\n".join(lines_of(fitting(scenario, profile), profile, profile_file)) + "\n")
+    return True
+
+
+def lines_of(scenario: Scenario, profile: HardwareProfile, profile_file: str) -> Iterator[str]:
+    """Yield the lines of the scenario's file, with what there is to say of them."""
+    yield "# Written by `specfleet calibrate`: what it measured, on the host that it measured."
+    yield f"name = {toml(scenario.name)}"
+    yield f"seed = {scenario.seed}"
+    yield f"profile = {toml(profile_file)}  # found from this file's folder"
+    if scenario.acceptance is None:
+        yield "# There is no table [acceptance]: what the profile measured holds."
+    if scenario.precision != "float32":
+        yield f"precision = {toml(scenario.precision)}"
+    for name in ("drafters", "verifiers", "batch", "acceptance", "workload", "measure", "memory"):
+        table = getattr(scenario, name)
+        keys = {} if table is None else _keys(table)
+        if keys:
+            yield from ("", f"[{name}]", *(f"{key} = {toml(value)}" for key, value in keys.items()))
+    for name, device in scenario.devices.items():
+        yield from ("", *_sharing(profile), f"[devices.{name}]", f"sharing = {toml(device.sharing)}")
+
+
+def _keys(table: msgspec.Struct) -> dict[str, Any]:
+    """Keys of a table to show: its policy's name, those that differ from their defaults, and a few always."""
+    field, name = tag_of(type(table))
+    shown = {key: getattr(table, key) for key in ALWAYS.get(type(table), ())}
+    return ({field: name} if field else {}) | shown | changed(table)
+
+
+def _sharing(profile: HardwareProfile) -> Iterator[str]:
+    factors = ", ".join(f"x {factor:.2f} with {count}" for count, factor in enumerate(profile.contention, start=1))
+    cores = profile.provenance.get("gpu") or f"{profile.provenance.get('cores', 'some')} cores"
+    yield f"# All stations run on this host ({cores}): one step at a time, in the order of asking."
+    yield f'# "contended" lets steps run at once; they were measured to take longer then: {factors}.'

@@ -1,0 +1,144 @@
+"""What a scenario says that its author may not mean: notes beside a result, a line each.
+
+Nothing here is an error. The command line prints each as `note: ...` on standard error; results keep them in `.notes`.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import msgspec
+
+from experiments.worlds import World
+from fleet.chance.acceptance import PerPosition, Recorded, expected_committed
+from fleet.errors import InputError
+from fleet.scenario.facts import accepts, mean_accepted
+from fleet.scenario.scenario import Scenario, mean_tokens, needs_of
+from fleet.times.profile import HardwareProfile
+from fleet.times.step_time import StepTime
+from sim.predict import predict
+
+NEARLY = 0.01  # relative difference of two mean lengths that nobody needs to be told of
+FEWEST_FALLING = 3  # rates; two that fall say little
+OF_TARGET = {"verify": "verify", "prefill": "verify_prefill", "decode": "decode"}  # scenario's key: the profile's
+
+
+def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
+    """Return the notes on a scenario that ran in that world, a line each; none for most.
+
+    >>> from specfleet import scenario_of
+    >>> notes_of(scenario_of("star", {"verifiers.verify.base_s": 0.04}))[0][:24]
+    'verifiers.verify = 40 ms'
+    """
+    notes = [] if world == "engine" else [*_falling_rates(scenario)]
+    if world == "sim" or scenario.verifiers.kind == "replayed":  # a real target takes the time that it takes
+        notes += [*_mixed_times(scenario), *_mixed_tiers(scenario)]
+    return (*notes, *_replaced_acceptance(scenario))
+
+
+def notes_on_prediction(scenario: Scenario) -> tuple[str, ...]:
+    """Return the notes on what the equations say of a scenario: those on the scenario, and on a missing decode time."""
+    profile, decode = scenario.profile, scenario.verifiers.decode
+    known = decode or (profile.decode if isinstance(profile, HardwareProfile) else None)
+    if known is not None and known.mean_s(1, _middle_context(scenario)) == 0:
+        return (*notes_of(scenario), "a plain decoding step takes no time here (decode is not given), so N_max is 0")
+    return notes_of(scenario)
+
+
+def _replaced_acceptance(scenario: Scenario) -> Iterator[str]:
+    """Note an acceptance that stands in place of one that the profile measured, with what both come to."""
+    profile, given, depth = scenario.profile, scenario.acceptance, scenario.drafters.depth
+    if not isinstance(profile, HardwareProfile) or not isinstance(profile.acceptance, Recorded) or given is None:
+        return
+    if needs_of(scenario) != "lengths":  # no profile has what this rule looks at
+        return
+    ours, measured = mean_accepted(given, depth), mean_accepted(profile.acceptance, depth)
+    if ours is None or measured is None or abs(ours - measured) > NEARLY * measured:
+        yield (
+            f"[acceptance] is the scenario's, {accepts(given, depth)}, and replaces what profile {profile.name} "
+            f"measured, {accepts(profile.acceptance, depth)}; leave the table out to simulate that"
+        )
+
+
+def _falling_rates(scenario: Scenario) -> Iterator[str]:
+    """Note rates that fall from place to place, as those that engines print do, which are another thing."""
+    model = scenario.acceptance
+    if not isinstance(model, PerPosition) or model.rates is None or len(model.rates) < FEWEST_FALLING:
+        return
+    if all(here < before for before, here in pairwise(model.rates)):
+        depth = min(scenario.drafters.depth, len(model.rates))
+        as_given = expected_committed(model, depth)
+        as_printed = expected_committed(PerPosition(survival=model.rates), depth)
+        yield (
+            f"acceptance.rates fall steadily, from {model.rates[0]:g} to {model.rates[-1]:g}. They are taken as rates "
+            f"given that all before were accepted: {as_given:.2f} tokens a round at depth {depth}, bonus included. If "
+            "they are shares of all drafts, as vLLM prints per position, write them as acceptance.survival: "
+            f"{as_printed:.2f}. To tell: an engine's mean acceptance length is 1 + the sum of the shares that it prints"
+        )
+
+
+def _mixed_times(scenario: Scenario) -> Iterator[str]:
+    """Note a target whose times come in part from the scenario and in part from the profile."""
+    profile, verifiers = scenario.profile, scenario.verifiers
+    given = {name: getattr(verifiers, name) for name in OF_TARGET if getattr(verifiers, name) is not None}
+    if isinstance(profile, str) or len(given) in (0, len(OF_TARGET)):
+        return
+    own = [
+        f"verifiers.{name} = {_ms(scenario, name, time)} is the scenario's "
+        f"(the profile's: {_ms(scenario, name, getattr(profile, OF_TARGET[name]))})"
+        for name, time in given.items()
+    ]
+    left = [name for name in OF_TARGET if name not in given]
+    theirs = [f"{name} = {_ms(scenario, name, getattr(profile, OF_TARGET[name]))}" for name in left]
+    yield (
+        f"{', '.join(own)}; {' and '.join(theirs)} {'is' if len(left) == 1 else 'are'} still the profile's. "
+        f"{_consequence(scenario, given)}give {' and '.join(f'verifiers.{name}' for name in left)}, too, where the "
+        "target is another machine"
+    )
+
+
+def _consequence(scenario: Scenario, given: dict[str, StepTime]) -> str:
+    """Say what rests on both sources: N_max, which holds speculation against plain decoding, or the first token."""
+    if ("verify" in given) == ("decode" in given):
+        return "The time to the first token rests on both: "
+    plain = msgspec.structs.replace(scenario.verifiers, verify=None, prefill=None, decode=None)
+    try:
+        mixed = predict(scenario).N_max
+        alone = predict(msgspec.structs.replace(scenario, verifiers=plain)).N_max
+    except InputError:  # no star: there is no N_max
+        return "What speculation gains over plain decoding rests on both: "
+    return f"N_max = {mixed} rests on both, and by the profile alone it is {alone}: "
+
+
+def _mixed_tiers(scenario: Scenario) -> Iterator[str]:
+    """Note tiers whose devices differ in one step only: the others are the first device's."""
+    profile = scenario.profile
+    if isinstance(profile, str):
+        return
+    for tier in scenario.verifiers.tiers:
+        if tier.verify is not None:
+            own, others = _ms(scenario, "verify", tier.verify), ("prefill", "decode")
+            left = [f"{name} = {_ms(scenario, name, _of_target(scenario, name, profile))}" for name in others]
+            yield (
+                f"verifiers.tiers: targets {tier.first} and above verify in {own}; {' and '.join(left)} are those of "
+                "the targets before them"
+            )
+
+
+def _of_target(scenario: Scenario, name: str, profile: HardwareProfile) -> StepTime:
+    time: StepTime = getattr(scenario.verifiers, name) or getattr(profile, OF_TARGET[name])
+    return time
+
+
+def _ms(scenario: Scenario, name: str, time: StepTime) -> str:
+    """The mean of a target's step in milliseconds, at the middle of the scenario's texts."""
+    if name == "prefill":
+        mean_s = time.mean_s(mean_tokens(scenario.workload.prompt_tokens))
+    else:
+        fed = scenario.drafters.shape.nodes(scenario.drafters.depth) + 1 if name == "verify" else 1
+        mean_s = time.mean_s(fed, _middle_context(scenario))
+    return f"{1000 * mean_s:.3g} ms"
+
+
+def _middle_context(scenario: Scenario) -> float:
+    workload = scenario.workload
+    return mean_tokens(workload.prompt_tokens) + mean_tokens(workload.new_tokens) / 2

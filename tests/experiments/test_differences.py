@@ -1,0 +1,139 @@
+"""A comparison says what two runs did not share, before it says how far they are apart."""
+
+from functools import cache
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+import specfleet
+from experiments.differences import differences, sharing
+from fleet.chance.acceptance import Recorded
+from fleet.records.run import Run
+from fleet.scenario.reading import make_scenario
+from fleet.scenario.settle import settle
+from fleet.times.profile import HardwareProfile
+from fleet.times.step_time import LinkTime, StepTime
+
+SESSIONS = ((5, 4, 5, 5, 3, 5), (5, 5, 5, 4, 5, 2), (4, 5, 5, 5, 5, 5))
+PROFILE = HardwareProfile(
+    "calibrated",
+    draft=StepTime(base_s=0.001),
+    verify=StepTime(base_s=0.005),
+    link=LinkTime(0.0005),
+    acceptance=Recorded(5, SESSIONS),
+    control_s=0.001,
+    provenance={"drafter": "model small", "target": "large", "prompts": "demo/calibration, the first 48"},
+)
+MINE: dict[str, Any] = {
+    "profile": PROFILE,
+    "drafters": {"model": "small"},
+    "verifiers": {"model": "large", "count": 2},
+    "workload": {"requests": 24, "new_tokens": 60},
+}
+SHARED = {"devices__host__sharing": "turns", "drafters__device": "host", "verifiers__device": "host"}
+
+
+@cache
+def simulated(**changes: Any) -> Run:
+    """A simulation with changes, whose dots are written as two underscores."""
+    return specfleet.simulate(
+        make_scenario(MINE), {key.replace("__", "."): value for key, value in changes.items()}
+    ).run
+
+
+def measured(control_s: float = 0.001, cores: int = 8, **changes: Any) -> Run:
+    """A run as the engine would have written it: the rows of a simulation, with controls beside its steps."""
+    run = simulated(seed=1, **changes)
+    host = run.header.host | {"cores": str(cores)}
+    place = run.table.schema.get_field_index("control_s")
+    controls = pa.array([control_s] * len(run.table), type=run.table.schema.field(place).type)
+    header = msgspec.structs.replace(run.header, world="engine", host=host)
+    return Run(header, run.table.set_column(place, run.table.schema.field(place), controls))
+
+
+def line(first: Run, second: Run, word: str) -> str:
+    (found,) = [line for line in differences(first, second) if line.startswith(f"{word}:")]
+    return found
+
+
+def test_two_runs_that_share_all_have_nothing_to_say() -> None:
+    assert differences(simulated(), measured()) == []
+
+
+def test_acceptance_of_the_scenario_is_held_against_what_the_models_accepted() -> None:
+    said = line(simulated(acceptance__model="geometric", acceptance__beta=0.5), measured(), "acceptance")
+    assert "[acceptance] in place of profile calibrated's (geometric with beta = 0.5: 0.97 accepted tokens" in said
+    assert said.endswith(") accepted by the models")
+    assert "; 4." in said
+
+
+def test_acceptance_of_the_profile_that_the_run_did_not_meet_is_named() -> None:
+    run = measured(acceptance__model="geometric", acceptance__beta=0.1)  # what its models accepted
+    assert "simulated from profile calibrated's (recorded in 3 sessions: 4." in line(simulated(), run, "acceptance")
+
+
+def test_devices_that_only_one_of_them_shared_are_named() -> None:
+    both = measured(**SHARED)
+    said = line(simulated(), both, "devices")
+    assert "a device of its own for every station in the simulation" in said
+    assert "drafters and targets share one (turns) in the run" in said
+    assert not [line for line in differences(simulated(**SHARED), both) if line.startswith("devices")]
+
+
+@pytest.mark.parametrize(("cores", "told"), [(2, True), (3, False)])
+def test_a_run_on_fewer_cores_than_models_did_not_have_the_devices_of_its_simulation(cores: int, told: bool) -> None:
+    lines = [line for line in differences(simulated(), measured(cores=cores)) if line.startswith("devices:")]
+    assert bool(lines) == told
+    assert not told or "3 models of the run shared 2 cores" in lines[0]
+
+
+def test_a_host_that_was_slower_than_the_profile_is_named_until_its_pace_is_played_back() -> None:
+    run = measured(control_s=0.0013)
+    assert "1.30 times as long" in line(simulated(), run, "pace")
+    paced = specfleet.simulate(make_scenario(MINE), pace=specfleet.Result(run)).run
+    assert not [line for line in differences(paced, run) if line.startswith("pace")]
+    assert line(paced, measured(control_s=0.0012), "pace").endswith("that of another run")
+
+
+@pytest.mark.parametrize(
+    ("profile", "said"),
+    [
+        ({"provenance": {}}, "profile: calibrated was not calibrated on the models that ran"),
+        (
+            {"provenance": PROFILE.provenance | {"target": "huge"}},
+            "profile: calibrated was calibrated on verifiers.model = huge, and large ran",
+        ),
+        (
+            {"provenance": PROFILE.provenance | {"prompts": "demo/evaluation, the first 48"}},
+            "prompts: calibrated was calibrated on those of the run, demo/evaluation: it has seen them",
+        ),
+    ],
+)
+def test_a_profile_of_other_models_or_of_the_same_prompts_is_named(profile: dict[str, Any], said: str) -> None:
+    scenario = make_scenario(MINE | {"profile": msgspec.structs.replace(PROFILE, **profile)})
+    assert said in differences(specfleet.simulate(scenario).run, measured())
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("drafters.depth", 4), ("workload.prompts", "mine.jsonl"), ("workload.new_tokens", 48), ("precision", "float64")],
+)
+def test_any_other_key_that_differs_is_named_with_both_values(key: str, value: Any) -> None:
+    said = differences(simulated(**{key.replace(".", "__"): value}), measured())
+    assert [line for line in said if line.startswith(f"{key}: {value} in the simulation, ")]
+
+
+def test_what_was_not_shared_is_told_before_the_errors_and_in_json() -> None:
+    first, second = specfleet.Result(simulated(drafters__depth=4)), specfleet.Result(measured())
+    comparison = specfleet.compare(second, first)  # in any order
+    assert comparison.differences == differences(first.run, second.run)
+    assert comparison.line().index("not shared: drafters.depth") < comparison.line().index("mean absolute error")
+    assert msgspec.json.decode(msgspec.json.encode(comparison))["differences"] == comparison.differences
+
+
+def test_sharing_in_words() -> None:
+    alone = make_scenario({"devices": {"box": {}}, "verifiers": {"device": "box"}})
+    assert sharing(settle(alone)) == "targets share one (turns)"
+    assert sharing(settle(make_scenario({"batch": {"rule": {"policy": "slots", "size": 4}}}))) == "one process"

@@ -1,0 +1,288 @@
+"""A file is whole or as it was: every write goes beside its place first, through one function."""
+
+import ast
+import os
+import stat
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.errors import InputError, OutputError
+from fleet.files import check_folder, check_writable, make_folder, write_file
+from tests.helpers.processes import ended, start
+
+ROOT = Path(__file__).parents[2]
+
+
+@given(st.lists(st.one_of(st.binary(), st.text()), min_size=1))
+def test_a_file_holds_what_was_written_last_and_nothing_lies_beside_it(
+    tmp_path_factory: pytest.TempPathFactory, contents: list[bytes | str]
+) -> None:
+    folder = tmp_path_factory.mktemp("files")
+    for content in contents:
+        write_file(folder / "new" / "file", content)
+        written = (folder / "new" / "file").read_bytes()
+        assert written == (content if isinstance(content, bytes) else content.encode())
+    assert [path.name for path in folder.rglob("*")] == ["new", "file"]
+
+
+def places(folder: Path) -> dict[str, Path]:
+    """Places of every kind, good and bad, by what they are."""
+    folder.mkdir(exist_ok=True)
+    (folder / "old").write_text("old")
+    (folder / "a folder").mkdir()
+    (folder / "link").symlink_to("old")
+    (folder / "link to a folder").symlink_to("a folder")
+    (folder / "link to nothing").symlink_to("to come")
+    (folder / "link to itself").symlink_to("link to itself")
+    return {
+        "new": folder / "new",
+        "in new folders": folder / "one" / "two" / "new",
+        "old": folder / "old",
+        "folder": folder / "a folder",
+        "in a folder": folder / "a folder" / "new",
+        "below a file": folder / "old" / "new",
+        "far below a file": folder / "old" / "one" / "new",
+        "link": folder / "link",
+        "link to a folder": folder / "link to a folder",
+        "link to nothing": folder / "link to nothing",
+        "link to itself": folder / "link to itself" / "new",
+        "name as long as it may be": folder / ("n" * 255),
+        "name too long": folder / ("n" * 256),
+        "folder's name too long": folder / "one" / ("n" * 256) / "new",
+        "path too long": Path(folder, *["n" * 200] * 30),
+        "no name": Path(),
+        "root": Path("/"),
+        "in a file system without files": Path("/proc/new"),
+        "device": Path(os.devnull),
+        "zero in its name": folder / "a\0b",
+    }
+
+
+def state(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder, with what it holds."""
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def raised(call: Callable[..., None], *arguments: object) -> str | None:
+    """The line of what a call raises."""
+    try:
+        call(*arguments)
+    except InputError as error:
+        return str(error)
+    return None
+
+
+KINDS = (
+    "new", "in new folders", "old", "folder", "in a folder", "below a file", "far below a file", "link",
+    "link to a folder", "link to nothing", "link to itself", "name as long as it may be", "name too long",
+    "folder's name too long", "path too long", "no name", "root", "in a file system without files", "device",
+    "zero in its name",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_check_says_beforehand_is_what_writing_does(kind: str, tmp_path: Path) -> None:
+    known = places(tmp_path / "places")
+    assert set(known) == set(KINDS)
+    place = known[kind]
+    before, entries = state(tmp_path), sorted(tmp_path.rglob("*"))
+    said = raised(check_writable, place)
+    assert (state(tmp_path), sorted(tmp_path.rglob("*"))) == (before, entries), "a check changes nothing"
+    failed = raised(write_file, place, "new")
+    assert (said is None) == (failed is None), (said, failed)
+    assert "\n" not in f"{said}{failed}"
+    if failed is None:
+        assert place.is_char_device() or place.read_text() == "new"
+    else:
+        assert state(tmp_path) == before
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_a_folder_is_checked_as_what_is_written_into_it_will_fare(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for good in (tmp_path, tmp_path / "new" / "newer"):
+        check_folder(good)
+        make_folder(good)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "new", "newer"]
+    for bad in (tmp_path / "file", tmp_path / "file" / "new", Path("/proc/new")):
+        with pytest.raises(InputError, match=str(bad)):
+            check_folder(bad)
+        with pytest.raises(OutputError, match=str(bad)):
+            make_folder(bad)
+
+
+def test_a_link_stays_and_so_do_the_rights_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "file").chmod(0o640)
+    (tmp_path / "link").symlink_to("file")
+    write_file(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text() == "new"
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
+    mask = os.umask(0o027)
+    try:
+        write_file(tmp_path / "fresh", "new")
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE((tmp_path / "fresh").stat().st_mode) == 0o640
+
+
+def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_text()))
+    reader.start()
+    write_file(tmp_path / "pipe", "through it")
+    reader.join()
+    assert read == ["through it"]
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_full_device_is_told_and_stays() -> None:
+    check_writable(Path("/dev/full"))
+    with pytest.raises(OutputError, match=r"/dev/full: cannot be written \(No space left on device\)$"):
+        write_file(Path("/dev/full"), "too much")
+    assert Path("/dev/full").is_char_device()
+
+
+WRITE = """
+from pathlib import Path
+from fleet.errors import InputError
+from fleet.files import check_writable, write_file
+import sys
+try:
+    check_writable(Path(sys.argv[1]))
+    print("checked")
+    write_file(Path(sys.argv[1]), bytes(int(sys.argv[2])))
+except InputError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("largest", "lines"), [(20_000, ["checked", "cannot be written"]), (100, ["cannot be written"])]
+)
+def test_what_does_not_fit_leaves_the_old_file(largest: int, lines: list[str], tmp_path: Path) -> None:
+    """The system's limit of a file's size stands for a full disk: the writes fail in the same place."""
+    (tmp_path / "file").write_text("old")
+    status, out, err = ended(start("-c", WRITE, tmp_path / "file", "30000", largest_file_bytes=largest))
+    assert (status, err) == (0, "")
+    for line, expected in zip(out.splitlines(), lines, strict=True):
+        assert expected in line
+    assert state(tmp_path) == {str(tmp_path / "file"): b"old"}
+
+
+@pytest.mark.parametrize(
+    ("options", "lines"),
+    [
+        ("size=16k", ["checked", "cannot be written (No space left on device)"]),
+        ("size=16k,ro", ["cannot be written (Read-only file system)"]),
+    ],
+)
+def test_a_full_disk_and_a_read_only_one_are_told(options: str, lines: list[str], tmp_path: Path) -> None:
+    """On real file systems in memory, where this user may mount one in a name space of its own."""
+    alone = ["unshare", "--user", "--map-root-user", "--mount"]
+    mount = f"mount -t tmpfs -o {options} tmpfs '{tmp_path}'"
+    try:
+        subprocess.run([*alone, "sh", "-c", mount], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no file system can be mounted here: {error}")
+    program = start("-c", WRITE, tmp_path / "file", "30000")
+    command, environment = program.args, os.environ | {"PYTHONPATH": str(ROOT)}
+    ended(program)
+    done = subprocess.run(
+        [*alone, "sh", "-c", f'{mount}; "$@"; ls -A "{tmp_path}"', "sh", *command],
+        env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    for line, expected in zip(done.stdout.splitlines(), lines, strict=True):
+        assert expected in line
+
+
+# The law that holds all rooms to it.
+
+ROOMS = ("fleet", "sim", "engine", "figures", "calibrate", "experiments", "specfleet")
+WRITERS = {
+    "write_text", "write_bytes", "to_parquet", "to_json", "to_pickle", "to_excel", "to_feather", "to_hdf", "touch",
+    "tofile", "savetxt", "copyfile", "copy2", "copytree", "mkstemp", "NamedTemporaryFile", "save_file", "ParquetWriter",
+    "hardlink_to", "symlink_to", "mkdir", "makedirs", "unlink", "rmtree",
+}  # fmt: skip
+MOVERS = {"copy", "move", "rename", "replace", "remove"}  # of these modules; texts and frames have some of these, too
+INTO_MEMORY = {
+    "savefig": 0,
+    "savez": 0,
+    "savez_compressed": 0,
+    "write_table": 1,
+    "dump": 1,
+}  # which argument is where to
+FREE = {"fleet/files.py", "engine/runtime/device_lock.py"}  # the function itself; a lock, which holds nothing
+FINE = {
+    "json.dump(measure(), sys.stdout, indent=2)",
+    "Path(os.devnull).open('w')",
+    "model.half().save_pretrained(draft)",  # into a temporary folder
+    "tokenizer.save_pretrained(draft)",
+}
+
+
+def writes(path: Path) -> Iterator[str]:
+    """Yield the calls of a module that put a file somewhere by another way than `write_file`."""
+    tree = ast.parse(path.read_text())
+    assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    in_memory = {name for node in assigned if "io.BytesIO()" in ast.unparse(node.value) for name in _names(node)}
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        if _is_writer(call, in_memory) and ast.unparse(call) not in FINE:
+            yield f"{path.relative_to(ROOT)}:{call.lineno}: {ast.unparse(call)}"
+
+
+def _names(node: ast.Assign) -> set[str]:
+    return {name.id for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)}
+
+
+def _is_writer(call: ast.Call, in_memory: set[str]) -> bool:
+    owner, _, name = ast.unparse(call.func).rpartition(".")
+    options = {keyword.arg for keyword in call.keywords}
+    if name in INTO_MEMORY:
+        return ast.unparse(call.args[INTO_MEMORY[name]]) not in in_memory
+    return (
+        name in WRITERS
+        or (name in MOVERS and owner in {"os", "shutil", "path", "draft"})
+        or (name == "open" and bool(_mode(call) & set("wax+")))
+        or (name == "to_csv" and (bool(call.args) or "path_or_buf" in options))
+        or name == "save_pretrained"
+    )
+
+
+def _mode(call: ast.Call) -> set[str]:
+    """The letters of all short texts among the arguments of `open`: its mode is one of them."""
+    values = [*call.args, *(keyword.value for keyword in call.keywords)]
+    texts = [value.value for value in values if isinstance(value, ast.Constant) and isinstance(value.value, str)]
+    return set("".join(text for text in texts if len(text) <= 3))
+
+
+def test_nothing_writes_a_file_but_the_one_function() -> None:
+    modules = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
+    assert len(modules) > 200
+    found = [line for path in modules if str(path.relative_to(ROOT)) not in FREE for line in writes(path)]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Path('x').write_text('')", "open('x', 'w')", "Path('x').open('xb')", "open('x', mode='a')",
+        "frame.to_csv('x')", "figure.savefig('x')", "np.savez(path, a=1)",
+        "pq.write_table(table, path)", "json.dump(1, file)",
+        "os.replace('a', 'b')", "shutil.copy('a', 'b')", "model.save_pretrained('x')", "folder.mkdir()",
+    ],
+)  # fmt: skip
+def test_the_law_sees_a_writer(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
+    (tmp_path / "one.py").write_text(
+        f"import io\ncontent = io.BytesIO()\nnp.savez(content)\ntext = open('y', 'rb')\n{line}\n"
+    )
+    assert list(writes(tmp_path / "one.py")) == [f"one.py:5: {ast.unparse(ast.parse(line))}"]

@@ -1,0 +1,166 @@
+"""Offered load beyond capacity is a verdict: never below capacity, always above it, with its numbers and bottleneck.
+
+Nothing is accepted here, so that a request of n tokens takes a prefill and n - 1 rounds: capacities are exact. Seeds
+are fixed; at load 0.95 a run is called overloaded with a probability far below the rule's 0.001 at load 1.
+"""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.sweep import run_cell
+from fleet.records.overload import FALSE_ALARM, Overload, overload_of
+from fleet.scenario.reading import make_scenario
+from fleet.scenario.scenario import Scenario
+from sim.run import simulate
+from specfleet.results import Result
+
+ROUNDS = 11  # of a request, on average: new_tokens - 1
+S, TURNAROUND, V, PREFILL, DRAFT_PREFILL = 0.01, 0.001, 0.03, 0.02, 0.005
+ROW = 0.004  # what a further row adds to a verification
+
+STAR: dict[str, Any] = {"verifiers": {"count": 8}}
+TARGETS: dict[str, Any] = {"verifiers": {"count": 2}}
+SLOTS: dict[str, Any] = {"batch": {"rule": {"policy": "slots", "size": 4}}}
+GROUPED: dict[str, Any] = {"drafters": {"group": {"policy": "batch", "most": 2}}, "verifiers": {"count": 16}}
+POOL: dict[str, Any] = {"drafters": {"count": 2, "route": "central", "move": "shared"}, "verifiers": {"count": 16}}
+ALONE: dict[str, Any] = {"drafters": {"count": 0}, "verifiers": {"count": 2}}
+TURNS: dict[str, Any] = {
+    "devices": {"host": {"sharing": "turns"}}, "drafters": {"device": "host"},
+    "verifiers": {"count": 1, "device": "host"},
+}  # fmt: skip
+
+# Time of the bottleneck for a request, and what it is called.
+FLEETS: dict[str, tuple[dict[str, Any], float, str]] = {
+    "star": (STAR, DRAFT_PREFILL + TURNAROUND + ROUNDS * (S + TURNAROUND), "the drafter is"),
+    "few targets": (TARGETS, (PREFILL + ROUNDS * V) / 2, "target"),
+    "slots": (
+        SLOTS,
+        PREFILL + DRAFT_PREFILL + 2 * TURNAROUND + ROUNDS * (S + V + 3 * ROW + 2 * TURNAROUND) / 4,
+        "the batch is",
+    ),
+    "no drafter": (ALONE, (PREFILL + ROUNDS * V) / 2, "target"),
+    "a host by turns": (TURNS, PREFILL + DRAFT_PREFILL + ROUNDS * (S + V), "is"),
+}
+
+
+def arriving(tables: dict[str, Any], per_s: float, requests: int = 300, seed: int = 0, **workload: Any) -> Scenario:
+    """The fleet with requests of 10 to 14 tokens that come at random, and steps that spread by half of their time."""
+    random = {"spread": {"spread": "quantiles", "levels": [0.0, 1.0], "ratios_at": [0.5, 1.5]}}
+    profile = {
+        "name": "p", "draft": {"base_s": S} | random, "verify": {"base_s": V, "per_row_s": ROW} | random,
+        "decode": {"base_s": V} | random, "draft_prefill": {"base_s": DRAFT_PREFILL},
+        "verify_prefill": {"base_s": PREFILL}, "turnaround_s": TURNAROUND,
+    }  # fmt: skip
+    content = {
+        "seed": seed, "profile": profile, "acceptance": {"model": "geometric", "beta": 0.0},
+        "workload": {
+            "requests": requests, "prompt_tokens": 10, "new_tokens": {"low": 10, "high": 14},
+            "arrivals": {"process": "poisson", "per_s": per_s},
+        } | workload,
+    }  # fmt: skip
+    return make_scenario(content | tables | {"drafters": {"depth": 3} | tables.get("drafters", {})})
+
+
+def verdict(name: str, load: float, seed: int, requests: int = 300) -> Overload | None:
+    tables, demand_s, _ = FLEETS[name]
+    return overload_of(simulate(arriving(tables, load / demand_s, requests, seed)))
+
+
+def check(name: str, seeds: range) -> None:
+    _, demand_s, bottleneck = FLEETS[name]
+    for seed in seeds:
+        assert verdict(name, 0.95, seed) is None, f"seed {seed}"
+        called = verdict(name, 1.1, seed)
+        assert called is not None, f"seed {seed}"
+        assert called.offered_tokens_per_s == pytest.approx(1.1 / demand_s * (ROUNDS + 1), rel=0.03)
+        assert called.load == pytest.approx(1.1, rel=0.05)
+        assert called.load == pytest.approx(called.offered_tokens_per_s / called.carried_tokens_per_s)
+        assert bottleneck in called.bottleneck
+
+
+@pytest.mark.parametrize("name", FLEETS)
+def test_load_0_95_is_never_called_overload_and_load_1_1_always(name: str) -> None:
+    check(name, range(1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FLEETS)
+def test_load_0_95_is_never_called_overload_and_load_1_1_always_over_many_seeds(name: str) -> None:
+    check(name, range(1, 16))
+
+
+@pytest.mark.slow
+def test_at_load_1_a_run_is_called_overloaded_by_chance_alone() -> None:
+    called = sum(verdict("star", 1.0, seed, requests=150) is not None for seed in range(200))
+    assert called <= 3, f"more than {FALSE_ALARM:.1%} of 200 runs; 4 of them would come once in 10,000 times"
+
+
+def test_the_verdict_says_what_is_offered_carried_and_in_the_way() -> None:
+    called = Overload(624.0, 277.0, 624 / 277, "the drafter is")
+    assert called.line() == "overload: offers 624 tokens/s, carries 277; the drafter is the bottleneck"
+
+
+def test_a_result_beyond_capacity_has_a_verdict_and_no_intervals() -> None:
+    demand_s = FLEETS["star"][1]
+    below, beyond = (Result(simulate(arriving(STAR, load / demand_s, 80))) for load in (0.3, 1.5))
+    assert below.overload is None
+    assert below.metrics["throughput"].times_longer < math.inf
+    assert beyond.overload is not None
+    assert beyond.overload.line() in beyond.line()
+    assert beyond.metrics.keys() == below.metrics.keys()
+    assert all(math.isnan(metric.low) and math.isnan(metric.high) for metric in beyond.metrics.values())
+    assert math.isinf(beyond.metrics["throughput"].times_longer)
+    assert beyond.metrics["requests"].times_longer == 1, "a count has no interval however long the run"
+
+
+def test_a_cell_of_a_sweep_beyond_capacity_has_a_verdict_and_no_intervals() -> None:
+    demand_s = FLEETS["star"][1]
+    below, beyond = (run_cell({}, arriving(STAR, load / demand_s, 80), "sim", 2) for load in (0.3, 1.5))
+    assert not below.overload
+    assert beyond.overload.startswith("overload: offers ")
+    assert "carries" in beyond.overload
+    assert math.isnan(beyond.metrics["throughput"].low)
+    assert below.metrics["throughput"].times_longer < math.inf
+
+
+def test_a_trace_counts_by_the_rate_at_which_it_comes(tmp_path: Path) -> None:
+    demand_s = FLEETS["star"][1]
+    for load, overloaded in ((0.8, False), (1.3, True)):
+        rows = (f"{number * demand_s / load},10,{ROUNDS + 1}" for number in range(150))
+        (tmp_path / "trace.csv").write_text("\n".join(["arrived_at,num_prefill_tokens,num_decode_tokens", *rows]))
+        trace = {"process": "trace", "file": str(tmp_path / "trace.csv")}
+        run = simulate(arriving(STAR, 1.0, 150, arrivals=trace))
+        assert (overload_of(run) is not None) == overloaded
+
+
+def test_a_queue_that_only_batches_have_is_no_overload() -> None:
+    """A batch without a limit is nearly always busy, far below what it could do."""
+    tables = {"drafters": {"count": 8}, "verifiers": {"count": 1, "group": "batch"}}
+    assert overload_of(simulate(arriving(tables, 0.5 / (PREFILL + ROUNDS * ROW)))) is None
+
+
+def test_groups_and_pools_of_drafters_have_the_capacity_that_they_have_when_full() -> None:
+    for tables in (GROUPED, POOL):
+        demand_s = (DRAFT_PREFILL + TURNAROUND + ROUNDS * (S + TURNAROUND)) / 2
+        for load, overloaded in ((0.8, False), (1.4, True)):
+            called = overload_of(simulate(arriving(tables, load / demand_s, 120)))
+            assert (called is not None) == overloaded
+            assert called is None or "drafter" in called.bottleneck
+
+
+def test_a_rate_limit_is_a_bottleneck_of_its_own() -> None:
+    for load, overloaded in ((0.8, False), (1.3, True)):
+        limited = STAR | {"drafters": {"limits_per_s": [0.0] * 7 + [2.0]}}
+        called = overload_of(simulate(arriving(limited, load * 8 * 2.0 / ROUNDS, 200)))
+        assert (called.bottleneck if called else None) == ("the rate limit of target 8 is" if overloaded else None)
+
+
+def test_a_closed_loop_offers_what_it_carries() -> None:
+    assert overload_of(simulate(arriving(STAR, 1.0, 40, arrivals=None))) is None
+
+
+def test_what_drafts_ahead_is_not_judged() -> None:
+    assert overload_of(simulate(arriving({"drafters": {"overlap": "ahead"}}, 50.0, 40))) is None

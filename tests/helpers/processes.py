@@ -1,0 +1,69 @@
+"""Our programs as processes of their own, in a session of their own, so that a test sees whatever they leave behind."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 120  # until something is called missing; it decides nothing else
+
+
+def start(*arguments: str | Path, largest_file_bytes: int | None = None, **more: Any) -> subprocess.Popen[str]:
+    """Start `python ARGUMENTS` as a terminal would: signals at their defaults, whatever they are here."""
+
+    def prepare() -> None:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        if largest_file_bytes is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file_bytes, largest_file_bytes))
+
+    more = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": ROOT} | more
+    command = [sys.executable, *map(str, arguments)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.Popen(
+        command, text=True, start_new_session=True, preexec_fn=prepare, env=environment, **more  # noqa: PLW1509
+    )  # fmt: skip
+
+
+def specfleet(*arguments: str | Path, **more: Any) -> subprocess.Popen[str]:
+    """Start the command `specfleet`."""
+    return start("-m", "specfleet", *arguments, **more)
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Wait for the end of a process; return its status, and what it printed on standard output and error."""
+    try:
+        out, err = process.communicate(timeout=LIMIT_S)
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    return process.returncode, out, err
+
+
+def alive(session: int) -> list[int]:
+    """List the processes of a session that have not ended."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, of_session = stat.read_text().rpartition(")")[2].split()[:4]
+        except OSError:  # it has just ended
+            continue
+        if int(of_session) == session and state != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
+def eventually(condition: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> bool:
+    """Wait until something holds; False if it never does, or if the process ended before."""
+    limit_s = time.monotonic() + LIMIT_S
+    while not condition():
+        if time.monotonic() > limit_s or (process is not None and process.poll() is not None):
+            return condition()
+        time.sleep(0.02)
+    return True

@@ -1,0 +1,65 @@
+"""Reproductions with less text and fewer seeds than `specfleet reproduce` takes; StarSD's and AMUSD's on demand.
+
+What is asked of their rows does not depend on how much was simulated.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from typing import Any
+
+import msgspec
+import pytest
+
+from experiments.reproduce import REPRODUCTIONS, amusd, batch, dsde, goodspeed, measured, starsd_scaling
+from experiments.reproduce.rows import Inputs, Reproduction
+from fleet.scenario.scenario import Scenario
+
+BATCH_OF = measured.batch_of
+
+
+def short_texts(rule: dict[str, Any], requests: int, temperature: float = 0.0) -> Scenario:
+    scenario = BATCH_OF(rule, min(requests, 12), temperature)
+    return msgspec.structs.replace(scenario, workload=msgspec.structs.replace(scenario.workload, new_tokens=24))
+
+
+LESS = {
+    batch: {"PROMPTS": 20, "NEW_TOKENS": {"low": 7, "high": 32}, "SEEDS": 1},  # the mean over the longest is the same
+    dsde: {
+        "NEW_TOKENS": 48,
+        "SEEDS": 1,
+        "correlations": partial(dsde.correlations, tokens=6_000),
+        "run_policy": partial(dsde.run_policy, requests=4),
+    },
+    goodspeed: {"ITERATIONS": 60, "SEEDS": 1, "goodputs": partial(goodspeed.goodputs, iterations=60)},
+    measured: {"SIZES": (1, 4), "batch_of": short_texts},
+}
+
+
+EVEN_LESS = {starsd_scaling: {"NEW_TOKENS": 600}, amusd: {"TOKENS": 1000}}  # too short for their numbers to be right
+
+
+@contextmanager
+def smaller(right: bool = True) -> Iterator[None]:
+    """Make reproductions smaller, and keep nothing that was computed of them; `right`: StarSD's numbers stay."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, sizes in (LESS if right else LESS | EVEN_LESS).items():
+            for name, size in sizes.items():
+                patch.setattr(module, name, size)
+        reproduced.cache_clear()
+        forget_signals()
+        yield
+    reproduced.cache_clear()
+    forget_signals()
+
+
+def forget_signals() -> None:
+    """Forget what was fitted to a paper's numbers."""
+    for kept in (dsde.signals, dsde.static_opt):
+        kept.cache_clear()
+
+
+@cache
+def reproduced(name: str) -> Reproduction:
+    """A reproduction: the same whenever it is computed."""
+    return REPRODUCTIONS[name](Inputs())

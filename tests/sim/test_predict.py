@@ -1,0 +1,155 @@
+"""The equations answer for every fleet that is a star, as simulation does, and refuse every other one by its key."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from experiments.sweep import analytic_values
+from fleet.errors import InputError
+from fleet.scenario.reading import make_scenario
+from fleet.scenario.scenario import Scenario
+from sim.predict import predict
+from sim.run import simulate
+from tests.helpers.stars import repeatable, star
+
+MEMORY = {
+    "devices": 4, "device_bytes": 1000, "drafter": {"weights_bytes": 10, "kv_bytes_per_token": 1},
+    "target": {"weights_bytes": 10, "kv_bytes_per_token": 1},
+}  # fmt: skip
+AGREEMENT = {"model": "agreement", "sessions": ["1101"], "unknown": 0.5}
+DEVICE = {"devices": {"host": {"sharing": "turns"}}}
+
+times_s = st.sampled_from([0.0, 0.25, 1.0, 3.0])
+some_drafters = st.fixed_dictionaries(
+    {"depth": st.integers(1, 4)},
+    optional={
+        "count": st.sampled_from([0, 1, 1, 2]),
+        "order": st.sampled_from(["fifo", "priority"]),
+        "admit": st.builds(lambda most: {"policy": "at-most", "sessions": most}, st.integers(1, 6)),
+        "cache_tokens": st.sampled_from([0, 300, 3000]),
+        "limits_per_s": st.sampled_from([[], [0.0], [0.02]]),
+        "device": st.just("host"),
+        "group": st.sampled_from(["one", "batch"]),
+    },
+)
+some_verifiers = st.fixed_dictionaries(
+    {"count": st.integers(1, 5)},
+    optional={
+        "priorities": st.just([3, 1]),
+        "device": st.just("host"),
+        "tiers": st.builds(lambda first: [{"first": first, "verify": {"base_s": 9.0}}], st.integers(1, 6)),
+    },
+)
+
+
+def of_tables(tables: dict[str, Any]) -> Scenario:
+    """The star of the helpers with these tables; another acceptance model takes the place of its own."""
+    plain = msgspec.to_builtins(star(**{name: table for name, table in tables.items() if name != "acceptance"}))
+    return make_scenario(plain | {name: table for name, table in tables.items() if name == "acceptance"})
+
+
+def rounds_per_s(scenario: Scenario) -> float:
+    """Rounds a second of a deterministic star: over whole iterations, away from both ends of its one request each."""
+    frame = simulate(scenario).frame()
+    drafted_s = frame[(frame.event == "done") & (frame.kind == "draft")].time_s.to_numpy()
+    N = scenario.verifiers.count
+    return 20 * N / float(drafted_s[30 * N] - drafted_s[10 * N])
+
+
+@repeatable
+@given(
+    some_drafters, some_verifiers, st.sampled_from([0.0, 1.0]), st.sampled_from([0.5, 1.0, 2.0]),
+    st.tuples(times_s, times_s, times_s, times_s),
+)  # fmt: skip
+def test_what_the_equations_answer_for_is_what_simulation_says(
+    drafters: dict[str, Any], verifiers: dict[str, Any], beta: float, draft_s: float, times: tuple[float, ...]
+) -> None:
+    verify_s, latency_s, catch_up_s, pause_s = times
+    assume(verify_s + latency_s > 0)
+    profile = {
+        "name": "drawn", "draft": {"base_s": draft_s}, "verify": {"base_s": verify_s}, "decode": {"base_s": 2.0},
+        "link": {"latency_s": latency_s}, "catch_up_s": catch_up_s, "turnaround_s": pause_s, "wake_up_s": 0.0,
+    }  # fmt: skip
+    rounds = 60
+    scenario = make_scenario(
+        DEVICE | {
+            "profile": profile, "drafters": drafters, "verifiers": verifiers,
+            "acceptance": {"model": "geometric", "beta": beta},
+            "workload": {
+                "requests": verifiers["count"], "prompt_tokens": 10,
+                "new_tokens": rounds * (drafters["depth"] + 1 if beta else 1),
+            },
+        }
+    )  # fmt: skip
+    if not analytic_values(scenario):
+        keys = "|".join(drafters | verifiers)
+        with pytest.raises(InputError, match=rf"and (workload\.streams|(drafters|verifiers)\.({keys})) is none"):
+            predict(scenario)
+        return
+    prediction = predict(scenario)
+    if prediction.idle_s > 0:
+        assume(pause_s == 0)  # a drafter that idles wakes up instead of turning around
+    assert rounds_per_s(scenario) == pytest.approx(prediction.rounds_per_s, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("key", "tables"),
+    [
+        (r"\[batch\]", {"batch": {"rule": {"policy": "slots", "size": 2}}, "verifiers": {"count": 1}}),
+        ("drafters.count", {"drafters": {"count": 0}}),
+        ("drafters.count", {"drafters": {"count": 2}}),
+        ("drafters.overlap", {"drafters": {"overlap": "ahead"}}),
+        ("drafters.group", {"drafters": {"group": "batch"}}),
+        ("drafters.allocate", {"drafters": {"allocate": "adaptive"}}),
+        ("drafters.admit", {"drafters": {"admit": {"policy": "at-most", "sessions": 2}}}),
+        ("drafters.admit", {"drafters": {"admit": "within-memory"}}),
+        ("drafters.warm_up", {"drafters": {"warm_up": {"policy": "after-idle", "idle_gap_s": 0.1, "tokens": 2}}}),
+        ("drafters.limits_per_s", {"drafters": {"limits_per_s": [0.0, 0.1]}}),
+        ("drafters.cache_tokens", {"drafters": {"cache_tokens": 179}}),
+        ("drafters.device", DEVICE | {"drafters": {"device": "host"}}),
+        ("verifiers.device", DEVICE | {"verifiers": {"device": "host"}}),
+        ("verifiers.group", {"verifiers": {"group": "barrier"}}),
+        ("verifiers.allocate", {"verifiers": {"allocate": {"policy": "fixed", "depth": 2}}}),
+        ("verifiers.tiers", {"verifiers": {"tiers": [{"first": 2, "verify": {"base_s": 5.0}}]}}),
+        ("verifiers.tiers", {"verifiers": {"tiers": [{"first": 3, "link": {"latency_s": 0.5}}]}}),
+        ("workload.arrivals", {"workload": {"arrivals": {"process": "poisson", "per_s": 1.0}}}),
+        ("workload.conversations", {"workload": {"conversations": "some.jsonl"}}),
+        ("workload.streams", {"workload": {"streams": 5}}),
+        ("acceptance.model", {"acceptance": AGREEMENT}),
+    ],
+)
+def test_a_fleet_that_is_no_star_is_refused_by_its_key(key: str, tables: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"the equations are a star's, and {key} is none; simulate it"):
+        predict(of_tables(tables))
+    assert analytic_values(of_tables(tables)) == {}
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        DEVICE,
+        {"drafters": {"admit": {"policy": "at-most", "sessions": 3}}},
+        {"drafters": {"limits_per_s": [0.0]}},
+        {"drafters": {"cache_tokens": 180}},  # three texts of 10 + 50 tokens
+        {"verifiers": {"tiers": [{"first": 1, "verify": {"base_s": 5.0}}, {"first": 9, "link": {"latency_s": 0.5}}]}},
+        {"memory": MEMORY, "drafters": {"admit": "within-memory"}},
+    ],
+)
+def test_keys_that_change_nothing_here_leave_it_a_star(tables: dict[str, Any]) -> None:
+    scenario = of_tables(tables)
+    assert predict(scenario).N == 3
+    assert analytic_values(scenario)
+
+
+def test_a_sweep_of_scenarios_without_times_has_no_equations_and_is_no_error() -> None:
+    assert analytic_values(make_scenario({"name": "for the engine", "drafters": {"depth": 3}})) == {}
+
+
+def test_a_prediction_tells_the_acceptance_length_in_both_counts() -> None:
+    vllm_prints = {"model": "per-position", "survival": [0.82, 0.68, 0.55, 0.43, 0.36]}
+    prediction = predict(of_tables({"acceptance": vllm_prints}))
+    assert prediction.mean_acceptance_length == pytest.approx(3.84)
+    assert prediction.acceptance_length == pytest.approx(2.84)

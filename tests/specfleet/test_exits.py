@@ -1,0 +1,266 @@
+"""How programs end: real signals to real processes, closed and full outputs, and the statuses that are documented."""
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import typer.main
+
+from experiments.exits import STATUSES
+from fleet.records.run import read_run
+from specfleet.cli.entry import app
+from tests.helpers.marks import slow
+from tests.helpers.processes import alive, ended, eventually, specfleet, start
+
+SIGNALS = {"Ctrl-C": (signal.SIGINT, "interrupted"), "SIGTERM": (signal.SIGTERM, "ended by SIGTERM")}
+COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+SMALL = ["--set", "workload.requests=12", "--set", "workload.new_tokens=24"]
+
+
+def tell(process: subprocess.Popen[str], how: str) -> None:
+    """Send the signal: Ctrl-C goes to all processes of a terminal, `kill` to the one that it names."""
+    if how == "Ctrl-C":
+        os.killpg(process.pid, signal.SIGINT)
+    else:
+        process.send_signal(SIGNALS[how][0])
+
+
+def is_caught(process: subprocess.Popen[str]) -> bool:
+    """Whether a process has a handler for SIGTERM by now."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:")).split()[1]
+    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
+
+
+def assert_ended_by(process: subprocess.Popen[str], how: str, kept: str) -> str:
+    """The status, the one line, nothing on standard output, nobody left; return what else was on standard error."""
+    status, out, err = ended(process)
+    number, line = SIGNALS[how]
+    assert (status, out) == (128 + number, ""), err
+    *others, last = err.strip().splitlines()
+    assert last.partition(": ")[2] == f"{line}; {kept}"
+    assert "Traceback" not in err
+    assert eventually(lambda: not alive(process.pid)), f"left behind: {alive(process.pid)}"
+    return "\n".join(others)
+
+
+# Every command, whatever it does.
+
+
+def needed(name: str) -> list[str]:
+    """Arguments that a command cannot do without, taken from its definition."""
+    words = []
+    for param in COMMANDS[name].params:
+        if param.required:
+            words += ["x=1"] if param.param_type_name == "argument" else [param.opts[0], "x=1"]
+    return words
+
+
+IDLE = """
+import functools, signal, sys
+from specfleet.cli import entry, main
+
+def idle(command):
+    return functools.wraps(command)(lambda **_: (print("ready", file=sys.stderr, flush=True), signal.pause()))
+
+for command in entry.app.registered_commands:
+    command.callback = idle(command.callback)
+main()
+"""
+
+
+@pytest.mark.parametrize("how", SIGNALS)
+@pytest.mark.parametrize("name", [name if name == "explain" else slow(name) for name in COMMANDS])
+def test_every_command_ends_by_a_signal_with_its_status_and_one_line(name: str, how: str) -> None:
+    """The command proper waits for ever; what is around it is what a user runs."""
+    process = start("-c", IDLE, name, *needed(name))
+    assert process.stderr is not None
+    assert process.stderr.readline() == "ready\n"
+    tell(process, how)
+    assert assert_ended_by(process, how, "nothing was written") == ""
+
+
+@pytest.mark.parametrize("how", SIGNALS)
+@pytest.mark.parametrize("module", ["experiments.bench", slow("experiments.modes"), slow("experiments.gpu_check")])
+def test_programs_of_experiments_end_in_the_same_way(module: str, how: str) -> None:
+    """From their first import on: libraries take seconds."""
+    process = start("-m", module)
+    assert eventually(lambda: is_caught(process), process)
+    tell(process, how)
+    assert assert_ended_by(process, how, "nothing was written") == ""
+
+
+# What was kept.
+
+READERS = {  # commands that read a scenario: what they are given, and what they say that they kept
+    "show": ([], "nothing was written"),
+    "simulate": (["-o", "OUT"], "nothing was written to OUT"),
+    "sweep": (["-o", "OUT", "--vary", "seed=1:3"], "kept: 0 of 3 cells in OUT; the same command goes on from there"),
+    "analytic": ([], "nothing was written"),
+    "run": (["-o", "OUT"], "nothing was written to OUT"),
+    "drafter": (["-o", "OUT"], "nothing was written"),
+    "verifier": (["-o", "OUT"], "nothing was written"),
+}
+
+
+@pytest.mark.parametrize("how", SIGNALS)
+@pytest.mark.parametrize("name", [name if name == "simulate" else slow(name) for name in READERS])
+def test_a_signal_while_input_is_read_says_that_nothing_was_written(name: str, how: str, tmp_path: Path) -> None:
+    pipe, out = tmp_path / "scenario.toml", tmp_path / "out"
+    os.mkfifo(pipe)
+    arguments, kept = READERS[name]
+    process = specfleet(name, pipe, *(str(out) if argument == "OUT" else argument for argument in arguments))
+    writers: list[int] = []
+
+    def is_reading() -> bool:
+        try:
+            writers.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+        except OSError:  # nobody has opened it to read
+            return False
+        return True
+
+    assert eventually(is_reading, process)
+    tell(process, how)
+    assert assert_ended_by(process, how, kept.replace("OUT", str(out))) == ""
+    assert not out.exists()
+    os.close(writers[0])
+
+
+@pytest.mark.parametrize(("how", "jobs"), [("SIGTERM", 1), slow("SIGTERM", 2), slow("Ctrl-C", 2)])
+def test_an_interrupted_sweep_keeps_its_cells_and_its_table_and_goes_on_from_there(
+    how: str, jobs: int, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    endless = ["--vary", "workload.requests=12,16,200000", "--seeds", "1", "--jobs", str(jobs)]
+    process = specfleet("sweep", "star", *endless, "-o", out)
+    assert eventually((out / "cells" / "workload.requests=16.json").exists, process)
+    assert eventually(lambda: set(pd.read_csv(out / "sweep.csv")["workload.requests"]) == {12, 16}, process)
+    tell(process, how)
+    said = f"kept: 2 of 3 cells in {out}; the same command goes on from there"
+    assert assert_ended_by(process, how, said) == ""
+    assert set(pd.read_csv(out / "sweep.csv")["workload.requests"]) == {12, 16}
+    assert not list(out.rglob("*.part"))
+    kept = {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()}
+    status, _, err = ended(specfleet("sweep", "star", "--vary", "workload.requests=12,16", "--seeds", "1", "-o", out))
+    assert status == 0, err
+    assert {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()} == kept
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", SIGNALS)
+@pytest.mark.parametrize("command", ["run", "demo"])
+def test_no_process_of_a_fleet_is_left_behind(command: str, how: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    out = tmp_path / "out"
+    arguments = {"run": ["star", "--set", "workload.requests=5000", "-o", out], "demo": ["--short", "--out", out]}
+    process = specfleet(command, *arguments[command])
+    nodes = 6 if command == "run" else 4  # itself, two that serve it, and of its nodes so many that it runs
+    assert eventually(lambda: len(alive(process.pid)) >= nodes, process)
+    tell(process, how)
+    if command == "run":
+        assert_ended_by(process, how, f"nothing was written to {out}")
+    else:
+        assert_demo_ended(process, how)
+
+
+def assert_demo_ended(process: subprocess.Popen[str], how: str) -> None:
+    """A demo keeps continuations before anything else; how many files there are depends on the moment."""
+    status, out, err = ended(process)
+    assert (status, out) == (128 + SIGNALS[how][0], "")
+    assert "Traceback" not in err
+    assert len(err.strip().splitlines()) == 1
+    assert eventually(lambda: not alive(process.pid)), f"left behind: {alive(process.pid)}"
+
+
+@pytest.mark.slow
+def test_nodes_end_even_when_their_launcher_is_killed() -> None:
+    pytest.importorskip("torch")
+    process = specfleet("run", "star", "--set", "workload.requests=5000")
+    assert eventually(lambda: len(alive(process.pid)) >= 6, process)
+    process.kill()
+    assert ended(process)[0] == -signal.SIGKILL
+    assert eventually(lambda: not alive(process.pid)), f"left behind: {alive(process.pid)}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", SIGNALS)
+def test_nodes_of_several_hosts_keep_their_records(how: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    endless = ["--set", "workload.requests=100000", "--set", "verifiers.count=1"]
+    drafter = specfleet("drafter", "star", "--host", "127.0.0.1", "--port", "0", *endless, "-o", tmp_path / "drafter")
+    assert drafter.stderr is not None
+    port = drafter.stderr.readline().split()[-1]
+    target = specfleet("verifier", "star", "--connect", f"127.0.0.1:{port}", *endless, "-o", tmp_path / "target")
+    eventually(lambda: threads(target) > 6, target)  # it is connected
+    tell(target, how)
+    assert_ended_by(target, how, f"kept: the records until then in {tmp_path / 'target'}")
+    tell(drafter, how)
+    assert_ended_by(drafter, how, f"kept: the records until then in {tmp_path / 'drafter'}")
+    for name in ("drafter", "target"):
+        assert read_run(tmp_path / name).header.scenario.workload.requests == 100000
+
+
+def threads(process: subprocess.Popen[str]) -> int:
+    return len(list(Path(f"/proc/{process.pid}/task").iterdir()))
+
+
+# Where nobody reads, or nothing can be printed.
+
+
+@pytest.mark.parametrize("command", ["scenarios", slow("--help"), slow("simulate")])
+def test_output_that_nobody_reads_ends_it_quietly(command: str, tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    out = tmp_path / "run.parquet"
+    more = ["star", *SMALL, "-o", out] if command == "simulate" else []
+    process = specfleet(command, *more, stdout=writing)
+    os.close(writing)
+    status, _, err = ended(process)
+    assert (status, err.replace(f"records: {out}\n", "")) == (141, "")
+    assert out.exists() == (command == "simulate"), "what was asked for is written"
+
+
+@pytest.mark.parametrize("command", [["scenarios"], slow(["simulate", "star", *SMALL])])
+def test_a_full_standard_output_is_one_line(command: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        status, _, err = ended(specfleet(*command, stdout=full))
+    assert (status, err) == (1, "specfleet: standard output: cannot be written (No space left on device)\n")
+
+
+@pytest.mark.slow
+def test_closed_streams_are_no_reason_to_fail(tmp_path: Path) -> None:
+    out = tmp_path / "run.parquet"
+    program = f'"$0" -m specfleet simulate star {" ".join(SMALL)} -o {out} >&- 2>&-'
+    process = start("-c", f"import os, sys; os.execv('/bin/sh', ['sh', '-c', {program!r}, sys.executable])")
+    assert ended(process) == (0, "", "")
+    assert read_run(out).header.world == "sim"
+
+
+# Statuses as the reference lists them.
+
+ENDINGS = {
+    0: ["analytic", "star"],
+    1: ["simulate", "star", *SMALL, "--json", "-o", "/dev/full"],
+    2: ["analytic", "nowhere"],
+}
+
+
+def test_the_statuses_that_are_documented_are_those_that_these_tests_hold() -> None:
+    signalled = {128 + number for number, _ in SIGNALS.values()}
+    assert set(STATUSES) == set(ENDINGS) | signalled | {128 + signal.SIGPIPE}
+
+
+@pytest.mark.parametrize("status", ENDINGS)
+def test_a_command_ends_with_the_documented_status(status: int) -> None:
+    ending, out, err = ended(specfleet(*ENDINGS[status]))
+    assert ending == status
+    assert len(err.splitlines()) == (status > 0)
+    if status == 1:  # what was computed is printed
+        assert json.loads(out)["metrics"]["throughput"]["value"] > 0
+    else:
+        assert bool(out) == (status == 0)

@@ -1,0 +1,140 @@
+"""The scenario that `calibrate` writes beside a profile: it reads back as it was meant, and fits the host."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fleet.chance.acceptance import Recorded
+from fleet.scenario.reading import make_scenario, read_scenario
+from fleet.scenario.scenario import Scenario
+from fleet.times.effects import Turns
+from fleet.times.profile import HardwareProfile, write_profile
+from fleet.times.step_time import StepTime
+from specfleet.calibrating import own_scenario
+from specfleet.cli import main
+from specfleet.fitting import fitting, fitting_path, scenario_of_pair, write_fitting
+from specfleet.notes import notes_of
+from specfleet.scenario import scenario_of, shipped_scenarios
+
+TWO_CORES = {"cores": "2"}
+
+
+def measured(
+    provenance: dict[str, str] = TWO_CORES, contention: tuple[float, ...] = (1.0, 1.4, 1.6)
+) -> HardwareProfile:
+    return HardwareProfile(
+        "measured",
+        draft=StepTime(base_s=0.001),
+        verify=StepTime(base_s=0.005),
+        turns=(Turns(), Turns()),
+        contention=contention,
+        acceptance=Recorded(5, ((5, 4, 5), (3, 5, 5))),
+        provenance=provenance,
+    )
+
+
+def written(scenario: Scenario, profile: HardwareProfile, folder: Path) -> Scenario:
+    write_profile(profile, folder / "mine.json")
+    assert write_fitting(scenario, profile, "mine.json", folder / "mine.toml")
+    return read_scenario(folder / "mine.toml")
+
+
+def pair(profile: HardwareProfile, **options: Any) -> Scenario:
+    return scenario_of_pair(own_scenario(None, options, "demo/calibration"), profile)
+
+
+@pytest.mark.parametrize("name", sorted(shipped_scenarios()))
+def test_the_scenario_that_is_written_reads_back_as_it_fits(name: str, tmp_path: Path) -> None:
+    given = scenario_of(name)
+    fits = fitting(given, measured())
+    if fits.acceptance is not None:  # its file is found beside the scenario
+        fits = msgspec.structs.replace(fits, acceptance=type(fits.acceptance)(str(tmp_path / "signals.parquet")))
+    assert written(given, measured(), tmp_path) == fits
+    assert not [note for note in notes_of(fits) if "[acceptance]" in note]
+
+
+def test_a_pair_on_two_cores_takes_turns_and_leaves_acceptance_to_the_profile(tmp_path: Path) -> None:
+    fits = written(pair(measured()), measured(), tmp_path)
+    assert fits.acceptance is None
+    assert fits.profile == measured()
+    assert fits.verifiers.count == 2
+    assert fits.devices[fits.drafters.device].sharing == "turns"
+    assert fits.verifiers.device == fits.drafters.device
+    assert fits.workload.prompts == "demo/evaluation"
+
+
+@pytest.mark.parametrize(
+    ("provenance", "contention", "shared"),
+    [
+        ({"cores": "16"}, (1.0, 1.0, 1.02), False),
+        ({"cores": "16"}, (1.0, 1.3, 1.6), True),
+        ({"cores": "2"}, (1.0, 1.0, 1.0), True),
+        ({"cores": "16", "gpu": "one"}, (1.0, 1.0, 1.0), True),
+    ],
+)
+def test_stations_share_a_device_where_they_get_in_each_others_way(
+    provenance: dict[str, str], contention: tuple[float, ...], shared: bool
+) -> None:
+    profile = measured(provenance, contention)
+    assert bool(fitting(pair(profile), profile).devices) == shared
+
+
+def test_devices_that_the_scenario_names_stay_and_accelerators_elsewhere_need_none() -> None:
+    named = make_scenario({"devices": {"box": {"sharing": "contended"}}, "drafters": {"device": "box"}})
+    assert fitting(named, measured()).devices.keys() == {"box"}
+    replayed = make_scenario({"verifiers": {"kind": "replayed", "count": 8, "verify": {"base_s": 0.01}}})
+    assert fitting(replayed, measured()).devices == {}
+    assert fitting(replayed, measured()).verifiers.verify == StepTime(base_s=0.01)
+
+
+def test_stated_times_of_real_targets_give_way_to_measured_ones() -> None:
+    stated = make_scenario({"link": {"latency_s": 0.1}, "verifiers": {"decode": {"base_s": 1.0}}})
+    fits = fitting(stated, measured())
+    assert fits.link is None
+    assert fits.verifiers.decode is None
+
+
+def test_models_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "small").mkdir()
+    monkeypatch.chdir(tmp_path)
+    fits = fitting(pair(measured(), drafters={"model": "small"}), measured())
+    assert fits.drafters.model == str(tmp_path / "small")
+    assert fits.verifiers.model == "demo"
+
+
+def test_a_scenario_that_is_there_stays(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("# mine\n")
+    assert not write_fitting(pair(measured()), measured(), "mine.json", path)
+    assert path.read_text() == "# mine\n"
+
+
+def test_a_scenario_that_fits_takes_neither_the_profiles_name_nor_that_of_the_one_given(tmp_path: Path) -> None:
+    profile, fits = tmp_path / "mine.json", tmp_path / "mine.toml"
+    assert fitting_path(profile) == fitting_path(profile, "slots") == fitting_path(profile, tmp_path / "a.toml") == fits
+    assert fitting_path(profile, fits) == fitting_path(fits) == tmp_path / "mine-fits.toml"
+
+
+def test_calibrate_leaves_the_profile_and_the_scenario_and_names_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr("calibrate.run.calibrate", lambda *_: measured())
+    monkeypatch.chdir(tmp_path)
+
+    def calibrate(*words: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["specfleet", "calibrate", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert not ended.value.code
+        return capsys.readouterr().err
+
+    assert "scenario that fits it: mine.toml" in calibrate("-o", "mine.json", "--depth", "3")
+    assert read_scenario(Path("mine.toml")).drafters.depth == 3
+    assert "note: mine.toml was there already and stays" in calibrate("-o", "mine.json")
+    assert read_scenario(Path("mine.toml")).drafters.depth == 3
+    assert "mine-fits.toml" in calibrate("--scenario", "mine.toml", "--set", "verifiers.count=3", "-o", "mine.json")
+    assert read_scenario(Path("mine-fits.toml")).verifiers.count == 3

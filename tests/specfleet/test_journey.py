@@ -1,0 +1,128 @@
+"""README's own journey, line by line, with two models in folders: calibrate, run, simulate, compare, figure.
+
+What both worlds must share is held strictly. Times are held within a wide band, because tests share their host with
+others: the demo and `make modes` say how good a prediction is on a quiet one.
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import specfleet
+from experiments.differences import lengths_of, sharing
+from fleet.chance.acceptance import Recorded
+from fleet.chance.fits import mean_interval
+
+README = Path(__file__).parents[2] / "README.md"
+MODELS = Path(__file__).parents[2] / "engine" / "demo_pair"
+CALM = 1.5  # runnable processes a core, up to which the narrower band holds
+CALM_BAND, BUSY_BAND = (0.6, 1.6), (0.2, 5.0)  # simulated rounds a second over measured ones
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]  # a minute or two on a quiet host
+
+
+class Said(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+def readme_lines() -> list[str]:
+    """The commands below README's sentence on the user's own hardware and models."""
+    after = README.read_text().partition("Your hardware and your models")[2]
+    return after.split("```")[1].strip().splitlines()
+
+
+def say(folder: Path, *words: str) -> Said:
+    """Type a command in a folder."""
+    root = str(README.parent)
+    paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))
+    done = subprocess.run(
+        [sys.executable, "-m", "specfleet", *words],
+        cwd=folder, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": paths},
+    )  # fmt: skip
+    return Said(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A newcomer's folder, with a drafter and a target where README has them."""
+    pytest.importorskip("torch")
+    folder = tmp_path_factory.mktemp("newcomer")
+    for model in ("drafter", "target"):
+        shutil.copytree(MODELS / model, folder / "path" / "to" / model)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def journey(home: Path) -> dict[str, Said]:
+    """What each of README's commands said; the calibration is a quick one."""
+    said = {}
+    for line in readme_lines():
+        _, command, *words = shlex.split(line)
+        said[command] = say(home, command, *words, *(["--quick"] if command == "calibrate" else []))
+    return said
+
+
+@pytest.fixture(scope="module")
+def mine(home: Path, journey: dict[str, Said]) -> Path:  # noqa: ARG001  (its files)
+    return home / "runs" / "mine"
+
+
+def test_every_command_of_the_journey_runs_without_a_note(journey: dict[str, Said]) -> None:
+    assert list(journey) == ["calibrate", "run", "simulate", "compare", "figure"]
+    for command, said in journey.items():
+        assert said.status in ((0, 1) if command == "compare" else (0,)), said.err  # 1: beyond its tolerance
+        assert "note:" not in said.err
+    assert "scenario that fits it: runs/mine/pair.toml" in journey["calibrate"].err
+
+
+def test_both_worlds_share_acceptance_devices_and_pace(mine: Path, journey: dict[str, Said]) -> None:
+    simulated, measured = (specfleet.read_run(mine / f"{name}.parquet").run for name in ("sim", "engine"))
+    model = simulated.header.fleet.acceptance
+    assert isinstance(model, Recorded)
+    recorded, accepted = mean_interval(model.sessions), lengths_of(measured)
+    assert accepted is not None
+    assert recorded.low < accepted.high
+    assert accepted.low < recorded.high
+    assert sharing(simulated.header.fleet) == sharing(measured.header.fleet)
+    assert simulated.header.pace_of == measured.digest()
+    assert simulated.header.profile_digest == measured.header.profile_digest
+    assert not re.findall("^not shared: (?!acceptance)", journey["compare"].out, re.MULTILINE)
+
+
+def test_the_simulation_is_as_near_as_a_shared_host_allows(mine: Path) -> None:
+    comparison = specfleet.compare(mine / "sim.parquet", mine / "engine.parquet")
+    (row,) = [row for row in comparison.rows if row.quantity == "rounds_per_s"]
+    low, high = CALM_BAND if os.getloadavg()[0] <= CALM * (os.cpu_count() or 1) else BUSY_BAND
+    assert low < row.sim / row.engine < high
+
+
+def test_another_scenario_with_that_profile_says_what_was_not_shared(home: Path, mine: Path) -> None:
+    """The journey that once led astray: the example's acceptance, and a device for every station."""
+    assert say(home, "init", "star", "-o", "mine.toml").status == 0
+    short = ("verifiers.count=2", "workload.requests=8", "workload.new_tokens=32", "workload.prompt_tokens=128")
+    models = ("drafters.model=path/to/drafter", "verifiers.model=path/to/target")
+    profile = ("profile=runs/mine/pair.json",)
+    told = []
+    for command, settings in (("run", (*short, *models)), ("simulate", (*short, *profile))):
+        words = [word for setting in settings for word in ("--set", setting)]
+        told.append(say(home, command, "mine.toml", *words, "-o", f"runs/astray/{command}.parquet"))
+        assert told[-1].status == 0, told[-1].err
+    assert "note: [acceptance] is the scenario's, geometric with beta = 0.75: 2.29 accepted tokens" in told[1].err
+    compared = say(home, "compare", "runs/astray/simulate.parquet", "runs/astray/run.parquet", "--json")
+    unlike = json.loads(compared.out)["differences"]
+    assert any("[acceptance] in place of profile" in line for line in unlike if line.startswith("acceptance:"))
+    if (os.cpu_count() or 1) < 3:
+        assert any("3 models of the run shared" in line for line in unlike if line.startswith("devices:"))
+    plain = say(home, "compare", "runs/astray/simulate.parquet", "runs/astray/run.parquet").out
+    assert plain.index("not shared: ") < plain.index("rounds_per_s")
+    assert mine.is_dir()

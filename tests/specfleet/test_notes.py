@@ -1,0 +1,170 @@
+"""Notes name what a scenario's author may not mean, with the numbers that tell; where nothing is odd there are none."""
+
+import re
+import sys
+from typing import Any
+
+import pytest
+
+import specfleet
+from fleet.scenario.reading import make_scenario
+from specfleet.cli import main
+from specfleet.notes import notes_of, notes_on_prediction
+from specfleet.scenario import shipped_scenarios
+
+PRINTED = [0.82, 0.68, 0.55, 0.43, 0.36]
+PROFILE = {
+    "name": "p", "draft": {"base_s": 0.01}, "verify": {"base_s": 0.04}, "decode": {"base_s": 0.03},
+    "verify_prefill": {"base_s": 0.05},
+}  # fmt: skip
+
+
+def scenario(**tables: Any) -> Any:
+    return make_scenario({"profile": PROFILE, "acceptance": {"model": "geometric", "beta": 0.8}} | tables)
+
+
+def positions(**values: list[Any]) -> Any:
+    return scenario(acceptance={"model": "per-position"} | values)
+
+
+@pytest.mark.parametrize("name", shipped_scenarios())
+def test_no_shipped_scenario_has_a_note(name: str) -> None:
+    assert notes_of(specfleet.scenario_of(name)) == ()
+
+
+def test_rates_that_fall_steadily_are_named_with_both_readings() -> None:
+    (note,) = notes_of(positions(rates=PRINTED))
+    for part in ("acceptance.rates", "2.86 tokens a round at depth 5", "acceptance.survival: 3.84", "1 + the sum"):
+        assert part in note
+    assert notes_of(positions(rates=PRINTED), world="engine") == (), "the engine draws no acceptance"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"survival": PRINTED},
+        {"histogram": [5, 4, 3, 2, 1, 0]},
+        {"rates": [0.8, 0.7]},
+        {"rates": [0.8, 0.7, 0.7, 0.6, 0.5]},
+        {"rates": [0.6, 0.65, 0.7, 0.71, 0.72]},
+    ],
+)
+def test_positions_that_cannot_be_mistaken_have_no_note(values: dict[str, list[Any]]) -> None:
+    assert notes_of(positions(**values)) == ()
+
+
+MEASURED = PROFILE | {"acceptance": {"model": "recorded", "depth": 5, "sessions": [[5, 5, 4], [5, 3]]}}
+STATED = {"model": "geometric", "beta": 0.75}
+
+
+@pytest.mark.parametrize("world", ["sim", "engine"])
+def test_acceptance_that_replaces_a_measured_one_is_named_in_both_worlds(world: Any) -> None:
+    (note,) = notes_of(scenario(profile=MEASURED, acceptance=STATED), world)
+    assert "geometric with beta = 0.75: 2.29 accepted tokens a round" in note
+    assert "profile p measured, recorded in 2 sessions: 4.40 accepted tokens a round" in note
+
+
+@pytest.mark.parametrize("model", [{"model": "agreement", "sessions": ["11"], "unknown": 0.5}, PRINTED[:3]])
+def test_a_replacement_without_a_mean_at_that_depth_is_named_all_the_same(model: Any) -> None:
+    table = model if isinstance(model, dict) else {"model": "per-position", "survival": model}
+    (note,) = notes_of(scenario(profile=MEASURED, acceptance=table))
+    assert f"the scenario's, {table['model']}, and replaces" in note
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {"profile": MEASURED, "acceptance": None},
+        {"profile": PROFILE | {"acceptance": STATED}, "acceptance": {"model": "geometric", "beta": 0.5}},
+        {"profile": MEASURED, "acceptance": MEASURED["acceptance"]},
+        {
+            "profile": MEASURED,
+            "batch": {"rule": {"policy": "slots", "size": 4}, "allocate": "dsde"},
+            "acceptance": {"model": "synthetic-signals", "acceptance": 0.8},
+        },
+    ],
+)
+def test_where_no_measured_acceptance_is_replaced_there_is_no_note(tables: dict[str, Any]) -> None:
+    assert notes_of(scenario(**tables)) == ()
+
+
+def test_a_target_with_times_of_two_sources_is_named_with_all_of_them_and_with_N_max() -> None:
+    (note,) = notes_of(scenario(verifiers={"verify": {"base_s": 0.2}}))
+    mixed = specfleet.analytic(scenario(verifiers={"verify": {"base_s": 0.2}})).N_max
+    alone = specfleet.analytic(scenario()).N_max
+    assert mixed != alone
+    for part in (
+        "verifiers.verify = 200 ms is the scenario's (the profile's: 40 ms)",
+        "prefill = 50 ms and decode = 30 ms are still the profile's",
+        f"N_max = {mixed} rests on both, and by the profile alone it is {alone}",
+        "give verifiers.prefill and verifiers.decode",
+    ):
+        assert part in note
+
+
+def test_a_target_whose_first_token_alone_mixes_sources_says_so() -> None:
+    (note,) = notes_of(scenario(verifiers={"verify": {"base_s": 0.2}, "decode": {"base_s": 0.1}}))
+    assert "N_max" not in note
+    assert "time to the first token rests on both" in note
+
+
+def test_a_fleet_without_N_max_is_told_what_mixes_too() -> None:
+    (note,) = notes_of(scenario(verifiers={"decode": {"base_s": 0.1}}, drafters={"count": 2}))
+    assert "What speculation gains over plain decoding rests on both" in note
+
+
+def test_a_tier_of_targets_is_told_what_it_keeps_of_the_others() -> None:
+    (note,) = notes_of(scenario(verifiers={"count": 3, "tiers": [{"first": 2, "verify": {"base_s": 0.1}}]}))
+    for part in ("targets 2 and above verify in 100 ms", "prefill = 50 ms and decode = 30 ms"):
+        assert part in note
+
+
+def test_times_of_one_source_have_no_note() -> None:
+    time = {"base_s": 0.2}
+    assert notes_of(scenario(verifiers={"verify": time, "prefill": time, "decode": time})) == ()
+    assert notes_of(scenario()) == ()
+    assert notes_of(make_scenario({"verifiers": {"verify": time}})) == (), "without a profile there is no second source"
+
+
+def test_real_targets_take_their_own_time_and_have_no_note() -> None:
+    verifiers = {"verify": {"base_s": 0.2}}
+    assert notes_of(scenario(verifiers=verifiers), world="engine") == ()
+    assert len(notes_of(scenario(verifiers=verifiers | {"kind": "replayed"}), world="engine")) == 1
+
+
+def test_a_missing_decode_time_is_named_where_N_max_is_zero_for_it() -> None:
+    without = scenario(profile={name: PROFILE[name] for name in ("name", "draft", "verify")})
+    assert specfleet.analytic(without).N_max == 0
+    assert any("decode is not given" in note for note in notes_on_prediction(without))
+    assert notes_on_prediction(scenario()) == ()
+
+
+def test_results_carry_their_notes() -> None:
+    noted = positions(rates=PRINTED)
+    result = specfleet.simulate(noted, workload={"requests": 8})
+    assert result.notes == specfleet.analytic(noted).notes == notes_of(noted) != ()
+    assert "notes" not in set(specfleet.analytic(noted).frame().quantity)
+    assert "prefill left out" in specfleet.analytic(noted).line()
+
+
+def test_the_command_line_says_what_the_equations_leave_out_and_what_to_compare_with(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    noted = ["star", "--set", f"acceptance={{model = 'per-position', rates = {PRINTED}}}"]
+    for command in (["analytic", *noted], ["simulate", *noted, "--set", "workload.requests=8"]):
+        monkeypatch.setattr(sys, "argv", ["specfleet", *command])
+        with pytest.raises(SystemExit) as end:
+            main()
+        printed = capsys.readouterr()
+        assert not end.value.code
+        assert re.search(r"mean acceptance length: 2\.\d\d tokens a round with the bonus token", printed.out)
+        assert "vLLM" in printed.out
+        assert printed.err.startswith("note: acceptance.rates fall steadily")
+        assert bool(re.search(r"prefill\W+left out", printed.out)) == (command[0] == "analytic")
+
+
+def test_the_caption_of_a_figure_with_an_analytic_curve_says_that_prefill_is_left_out() -> None:
+    for vary, drawn in (({}, True), ({"drafters.group": "batch"}, False)):
+        swept = specfleet.sweep("star", {"verifiers.count": [1, 2]}, {"workload.requests": 8} | vary, seeds=1, jobs=1)
+        texts = " ".join(text.get_text() for text in swept.figure().texts)
+        assert ("leaves out prefill" in " ".join(texts.split())) == drawn

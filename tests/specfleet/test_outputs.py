@@ -1,0 +1,235 @@
+"""What commands write: places are tried before anything runs, and what cannot be written loses no result."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import msgspec
+import pytest
+import typer.main
+
+import specfleet as api
+from fleet.errors import InputError, OutputError
+from fleet.records.run import read_run
+from fleet.times.profile import read_profile
+from sim.run import simulate
+from specfleet import cli
+from specfleet.cli.entry import app
+from tests.helpers.marks import slow
+from tests.helpers.processes import ended, specfleet
+from tests.helpers.stars import star
+
+COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+FUNCTIONS = {info.name or info.callback.__name__: info.callback for info in app.registered_commands if info.callback}
+READ = {"--pace", "--profile", "--trace", "--scenario"}  # options that name what is read
+SMALL = ["--set", "workload.requests=12", "--set", "workload.new_tokens=24"]
+
+
+def of_paths() -> list[tuple[str, Any]]:
+    """Every option of every command that names a file or a folder, as the command line defines them."""
+    found = []
+    for name, command in COMMANDS.items():
+        hints = get_type_hints(FUNCTIONS[name])
+        for param in command.params:
+            takes = hints.get(param.name)
+            if param.param_type_name == "option" and (takes is Path or Path in get_args(takes)):
+                found.append((name, param))
+    return found
+
+
+WRITERS = [(name, param) for name, param in of_paths() if not READ & set(param.opts)]
+
+
+def test_every_option_for_a_path_is_known_as_one_that_is_read_or_written() -> None:
+    assert {option for _, param in of_paths() for option in param.opts} >= READ
+    assert {name for name, _ in WRITERS} == {
+        "simulate", "run", "sweep", "calibrate", "reproduce", "demo", "figure", "drafter", "verifier", "init",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_argument_and_option_says_what_it_is(command: str) -> None:
+    assert COMMANDS[command].help
+    assert [param.name for param in COMMANDS[command].params if not param.help] == []
+
+
+@pytest.mark.parametrize(("name", "option"), [(name, param.opts[0]) for name, param in WRITERS])
+def test_a_place_that_cannot_be_written_is_told_before_anything_runs(
+    name: str, option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What else the command is given is not even read: it does not exist."""
+    (tmp_path / "taken").write_text("old")
+    fills_a_folder = name in {"sweep", "demo"}
+    for place in (tmp_path / "taken" / "new", tmp_path / "taken" if fills_a_folder else tmp_path, Path("/proc/new")):
+        words = [name, option, str(place)]
+        for param in COMMANDS[name].params:
+            if param.required and option not in param.opts:
+                words += ["nothing=1"] if param.param_type_name == "argument" else [param.opts[0], "nothing=1"]
+        monkeypatch.setattr(sys, "argv", ["specfleet", *words])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        said = capsys.readouterr()
+        assert (end.value.code, said.out) == (2, "")
+        assert said.err.startswith(f"specfleet: {place}: ")
+        assert len(said.err.splitlines()) == 1
+    assert [path.name for path in tmp_path.rglob("*")] == ["taken"]
+    assert (tmp_path / "taken").read_text() == "old"
+
+
+# Room for the check beforehand, and for little more: the limit of a file's size stands for a full disk.
+LITTLE_BYTES = 4096
+
+FULL = {
+    "simulate": (["simulate", "star", "--json", "-o", "OUT/run.parquet"], "run.parquet"),
+    "sweep": (
+        ["sweep", "star", "--vary", "verifiers.count=1,2", "--seeds", "2", "--jobs", "1", "-o", "OUT"],
+        "cells/verifiers.count=1.json",
+    ),
+    "reproduce": (["reproduce", "starsd-table2", "-o", "OUT/picture.png"], "picture.png"),
+}
+
+
+@pytest.mark.parametrize("case", ["simulate", slow("sweep"), slow("reproduce")])
+def test_a_full_disk_leaves_the_old_file_and_the_result(case: str, tmp_path: Path) -> None:
+    words, file = FULL[case]
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text("old")
+    words = [word.replace("OUT", str(tmp_path)) for word in words]
+    status, out, err = ended(specfleet(*words, largest_file_bytes=LITTLE_BYTES))
+    assert status == 1, err
+    assert f"{tmp_path}" in err.splitlines()[-1]
+    assert "cannot be written (File too large)" in err.splitlines()[-1]
+    assert "Traceback" not in err
+    assert (tmp_path / file).read_text() == "old"
+    assert not list(tmp_path.rglob("*.part"))
+    if case == "simulate":
+        assert json.loads(out)["metrics"]["throughput"]["value"] > 0
+    elif case == "sweep":
+        assert "verifiers.count=1" in out
+    else:
+        assert "predicted" in out
+
+
+@pytest.mark.parametrize(("command", "source"), [("figure", "run.parquet"), ("init", "star")])
+def test_what_only_writes_leaves_the_old_file_on_a_full_disk(command: str, source: str, tmp_path: Path) -> None:
+    api.simulate("star", workload={"requests": 12}).save(tmp_path / "run.parquet")
+    out = tmp_path / "picture.png"
+    if command == "figure":
+        out.write_text("old")
+    words = ["timeline", tmp_path / source] if command == "figure" else [source]
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    status, _, err = ended(specfleet(command, *words, "-o", out, largest_file_bytes=LITTLE_BYTES))
+    assert (status, len(err.splitlines())) == (1, 1), err
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def run_cli(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["specfleet", *arguments])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    return int(end.value.code or 0)
+
+
+def test_a_calibration_that_cannot_be_written_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    profile = read_profile("rtx-4090", Path())
+    monkeypatch.setattr("calibrate.run.calibrate", lambda *_: profile)
+    assert run_cli(monkeypatch, "calibrate", "--json", "-o", "/dev/full") == 1
+    said = capsys.readouterr()
+    assert msgspec.json.decode(said.out, type=type(profile)) == profile
+    assert said.err == "specfleet: /dev/full: cannot be written (No space left on device)\n"
+
+
+@pytest.mark.parametrize("option", ["-o", "--signals"])
+def test_a_run_of_the_engine_that_cannot_be_written_is_printed(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    from engine.runtime.serve import Served
+
+    monkeypatch.setattr("engine.runtime.serve.serve", lambda *_, **__: Served(simulate(star()), {}))
+    kept = {"-o": "--signals", "--signals": "-o"}[option]
+    words = [option, "/dev/full", kept, str(tmp_path / "kept")]
+    assert run_cli(monkeypatch, "run", "slots", "--json", *words) == 1
+    said = capsys.readouterr()
+    assert json.loads(said.out)["metrics"]["throughput"]["value"] > 0
+    assert said.err.splitlines()[-1] == "specfleet: /dev/full: cannot be written (No space left on device)"
+    assert (tmp_path / "kept").exists(), "the other file is written"
+
+
+# From Python.
+
+
+def test_a_result_that_cannot_be_saved_says_so_in_one_line(tmp_path: Path) -> None:
+    result = api.simulate("star", workload={"requests": 12})
+    for place in (tmp_path, Path("."), "/proc/new", "/dev/full"):
+        with pytest.raises(OutputError, match=f"^{place}: cannot be written") as raised:
+            result.save(place)
+        assert "\n" not in str(raised.value)
+    result.save(tmp_path / "run.parquet")
+    assert read_run(tmp_path / "run.parquet").digest() == result.run.digest()
+
+
+def test_a_figure_says_which_file_it_wants(tmp_path: Path) -> None:
+    result = api.simulate("star", workload={"requests": 12})
+    for place, said in (
+        (tmp_path / "picture", r"picture: the ending says the format; write \S+picture.png, for example; allowed:"),
+        (tmp_path / "picture.jpe", "figures have no format '.jpe'; allowed:"),
+        (tmp_path, "is a folder; name a file in it"),
+        (Path("/proc/new.png"), "cannot be written"),
+    ):
+        with pytest.raises(InputError, match=said):
+            result.figure(out=place)
+    for ending in ("png", "svg", "pdf", "SVG"):
+        result.figure(out=tmp_path / "new" / f"picture.{ending}")
+        assert (tmp_path / "new" / f"picture.{ending}").stat().st_size > 1000
+
+
+def test_what_was_computed_comes_with_the_error(tmp_path: Path) -> None:
+    """The second cell's file is in the way of nothing but itself: a folder has its name."""
+    vary = {"verifiers.count": [1, 2, 4]}
+    small = {"workload.requests": 12}
+    (tmp_path / "cells" / "verifiers.count=2.json").mkdir(parents=True)
+    with pytest.raises(
+        OutputError, match=r"verifiers.count=2.json: cannot be written \(a folder is in its place\)"
+    ) as raised:
+        api.sweep("star", vary, small, out=tmp_path, seeds=1, jobs=1)
+    assert list(raised.value.result.frame()["verifiers.count"]) == [1, 2]
+    assert (tmp_path / "cells" / "verifiers.count=1.json").is_file()
+
+
+def test_a_sweep_has_its_table_after_each_cell(tmp_path: Path) -> None:
+    import pandas as pd
+
+    known: list[set[int]] = []
+    api.sweep(
+        "star", {"verifiers.count": [1, 2, 4]}, {"workload.requests": 12}, out=tmp_path, seeds=1, jobs=1,
+        done=lambda _: known.append(set(pd.read_csv(tmp_path / "sweep.csv")["verifiers.count"])),
+    )  # fmt: skip
+    assert known == [{1}, {1, 2}, {1, 2, 4}]
+
+
+# The command as such.
+
+
+def test_the_version_is_that_of_the_package(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(monkeypatch, "--version") == 0
+    assert capsys.readouterr().out == f"specfleet {api.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "place", "expected"), [("specfleet sim", 1, ["simulate"]), ("specfleet show st", 2, ["star"])]
+)
+def test_a_shell_completes_commands_and_scenarios(
+    typed: str, place: int, expected: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_SPECFLEET_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", typed)
+    monkeypatch.setenv("COMP_CWORD", str(place))
+    assert run_cli(monkeypatch) == 0
+    assert capsys.readouterr().out.split() == expected
