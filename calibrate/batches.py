@@ -15,6 +15,7 @@ from calibrate.batch_profile import BatchMeasured, Gap, Served, profile_of_batch
 from engine.decoding.models import CausalLM
 from engine.runtime.batch import drive, executor_of
 from engine.runtime.build import load_target
+from engine.runtime.positions import with_positions
 from engine.runtime.process import THREADS
 from engine.runtime.prompts import prompts_of
 from fleet.chance.signals import write_signals
@@ -61,7 +62,8 @@ def measure_pass(scenario: Scenario, large: CausalLM, number: int, measured: Bat
 def finish(scenario: Scenario, large: CausalLM, measured: BatchMeasured, folder: Path) -> HardwareProfile:
     """Record acceptance, and return the profile of what was measured."""
     torch.set_num_threads(THREADS)
-    return profile_of_batch(scenario, large.vocabulary, measured, record_acceptance(scenario, large, folder))
+    profile = profile_of_batch(scenario, large.vocabulary, measured, record_acceptance(scenario, large, folder))
+    return msgspec.structs.replace(profile, positions=with_positions(settle(scenario)).drafters.positions)
 
 
 def largest_of(scenario: Scenario) -> int:
@@ -98,7 +100,7 @@ def serve_part(scenario: Scenario, part: Scenario, large: CausalLM, measured: Ba
     """
     assert scenario.batch is not None
     allocate, shape = scenario.batch.allocate, scenario.drafters.shape
-    fleet = settle(part)
+    fleet = with_positions(settle(part))
     station = batch_station(fleet)
     executor = executor_of(fleet, station, large, prompts_of(fleet))
     if allocate is not None:
@@ -137,7 +139,7 @@ def record_acceptance(scenario: Scenario, large: CausalLM, folder: Path) -> list
         batch=Batch(Slots(scenario.batch.rule.size), padded=False),
         workload=msgspec.structs.replace(recorded.workload, requests=RECORDED),
     )
-    fleet = settle(recorded)
+    fleet = with_positions(settle(recorded))
     station = batch_station(fleet)
     signals = scenario.drafters.shape.kind == "chain" and scenario.drafters.kind != "lookup"
     executor = executor_of(fleet, station, large, prompts_of(fleet), signals)

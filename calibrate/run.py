@@ -19,18 +19,18 @@ from calibrate.steps import (
     Stopwatch,
     draft_prefill_series,
     draft_series,
-    hidden_size,
     measure,
     verify_prefill_series,
     verify_series,
 )
 from calibrate.turns import run_sharing
 from engine.decoding.draft import Drafter
-from engine.decoding.models import check_shared_tokenizer
+from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.decoding.telemetry import host_facts
 from engine.decoding.verify import Target
 from engine.runtime.build import load_target, new_drafter, new_target
 from engine.runtime.continuations import continuations_of
+from engine.runtime.positions import with_positions
 from engine.runtime.process import THREADS
 from engine.runtime.prompts import prompts_of
 from fleet.errors import InputError
@@ -193,7 +193,7 @@ def bench_of(scenario: Scenario, folder: Path, effort: Effort, report: Report) -
     if scenario.drafters.kind == "model":
         check_shared_tokenizer(scenario.drafters.model, scenario.verifiers.model)
     torch.set_num_threads(THREADS)
-    fleet = settle(scenario)
+    fleet = with_positions(settle(scenario))
     target = new_target(fleet, load_target(fleet))
     drafter = new_drafter(fleet, target.model)
     assert isinstance(drafter, Drafter)
@@ -212,7 +212,8 @@ def described(profile: HardwareProfile, bench: Bench) -> HardwareProfile:
         profile,
         name=f"calibrated-{facts['machine']}",
         vocabulary=model.vocabulary,
-        hidden=hidden_size(model) if kind == "eagle" else 0,
+        hidden=bench.drafter.state_numbers,
+        positions=bench.fleet.drafters.positions,
         provenance=facts
         | {
             "written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

@@ -212,6 +212,7 @@ class Network:
         """Let the stream's user send the next request, if any is left: when it is time, and this instant is over."""
         request = next(self.requests[tag], None)
         if request is not None:
+            self.outcomes.text_begins(tag, request)
             arrival = self.env.timeout(max(0.0, request.not_before_s - self.env.now))
             arrival.callbacks.append(partial(_join, self.owner[tag], join_of(self.fleet, tag, request)))
 

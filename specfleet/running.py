@@ -13,6 +13,7 @@ from fleet.records import run as records
 from fleet.records.paces import paces_of
 from fleet.scenario.changes import Changes
 from fleet.scenario.settle import settle
+from fleet.scenario.workload import unknown_ends
 from sim.predict import predict
 from sim.run import simulate as simulate_scenario
 from specfleet.arguments import function_of, path_of
@@ -36,7 +37,8 @@ def simulate(
     keywords are keys of the scenario, where a dict changes only what it names. `pace`: a measured run whose host's
     speed, second by second, is played back. `precision`: how narrow 95 % intervals have to be, as half width over
     value: of the throughput, or by metric, {"tpot_p90_s": 0.05}. The run is then repeated with more requests until they
-    are, of which `report` is told; what was not reached is in the result's `unmet`. Raises InputError for bad input.
+    are; what was not reached is in the result's `unmet`. `report` is told of that, and of ends of texts that the
+    simulation does not know. Raises InputError for bad input.
 
     >>> import specfleet
     >>> result = specfleet.simulate("star", {"verifiers.count": 8}, seed=3, workload={"requests": 20})
@@ -46,6 +48,9 @@ def simulate(
     chosen = scenario_of(scenario, changes, **keys)
     measured = pace if isinstance(pace, Result) or pace is None else Result(records.read_run(path_of(pace, "pace")))
     paces = paces_of(measured.run, settle(chosen).control_s) if measured else {}
+    note = unknown_ends(settle(chosen))
+    if note:
+        report(f"note: {note}")
     aims = precision_of(precision)
     function_of(report, "report")
     unmet: tuple[str, ...] = ()

@@ -61,7 +61,8 @@ class AlignedCache(RowCache):
         return sum(numbers.numel() * numbers.element_size() for numbers in memory)
 
     def open(self, tag: int, tokens: int = 0) -> None:
-        """Begin an empty row in a block of its own; `tokens`: how many its prompt has."""
+        """Begin an empty row in a block of its own; `tokens`: how many its prompt has. ValueError if it is open."""
+        self.check_free(tag)
         self.rows[tag] = _Row(self._block(1, tokens), 0)
         self.lengths[tag] = 0
 

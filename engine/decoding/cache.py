@@ -81,8 +81,13 @@ class RowCache(Cache):
         return self.bytes_per_token * sum(self.lengths.values())
 
     def open(self, tag: int, tokens: int = 0) -> None:
-        """Begin an empty row that may need `tokens` tokens; InputError if there is no room for it."""
+        """Begin an empty row that may need `tokens` tokens; ValueError if it is open, InputError if it has no room."""
         raise NotImplementedError
+
+    def check_free(self, tag: int) -> None:
+        """Raise ValueError if a row is open already."""
+        if tag in self.lengths:
+            raise ValueError(f"tag {tag} is open already")
 
     def close(self, tag: int) -> None:
         """End a row."""

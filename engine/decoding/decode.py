@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from engine.decoding.draft import Drafter
 from engine.decoding.sampling import GREEDY, Sampling
 from engine.decoding.verify import Target
+from fleet.policies.reach import reach
 
 TAG = 0
 
@@ -12,10 +13,11 @@ TAG = 0
 def decode_plain(
     target: Target, prompt: list[int], new_tokens: int, sampling: Sampling = GREEDY, seed: int = 0
 ) -> list[int]:
-    """Return `new_tokens` token ids by plain autoregressive decoding after `prompt`."""
+    """Return `new_tokens` token ids, or fewer where the text ends by itself, by plain decoding after `prompt`."""
     target.open(TAG, prompt, sampling, seed, room=len(prompt) + new_tokens)
     for _ in range(new_tokens):
-        target.decode([TAG])
+        if target.decode([TAG])[0].ended:
+            break
     tokens = target.committed(TAG)[len(prompt) :]
     target.release(TAG)
     return tokens
@@ -30,18 +32,19 @@ def decode_speculatively(
     sampling: Sampling = GREEDY,
     seed: int = 0,
 ) -> tuple[list[int], list[int]]:
-    """Return `new_tokens` token ids after `prompt`, and the accepted length of every round."""
+    """Return as many token ids after `prompt` as `decode_plain`, and the accepted length of every round."""
     room = len(prompt) + new_tokens + drafter.shape.room(depth)
     target.open(TAG, prompt, sampling, seed, room)
-    first = target.decode([TAG])[0]
+    verdict = first = target.decode([TAG])[0]
     drafter.open(TAG, [*prompt, first.token], sampling, seed + 1, room)
     drafter.prefill(TAG, hidden=first.hidden)
     accepted_lengths = []
-    committed = target.committed(TAG)
-    while len(committed) < len(prompt) + new_tokens:
-        verdict = target.verify([TAG], drafter.draft([TAG], [depth]))[0]
+    committed, known = target.committed(TAG), positions_of(target, drafter)
+    while len(committed) < len(prompt) + new_tokens and not verdict.ended:
+        levels = reach(depth, len(committed), known)
+        verdict = target.verify([TAG], drafter.draft([TAG], [levels]))[0]
         drafter.advance(TAG, verdict.path, verdict.tokens, verdict.committed_hidden if drafter.reads_hidden else None)
-        accepted_lengths.append(len(verdict.path))
+        accepted_lengths.append(verdict.accepted)
     tokens = committed[len(prompt) : len(prompt) + new_tokens]
     target.release(TAG)
     drafter.release(TAG)
@@ -53,28 +56,38 @@ def decode_batch(
 ) -> tuple[list[list[int]], list[int]]:
     """Decode greedily after all prompts side by side, a row each; a row that is done leaves, the others go on.
 
-    Return `new_tokens` token ids after each prompt, and the accepted lengths of all rounds of all rows.
+    Return as many token ids after each prompt as `decode_plain`, and the accepted lengths of all rounds of all rows.
     """
+    texts: list[list[int]] = [[] for _ in prompts]
     for tag, prompt in enumerate(prompts):
         room = len(prompt) + new_tokens + drafter.shape.room(depth)
         target.open(tag, prompt, room=room)
         first = target.prefill(tag)
+        if first.ended or new_tokens == 1:
+            texts[tag] = first.tokens
+            target.release(tag)
+            continue
         drafter.open(tag, [*prompt, first.token], room=room)
         drafter.prefill(tag, hidden=first.hidden)
-    texts: list[list[int]] = [[] for _ in prompts]
     accepted_lengths = []
     while target.streams:
         tags = target.cache.in_order(list(target.streams))
-        verdicts = target.verify(tags, drafter.draft(tags, [depth] * len(tags)))
+        levels = [reach(depth, len(target.committed(tag)), positions_of(target, drafter)) for tag in tags]
+        verdicts = target.verify(tags, drafter.draft(tags, levels))
         for tag, verdict in zip(tags, verdicts, strict=True):
             drafter.advance(
                 tag, verdict.path, verdict.tokens, verdict.committed_hidden if drafter.reads_hidden else None
             )
-            accepted_lengths.append(len(verdict.path))
-        for tag in tags:
+            accepted_lengths.append(verdict.accepted)
             text = target.committed(tag)[len(prompts[tag]) :]
-            if len(text) >= new_tokens:
+            if len(text) >= new_tokens or verdict.ended:
                 texts[tag] = text[:new_tokens]
                 target.release(tag)
                 drafter.release(tag)
     return texts, accepted_lengths
+
+
+def positions_of(target: Target, drafter: Drafter) -> int:
+    """Return how many positions both models know; 0 for any number."""
+    models = [target.model, *([drafter.model] if isinstance(drafter, Drafter) else [])]
+    return min((model.positions for model in models if model.positions), default=0)

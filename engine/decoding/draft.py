@@ -1,7 +1,7 @@
 """The drafting side of the engine: a draft model that serves many streams, each by its tag, with a cache of its own."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 
@@ -10,7 +10,7 @@ import torch
 
 from engine.decoding.cache import RowCache
 from engine.decoding.feed import Nodes
-from engine.decoding.grow import Drafts, Drawing, Stops, grow_dynamic, grow_static
+from engine.decoding.grow import Drafts, Drawing, Stops, grow_dynamic, grow_static, no_drafts
 from engine.decoding.models import CausalLM
 from engine.decoding.placing import placed
 from engine.decoding.rules import NEEDS_Q, Rule
@@ -35,10 +35,12 @@ class Stream:
 class Drafter:
     """A draft model, the shape of its drafts and the rule that they will be verified by.
 
-    `reads_hidden`: whether it must be given the target's hidden states.
+    `reads_hidden`: whether it must be given the target's hidden states; `state_numbers`: how many numbers these are for
+    a token.
     """
 
     reads_hidden = False
+    state_numbers = 0
 
     def __init__(
         self, model: CausalLM, shape: Shape = CHAIN, rule: Rule = "rejection", cache: RowCache | None = None
@@ -50,8 +52,16 @@ class Drafter:
         self.device = model.device
         self.streams: dict[int, Stream] = {}
 
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        return f"EAGLE head beside {self.model.name}" if self.reads_hidden else f"drafter {self.model.name}"
+
     def open(self, tag: int, prefix: list[int], sampling: Sampling = GREEDY, seed: int = 0, room: int = 0) -> None:
-        """Begin a stream with the committed tokens `prefix`; `room`: tokens that its cache will need at most."""
+        """Begin a stream with the committed tokens `prefix`; `room`: tokens that its cache will need at most.
+
+        ValueError if it is open.
+        """
         self.cache.open(tag, room)
         self.streams[tag] = Stream(prefix, sampling, np.random.default_rng(seed))
 
@@ -69,7 +79,7 @@ class Drafter:
         if committed:
             stream.committed = list(committed)
         committed = stream.committed
-        self.model.prefill(self.cache, tag, committed[self.cache.lengths[tag] : -1])
+        self.model.prefill(self.cache, tag, self._known(committed[self.cache.lengths[tag] : -1]))
 
     def committed(self, tag: int) -> list[int]:
         """Return the stream's committed tokens, as far as the drafter knows."""
@@ -101,17 +111,21 @@ class Drafter:
     ) -> Drafts:
         """Draft `depths` levels for each of the streams `tags`, at once; see `grow_static`."""
         streams = [self.streams[tag] for tag in tags]
+        if not max(depths):
+            return no_drafts(len(tags), self.device)
         logits = self._catch_up(tags)  # (B, V)
         rows = [stream.sampling for stream in streams]
         if self.shape.kind == "dynamic":
-            drafts = grow_dynamic(self.shape, max(depths), logits, partial(self._extend, tags))
+            drafts = grow_dynamic(self.shape, depths, logits, partial(self._extend, tags))
         else:
             drawing = None
             if self.rule in NEEDS_Q and any(row.temperature for row in rows):
                 counts = [self.shape.nodes(depth) for depth in depths]
-                chance = uniforms([stream.rng for stream in streams], counts, self.device)
+                generators = [stream.rng for stream in streams]
+                chance = uniforms(generators, [range(count) for count in counts], max(counts), self.device)
                 drawing = Drawing(rows, chance, replace=self.rule == "rejection")
             drafts = grow_static(self.shape, depths, logits, partial(self._extend, tags), drawing, stops, signals)
+        drafts = replace(drafts, drafter=self.name)
         for row, stream in enumerate(streams):
             stream.drafts, stream.row = drafts, row
         return drafts
@@ -151,7 +165,15 @@ class Drafter:
             for tag, length in zip(tags, known, strict=True):
                 self.cache.roll_back(tag, length - max(lacking))
             lacking = [max(lacking)] * len(tags)
-        return [self.streams[tag].committed[-count:] for tag, count in zip(tags, lacking, strict=True)]
+        return [self._known(self.streams[tag].committed[-count:]) for tag, count in zip(tags, lacking, strict=True)]
+
+    def _known(self, tokens: Sequence[int]) -> list[int]:
+        """Return tokens as the model can read them.
+
+        A target whose embedding is padded further may say an id that the drafter has no row for; it reads its last one.
+        """
+        last = self.model.vocabulary - 1
+        return [min(token, last) for token in tokens]
 
     def realign(self, tags: Sequence[int]) -> None:
         """Bring rows to a common end, where the cache needs that."""

@@ -10,11 +10,13 @@ import torch
 
 from engine.decoding.feed import Nodes
 from engine.decoding.placing import placed
-from engine.decoding.rules import normalised
+from engine.decoding.rules import Rule, normalised
 from engine.decoding.sampling import Chance, Sampling, distributions
 from engine.decoding.trees import Tree, static_tree, tree_of
-from fleet.policies.shapes import Shape
+from fleet.errors import InputError
+from fleet.policies.shapes import Shape, depths_of
 
+BROKEN = -2  # in place of a token whose logits were no numbers
 Extend = Callable[[torch.Tensor, torch.Tensor, Nodes], torch.Tensor]
 """Feed nodes (B, w) whose parents are these nodes (B or 1, w) of the last level, placed so; return logits (B, w, V)."""
 Stops = Callable[[int, float], bool]
@@ -29,7 +31,9 @@ class Drafts:
     float16 weights that go over the wire; both ends use what these are, normalised, so rounding never biases.
     `logits` (B, inner nodes, V): the drafter's, where they were asked for. `fed`: how many nodes the drafter fed, where
     these are the first ones in order; else (B, n) how far beyond the committed tokens it holds a node, -1 for never;
-    `held`: the same on the host, once somebody asked.
+    `held`: the same on the host, once somebody asked. `fans`: the most children that a node of each row has; empty for
+    as many as the tree's. `rule`: which one the children were drawn for; None where nothing was drawn, which every rule
+    can verify. `drafter`: who drafted, for errors.
     """
 
     tree: Tree
@@ -40,6 +44,9 @@ class Drafts:
     logits: torch.Tensor | None = None
     fed: int | torch.Tensor = 0
     held: list[list[int]] = field(default_factory=list)
+    fans: Sequence[int] = ()
+    rule: Rule | None = None
+    drafter: str = "the drafter"
 
     def places(self, row: int, path: Sequence[int]) -> list[int]:
         """How far beyond the committed tokens the drafter holds the nodes of a path, of those that it fed."""
@@ -88,7 +95,7 @@ def grow_static(
             chosen = drawn(q[-1].double(), count, drawing.chance, drawing.replace)
         else:
             chosen = level.topk(count, -1).indices if count > 1 else level.argmax(-1, keepdim=True)
-        tokens.append(chosen.flatten(1))  # (B, w)
+        tokens.append(told(chosen, level).flatten(1))  # (B, w)
         last = first + tokens[-1].shape[1]
         if stops is not None:
             counts = stopped(counts, number + 1, entropies(level[:, 0]), stops)
@@ -112,7 +119,8 @@ def grow_static(
         tree, drafted, counts, levels,
         q=torch.cat(q, 1) if drawing is not None else None,
         logits=torch.cat(drafted_from, 1) if signals else None,
-        fed=first - 1,
+        fed=first - 1, fans=[max(children[:depth], default=1) for depth in depths],
+        rule=None if drawing is None else "rejection" if drawing.replace else "without-replacement",
     )  # fmt: skip
 
 
@@ -124,17 +132,18 @@ def stopped(counts: Sequence[int], drafted: int, entropy: torch.Tensor, stops: S
     ]
 
 
-def grow_dynamic(shape: Shape, depth: int, logits: torch.Tensor, extend: Extend) -> Drafts:
-    """Draft EAGLE-2's tree (Li et al. 2024, section 4) of `depth` levels from the logits (B, V) after the root.
+def grow_dynamic(shape: Shape, depths: Sequence[int], logits: torch.Tensor, extend: Extend) -> Drafts:
+    """Draft EAGLE-2's trees (Li et al. 2024, section 4) from the logits (B, V) after the root.
 
-    Every level expands its `width` likeliest nodes by `width` children each; of all, the `most` likeliest remain. A
-    parent is at least as likely as its child and stands before it, so what remains is a tree.
+    `depths`: levels of each row. Every level expands its `width` likeliest nodes by `width` children each; of all, the
+    `most` likeliest remain. A parent is at least as likely as its child and stands before it, so these are trees.
     """
-    B, device = len(logits), logits.device
+    B, device, depth = len(logits), logits.device, max(depths)
     width = min(shape.width, logits.shape[-1])
     rows = torch.arange(B, device=device)[:, None]
     # The candidates of all levels, in order: token, likelihood, parent candidate (-1: the root), place among the fed.
     likely, tokens = torch.log_softmax(logits.double(), -1).topk(width, -1)  # (B, width)
+    tokens = told(tokens, logits)
     parents = torch.full_like(tokens, -1)
     all_tokens, all_likely, all_parents = [tokens], [likely], [parents]
     fed_numbers = []
@@ -150,6 +159,7 @@ def grow_dynamic(shape: Shape, depth: int, logits: torch.Tensor, extend: Extend)
         nodes = Nodes(number * width, seen, torch.full((1, width), number, device=device))
         level = extend(tokens.gather(1, best), above, nodes)  # (B, width, V)
         gained, tokens = torch.log_softmax(level.double(), -1).topk(width, -1)  # (B, width, width)
+        tokens = told(tokens, level)
         likely = (likely.gather(1, best)[:, :, None] + gained).flatten(1)
         tokens = tokens.flatten(1)
         parents = fed_numbers[-1].repeat_interleave(width, 1)
@@ -160,16 +170,26 @@ def grow_dynamic(shape: Shape, depth: int, logits: torch.Tensor, extend: Extend)
         all_parents.append(parents)
     tokens, likely, parents = (torch.cat(parts, 1) for parts in (all_tokens, all_likely, all_parents))
     n = min(shape.most, tokens.shape[1])
+    counts = [min(shape.most, width + (levels - 1) * width**2) if levels else 0 for levels in depths]
+    # What lies deeper than a row's own draft may be, comes last: its candidates have the highest numbers.
+    if min(depths) < depth:
+        level_of = (torch.arange(tokens.shape[1], device=device) - width).div(width**2, rounding_mode="floor") + 1
+        likely = likely.masked_fill(level_of >= placed(depths, device)[:, None], -torch.inf)
     # Stable: of equally likely candidates the earlier, which may be the parent of the later.
     chosen = likely.sort(dim=-1, descending=True, stable=True).indices[:, :n].sort(-1).values  # (B, n)
     number_of = torch.zeros(B, tokens.shape[1] + 1, dtype=torch.long, device=device)  # the last, for the root, stays 0
     number_of.scatter_(1, chosen, torch.arange(1, n + 1, device=device).expand(B, -1))
-    tree = tree_of(number_of.gather(1, parents.gather(1, chosen) % (tokens.shape[1] + 1)), depth, width)
+    drafted, above = tokens.gather(1, chosen), number_of.gather(1, parents.gather(1, chosen) % (tokens.shape[1] + 1))
+    if min(counts) < n:  # shorter rows are filled up with a chain below their last node, which has no child of its own
+        numbers = torch.arange(n, device=device)
+        within = numbers < placed(counts, device)[:, None]
+        drafted, above = torch.where(within, drafted, -1), torch.where(within, above, numbers)
+    tree = tree_of(above, depth, width)
     place = torch.full_like(tokens, -1)
     if fed_numbers:
         fed = torch.cat(fed_numbers, 1)
         place.scatter_(1, fed, torch.arange(fed.shape[1], device=device).expand(B, -1))
-    return Drafts(tree, tokens.gather(1, chosen), [n] * B, [depth] * B, fed=place.gather(1, chosen))
+    return Drafts(tree, drafted, counts, list(depths), fed=place.gather(1, chosen), fans=[width] * B)
 
 
 def drawn(q: torch.Tensor, count: int, chance: Chance, replace: bool) -> torch.Tensor:
@@ -187,7 +207,40 @@ def drawn(q: torch.Tensor, count: int, chance: Chance, replace: bool) -> torch.T
     return torch.stack(columns, 1).view(B, w, count)
 
 
+def told(tokens: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+    """Return tokens (..., k) that logits (..., V) gave; BROKEN where these are no numbers.
+
+    The draft goes on, because looking at them would wait for the device; who copies the draft to the host finds it.
+    """
+    return torch.where(logits.amax(-1, keepdim=True).isfinite(), tokens, BROKEN)
+
+
+def check_draft(tokens: Sequence[int], parents: Sequence[int] | None, drafter: str, tag: int, known: int) -> None:
+    """Raise InputError where a draft comes from logits that are no numbers.
+
+    `tokens` and `parents` of its nodes (None: a chain), after the first `known` tokens of the text of `tag`.
+    """
+    if min(tokens, default=0) > BROKEN:
+        return
+    first = next(number for number, token in enumerate(tokens) if token == BROKEN)
+    depth = first + 1 if parents is None else depths_of(parents)[first]
+    raise InputError(no_numbers(drafter, tag, known + depth - 1))
+
+
+def no_numbers(model: str, tag: int, known: int) -> str:
+    """Return the line that says that a model's logits after the first `known` tokens of a text are no numbers."""
+    return (
+        f"{model}: its logits after {known} tokens of stream {tag} are no numbers (NaN or infinite); look at its "
+        "weights, or try precision = 'float32'"
+    )
+
+
 def entropies(logits: torch.Tensor) -> torch.Tensor:
     """Entropy of the softmax of logits (..., V), in nats: (...)."""
-    log_q = torch.log_softmax(logits.float(), -1)
-    return -(log_q.exp() * log_q).sum(-1)
+    return torch.special.entr(torch.softmax(logits.float(), -1)).sum(-1)
+
+
+def no_drafts(rows: int, device: torch.device) -> Drafts:
+    """Return empty drafts: verifying them is plain decoding."""
+    nothing = torch.zeros(rows, 0, dtype=torch.long, device=device)
+    return Drafts(static_tree((), device), nothing, [0] * rows, [0] * rows)

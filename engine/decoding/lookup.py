@@ -30,7 +30,9 @@ class LookupDrafter:
         self.texts: dict[int, list[int]] = {}
 
     def open(self, tag: int, prefix: list[int], sampling: Sampling = GREEDY, seed: int = 0, room: int = 0) -> None:
-        """Begin a stream with the committed tokens `prefix`."""
+        """Begin a stream with the committed tokens `prefix`; ValueError if it is open."""
+        if tag in self.texts:
+            raise ValueError(f"tag {tag} is open already")
         self.texts[tag] = list(prefix)
 
     def release(self, tag: int) -> None:

@@ -35,9 +35,19 @@ class Walk:
     token: torch.Tensor
 
 
-def decisions(rule: Rule, tree: Tree, levels: int) -> int:
-    """How many chances a walk through so many levels takes at most."""
-    return levels + 1 if rule == "match" else levels * tree.children.shape[-1] + 1
+def decisions(rule: Rule, levels: int, fan: int) -> int:
+    """How many chances a walk takes at most through so many levels, with at most `fan` children a node."""
+    return levels + 1 if rule == "match" else levels * fan + 1
+
+
+def decided_at(rule: Rule, levels: int, fan: int, widest: int) -> list[int]:
+    """Return which decisions of a batch, whose nodes have up to `widest` children, are those of a row with `fan`.
+
+    The last one draws the target's own token.
+    """
+    if rule == "match":
+        return list(range(levels + 1))
+    return [*(level * widest + child for level in range(levels) for child in range(fan)), levels * widest]
 
 
 def verify(

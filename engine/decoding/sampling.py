@@ -3,23 +3,40 @@
 Temperature 0 puts all probability on the best token, so greedy decoding is the special case of every rule.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import torch
+from torch.nn import functional
 
 from engine.decoding.placing import placed
+from fleet.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How a stream's tokens are drawn. `top_k` 0 and `top_p` 1 leave nothing out; both apply after the temperature."""
+    """How a stream's tokens are drawn. `top_k` 0 and `top_p` 1 leave nothing out; both apply after the temperature.
+
+    InputError for what is no such number.
+    """
 
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
+
+    def __post_init__(self) -> None:
+        numbers = isinstance(self.temperature, int | float) and isinstance(self.top_p, int | float)
+        if not (numbers and math.isfinite(self.temperature) and self.temperature >= 0):
+            raise InputError(
+                f"temperature = {self.temperature!r}; allowed: a finite number of at least 0 (0 is greedy)"
+            )
+        if not isinstance(self.top_k, int) or self.top_k < 0:
+            raise InputError(f"top_k = {self.top_k!r}; allowed: a whole number of at least 0 (0 is all tokens)")
+        if not 0 < self.top_p <= 1:
+            raise InputError(f"top_p = {self.top_p!r}; allowed: above 0, up to 1 (1 is all tokens)")
 
 
 GREEDY = Sampling()
@@ -33,7 +50,7 @@ def distributions(logits: torch.Tensor, rows: Sequence[Sampling]) -> torch.Tenso
     logits = logits.double()
     if all(row.temperature == 0 for row in rows):
         return one_hot(logits)
-    p = torch.softmax(logits / temperatures_of(rows, logits), -1)
+    p = torch.softmax(warmed(logits, rows), -1)
     if any(row.top_k or row.top_p < 1 for row in rows):
         p = _truncated(p, rows)
     greedy = [row.temperature == 0 for row in rows]
@@ -42,12 +59,26 @@ def distributions(logits: torch.Tensor, rows: Sequence[Sampling]) -> torch.Tenso
     return p
 
 
-def temperatures_of(rows: Sequence[Sampling], like: torch.Tensor) -> torch.Tensor | float:
-    """Return what logits (B, n, vocabulary) in float64 are divided by: each row's temperature, 1 for greedy ones."""
+def warmed(logits: torch.Tensor, rows: Sequence[Sampling]) -> torch.Tensor:
+    """Return logits (B, n, vocabulary) in float64, divided by each row's temperature, by 1 for greedy ones.
+
+    The largest become 0 before, so that no temperature is so small that they overflow.
+    """
+    logits = logits.double()
+    logits = logits - logits.amax(-1, keepdim=True)
     temperatures = [row.temperature or 1.0 for row in rows]
     if len(set(temperatures)) == 1:
-        return temperatures[0]
-    return placed(temperatures, like.device, torch.float64)[:, None, None]
+        return logits / temperatures[0]
+    return logits / placed(temperatures, logits.device, torch.float64)[:, None, None]
+
+
+def widened(values: torch.Tensor, vocabulary: int, fill: float = 0.0) -> torch.Tensor:
+    """Return values (..., V) with `fill` for what only a longer vocabulary has; those that are as long stay.
+
+    Embeddings of a drafter and its target may be padded differently.
+    """
+    more = vocabulary - values.shape[-1]
+    return functional.pad(values, (0, more), value=fill) if more > 0 else values
 
 
 def one_hot(logits: torch.Tensor) -> torch.Tensor:
@@ -121,15 +152,19 @@ class Uniforms:
         return column
 
 
-def uniforms(generators: Sequence[np.random.Generator], counts: Sequence[int], device: torch.device) -> Uniforms:
-    """Take `counts` uniform numbers from the generators of B rows, as chance on `device`.
+def uniforms(
+    generators: Sequence[np.random.Generator], columns: Sequence[Sequence[int]], width: int, device: torch.device
+) -> Uniforms:
+    """Take a uniform number from the generators of B rows for each of their `columns`, as chance of `width` decisions.
 
-    A row with fewer decisions than others takes no more numbers than alone. Its last one stands in its own last column
-    and in the last of all: there the walks of all rows end together.
+    A row takes as many as alone, and each stands at the decision that it is for alone, however wide or deep the drafts
+    of others are. Its last one also stands in the last column of all: there the walks of all rows end together.
     """
-    numbers = np.zeros((len(counts), max(counts)))
-    for row, (generator, count) in enumerate(zip(generators, counts, strict=True)):
-        numbers[row, :count] = generator.random(count)
-        if count:
-            numbers[row, -1] = numbers[row, count - 1]
+    numbers = np.zeros((len(columns), width))
+    for row, (generator, own) in enumerate(zip(generators, columns, strict=True)):
+        drawn = generator.random(len(own))
+        inside = np.asarray(own, dtype=int) < width
+        numbers[row, np.asarray(own, dtype=int)[inside]] = drawn[inside]
+        if own:
+            numbers[row, -1] = drawn[-1]
     return Uniforms(placed(numbers, device))

@@ -1,29 +1,35 @@
 """Signals of drafted tokens for length rules, place by place: acceptance probability, KL(p||q), the draft's entropy."""
 
+import math
 from collections.abc import Sequence
 
 import torch
 
 from engine.decoding.grow import Drafts
-from engine.decoding.sampling import Sampling, distributions, temperatures_of
+from engine.decoding.sampling import Sampling, distributions, warmed, widened
 from fleet.chance.token import Token
+
+LEAST = math.log(torch.finfo(torch.float64).tiny)  # of a probability's logarithm
 
 
 def signals_of(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -> list[list[Token]]:
     """Return the signals of each row's chain, from the target's logits (B, n + 1, V) at the root and every node.
 
     The acceptance probability is min(1, p/q) of the drafted token, which is 0 or 1 at temperature 0. Divergence and
-    entropy are those of the distributions at the row's temperature, at 1 for greedy rows, in nats. One host copy.
+    entropy are those of the distributions at the row's temperature, at 1 for greedy rows, in nats. All are finite: what
+    a model rules out (a logit of minus infinity) counts as the least probability that a number can hold. One host copy.
     """
     assert drafts.logits is not None
     n = drafts.tree.nodes
-    log_p, log_q = (
-        torch.log_softmax(given[:, :n].double() / temperatures_of(rows, given), -1) for given in (logits, drafts.logits)
-    )
-    kld = (log_p.exp() * (log_p - log_q)).sum(-1)  # (B, n)
-    entropy = -(log_q.exp() * log_q).sum(-1)
+    V = max(logits.shape[-1], drafts.logits.shape[-1])
+    of_target, of_drafter = (widened(given[:, :n].double(), V, -torch.inf) for given in (logits, drafts.logits))
+    log_p, log_q = (torch.log_softmax(warmed(given, rows), -1) for given in (of_target, of_drafter))
+    # What one side cannot say has no weight; its logarithm is held finite, so that all signals are.
+    apart = log_p.clamp(min=LEAST) - log_q.clamp(min=LEAST)
+    kld = (log_p.exp() * apart).sum(-1)  # (B, n)
+    entropy = torch.special.entr(log_q.exp()).sum(-1)
     drafted = drafts.tokens.clamp(min=0)[:, :, None]
-    p, q = distributions(logits[:, :n], rows), distributions(drafts.logits[:, :n], rows)
+    p, q = distributions(of_target, rows), distributions(of_drafter, rows)
     likely = q.gather(-1, drafted).clamp(min=torch.finfo(q.dtype).tiny)  # q is 0 where a row's draft has ended
     ratio = (p.gather(-1, drafted) / likely).clamp(max=1.0)[:, :, 0]
     numbers = torch.stack([ratio, kld.clamp(min=0), entropy.clamp(min=0)], -1).tolist()

@@ -44,7 +44,8 @@ class SlotCache(RowCache):
         return self.bytes_per_token * self.rows_allocated * self.tokens_allocated
 
     def open(self, tag: int, tokens: int = 0) -> None:
-        """Begin an empty row that may need `tokens` tokens; InputError if there is no room for it."""
+        """Begin an empty row that may need `tokens` tokens; ValueError if it is open, InputError if it has no room."""
+        self.check_free(tag)
         row = len(self.tags)
         if row == self.rows_allocated or tokens > self.tokens_allocated:
             self._allocate(max(self.rows_allocated, row + 1), max(self.tokens_allocated, tokens))

@@ -7,17 +7,18 @@ import numpy as np
 import torch
 
 from engine.decoding.cache import RowCache
+from engine.decoding.ends import NEVER, Ends
 from engine.decoding.feed import Nodes, in_rectangle
 from engine.decoding.greedy import longest_path
-from engine.decoding.grow import Drafts
+from engine.decoding.grow import BROKEN, Drafts, check_draft, no_drafts, no_numbers
 from engine.decoding.models import CausalLM
 from engine.decoding.placing import placed
-from engine.decoding.rules import Rule, decisions, normalised
+from engine.decoding.rules import Rule, decided_at, decisions, normalised
 from engine.decoding.rules import verify as walk_down
-from engine.decoding.sampling import GREEDY, Sampling, distributions, uniforms
+from engine.decoding.sampling import GREEDY, Sampling, distributions, uniforms, widened
 from engine.decoding.signals import signals_of
-from engine.decoding.trees import static_tree
 from fleet.chance.token import Token
+from fleet.errors import InputError
 
 
 @dataclass(slots=True)
@@ -33,13 +34,17 @@ class _Stream:
 class Verdict:
     """What became of one draft: the accepted nodes from the root on, their `tokens`, and after these the target's own.
 
-    `hidden` (nodes + 1, hidden): the target's last hidden states at the root and at all nodes of the draft.
-    `signals`: of the drafted tokens, where they were asked for.
+    `hidden` (nodes + 1, hidden): what a draft head reads of the target at the root and at all nodes of the draft, that
+    is its last hidden states, or what enters its tapped layers. `accepted`: draft tokens that passed; more than the
+    path holds where the text ended among them. `ended`: how many `tokens` there are where the last of them ends the
+    text, else 0. `signals`: of the drafted tokens, where they were asked for.
     """
 
     path: list[int]
     tokens: list[int]
     hidden: torch.Tensor
+    accepted: int = 0
+    ended: int = 0
     signals: Sequence[Token] = ()
 
     @property
@@ -65,17 +70,28 @@ class Target:
 
     `rectangular`: whether rows with shorter drafts than others are fed as many tokens as these. A cpu computes only
     what there is, because there tokens cost time; a GPU prefers a shape that it knows, and reads the weights anyway.
+    `ends`: what ends a text by itself; what a draft holds after that is not committed. `taps`: layers whose inputs a
+    draft head reads, none for the last hidden states.
     """
 
-    def __init__(self, model: CausalLM, rule: Rule = "rejection", cache: RowCache | None = None) -> None:
+    def __init__(
+        self,
+        model: CausalLM,
+        rule: Rule = "rejection",
+        cache: RowCache | None = None,
+        ends: Ends = NEVER,
+        taps: Sequence[int] = (),
+    ) -> None:
         self.model = model
+        self.ends = ends
         self.rule = rule
+        self.taps = tuple(taps)
         self.cache = model.new_cache() if cache is None else cache
         self.rectangular = model.device.type != "cpu"
         self.streams: dict[int, _Stream] = {}
 
     def open(self, tag: int, prompt: list[int], sampling: Sampling = GREEDY, seed: int = 0, room: int = 0) -> None:
-        """Begin a stream with its prompt; `room`: tokens that its cache will need at most."""
+        """Begin a stream with its prompt; `room`: tokens that its cache will need at most. ValueError if it is open."""
         self.cache.open(tag, room)
         self.streams[tag] = _Stream(list(prompt), sampling, np.random.default_rng(seed))
 
@@ -91,11 +107,14 @@ class Target:
     def prefill(self, tag: int) -> Verdict:
         """Feed a stream's prompt and commit the token after it. The verdict's hidden states are the prompt's."""
         stream = self.streams[tag]
-        hidden = self.model.prefill(self.cache, tag, stream.committed[self.cache.lengths[tag] :])
-        logits = self.model.logits(hidden[-1:])[None]  # (1, 1, vocabulary)
-        ((_, _, token),) = self._walk([stream], no_drafts(1, self.model.device), hidden.new_zeros(1, 1).long(), logits)
+        states = self.model.prefill(self.cache, tag, stream.committed[self.cache.lengths[tag] :], self.taps)
+        last, hidden = self._split(states)
+        logits = self.model.logits(last[-1:])[None]  # (1, 1, vocabulary)
+        nothing = no_drafts(1, self.model.device)
+        ((_, _, token),) = self._walk([tag], nothing, last.new_zeros(1, 1).long(), logits)
+        ended = self.ends.after(stream.committed, [token])
         stream.committed.append(token)
-        return Verdict([], [token], hidden)
+        return Verdict([], [token], hidden, ended=ended)
 
     def decode(self, tags: Sequence[int]) -> list[Verdict]:
         """Commit one token of each stream by plain decoding; a stream's first one is its prefill."""
@@ -117,7 +136,13 @@ class Target:
         """Verify the drafts of streams in one forward pass; commit what is accepted and the target's own tokens.
 
         `kept`: for batch rules that throw accepted tokens away. `signals`: whether verdicts on chains come with them.
+        InputError for drafts that were drawn for another rule, and for logits that are no numbers.
         """
+        if drafts.rule not in (None, self.rule):
+            raise InputError(
+                f"{drafts.drafter} draws for verifiers.rule = {drafts.rule!r}, its target verifies by {self.rule!r}, "
+                "which would change what the target says; give both the same rule"
+            )
         streams = [self.streams[tag] for tag in tags]
         tree, own = drafts.tree, [count + 1 for count in drafts.counts]
         roots = placed([[stream.committed[-1]] for stream in streams], self.model.device)
@@ -125,66 +150,95 @@ class Target:
         nodes = None if tree.is_chain else Nodes(0, tree.ancestors, tree.depths)
         # Surplus tokens lie beyond all others of their row, which the widest row makes room for, and are never kept.
         fed = [tokens.shape[1]] * len(tags) if self.rectangular else own
-        flat, inside = tokens.flatten().clamp(min=0), None
+        flat, inside = tokens.flatten().clamp(0, self.model.vocabulary - 1), None
         if min(fed) < tokens.shape[1]:
             inside = placed(in_rectangle(fed, tokens.shape[1]), flat.device)
             flat = flat[inside]
-        hidden = self.model.feed(self.cache, tags, flat, fed, nodes)  # (N, hidden)
-        logits = self.model.logits(hidden)
+        last, hidden = self._split(self.model.feed(self.cache, tags, flat, fed, nodes, self.taps))  # (N, hidden) each
+        logits = self.model.logits(last)
         if inside is not None:  # a rectangle for the rules; what lies beyond a row's draft is never looked at
             logits = logits.new_zeros(tokens.numel(), logits.shape[1]).index_copy_(0, inside, logits)
         logits = logits.view(*tokens.shape, -1)
-        paths = self._walk(streams, drafts, tokens, logits)
+        walks = self._walk(tags, drafts, tokens, logits)
         if kept is not None:
-            wanted = kept([len(path) for path, _, _ in paths])
-            paths = [cut(*path, length) for path, length in zip(paths, wanted, strict=True)]
+            wanted = kept([len(path) for path, _, _ in walks])
+            walks = [cut(*walk, length) for walk, length in zip(walks, wanted, strict=True)]
         measured = signals_of(drafts, logits, [stream.sampling for stream in streams]) if signals else None
         begins = np.cumsum([0, *fed]).tolist()
         verdicts = []
-        for row, (stream, (path, accepted, token)) in enumerate(zip(streams, paths, strict=True)):
+        for row, (stream, walk) in enumerate(zip(streams, walks, strict=True)):
+            passed, ended = len(walk[0]), self.ends.after(stream.committed, [*walk[1], walk[2]])
+            path, accepted, token = cut(*walk, ended - 1) if 0 < ended <= passed else walk
             states = hidden[begins[row] : begins[row] + own[row]]
-            verdicts.append(Verdict(path, [*accepted, token], states, measured[row] if measured else ()))
+            signs = measured[row] if measured else ()
+            verdicts.append(Verdict(path, [*accepted, token], states, passed, ended, signs))
             stream.committed += verdicts[-1].tokens
-        self.cache.keep(tags, [[0, *path] for path, _, _ in paths])
+        self.cache.keep(tags, [[0, *verdict.path] for verdict in verdicts])
         return verdicts
 
+    def _split(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Split what a pass returns (N, (taps + 1) x hidden): last hidden states, and what a draft head reads."""
+        width = states.shape[-1] // (len(self.taps) + 1)
+        return states[:, -width:], states[:, :-width] if self.taps else states
+
     def _walk(
-        self, streams: Sequence[_Stream], drafts: Drafts, tokens: torch.Tensor, logits: torch.Tensor
+        self, tags: Sequence[int], drafts: Drafts, tokens: torch.Tensor, logits: torch.Tensor
     ) -> list[tuple[list[int], list[int], int]]:
         """Apply the rule. Return accepted nodes, their tokens and the target's own token of each row.
 
         One copy to the host: of the outcome, or of draft and choices, which are as small where nothing is drawn.
         """
-        samplings, tree = [stream.sampling for stream in streams], drafts.tree
-        n = tree.nodes
+        streams, tree = [self.streams[tag] for tag in tags], drafts.tree
+        samplings, n = [stream.sampling for stream in streams], tree.nodes
+        best, choices = logits.max(-1)  # (B, n + 1): the largest one is a number where all are, but for minus infinity
+        looked_at = torch.cat([~best.isfinite(), tokens], 1)
         if all(sampling.temperature == 0 for sampling in samplings):
             parents = tree.parents.expand(len(tokens), -1)
-            copied = torch.cat([tokens[:, 1:], logits.argmax(-1), parents], 1).tolist()
+            copied = torch.cat([looked_at, choices, parents], 1).tolist()
             walks = []
-            for row, count in zip(copied, drafts.counts, strict=True):
+            for row_number, (whole, count) in enumerate(zip(copied, drafts.counts, strict=True)):
+                self._check(tags[row_number], drafts, row_number, whole)
+                row = whole[n + 2 :]
                 path, token = longest_path(row[:count], row[n : 2 * n + 1], None if tree.is_chain else row[2 * n + 1 :])
                 walks.append((path, [row[node - 1] for node in path], token))
             return walks
         p = distributions(logits, samplings)
-        taken = [decisions(self.rule, tree, levels) for levels in drafts.depths]
-        chance = uniforms([stream.rng for stream in streams], taken, p.device)
-        q = drafts.q if drafts.q is None else normalised(drafts.q.double())
-        walk = walk_down(self.rule, tree, drafts.tokens, q, p, chance)
-        accepted = drafts.tokens.gather(1, (walk.path - 1).clamp(min=0)) if n else walk.path
-        copied = torch.cat([walk.path, accepted, walk.token[:, None]], 1).tolist()
+        widest, V, drafted = tree.children.shape[-1], p.shape[-1], drafts.tokens
+        rows = list(zip(drafts.depths, drafts.fans or [widest] * len(streams), strict=True))
+        taken = [decided_at(self.rule, levels, fan, widest) for levels, fan in rows]
+        width = decisions(self.rule, tree.levels, widest)
+        chance = uniforms([stream.rng for stream in streams], taken, width, p.device)
+        # A drafter whose embedding is padded further than the target's may draft what the target cannot say.
+        if drafts.q is None:
+            q, drafted = None, drafted.masked_fill(drafted >= V, -1)  # as good as not offered: p is 0 there
+        else:
+            q, p = normalised(widened(drafts.q.double(), V)), widened(p, drafts.q.shape[-1])
+        walk = walk_down(self.rule, tree, drafted, q, p, chance)
+        accepted = drafted.gather(1, (walk.path - 1).clamp(min=0)) if n else walk.path
+        copied = torch.cat([looked_at, walk.path, accepted, walk.token[:, None]], 1).tolist()
         walks = []
-        for row in copied:
+        for row_number, whole in enumerate(copied):
+            self._check(tags[row_number], drafts, row_number, whole)
+            row = whole[2 * n + 2 :]
             length = sum(node > 0 for node in row[: tree.levels])
             walks.append((row[:length], row[tree.levels : tree.levels + length], row[-1]))
         return walks
+
+    def _check(self, tag: int, drafts: Drafts, row: int, looked_at: Sequence[int]) -> None:
+        """Raise InputError where the logits of the target, or those that a draft came from, are no numbers.
+
+        `looked_at`: of the root and each node whether its logits are none, then the tokens of these.
+        """
+        tree, count, known = drafts.tree, drafts.counts[row], len(self.streams[tag].committed)
+        tokens = looked_at[tree.nodes + 2 : tree.nodes + 2 + count]
+        if BROKEN in tokens:
+            check_draft(tokens, tree.parents.expand(row + 1, -1)[row, :count].tolist(), drafts.drafter, tag, known)
+        broken = next((node for node in range(count + 1) if looked_at[node]), None)
+        if broken is not None:
+            depth = int(tree.depths.expand(row + 1, -1)[row, broken])
+            raise InputError(no_numbers(f"target {self.model.name}", tag, known + depth))
 
 
 def cut(path: list[int], tokens: list[int], token: int, length: int) -> tuple[list[int], list[int], int]:
     """Keep `length` of the accepted tokens; the next one, accepted as well, stands for the target's own then."""
     return (path, tokens, token) if length == len(path) else (path[:length], tokens[:length], tokens[length])
-
-
-def no_drafts(rows: int, device: torch.device) -> Drafts:
-    """Return empty drafts: verifying them is plain decoding."""
-    nothing = torch.zeros(rows, 0, dtype=torch.long, device=device)
-    return Drafts(static_tree((), device), nothing, [0] * rows, [0] * rows)

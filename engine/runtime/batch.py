@@ -12,6 +12,7 @@ from engine.runtime.batch_executor import BatchExecutor
 from engine.runtime.build import load_target, new_drafter, new_streams, new_target
 from engine.runtime.clock import now_s
 from engine.runtime.content import NOTHING, Content
+from engine.runtime.positions import with_positions
 from engine.runtime.worker import Worker
 from fleet.chance.token import Token
 from fleet.records.recorded import Log, RecordedStation
@@ -35,7 +36,7 @@ class Batched(msgspec.Struct, frozen=True):
 
 def serve_batch(scenario: Scenario, prompts: Sequence[Sequence[int]], signals: bool = False) -> Batched:
     """Run the scenario in this process. `signals`: whether those of every drafted token are recorded."""
-    fleet = settle(scenario)
+    fleet = with_positions(settle(scenario))
     station = batch_station(fleet)
     large = load_target(fleet)
     executor = executor_of(fleet, station, large, prompts, signals)

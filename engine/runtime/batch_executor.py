@@ -13,6 +13,7 @@ from engine.decoding.grow import Drafts
 from engine.decoding.verify import Target, Verdict
 from engine.runtime.build import AnyDrafter, Streams
 from engine.runtime.content import NOTHING, Content
+from engine.runtime.ends import outcome_of
 from fleet.chance.token import Token
 from fleet.policies.outcome import Outcome
 from fleet.policies.ragged import BatchRule
@@ -65,8 +66,11 @@ class BatchExecutor:
         committed = self.target.committed(tag)
         self.outputs[join.request] = committed[join.prompt_tokens : join.prompt_tokens + join.new_tokens]
         if self.rule.together:
+            if tag in self.hidden:  # complete with its first token: what is carried along is drafted for as well
+                self._draft_prefill(tag)
             self.ballast.append(tag)
         else:
+            self.hidden.pop(tag, None)
             self._close(tag)
 
     def run(self, step: Step) -> tuple[Outcome, ...]:
@@ -78,13 +82,10 @@ class BatchExecutor:
                 self._close(self.ballast.pop())
         match step.kind:
             case "prefill":
-                for tag in tags:
-                    self.streams.open(self.target, "target", self.joins[tag])
-                    self.streams.open(self.drafter, "drafter", self.joins[tag])
-                    self.hidden[tag] = self.target.prefill(tag).hidden
+                return tuple([self._prefill(tag) for tag in tags])
             case "draft_prefill":
                 for tag in tags:
-                    self.drafter.prefill(tag, self.target.committed(tag), self.hidden.pop(tag))
+                    self._draft_prefill(tag)
             case "realign":
                 self.target.realign(self._together(tags))
                 self.drafter.realign(self._together(tags))
@@ -93,6 +94,17 @@ class BatchExecutor:
             case "verify":
                 return self._verify(tags)
         return (Outcome(),) * len(tags)
+
+    def _prefill(self, tag: int) -> Outcome:
+        join = self.joins[tag]
+        self.streams.open(self.target, "target", join)
+        self.streams.open(self.drafter, "drafter", join)
+        first = self.target.prefill(tag)
+        self.hidden[tag] = first.hidden
+        return outcome_of(first, len(self.target.committed(tag)), join)
+
+    def _draft_prefill(self, tag: int) -> None:
+        self.drafter.prefill(tag, self.target.committed(tag), self.hidden.pop(tag))
 
     def _close(self, tag: int) -> None:
         self.target.release(tag)
@@ -132,8 +144,10 @@ class BatchExecutor:
         for tag, verdict in zip(rows, verdicts, strict=True):
             hidden = verdict.committed_hidden if self.drafter.reads_hidden else None
             self.drafter.advance(tag, verdict.path, verdict.tokens, hidden)
-            outcome = Outcome(len(verdict.path))
-            if tag in self.joins and verdict.signals:
+            if tag not in self.joins:  # ballast
+                continue
+            outcome = outcome_of(verdict, len(self.target.committed(tag)), self.joins[tag])
+            if verdict.signals:
                 outcome = with_means(outcome, verdict.signals)
                 self._record(tag, verdict)
             outcomes[tag] = outcome
@@ -147,5 +161,5 @@ def with_means(outcome: Outcome, tokens: Sequence[Token]) -> Outcome:
     klds = [token.kld for token in tokens]
     ratio = sum(token.ratio for token in tokens) / len(tokens)
     return Outcome(
-        outcome.accepted, outcome.stopped, outcome.matches, outcome.drafted, ratio, sum(klds) / len(klds), max(klds)
+        outcome.accepted, outcome.ended, outcome.matches, outcome.drafted, ratio, sum(klds) / len(klds), max(klds)
     )

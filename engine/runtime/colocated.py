@@ -8,6 +8,7 @@ from engine.runtime.clock import now_s
 from engine.runtime.content import NOTHING, Content
 from engine.runtime.executors import DraftExecutor, VerifyExecutor
 from engine.runtime.memory import with_admission
+from engine.runtime.positions import with_positions
 from engine.runtime.worker import Worker
 from fleet.records.recorded import Log, RecordedStation
 from fleet.records.run import Run, make_run
@@ -80,6 +81,6 @@ class Colocated:
 
 def serve_colocated(scenario: Scenario, prompts: Sequence[Sequence[int]]) -> tuple[Run, dict[int, list[int]]]:
     """Run the scenario in this process; return its records and the new tokens of each request."""
-    served = Colocated(settle(scenario), prompts)
+    served = Colocated(with_positions(settle(scenario)), prompts)
     log = served.serve()
     return make_run(scenario, "engine", log, served.fleet), served.executor.outputs

@@ -10,6 +10,8 @@ from fleet.policies.outcome import Outcome
 from fleet.stations.messages import Message, StationEvent
 from fleet.times.step import Step
 
+DRAWN = ("rejection", "without-replacement")  # rules that draw; a byte on the wire says which
+
 
 class Content(msgspec.Struct, frozen=True):
     """What travels beside a message.
@@ -17,13 +19,15 @@ class Content(msgspec.Struct, frozen=True):
     `tokens`: of a draft, of an opening prefix, or the target's own. `nodes`: of a draft, the parents of its nodes; of
     an outcome, the accepted ones; None for a chain. `distributions`: when sampling, what the children of nodes 0, 1,
     ... were drawn from, as float16 weights (inner nodes, vocabulary). `hidden`: the target's hidden states of what was
-    committed, float16 (tokens x hidden,), for drafters that read them.
+    committed, float16 (tokens x hidden,), for drafters that read them. `rule`: which one of DRAWN a draft was drawn
+    for; empty where nothing was drawn.
     """
 
     tokens: Sequence[int] = ()
     nodes: Sequence[int] | None = None
     distributions: np.ndarray | None = None
     hidden: np.ndarray | None = None
+    rule: str = ""
 
 
 NOTHING = Content()

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 
 import torch
 
+from engine.decoding.grow import check_draft
 from engine.decoding.verify import Target, Verdict
 from engine.runtime.build import AnyDrafter, Streams
 from engine.runtime.content import NOTHING, Content, path_sent
+from engine.runtime.ends import outcome_of
 from engine.runtime.packing import contents_of, drafts_of
 from fleet.policies.outcome import Outcome
 from fleet.stations.messages import Draft, DraftRequest, Join, Message, StationEvent
@@ -46,6 +48,9 @@ class DraftExecutor:
             drafts = self.drafter.draft(tags, [member.tokens for member in step.members])
             self.drafts.update(zip(tags, contents_of(drafts), strict=True))
             self.sent.update({tag: self.drafts[tag].tokens for tag in tags})
+            for tag in tags:
+                content, known = self.drafts[tag], len(self.drafter.committed(tag))
+                check_draft(content.tokens, content.nodes, drafts.drafter, tag, known)
         for member in step.members:
             if step.kind == "prefill":
                 self.drafter.prefill(member.tag, hidden=self.prefix_hidden.pop(member.tag))
@@ -58,7 +63,7 @@ class DraftExecutor:
         if content.hidden is None:
             return None
         model = self.drafter.model  # type: ignore[union-attr]  # whoever reads hidden states has a model
-        states = torch.from_numpy(content.hidden.copy()).view(-1, model.config.hidden_size)
+        states = torch.from_numpy(content.hidden.copy()).view(-1, self.drafter.state_numbers)
         return states.to(model.device, model.dtype)
 
     def _path(self, event: DraftRequest, content: Content) -> Sequence[int]:
@@ -110,7 +115,12 @@ class VerifyExecutor:
         else:
             verdicts = self.target.decode(tags)
         self.verdicts.update(zip(tags, verdicts, strict=True))
-        return tuple([Outcome(len(verdict.path)) for verdict in verdicts])
+        return tuple(
+            [
+                outcome_of(verdict, len(self.target.committed(tag)), self.open_requests[tag])
+                for tag, verdict in zip(tags, verdicts, strict=True)
+            ]
+        )
 
     def content_of(self, message: Message) -> Content:
         """Return the prefix of a request that opens, the target's own token and the accepted nodes of a later one."""

@@ -13,9 +13,12 @@ from types import FrameType
 
 import torch
 
+from engine.decoding.models import is_folder_of_model
+from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.runtime.clock import now_s
 from engine.runtime.continuations import continuations_of
 from engine.runtime.drafter import DrafterNode
+from engine.runtime.positions import with_positions
 from engine.runtime.process import THREADS
 from engine.runtime.prompts import prompts_of
 from engine.runtime.replayed import ReplayedFleet
@@ -33,7 +36,8 @@ from fleet.scenario.settled import Fleet
 def serve_drafter(scenario: Scenario, host: str, port: int, out: Path | None) -> None:
     """Draft for every target that connects, until a signal comes: records are written, and Interrupted raised."""
     _prepare(out)
-    node = DrafterNode(settle(scenario), address=f"tcp://{host}", port=port)
+    compare_tokenizers(scenario)
+    node = DrafterNode(with_positions(settle(scenario)), address=f"tcp://{host}", port=port)
     node.open()
     with stopped_by_signals(node) as signals:
         _say(f"drafter: model {scenario.drafters.model}, depth {scenario.drafters.depth}, public port {node.port}")
@@ -49,10 +53,11 @@ def serve_verifier(scenario: Scenario, connect: str, target: int, out: Path | No
     host, _, port = connect.rpartition(":")
     if not host or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
         raise InputError(f"--connect {connect}: write HOST:PORT, for example 192.0.2.7:5555; ports end at 65535")
-    fleet = settle(scenario)
+    fleet = with_positions(settle(scenario))
     if target >= fleet.verifiers.count:
         raise InputError(f"--target {target + 1}: the scenario has verifiers.count = {fleet.verifiers.count}")
     _prepare(out)
+    compare_tokenizers(scenario)
     signals: list[int] = []
     address = f"tcp://{host}"
     if fleet.verifiers.kind == "replayed":
@@ -86,6 +91,19 @@ def stopped_by_signals(node: DrafterNode | VerifierNode) -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def compare_tokenizers(scenario: Scenario) -> None:
+    """Compare the tokenizers of drafter and target where this host has both; else say that nobody does."""
+    drafters, verifiers = scenario.drafters, scenario.verifiers
+    if drafters.kind != "model" or not drafters.count:
+        return
+    models = ("drafters.model", drafters.model, "drafter"), ("verifiers.model", verifiers.model, "target")
+    for key, name, role in models:
+        if not is_folder_of_model(name, role):
+            _say(f"note: {key} = {name!r} is not on this host; whether its tokenizer is shared is not checked")
+            return
+    check_shared_tokenizer(drafters.model, verifiers.model)
 
 
 def _prepare(out: Path | None) -> None:

@@ -8,8 +8,10 @@ import torch
 from transformers import LlamaConfig
 
 from engine.decoding.cache import CacheShape, shape_of
+from engine.decoding.eagle_files import read_config as head_config
 from engine.decoding.folders import explained, read_config
-from engine.decoding.models import DEMO_PAIR, PRECISIONS, folder_of
+from engine.decoding.models import PRECISIONS, folder_of
+from engine.runtime.build import head_folder
 from fleet.errors import InputError
 from fleet.policies.admit import WithinMemory
 from fleet.scenario.settled import Fleet
@@ -53,9 +55,9 @@ def draft_token_bytes(fleet: Fleet) -> int:
     if drafters.kind == "lookup":
         return 0
     if drafters.kind == "eagle":
-        folder = DEMO_PAIR / "eagle" if drafters.model == "demo" else Path(drafters.model)
+        folder = head_folder(fleet)
         with explained(folder / "config.json", "not the configuration of a draft head"):
-            head = shape_of(LlamaConfig.from_json_file(folder / "config.json"))
+            head = shape_of(LlamaConfig.from_dict(head_config(folder)))
         shape = CacheShape(1, head.heads, head.size)
     else:
         shape = shape_of(read_config(folder_of(drafters.model, "drafter")))

@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from fleet.errors import InputError
-from fleet.interrupts import ENDING, held
+from fleet.interrupts import deferred, unseen
 
 # Imported once, in the process that nodes are forked from. The second is what transformers imports only when a model is
 # loaded, two seconds a node; other architectures than Llama add their own file to it.
@@ -40,10 +40,10 @@ class NodeProcess:
         self.name = name
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_node, args=(theirs, body, *arguments), name=name, daemon=True)
-        resource_tracker.ensure_running()  # it would let held signals go
-        with held(signal.SIGINT):  # the launcher ends its nodes, and says so
+        resource_tracker.ensure_running()  # it would let them see Ctrl-C
+        with unseen(signal.SIGINT):  # the launcher ends its nodes, and says so
             forkserver.ensure_running()
-        with held(*ENDING):  # a node that was half sent would complain
+        with deferred():  # a node that was half sent would complain
             self.process.start()
         theirs.close()
 

@@ -43,12 +43,14 @@ class Continuation(msgspec.Struct, frozen=True):
     """The target's greedy continuation of a prompt, as token ids; longer than any request asks for, by one round.
 
     `hidden` (prompt + tokens - 1, hidden): the target's last hidden states at all tokens but the last, prompt included,
-    as float16; None where no drafter reads them.
+    as float16; None where no drafter reads them. `ends_after`: how many tokens the
+    text has when it ends by itself; 0 where it does not.
     """
 
     prompt: list[int]
     tokens: list[int]
     hidden: np.ndarray | None = None
+    ends_after: int = 0
 
 
 class ReplayedTarget:
@@ -108,12 +110,13 @@ class ReplayedTarget:
         step, self.running = self.running, None
         assert step is not None
         member = step.members[0]
-        outcome = Outcome()
+        continuation, accepted = self.continuations[member.request], 0
+        position = (member.base or member.tokens) - len(continuation.prompt)  # a prefill's tokens are the prompt
         if step.kind == "verify":
-            continuation = self.continuations[member.request]
-            position = member.base - self.fleet.workload.prompt_tokens
             self.path = path_in_text(self.draft.tokens, continuation.tokens[position:], self.draft.nodes)
-            outcome = Outcome(len(self.path))
+            accepted = len(self.path)
+        left = continuation.ends_after - position
+        outcome = Outcome(accepted, left if 0 < left <= accepted + 1 else 0)
         ended_s = now_s()
         self.deliver(StepDone(step.number, (outcome,), ended_s - self.started_s), NOTHING, ended_s)
 

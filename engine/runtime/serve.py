@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import torch
 
-from engine.decoding.models import check_shared_tokenizer
+from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.runtime.batch import Batched, serve_batch
 from engine.runtime.clock import now_s
 from engine.runtime.colocated import serve_colocated
@@ -17,6 +17,7 @@ from engine.runtime.continuations import continuations_of
 from engine.runtime.device_lock import DeviceLock, file_lock, no_lock
 from engine.runtime.drafter import DrafterNode
 from engine.runtime.memory import check_room
+from engine.runtime.positions import with_positions
 from engine.runtime.process import NodeProcess
 from engine.runtime.prompts import prompts_of
 from engine.runtime.replayed import Continuation, ReplayedFleet
@@ -142,7 +143,7 @@ def serve(scenario: Scenario, continuations_folder: Path = CONTINUATIONS, signal
 
     Raises InputError for a scenario that the engine cannot run, NodeError if a process fails.
     """
-    fleet = settle(scenario)
+    fleet = with_positions(settle(scenario))
     check_can_run(fleet)
     if fleet.drafters.count and fleet.drafters.kind == "model":
         check_shared_tokenizer(fleet.drafters.model, fleet.verifiers.model)

@@ -1,10 +1,10 @@
 """Messages over ZeroMQ: a handshake on the drafter's public port, then two dedicated ports a target.
 
-A message is five frames, of which the last three are often empty: the envelope (MessagePack of a typed struct), token
-ids (int32), nodes of a tree (int32), draft distributions and hidden states (float16). Nothing is unpickled, a frame
-that does not decode is an error. Each direction has a port of its own because a socket belongs to one thread: the
-drafter's receiver thread reads, its inference worker writes; ZeroMQ's own background thread is the sender, so writing
-never waits for the network.
+A message is six frames, of which the last four are often empty: the envelope (MessagePack of a typed struct), token ids
+(int32), nodes of a tree (int32), draft distributions and hidden states (float16), and a byte for the rule that a draft
+was drawn for. Nothing is unpickled, a frame that does not decode is an error. Each direction has a port of its own
+because a socket belongs to one thread: the drafter's receiver thread reads, its inference worker writes; ZeroMQ's own
+background thread is the sender, so writing never waits for the network.
 """
 
 import math
@@ -14,7 +14,8 @@ import msgspec
 import numpy as np
 import zmq
 
-from engine.runtime.content import Content
+from engine.runtime.content import DRAWN, Content
+from fleet.errors import InputError
 from fleet.stations.messages import Message
 from fleet.stations.payload import decode, encode
 
@@ -35,13 +36,19 @@ class Welcome(msgspec.Struct, tag="welcome", frozen=True):
     down_port: int
 
 
+class Denied(msgspec.Struct, tag="denied", frozen=True):
+    """Drafter to target: it is not served, and why."""
+
+    reason: str
+
+
 class Ping(msgspec.Struct, tag="ping", frozen=True):
     """Either way, on the dedicated ports: to be sent back at once. Link times come from round trips."""
 
     number: int
 
 
-Control = Hello | Welcome | Ping
+Control = Hello | Welcome | Denied | Ping
 _control = msgspec.msgpack.Decoder(Control)
 
 
@@ -65,7 +72,8 @@ def content_frames(content: Content) -> list[bytes]:
     """Return the frames of a message's content."""
     nodes = b"" if content.nodes is None else np.asarray(content.nodes, dtype=np.int32).tobytes()
     weights = [b"" if rows is None else rows.tobytes() for rows in (content.distributions, content.hidden)]
-    return [np.asarray(content.tokens, dtype=np.int32).tobytes(), nodes, *weights]
+    rule = bytes([DRAWN.index(content.rule)]) if content.rule else b""
+    return [np.asarray(content.tokens, dtype=np.int32).tobytes(), nodes, *weights, rule]
 
 
 def parse(frames: Sequence[bytes]) -> tuple[Message | Ping, Content]:
@@ -85,6 +93,7 @@ def parse(frames: Sequence[bytes]) -> tuple[Message | Ping, Content]:
         nodes or None,
         distributions.reshape(inner, -1) if len(distributions) else None,
         hidden if len(hidden) else None,
+        DRAWN[frames[5][0]] if frames[5] else "",
     )
 
 
@@ -100,18 +109,24 @@ class PublicPort:
         self.context = context
         self.address = address
         self.socket = context.socket(zmq.ROUTER)
+        self.admitted: set[int] = set()
         if port:
             self.socket.bind(f"{address}:{port}")
             self.port = port
         else:
             self.port = self.socket.bind_to_random_port(address)
 
-    def admit(self) -> tuple[int, Channel]:
-        """Answer the Hello that waits; return the new tag and its channel."""
+    def admit(self) -> tuple[int, Channel] | None:
+        """Answer the Hello that waits; return the new tag and its channel, None for a target that is connected."""
         identity, body = self.socket.recv_multipart()
         hello = _control.decode(body)
         if not isinstance(hello, Hello):
             raise msgspec.ValidationError(f"expected a Hello on the public port, got {hello}")
+        if hello.target in self.admitted:
+            reason = f"target {hello.target + 1} is connected already; give each target a number of its own"
+            self.socket.send_multipart([identity, msgspec.msgpack.encode(Denied(reason))])
+            return None
+        self.admitted.add(hello.target)
         up, down = self.context.socket(zmq.PULL), self.context.socket(zmq.PUSH)
         # Bound before they are announced, so that a target never connects to a port of somebody else.
         welcome = Welcome(hello.target, up.bind_to_random_port(self.address), down.bind_to_random_port(self.address))
@@ -120,7 +135,10 @@ class PublicPort:
 
 
 def connect(context: zmq.Context, address: str, public_port: int, target: int) -> Channel:
-    """Connect to the drafter as target number `target`; return the channel. TimeoutError if none answers."""
+    """Connect to the drafter as target number `target`; return the channel.
+
+    TimeoutError if none answers, InputError if another target has that number.
+    """
     public = context.socket(zmq.DEALER)
     public.connect(f"{address}:{public_port}")
     public.send(msgspec.msgpack.encode(Hello(target)))
@@ -129,6 +147,8 @@ def connect(context: zmq.Context, address: str, public_port: int, target: int) -
         raise TimeoutError(f"no drafter answered at {address}:{public_port} within {HANDSHAKE_TIMEOUT_S:.0f} s")
     welcome = _control.decode(public.recv())
     public.close(linger=0)
+    if isinstance(welcome, Denied):
+        raise InputError(f"{address}:{public_port}: {welcome.reason}")
     if not isinstance(welcome, Welcome):
         raise msgspec.ValidationError(f"expected a Welcome from the drafter, got {welcome}")
     up, down = context.socket(zmq.PUSH), context.socket(zmq.PULL)

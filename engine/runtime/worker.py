@@ -192,9 +192,10 @@ class Receiver(threading.Thread):
     def _receive(self, socket: zmq.Socket) -> None:
         time_s = now_s()
         if self.public is not None and socket is self.public.socket:
-            tag, channel = self.public.admit()
-            self.inbox.put(Welcomed(tag, channel))
-            self._read(channel)
+            admitted = self.public.admit()
+            if admitted is not None:
+                self.inbox.put(Welcomed(*admitted))
+                self._read(admitted[1])
             return
         frames = socket.recv_multipart()
         message, content = parse(frames)

@@ -18,14 +18,18 @@ COMMITTING = ("prefill", "verify", "decode")  # steps of a target, each of which
 def commits_of(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the finished verifier steps with `committed`, the tokens that each added to its stream.
 
-    `from_draft`: those of them that the drafter proposed. Tokens beyond a request's goal are dropped, not committed.
+    `from_draft`: those of them that the drafter proposed. Tokens beyond a request's goal, or beyond the end
+    that the target gave the text by itself, are dropped, not committed.
     """
     committing = rows.kind.isin(COMMITTING) & ~at_drafter(rows)
-    done = rows[(rows.event == "done") & committing].drop(columns="goal")
+    done = rows[(rows.event == "done") & committing]
+    done = done.assign(end=done.goal.where(done.flag, np.iinfo(np.int64).max)).drop(columns="goal")
     goals = rows.loc[rows.event == "join", [*REQUEST, "goal"]].drop_duplicates(REQUEST)
     done = done.merge(goals, on=REQUEST, how="left")
-    room = done.goal - done.base
-    return done.assign(committed=np.minimum(done.accepted + 1, room), from_draft=np.minimum(done.accepted, room))
+    room = np.minimum(done.goal, done.end) - done.base
+    return done.drop(columns="end").assign(
+        committed=np.minimum(done.accepted + 1, room), from_draft=np.minimum(done.accepted, room)
+    )
 
 
 def rounds_of(rows: pd.DataFrame) -> pd.DataFrame:

@@ -17,6 +17,16 @@ def conflicts(scenario: Scenario, needs: Needs) -> Iterator[str]:
         yield from _beside_a_batch(scenario)
     if isinstance(drafters.overlap, Ahead):
         yield from _ahead(scenario)
+    if scenario.workload.ends and not scenario.workload.ends_itself:
+        yield (
+            "workload.ends says where texts end, and workload.ignore_eos = true lets none end; allowed with it: "
+            "ignore_eos = false, or a list `stop`"
+        )
+    if verifiers.rule == "without-replacement" and drafters.shape.kind == "dynamic":
+        yield (
+            "verifiers.rule = 'without-replacement': nothing is drawn for drafters.shape.kind = 'dynamic', whose "
+            "children are the drafter's best; allowed with it: top-k, match, rejection"
+        )
     if isinstance(drafters.group, Barrier):
         yield "drafters.group = 'barrier': drafts wait for nobody; allowed: one, batch"
     if drafters.move != "prefill" and isinstance(drafters.route, Affinity):

@@ -60,6 +60,8 @@ def _located(scenario: Scenario, base: Path) -> Scenario:
     workload, model = scenario.workload, scenario.acceptance
     if workload.conversations:
         workload = msgspec.structs.replace(workload, conversations=str(base / workload.conversations))
+    if workload.ends:
+        workload = msgspec.structs.replace(workload, ends=str(base / workload.ends))
     if isinstance(workload.arrivals, Trace):
         arrivals = msgspec.structs.replace(workload.arrivals, file=str(base / workload.arrivals.file))
         workload = msgspec.structs.replace(workload, arrivals=arrivals)

@@ -237,11 +237,19 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             `prompt` (text) or `prompt_ids` (token ids). The simulated world needs lengths only and does not read it.
         prompt_tokens (tokens): Length of a prompt: a number, or a table with `low` and `high`.
         new_tokens (tokens): Tokens to decode for a request: a number, or a table with `low` and `high`. Requests run to
-            that length, whatever the text says, so that equal work is compared.
+            that length, whatever the text says, so that equal work is compared; unless `ignore_eos` or `stop` lets a
+            text end by itself, which is then the longest that it may get.
         arrivals: How requests come by themselves, each then a stream of its own. Left out, the loop is closed.
         conversations: A JSON Lines file with a list `turns` in each line (Spec-Bench), found relative to the scenario's
             folder. A stream is then one conversation, whose context grows from turn to turn; four characters count as a
             token. Empty: there are none.
+        ignore_eos: Whether end-of-text tokens are tokens like any other. If not, a request ends with the first one: in
+            the real world with those of the target's generation config or, if it has none, of its tokenizer.
+        stop: Texts that end a request, with the token that completes one. The real world looks for them in what the
+            target's tokenizer makes of the tokens.
+        ends: Where texts end in the simulated world, which knows no tokens: the records of a run (Parquet), found
+            relative to the scenario's folder. Request i ends where request i of that run ended by itself; the others,
+            and all where this is empty, run to `new_tokens`. For `ignore_eos = false` or `stop` only.
         temperature (factor): Temperature of sampling, which divides the logits; 0 is greedy decoding.
         top_k (tokens): How many of the likeliest tokens may be drawn; 0 is all of them.
         top_p (share): Tokens are drawn from the likeliest ones that together have this probability; 1 is all of them.
@@ -254,9 +262,17 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     new_tokens: Count | Between = 96
     arrivals: Poisson | Trace | None = None
     conversations: str = ""
+    ignore_eos: bool = True
+    stop: tuple[Annotated[str, Meta(min_length=1)], ...] = ()
+    ends: str = ""
     temperature: Annotated[float, Meta(ge=0)] = 0.0
     top_k: WholeNumber = 0
     top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
+
+    @property
+    def ends_itself(self) -> bool:
+        """Whether a text may end before it is as long as asked."""
+        return not self.ignore_eos or bool(self.stop)
 
 
 class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

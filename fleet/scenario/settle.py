@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from fleet.errors import InputError
 from fleet.policies.admit import Admission, WithinMemory
 from fleet.policies.allocate import Fixed
+from fleet.policies.overlap import Ahead
 from fleet.policies.route import Affinity
 from fleet.scenario.scenario import Between, DrafterTier, Scenario, Tier, needs_of
 from fleet.scenario.settled import (
@@ -25,9 +26,15 @@ from fleet.times.step_time import LinkTime
 def settle(scenario: Scenario) -> Fleet:
     """Resolve a scenario. What only a profile or a device could give is left open where there is none.
 
-    Raises InputError for a tree with more nodes than anybody can mean.
+    Raises InputError for a tree with more nodes than anybody can mean, and for drafts that know no end of the models'
+    positions.
     """
     profile, room = _profile(scenario), room_of(scenario)
+    if profile and profile.positions and isinstance(scenario.drafters.overlap, Ahead):
+        raise InputError(
+            f"scenario {scenario.name!r}: drafters.overlap = 'ahead' drafts without an end, and the models of "
+            f"{profile.name!r} have learned {profile.positions} positions; allowed: in-turn"
+        )
     return Fleet(
         name=scenario.name,
         seed=scenario.seed,
@@ -104,6 +111,7 @@ def _drafters(scenario: Scenario, room: Room) -> SettledDrafters:
         view_delay_s=given.view_delay_s,
         limits_per_s=given.limits_per_s,
         cache_tokens=given.cache_tokens,
+        positions=profile.positions if (profile := _profile(scenario)) else 0,
         times=tuple(_drafter_times(scenario)),
     )
 

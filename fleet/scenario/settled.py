@@ -50,7 +50,7 @@ class SettledDrafters(msgspec.Struct, frozen=True):
     """The drafting side: `count` drafters for `targets` targets. Keys of the same name are the scenario's.
 
     `allocate`: how deep to draft, also where that is always the same. `route`: None where streams stay with their
-    drafter, and no router is needed.
+    drafter, and no router is needed. `positions`: places of a text that the models have learned; 0 for any number.
     """
 
     count: int = 1
@@ -71,6 +71,7 @@ class SettledDrafters(msgspec.Struct, frozen=True):
     view_delay_s: float = 0.0
     limits_per_s: tuple[float, ...] = ()
     cache_tokens: int = 0
+    positions: int = 0
     times: tuple[DrafterTimes, ...] = ()
 
 

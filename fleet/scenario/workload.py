@@ -7,9 +7,12 @@ from typing import Annotated
 
 import msgspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Meta
 
 from fleet.errors import InputError
+from fleet.inputs.parquet import read_table
 from fleet.inputs.strict import convert
 from fleet.inputs.text import parsed, read_csv, read_json_lines
 from fleet.scenario.scenario import Between, Poisson, Trace
@@ -19,6 +22,17 @@ from fleet.times.step_time import Seconds
 CHARACTERS_PER_TOKEN = 4  # of English text, roughly; only the lengths of conversations rest on it
 LONGEST = 10**7  # tokens of a text: no model reads more
 MOST_TOKENS = 5 * 10**7  # of a run: its records hold some hundred bytes for each
+
+
+ENDS = pa.schema(
+    [
+        ("event", pa.string()),
+        ("request", pa.int64()),
+        ("tokens", pa.int64()),
+        ("goal", pa.int64()),
+        ("flag", pa.bool_()),
+    ]
+)
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -50,7 +64,8 @@ class Arrival(msgspec.Struct):
 def streams_of(fleet: Fleet) -> dict[int, list[Request]]:
     """Return the requests of each stream, in order, by tag.
 
-    Raises InputError if a file of the workload cannot be read, or for more tokens than a run can record.
+    Raises InputError if a file of the workload cannot be read, for more tokens than a run can record, or where a text
+    would be longer than the models know.
     """
     rng = np.random.default_rng([fleet.seed, 1])
     turns = list(islice(_turns(fleet, rng), fleet.workload.requests))
@@ -65,7 +80,13 @@ def streams_of(fleet: Fleet) -> dict[int, list[Request]]:
     if not turns:
         raise InputError(f"scenario {fleet.name!r}: its workload holds no request")
     streams: dict[int, list[Request]] = {}
+    positions = fleet.drafters.positions
     for number, (conversation, prompt_tokens, new_tokens) in enumerate(turns):
+        if 0 < positions < prompt_tokens + new_tokens:
+            raise InputError(
+                f"scenario {fleet.name!r}: request {number} has {prompt_tokens} + {new_tokens} tokens, and its models "
+                f"have learned {positions} positions; lower workload.prompt_tokens or workload.new_tokens"
+            )
         tag = conversation % count if count else conversation
         opens_s = 0.0 if count or tag in streams else next(openings_s, None)
         if opens_s is None:
@@ -127,3 +148,26 @@ def _trace(path: Path) -> Iterator[Arrival]:
     for line, row in read_csv(path, Arrival.__struct_fields__, "workload.arrivals.file"):
         numbers = {name: parsed(text) for name, text in row.items()}
         yield convert(numbers, Arrival, f"{path}, line {line}")
+
+
+def unknown_ends(fleet: Fleet) -> str | None:
+    """Return a note where texts end by themselves and the simulated world is not told where."""
+    workload = fleet.workload
+    if not workload.ends_itself or workload.ends:
+        return None
+    return (
+        "texts may end by themselves (workload.ignore_eos, workload.stop), but nothing says where: the simulation "
+        "decodes all that is asked, workload.new_tokens; workload.ends plays back those of a run"
+    )
+
+
+def read_ends(path: Path) -> dict[int, int]:
+    """Return after how many new tokens the texts of a recorded run ended by themselves, by request.
+
+    Raises InputError if the file is no run.
+    """
+    table = read_table(path, ENDS, "workload.ends")
+    rows = table.filter(pc.is_in(table["event"], pa.array(["join", "done"]))).to_pylist()
+    prompts = {row["request"]: row["tokens"] for row in rows if row["event"] == "join"}
+    ended = {row["request"]: row["goal"] for row in rows if row["event"] == "done" and row["flag"]}
+    return {request: length - prompts[request] for request, length in ended.items() if request in prompts}

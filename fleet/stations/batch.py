@@ -5,6 +5,7 @@ import numpy as np
 
 from fleet.policies.order import Fifo
 from fleet.policies.ragged import Row
+from fleet.policies.reach import reach
 from fleet.scenario.settled import SettledBatch
 from fleet.stations.grants import Grants
 from fleet.stations.messages import Finished, Ignored, Instruction, Join, Released, StepDone
@@ -18,10 +19,14 @@ class BatchStation(Station):
 
     The batch rule decides which rows of the pool share a round, whether they are realigned, and if a batch ends as a
     whole; the allocation, how many tokens each row drafts. Others wait in the buffer until the pool has room.
+    `positions`: places of a text that the models have learned; 0 for any number.
     """
 
-    def __init__(self, name: str, batch: SettledBatch, rng: np.random.Generator | None = None) -> None:
+    def __init__(
+        self, name: str, batch: SettledBatch, rng: np.random.Generator | None = None, positions: int = 0
+    ) -> None:
         super().__init__(name, Fifo())
+        self.positions = positions
         self.rule = batch.rule
         self.grants = Grants(batch.allocate, rng)
         self.pool: dict[int, int] = {}  # row length by tag, padding included, in the order in which they came in
@@ -81,7 +86,7 @@ class BatchStation(Station):
             case "draft_prefill":
                 return Member(tag, request, epoch, 0, session.base - 1)
             case "draft":
-                return Member(tag, request, epoch, session.base, self.lengths[tag])
+                return Member(tag, request, epoch, session.base, reach(self.lengths[tag], session.base, self.positions))
             case "verify":
                 return Member(tag, request, epoch, session.base, session.tail)
             case _:
@@ -106,14 +111,15 @@ class BatchStation(Station):
         followed: list[Instruction] = []
         for member, outcome in zip(step.members, event.outcomes, strict=True):
             tag = member.tag
-            session = commit(self.sessions[tag], member.tokens if step.kind == "verify" else 0, outcome.accepted)
+            verified = member.tokens if step.kind == "verify" else 0
+            session = commit(self.sessions[tag], verified, outcome.accepted, ended=outcome.ended)
             self.sessions[tag] = session
             self.pool[tag] += outcome.accepted + 1
             if step.kind == "prefill":
                 self.fresh.discard(tag)
             else:
                 self.grants.verified(tag, member.tokens, outcome)
-            if session.finished or outcome.stopped:
+            if session.finished:
                 self._leave(tag)
                 followed += [Released(tag, session.request), Finished(tag, session.request)]
         return followed

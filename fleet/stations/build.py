@@ -51,7 +51,8 @@ def verifier_station(fleet: Fleet, target: int) -> VerifierStation:
 def batch_station(fleet: Fleet) -> BatchStation:
     """Build the one station of a co-located batch."""
     assert fleet.batch is not None
-    return BatchStation(BATCH, fleet.batch, np.random.default_rng([fleet.seed, 2]))
+    rng = np.random.default_rng([fleet.seed, 2])
+    return BatchStation(BATCH, fleet.batch, rng, fleet.drafters.positions)
 
 
 def join_of(fleet: Fleet, tag: int, request: Request) -> Join:

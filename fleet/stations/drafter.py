@@ -5,6 +5,7 @@ import msgspec
 from fleet.policies.allocate import Fixed
 from fleet.policies.depth import Accepted, AdaptiveDepth, Observed
 from fleet.policies.overlap import Ahead
+from fleet.policies.reach import reach
 from fleet.scenario.settled import SettledDrafters
 from fleet.stations.discipline import Discipline
 from fleet.stations.draft_cache import DraftCache
@@ -40,6 +41,7 @@ class DrafterStation(Station):
         allocate = drafters.allocate
         self.depth = allocate.depth if isinstance(allocate, Fixed) else 0
         self.adaptive = allocate if isinstance(allocate, AdaptiveDepth) else None
+        self.positions = drafters.positions
         self.seen = Observed()
         self.accepted: dict[int, Accepted] = {}  # what adaptive depth knows of each target
         self.drafted_s: dict[int, float] = {}  # when a session's last draft was done, by tag
@@ -99,6 +101,7 @@ class DrafterStation(Station):
 
     def _open(self, event: DraftRequest, session: Session | None) -> Instruction | None:
         """Take a session in; return what follows if that cannot be."""
+        self._check_free(event.tag, event.request)
         if session is not None:
             return Ignored(event, f"request {session.request} of tag {event.tag} is still open")
         if not self._is_new(event.tag, event.request, event.epoch):
@@ -205,4 +208,6 @@ class DrafterStation(Station):
             tokens = self.adaptive.depth(state, self.seen, len(self.sessions))
         else:
             tokens = self.depth
+        if self.positions:
+            tokens = reach(tokens, session.base, self.positions)
         return Member(tag, request, epoch, session.base, tokens, session.behind)

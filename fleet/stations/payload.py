@@ -1,8 +1,8 @@
 """How large messages are on the wire: the engine sends exactly these layouts, the simulator counts them.
 
 A message is an envelope (the struct, encoded by msgspec as MessagePack) and, beside it, the content: token ids of
-four bytes, for sampling one draft distribution of two-byte probabilities for every draft token, and for EAGLE heads the
-target's hidden states, two bytes a number.
+four bytes, for sampling one draft distribution of two-byte probabilities for every draft token and a byte for the rule
+that it was drawn for, and for EAGLE heads the target's hidden states, two bytes a number.
 """
 
 import msgspec
@@ -12,6 +12,7 @@ from fleet.stations.messages import Draft, DraftRequest, Message
 
 TOKEN_BYTES = 4
 PROBABILITY_BYTES = HIDDEN_BYTES = 2
+RULE_BYTES = 1
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Message)
@@ -50,7 +51,7 @@ def payload_bytes(
     if type(message) is Draft:
         nodes, is_chain = shape.nodes(message.tokens), shape.kind == "chain"
         inner = nodes if is_chain else shape.nodes(message.tokens - 1) + 1 if shape.kind == "tree" else 0
-        weights = PROBABILITY_BYTES * vocabulary * inner if temperature > 0 else 0
+        weights = PROBABILITY_BYTES * vocabulary * inner + RULE_BYTES * (inner > 0) if temperature > 0 else 0
         return ENVELOPE_BYTES[Draft] + nodes * TOKEN_BYTES * (1 if is_chain else 2) + weights
     if type(message) is DraftRequest:
         tokens = message.base if message.opening else 1

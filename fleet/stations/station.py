@@ -164,10 +164,15 @@ class Station:
         self.latest[tag] = request, epoch
         return True
 
+    def _check_free(self, tag: int, request: int) -> None:
+        """Raise ValueError if a later request opens a tag that is not free: it would never be answered."""
+        session = self.sessions.get(tag)
+        if session is not None and request > session.request:
+            raise ValueError(f"{self.name}: request {request} opens tag {tag}, whose request {session.request} is open")
+
     def _joins(self, event: Join, alone: bool = False) -> list[Instruction]:
         """Open the session of a user's request, and queue its prefill; a request that came before is ignored."""
-        if event.tag in self.sessions:
-            return [Ignored(event, f"tag {event.tag} is still busy with its last request")]
+        self._check_free(event.tag, event.request)
         if not self._is_new(event.tag, event.request):
             return [Ignored(event, f"request {event.request} of tag {event.tag} was opened before")]
         goal = event.prompt_tokens + event.new_tokens

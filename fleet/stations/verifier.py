@@ -110,7 +110,7 @@ class VerifierStation(Station):
                 self.grants.open(member.tag)
             else:
                 self.grants.verified(member.tag, member.tokens, outcome)
-            if outcome.stopped or session.base + outcome.accepted + 1 >= session.goal:
+            if outcome.ended or session.base + outcome.accepted + 1 >= session.goal:
                 self.grants.close(member.tag)
         return self.grants.grant([member.tag for member in step.members])
 
@@ -118,9 +118,9 @@ class VerifierStation(Station):
         """Book what a step gave one session, and send the session on its way."""
         verified = member.tokens if kind == "verify" else 0
         before = self.sessions[member.tag]
-        session = commit(before, verified, outcome.accepted, outcome.matches)
+        session = commit(before, verified, outcome.accepted, outcome.matches, outcome.ended)
         self.sessions[member.tag] = session
-        if session.finished or outcome.stopped:
+        if session.finished:
             self._forget(session.tag)
             finished: list[Instruction] = [
                 Released(session.tag, session.request),

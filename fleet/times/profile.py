@@ -55,7 +55,9 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             it.
         acceptance: How many draft tokens pass verification, where the scenario does not say.
         vocabulary (tokens): Size of the vocabulary, which sizes the draft distributions on the wire.
-        hidden (numbers): Length of one hidden state of the target, which is what EAGLE heads are told.
+        hidden (numbers): Length of the target's hidden states of one token, which is what EAGLE heads are told.
+        positions (tokens): How many places of a text the models have learned an embedding for; a draft is shortened
+            rather than reach beyond. 0 is any number.
         control_s: Time of the engine's control computation at the pace that all step times refer to; 0 if unknown.
         power: Electrical power of a device. Left out, energy is not reported.
         provenance: Where and how the numbers were measured: host, versions, models, prompts.
@@ -84,6 +86,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     acceptance: AcceptanceModel | None = None
     vocabulary: Size = 0
     hidden: Size = 0
+    positions: Size = 0
     control_s: Seconds = 0.0
     power: Power | None = None
     provenance: dict[str, str] = {}

@@ -15,7 +15,7 @@ pytest.importorskip("transformers")
 from engine.decoding.feed import Nodes
 from engine.decoding.greedy import longest_path, path_in_text
 from engine.decoding.grow import Drafts, Drawing, drawn, grow_dynamic, grow_static
-from engine.decoding.rules import NEEDS_Q, Rule, decisions, normalised, verify
+from engine.decoding.rules import NEEDS_Q, Rule, normalised, verify
 from engine.decoding.sampling import Chance, Sampling, Uniforms, distributions, uniforms
 from engine.decoding.signals import signals_of
 from engine.decoding.trees import static_tree
@@ -54,7 +54,7 @@ def drafted(
 
     first = logits_after(drafter, fed)[:, 0]
     if shape.kind == "dynamic":
-        return grow_dynamic(shape, depth, first, extend)
+        return grow_dynamic(shape, [depth] * rows, first, extend)
     drawing = Drawing([sampling] * rows, chance, replace=rule == "rejection") if rule in NEEDS_Q else None
     return grow_static(shape, [depth] * rows, first, extend, drawing)
 
@@ -210,33 +210,13 @@ def test_drawn_outcomes_have_the_explored_frequencies(rule: Rule) -> None:
     target, drafter = language(rng, 2), language(rng, 2)
     expected = masses_of(rounds(target, drafter, tree(2, 1), 2, rule, WARM))
     draws = 4000
-    chance = uniforms([np.random.default_rng(8)] * draws, [16] * draws, HOST)  # a row a draw
+    chance = uniforms([np.random.default_rng(8)] * draws, [range(16)] * draws, 16, HOST)  # a row a draw
     drafts = drafted(drafter, tree(2, 1), 2, rule, WARM, chance, draws)
     counts = Counter(verified(drafts, target, rule, WARM)(chance, range(draws)))
     assert counts.keys() <= expected.keys()
     observed = np.array([counts[text] for text in expected])
     wanted = np.array(list(expected.values()))
     assert chisquare(observed, wanted / wanted.sum() * draws).pvalue > 0.001
-
-
-def test_a_row_decides_alike_alone_and_in_a_batch_of_longer_drafts() -> None:
-    """Rows bring their own numbers: who shares a batch changes nothing."""
-    rng = np.random.default_rng(5)
-    for rule in ("rejection", "match"):
-        tree, alone_tree = static_tree((1,) * 4, HOST), static_tree((1,) * 2, HOST)
-        p, q = (torch.tensor(rng.dirichlet(np.ones(VOCABULARY), size=(2, count))) for count in (5, 4))
-        tokens = torch.tensor([[0, 1, -1, -1], [1, 2, 0, 1]])
-        for seed in range(50):
-            both = uniforms(
-                [np.random.default_rng(seed), np.random.default_rng(99)],
-                [decisions(rule, tree, 2), decisions(rule, tree, 4)],
-                HOST,
-            )
-            alone = uniforms([np.random.default_rng(seed)], [decisions(rule, alone_tree, 2)], HOST)
-            walk = verify(rule, tree, tokens, q, p, both)
-            single = verify(rule, alone_tree, tokens[:1, :2], q[:1, :2], p[:1, :3], alone)
-            assert walk.path[0, :2].tolist() == single.path[0].tolist()
-            assert walk.token[0] == single.token[0]
 
 
 @pytest.mark.parametrize("replace", [True, False])
@@ -310,7 +290,7 @@ def test_distributions_are_in_double_precision_whatever_the_models_own_is() -> N
     logits = torch.zeros(2, 1, VOCABULARY, dtype=torch.bfloat16)
     for sampling in (Sampling(), WARM, Sampling(0.7, top_k=2, top_p=0.9)):
         assert distributions(logits, [sampling, WARM]).dtype == torch.float64
-    assert uniforms([np.random.default_rng(0)], [2], HOST).numbers.dtype == torch.float64
+    assert uniforms([np.random.default_rng(0)], [range(2)], 2, HOST).numbers.dtype == torch.float64
 
 
 def test_signals_are_numbers_also_of_tokens_that_the_drafter_would_never_say() -> None:

@@ -3,12 +3,17 @@
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fleet.policies.admit import AtMost
+from fleet.policies.allocate import Fixed
 from fleet.policies.order import Priority
 from fleet.policies.outcome import Outcome
+from fleet.policies.ragged import Slots
 from fleet.policies.warm_up import AfterIdle
-from fleet.scenario.settled import SettledDrafters, SettledVerifiers
+from fleet.scenario.settled import SettledBatch, SettledDrafters, SettledVerifiers
+from fleet.stations.batch import BatchStation
 from fleet.stations.drafter import DrafterStation
 from fleet.stations.messages import (
     Draft,
@@ -25,6 +30,7 @@ from fleet.stations.messages import (
 from fleet.stations.station import WAIT, Start, Station
 from fleet.stations.verifier import VerifierStation
 from fleet.times.step import Step
+from tests.helpers.stars import repeatable
 
 
 def drafter(**policies: object) -> DrafterStation:
@@ -34,6 +40,10 @@ def drafter(**policies: object) -> DrafterStation:
 def opening(tag: int, request: int = 0, priority: int = 0) -> DraftRequest:
     """What a verifier asks after the prefill of a 10-token prompt."""
     return DraftRequest(tag, request, epoch=1, base=11, opening=True, priority=priority)
+
+
+def slots(size: int) -> BatchStation:
+    return BatchStation("batch", SettledBatch(Slots(size), Fixed(5)))
 
 
 def start(station: Station, now_s: float = 0.0) -> Step:
@@ -160,6 +170,28 @@ def test_a_repeated_draft_request_leads_to_one_draft() -> None:
         assert run_all(hub) == []
 
 
+@repeatable
+@given(st.integers(0, 5), st.integers(0, 5))
+def test_a_tag_that_a_later_request_opens_twice_is_an_error(first: int, second: int) -> None:
+    """The open request, or an older one, comes again by accident; a later one would never be answered."""
+    hub, target, batch = drafter(), VerifierStation("verifier.1", SettledVerifiers()), slots(2)
+    hub.handle(DraftRequest(0, first, 1, 11, opening=True), 0.0)
+    for station in (target, batch):
+        station.handle(Join(0, first, 10, 20), 0.0)
+    again = {
+        hub: DraftRequest(0, second, 1, 11, opening=True), target: Join(0, second, 10, 20),
+        batch: Join(0, second, 10, 20),
+    }  # fmt: skip
+    for station, event in again.items():
+        before = snapshot(station)
+        if second > first:
+            with pytest.raises(ValueError, match=f"request {second} opens tag 0, whose request {first} is open"):
+                station.handle(event, 0.0)
+        else:
+            assert [type(instruction) for instruction in station.handle(event, 0.0)] == [Ignored]
+        assert snapshot(station) == before
+
+
 @pytest.mark.parametrize(
     "message",
     [
@@ -170,7 +202,7 @@ def test_a_repeated_draft_request_leads_to_one_draft() -> None:
         Draft(7, 0, epoch=1, base=11, tokens=5),  # a tag that nobody has
         Refusal(0, 1, "full"),
         Refusal(7, 0, "full"),
-        Join(0, 1, 10, 20),  # the target is busy
+        Join(0, 0, 10, 20),  # the request that is open
         StepDone(99, (Outcome(),), 1.0),
     ],
 )
@@ -299,7 +331,7 @@ def test_without_a_drafter_every_step_decodes_one_token() -> None:
 def test_the_target_may_end_the_text_before_the_goal() -> None:
     station = verifier_with_draft()
     start(station)
-    ended = finish(station, 0.0, Outcome(accepted=1, stopped=True))
+    ended = finish(station, 0.0, Outcome(accepted=3, ended=2))
     assert ended == [Leave(0, 0), Released(0, 0), Finished(0, 0)]
 
 

@@ -1,0 +1,190 @@
+"""Models that have learned their positions: drafts end where these do, and tags are opened once."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zmq
+from hypothesis import given
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from engine.decoding.decode import decode_batch, decode_plain, decode_speculatively
+from engine.decoding.draft import Drafter
+from engine.decoding.lookup import LookupDrafter
+from engine.decoding.models import CausalLM, load_model
+from engine.decoding.verify import Target
+from engine.runtime.batch import serve_batch
+from engine.runtime.colocated import serve_colocated
+from engine.runtime.positions import positions_of, with_positions
+from engine.runtime.prompts import prompts_of
+from engine.runtime.transport import PublicPort, connect
+from fleet.errors import InputError
+from fleet.policies.reach import reach
+from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
+from fleet.records.replay import replay
+from fleet.scenario.reading import change_scenario
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.settle import settle
+from sim.run import simulate
+from tests.engine.test_batches import RULES
+from tests.helpers.marks import slow
+from tests.helpers.pairs import VOCABULARY, pair_scenario
+from tests.helpers.stars import repeatable, star
+
+POSITIONS, PROMPT = 36, 16
+ASKED = POSITIONS - PROMPT
+
+
+@pytest.fixture(scope="module")
+def learned(tiny: Path) -> Path:
+    """Folders `target` and `drafter` of an untrained pair that knows no more than 36 positions."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    for role, layers in (("target", 2), ("drafter", 1)):
+        torch.manual_seed(layers)
+        config = GPT2Config(
+            vocab_size=VOCABULARY, n_positions=POSITIONS, n_embd=32, n_layer=layers, n_head=2, bos_token_id=None,
+            eos_token_id=None, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+        )  # fmt: skip
+        model = GPT2LMHeadModel(config)
+        model.transformer.wte.weight.data *= 5
+        model.save_pretrained(tiny / "learned" / role)
+    return tiny / "learned"
+
+
+def pair(learned: Path) -> tuple[CausalLM, CausalLM]:
+    large, small = (load_model(str(learned / role), role, "float64", "cpu") for role in ("target", "drafter"))
+    return large, small
+
+
+@repeatable
+@given(st.integers(0, 30), st.integers(1, 60), st.integers(0, 60))
+def test_a_draft_ends_where_the_positions_do(depth: int, base: int, positions: int) -> None:
+    levels = reach(depth, base, positions)
+    assert 0 <= levels <= depth
+    if positions == 0:
+        assert levels == depth
+    else:
+        assert levels == 0 or base - 1 + levels <= positions - 1  # places count from 0
+        assert levels in (depth, 0) or base - 1 + levels == positions - 1
+
+
+@pytest.mark.parametrize("shape", [CHAIN, tree(2, 1), dynamic(3, 8)], ids=str)
+@pytest.mark.parametrize("depth", [1, 4, 9])
+def test_a_text_as_long_as_its_positions_is_decoded_speculatively_as_plainly(
+    learned: Path, shape: Shape, depth: int
+) -> None:
+    large, small = pair(learned)
+    assert large.positions == small.positions == POSITIONS
+    prompts = [np.random.default_rng(n).integers(VOCABULARY, size=PROMPT).tolist() for n in range(3)]
+    wanted = [decode_plain(Target(large), prompt, ASKED) for prompt in prompts]
+    for drafts in (small, large):  # whose drafts are often refused, and never
+        for prompt, text in zip(prompts, wanted, strict=True):
+            assert decode_speculatively(Target(large), Drafter(drafts, shape), prompt, ASKED, depth)[0] == text
+        assert decode_batch(Target(large), Drafter(drafts, shape), prompts, ASKED, depth)[0] == wanted
+    lookup: Any = LookupDrafter(large.device)
+    assert decode_speculatively(Target(large), lookup, prompts[0], ASKED, depth)[0] == wanted[0]
+
+
+def learned_scenario(tiny: Path, learned: Path, **tables: dict[str, Any]) -> Scenario:
+    given: dict[str, dict[str, Any]] = {
+        "drafters": {"model": str(learned / "drafter"), "depth": 7},
+        "verifiers": {"model": str(learned / "target"), "count": 1 if "batch" in tables else 2},
+        "workload": {"prompt_tokens": PROMPT, "new_tokens": ASKED},
+    }
+    return pair_scenario(tiny, **(tables | {name: table | tables.get(name, {}) for name, table in given.items()}))
+
+
+@pytest.mark.parametrize("kind", ["chain", slow("dynamic")])
+def test_a_star_shortens_its_last_drafts_and_replays(tiny: Path, learned: Path, kind: str) -> None:
+    shared = {"drafters.device": "host", "verifiers.device": "host", "devices.host.sharing": "one-process"}
+    scenario = change_scenario(learned_scenario(tiny, learned, drafters={"shape": kind}), shared)
+    prompts = prompts_of(settle(scenario))
+    run, outputs = serve_colocated(scenario, prompts)
+    target = Target(pair(learned)[0])
+    assert outputs == {number: decode_plain(target, prompt, ASKED) for number, prompt in enumerate(prompts)}
+    assert run.header.fleet.drafters.positions == POSITIONS
+    assert replay(run) == []
+    rows = run.frame()
+    drafts = rows[(rows.event == "start") & (rows.kind == "draft")]
+    assert (drafts.base + drafts.tokens <= POSITIONS).all()
+    assert drafts.tokens.max() == 7
+
+
+@pytest.mark.parametrize("rule", ["slots", "EqSpec", slow("EqSpec, online"), slow("ExSpec"), slow("rollback")])
+def test_rows_of_a_batch_shorten_their_own_drafts_only(tiny: Path, learned: Path, rule: str) -> None:
+    policy = RULES[rule] | {"size": 3} | ({"window": 6} if rule == "ExSpec" else {})
+    lengths = {"prompt_tokens": {"low": 5, "high": PROMPT}, "new_tokens": {"low": 2, "high": ASKED}}
+    scenario = learned_scenario(tiny, learned, batch={"rule": policy}, workload=lengths)
+    prompts, target = prompts_of(settle(scenario)), Target(pair(learned)[0])
+    batched = serve_batch(scenario, prompts)
+    assert replay(batched.run) == []
+    joins = batched.run.frame().query("event == 'join'").set_index("request")
+    for request, text in batched.outputs.items():
+        asked = joins.loc[request]
+        assert text == decode_plain(target, prompts[request][: asked.tokens], int(asked.goal - asked.tokens))
+
+
+def test_the_simulator_shortens_them_where_its_profile_knows_the_positions() -> None:
+    workload = {"requests": 6, "prompt_tokens": PROMPT, "new_tokens": ASKED}
+    tables = {"profile": {"positions": POSITIONS}, "workload": workload, "drafters": {"depth": 7}}
+    run = simulate(star(**tables))
+    rows = run.frame()
+    drafts = rows[(rows.event == "start") & (rows.kind == "draft")]
+    assert (drafts.base + drafts.tokens <= POSITIONS).all()
+    assert replay(run) == []
+    for changes, message in (
+        ({"workload.new_tokens": ASKED + 1}, "request 0 has 16 . 21 tokens, and its models have learned 36 positions"),
+        ({"drafters.overlap": "ahead"}, "drafts without an end.* 36 positions; allowed: in-turn"),
+    ):
+        with pytest.raises(InputError, match=message) as caught:
+            simulate(change_scenario(star(**tables), changes))
+        assert "\n" not in str(caught.value)
+
+
+def test_models_that_compute_their_positions_and_folders_elsewhere_know_no_end(tiny: Path, learned: Path) -> None:
+    assert positions_of(str(tiny / "target"), "target") == positions_of("not-here", "target") == 0
+    assert with_positions(settle(pair_scenario(tiny))).drafters.positions == 0
+    mixed = pair_scenario(tiny, drafters={"model": str(learned / "drafter")})
+    assert with_positions(settle(mixed)).drafters.positions == POSITIONS
+
+
+@pytest.mark.parametrize("kind", ["slots", "aligned", "target", "drafter", "lookup"])
+def test_a_tag_that_is_opened_twice_is_an_error_and_leaves_the_row_alone(tiny: Path, kind: str) -> None:
+    model = load_model(str(tiny / "target"), "target", "float64", "cpu")
+    one: Any = {
+        "slots": model.new_cache, "aligned": model.aligned_cache, "target": lambda: Target(model),
+        "drafter": lambda: Drafter(model), "lookup": lambda: LookupDrafter(model.device),
+    }[kind]()  # fmt: skip
+    given_text: Any = {"slots": (8,), "aligned": (8,)}.get(kind, ([1, 2, 3],))
+    one.open(4, *given_text)
+    with pytest.raises(ValueError, match="tag 4 is open"):
+        one.open(4, *given_text)
+    if hasattr(one, "committed"):
+        assert one.committed(4) == [1, 2, 3]
+    if hasattr(one, "release"):
+        one.release(4)
+    else:
+        one.close(4)
+    one.open(4, *given_text)
+
+
+def test_a_target_whose_number_is_taken_is_turned_away_in_one_line() -> None:
+    context = zmq.Context()
+    port = PublicPort(context)
+    answers: list[Any] = []
+    answering = threading.Thread(target=lambda: answers.extend(port.admit() for _ in range(3)))
+    answering.start()
+    kept = [connect(context, "tcp://127.0.0.1", port.port, number) for number in (0, 1)]
+    with pytest.raises(InputError, match="target 1 is connected already; give each target a number") as caught:
+        connect(context, "tcp://127.0.0.1", port.port, 0)
+    assert "\n" not in str(caught.value)
+    answering.join()
+    assert [answer and answer[0] for answer in answers] == [0, 1, None]
+    assert len(kept) == 2
+    context.destroy(linger=0)
