@@ -9,8 +9,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoTokenizer
 
+from engine.decoding.folders import explained, read_config
 from engine.decoding.models import folder_of
 from fleet.errors import InputError
 
@@ -20,6 +21,12 @@ STEPS = ("normalizer", "pre_tokenizer")
 
 
 def check_shared_tokenizer(drafter: str, target: str) -> None:
+    """Raise InputError where the two models do not share a tokenizer, or the files of one cannot be read."""
+    with explained(folder_of(target, "target"), f"its tokenizer cannot be held against that of {drafter!r}"):
+        _check_shared(drafter, target)
+
+
+def _check_shared(drafter: str, target: str) -> None:
     """Raise InputError unless both models read the same token ids.
 
     Two folders without any tokenizer pass where their vocabularies are equally long: their prompts are ids anyway.
@@ -108,5 +115,4 @@ def _merges_of(model: dict[str, Any]) -> list[list[str]]:
 
 
 def _vocabulary(folder: Path) -> int:
-    config = AutoConfig.from_pretrained(folder, local_files_only=True)
-    return int(config.get_text_config().vocab_size)
+    return int(read_config(folder).get_text_config().vocab_size)

@@ -11,6 +11,7 @@ from transformers import AutoConfig
 from engine.decoding.draft import Drafter
 from engine.decoding.eagle_draft import EagleDrafter, head_shape
 from engine.decoding.eagle_files import load_head, taps_of
+from engine.decoding.folders import explained
 from engine.decoding.lookup import LookupDrafter
 from engine.decoding.models import DEMO_PAIR, CausalLM, folder_of, load_model
 from engine.decoding.sampling import GREEDY, Sampling
@@ -69,7 +70,9 @@ def new_drafter(
     aligned = rule is not None and rule.aligns
     if drafters.kind == "eagle":
         large = target or load_target(fleet)
-        head = load_head(head_folder(fleet), large.model, large.dtype, large.device)
+        folder = head_folder(fleet)
+        with explained(folder, "no draft head can be loaded from it"):
+            head = load_head(folder, large.model, large.dtype, large.device)
         cache = large.aligned_cache(head_shape(head)) if aligned else large.new_cache(*room, shape=head_shape(head))
         return EagleDrafter(head, large, shape, verified_by, cache)
     small = load_model(drafters.model, "drafter", fleet.precision)

@@ -10,6 +10,7 @@ from transformers import LlamaConfig
 from engine.decoding.admitted import config_of
 from engine.decoding.cache import CacheShape, shape_of
 from engine.decoding.eagle_files import read_config as read_head_config
+from engine.decoding.folders import explained
 from engine.decoding.models import PRECISIONS, folder_of
 from engine.runtime.build import head_folder
 from fleet.errors import InputError
@@ -55,7 +56,9 @@ def draft_token_bytes(fleet: Fleet) -> int:
     if drafters.kind == "lookup":
         return 0
     if drafters.kind == "eagle":
-        head = shape_of(LlamaConfig.from_dict(read_head_config(head_folder(fleet))))
+        folder = head_folder(fleet)
+        with explained(folder / "config.json", "not the configuration of a draft head"):
+            head = shape_of(LlamaConfig.from_dict(read_head_config(folder)))
         shape = CacheShape(1, head.heads, head.size)
     else:
         shape = shape_of(config_of(folder_of(drafters.model, "drafter")))
