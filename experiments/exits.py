@@ -31,6 +31,7 @@ STATUSES = {
 """Exit statuses and their meanings, as the reference prints them."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+AGAIN_S = 0.05
 ENGINE_PARTS = {"torch", "transformers", "zmq", "tokenizers", "safetensors"}
 
 
@@ -109,8 +110,13 @@ def interruptible() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in ENDING}
     ending = False
 
-    def interrupt(number: int, _frame: FrameType | None) -> None:
+    def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal ending
+        if _is_importing(frame):  # an import that is torn can crash a native library: once more when it is through
+            again = threading.Timer(AGAIN_S, os.kill, (os.getpid(), number))
+            again.daemon = True
+            again.start()
+            return
         ending = True
         for other in ENDING:
             signal.signal(other, signal.SIG_IGN)
@@ -125,6 +131,12 @@ def interruptible() -> Iterator[None]:
         for number, handler in before.items():
             if not ending and handler is not None:
                 signal.signal(number, handler)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
+        frame = frame.f_back
+    return frame is not None
 
 
 @contextmanager

@@ -86,7 +86,7 @@ def test_every_command_ends_by_a_signal_with_its_status_and_one_line(name: str, 
 
 
 @pytest.mark.parametrize("how", SIGNALS)
-@pytest.mark.parametrize("module", ["experiments.bench", slow("experiments.modes"), slow("experiments.gpu_check")])
+@pytest.mark.parametrize("module", ["experiments.bench", slow("experiments.modes")])
 def test_programs_of_experiments_end_in_the_same_way(module: str, how: str) -> None:
     """From their first import on: libraries take seconds."""
     process = start("-m", module)
