@@ -200,8 +200,8 @@ def test_the_amusd_run_is_predicted_without_its_own_numbers_and_all_else_is_put_
     monkeypatch.setattr(amusd, "SEEDS", 2)
     own = {"draft_times": [0.02] + [0.012] * 1099, "verify_times": [0.5] + [0.04] * 299, "total_time": 17.0}
     before, after = (
-        REPRODUCTIONS["amusd-a100"](Inputs(trace=str(file))).rows
-        for file in (trace(tmp_path), trace(tmp_path, amusd=own | {"accepted_tokens": [3] * 250 + [1] * 50}))
+        REPRODUCTIONS["amusd-a100"](Inputs(trace=str(trace(tmp_path, **changes)))).rows  # one file after the other
+        for changes in ({}, {"amusd": own | {"accepted_tokens": [3] * 250 + [1] * 50}})
     )
     predicted = [(old, new) for old, new in zip(before, after, strict=True) if old.kind == "predicted"]
     assert {old.case["from"] for old, _ in predicted} == {"(a) sd alone"}
