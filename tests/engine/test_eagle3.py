@@ -77,7 +77,7 @@ def reference_of(layout: Layout, tensors: Tensors, target: CausalLM) -> Referenc
     own = type(target.model)(type(target.config)(**target.config.to_dict() | {"attn_implementation": "sdpa"}))
     own.load_state_dict(target.model.state_dict())
     for module in own.modules():
-        if type(module).__name__.endswith("RMSNorm"):  # which would norm in single precision
+        if target.lean and type(module).__name__.endswith("RMSNorm"):  # which would norm in single precision
             module.forward = partial(normed, module)
     return Reference(layout, tensors, own.double().eval())
 
