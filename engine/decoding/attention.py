@@ -1,5 +1,7 @@
 """Attention of new tokens over the rows of a slot-addressed cache, also as an attention function of transformers."""
 
+from contextvars import ContextVar
+
 import torch
 from torch.nn import functional
 from transformers import AttentionInterface
@@ -8,8 +10,10 @@ from engine.decoding.feed import Feed
 from fleet.errors import InputError
 
 NAME = "slot-addressed"  # of the attention implementation, as transformers knows it
+FEED: ContextVar[Feed] = ContextVar("feed")  # of the pass that runs: not all models hand keyword arguments on
 FLASH = (torch.float16, torch.bfloat16)  # in which an accelerator's kernel for causal attention knows shared heads
-UNSUPPORTED = ("softcap", "s_aux", "sinks", "position_bias")  # what some models do to scores beside scaling them
+HARMLESS = {"dropout", "is_causal", "position_ids", "layer_idx", "use_cache", "output_attentions"}
+"""What models tell their attention beside what `attention_function` does: nothing that the feed does not say."""
 ALIGNED = 16  # numbers that rows of an additive mask start at multiples of, for the kernels' wide loads
 
 
@@ -20,11 +24,13 @@ def attend(
     feed: Feed,
     mask: torch.Tensor | None,
     scale: float | None = None,
+    softcap: float | None = None,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Attend with N queries (N, heads, size) over keys and values (B, kv heads, W, size); return (N, heads, size).
 
     Query heads that share a key-value head count as further queries, so keys are never repeated. `mask`: the feed's,
-    as `grouped` returns it.
+    as `grouped` returns it. `softcap`, `sinks` (heads,): see `attend_by_scores`.
     """
     heads, size = query.shape[1:]
     kv_heads = keys.shape[1]
@@ -36,12 +42,42 @@ def attend(
         queries = query.reshape(B, 1, T * group, size)
     else:
         queries = query.view(B, T, kv_heads, group, size).transpose(1, 2).reshape(B, kv_heads, T * group, size)
-    output = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=scale)
+    if softcap is None and sinks is None:
+        output = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=scale)
+    else:
+        if sinks is not None:
+            sinks = sinks.view(kv_heads, 1, group).expand(-1, T, -1).reshape(kv_heads, T * group, 1)
+        output = attend_by_scores(queries, keys, values, mask, size**-0.5 if scale is None else scale, softcap, sinks)
     if kv_heads == 1:
         output = output.reshape(B * T, heads, size)
     else:
         output = output.view(B, kv_heads, T, group, size).transpose(1, 2).reshape(B * T, heads, size)
     return output if feed.scatter is None else output[feed.scatter]
+
+
+def attend_by_scores(
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    mask: torch.Tensor | None,
+    scale: float,
+    softcap: float | None,
+    sinks: torch.Tensor | None,
+) -> torch.Tensor:
+    """Attend with queries (B, kv heads, Q, size), where a model does to scores what torch's kernels do not know.
+
+    `softcap`: scores are bent to lie within plus and minus this. `sinks` (kv heads, Q, 1): the score of a place that
+    holds nothing, which takes its share of the weight.
+    """
+    scores = queries @ keys.transpose(-1, -2) * scale
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    if mask is not None:
+        scores = scores + mask
+    if sinks is not None:
+        scores = torch.cat([scores, sinks.to(scores).expand(len(scores), -1, -1, -1)], -1)
+    weights = torch.softmax(scores, -1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(values.dtype)
+    return weights[..., : keys.shape[2]] @ values
 
 
 def attend_causally(
@@ -85,25 +121,23 @@ def attention_function(
     key: torch.Tensor,
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,  # noqa: ARG001  (transformers' signature; the feed has the mask)
-    feed: Feed | None = None,
     scaling: float | None = None,
     sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
     **more: object,
 ) -> tuple[torch.Tensor, None]:
     """Attend as transformers asks for it: query (1, heads, N, size), key and value (B, kv heads, W, size).
 
-    InputError where a model does more to its scores than scaling them: that would be left out.
+    InputError where a model tells its attention what would be left out here.
     """
-    if feed is None:
-        raise TypeError(f"{type(module).__name__} does not hand its keyword arguments on to attention")
-    for name in UNSUPPORTED:
-        if more.get(name) is not None:
+    for name, value_of_it in more.items():
+        if name not in HARMLESS and value_of_it is not None:
             raise InputError(f"{type(module).__name__} attends with {name}, which the engine does not support")
-    seen = feed.mask
-    if sliding_window is not None and feed.width > sliding_window:
-        seen = feed.within(sliding_window) if seen is None else seen & feed.within(sliding_window)
+    feed = FEED.get()
+    seen = feed.mask if sliding_window is None else feed.within(sliding_window)
     mask = grouped(seen, query.shape[1] // key.shape[1], query.dtype)
-    output = attend(query[0].transpose(0, 1), key, value, feed, mask, scaling)
+    output = attend(query[0].transpose(0, 1), key, value, feed, mask, scaling, softcap, s_aux)
     return output[None], None
 
 

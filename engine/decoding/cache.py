@@ -12,9 +12,9 @@ import torch
 from transformers import PretrainedConfig
 from transformers.cache_utils import Cache
 
+from engine.decoding.admitted import check
 from engine.decoding.feed import Feed, Nodes
 from engine.decoding.placing import placed
-from fleet.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,25 +31,11 @@ class CacheShape:
         return 2 * self.layers * self.heads * self.size
 
 
-WINDOWED = {"mistral", "qwen2", "qwen3", "phi3", "gemma3_text"}  # types whose layers pass their window to attention
-
-
-def slides(config: PretrainedConfig) -> bool:
-    """Whether some layers see the last tokens only. Their rows are kept whole: what falls out may be needed again."""
-    kinds = getattr(config, "layer_types", None)
-    return "sliding_attention" in kinds if kinds else bool(getattr(config, "sliding_window", None))
-
-
 def shape_of(config: PretrainedConfig) -> CacheShape:
-    """Read the cache's shape from a model's config; InputError if its state is no plain attention cache."""
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    allowed = {"full_attention"} | ({"sliding_attention"} if config.model_type in WINDOWED else set())
-    if kinds - allowed or getattr(config, "kv_lora_rank", None):
-        raise InputError(
-            f"model type {config.model_type!r}: layers of kind {', '.join(sorted(kinds))}; the engine supports full "
-            f"attention, whose cache can be rolled back, and sliding windows of {', '.join(sorted(WINDOWED))}"
-        )
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    """Read the cache's shape from a model's config; InputError if the engine does not run such models."""
+    check(config)
+    shared = 1 if getattr(config, "multi_query", False) else getattr(config, "num_key_value_heads", None)
+    heads = shared or config.num_attention_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return CacheShape(config.num_hidden_layers, heads, size)
 

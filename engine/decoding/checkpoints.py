@@ -4,21 +4,20 @@ transformers makes up at random what a checkpoint lacks, and leaves out what a m
 some other model, so here both are errors that name the tensors.
 """
 
-import json
-import pickle
 from collections.abc import Iterable
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
+from engine.decoding.admitted import config_of
+from engine.decoding.folders import explained
 from fleet.errors import InputError
+from fleet.inputs.text import read_json
 
 FILES = ("model.safetensors", "pytorch_model.bin")  # in this order, each before its shards, as transformers looks
-UNREADABLE = (OSError, ValueError, KeyError, RuntimeError, EOFError, pickle.UnpicklingError, SafetensorError)
 NAMED = 4  # tensors that a line names before it counts
 TABLES = ("rotary_emb.inv_freq", ".attn.masked_bias", ".attn.bias")  # that old checkpoints hold, and models compute
 
@@ -37,11 +36,9 @@ def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
     """Read all weights of a folder, on the host and in the precision of the files."""
     tensors: dict[str, torch.Tensor] = {}
     for path in weight_files(folder):
-        try:
-            safe = path.suffix == ".safetensors"
+        safe = path.suffix == ".safetensors"
+        with explained(path, "no tensors can be read from it"):
             part = load_file(path) if safe else torch.load(path, map_location="cpu", weights_only=True)
-        except UNREADABLE as error:
-            raise InputError(f"{path}: cannot be read ({first_line(error)})") from error
         if not isinstance(part, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in part.values()):
             raise InputError(f"{path}: holds something else than tensors by name")
         if twice := tensors.keys() & part.keys():
@@ -52,18 +49,17 @@ def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
 
 def load_whole(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
     """Load a causal language model whose weights are all in its folder; InputError in one line where they are not."""
+    config_of(folder)
     weight_files(folder)
     verbosity = logging.get_verbosity()
     logging.disable_progress_bar()  # loading a local folder is quick
     logging.set_verbosity_error()  # what transformers would warn of is an error below
     try:
-        model, found = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, local_files_only=True, output_loading_info=True, ignore_mismatched_sizes=True
-        )
-    except InputError:
-        raise
-    except UNREADABLE as error:
-        raise InputError(f"{folder}: cannot be loaded as a causal language model ({first_line(error)})") from error
+        with explained(folder, "no causal language model can be loaded from it"):
+            model, found = AutoModelForCausalLM.from_pretrained(
+                folder, dtype=dtype, local_files_only=True, trust_remote_code=False,
+                output_loading_info=True, ignore_mismatched_sizes=True,
+            )  # fmt: skip
     finally:
         logging.set_verbosity(verbosity)
     for name, there, wanted in sorted(found["mismatched_keys"]):
@@ -86,17 +82,11 @@ def some_of(names: Iterable[str]) -> str:
     return ", ".join(ordered[:NAMED]) + more
 
 
-def first_line(error: BaseException) -> str:
-    """What an error says, in one line."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
-
-
 def _shards(index: Path) -> list[Path]:
+    content = read_json(index)
     try:
-        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-        shards = [index.parent / name for name in names]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        shards = [index.parent / name for name in sorted(set(content["weight_map"].values()))]
+    except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{index}: not an index of shards; expected a weight_map of tensors to files") from error
     for shard in shards:
         if not shard.is_file():

@@ -14,6 +14,7 @@ def decode_plain(
     target: Target, prompt: list[int], new_tokens: int, sampling: Sampling = GREEDY, seed: int = 0
 ) -> list[int]:
     """Return `new_tokens` token ids, or fewer where the text ends by itself, by plain decoding after `prompt`."""
+    target.model.check_reach(len(prompt) + new_tokens)
     target.open(TAG, prompt, sampling, seed, room=len(prompt) + new_tokens)
     for _ in range(new_tokens):
         if target.decode([TAG])[0].ended:
@@ -33,6 +34,7 @@ def decode_speculatively(
     seed: int = 0,
 ) -> tuple[list[int], list[int]]:
     """Return as many token ids after `prompt` as `decode_plain`, and the accepted length of every round."""
+    target.model.check_reach(len(prompt) + new_tokens)
     room = len(prompt) + new_tokens + drafter.shape.room(depth)
     target.open(TAG, prompt, sampling, seed, room)
     verdict = first = target.decode([TAG])[0]
@@ -60,6 +62,7 @@ def decode_batch(
     """
     texts: list[list[int]] = [[] for _ in prompts]
     for tag, prompt in enumerate(prompts):
+        target.model.check_reach(len(prompt) + new_tokens)
         room = len(prompt) + new_tokens + drafter.shape.room(depth)
         target.open(tag, prompt, room=room)
         first = target.prefill(tag)

@@ -15,12 +15,14 @@ from torch import nn
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from engine.decoding.checkpoints import TABLES, first_line, read_tensors, some_of, weight_files
+from engine.decoding.checkpoints import TABLES, read_tensors, some_of, weight_files
 from engine.decoding.eagle import EagleHead
 from engine.decoding.eagle3 import Eagle3Head, is_eagle3, tapped_layers
+from engine.decoding.folders import explained
 from engine.decoding.llama import STATIC_ROPE
 from fleet.errors import InputError
 from fleet.files import write_file
+from fleet.inputs.text import read_json, shortened
 
 AnyHead = EagleHead | Eagle3Head
 Tensors = Mapping[str, torch.Tensor]
@@ -92,12 +94,11 @@ def read_config(folder: Path) -> dict[str, object]:
     path = folder / "config.json"
     if not path.is_file():
         raise InputError(f"{folder}: no config.json; expected that of a Llama-type draft head")
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: not JSON ({error})") from error
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: needs a JSON object; holds {shortened(content)}")
     for key in NEEDED_KEYS:
-        if not isinstance(content, dict) or key not in content:
+        if key not in content:
             raise InputError(f"{path}: no {key}; expected that of the head's decoder layer")
     if content.get("hidden_act", "silu") != "silu":
         raise InputError(f"{path}: hidden_act = {content['hidden_act']!r}; allowed: 'silu'")
@@ -132,11 +133,8 @@ def _config_of(folder: Path, content: dict[str, object], embedding: torch.Tensor
     vocabulary, width = embedding.shape
     sizes = {"vocab_size": vocabulary, "num_hidden_layers": 1}
     sizes["hidden_size"] = content.get("hidden_size", width) if own_width else width
-    try:
+    with explained(folder / "config.json", "not that of a Llama-type draft head"):
         config = LlamaConfig.from_dict(content | sizes)
-    except Exception as error:  # whatever the validation of configs raises
-        reason = first_line(error.__cause__ or error)
-        raise InputError(f"{folder / 'config.json'}: not that of a Llama-type draft head ({reason})") from error
     rope = config.rope_parameters["rope_type"]
     if rope not in STATIC_ROPE:
         raise InputError(

@@ -38,8 +38,7 @@ class Feed:
 
     `slots` (N,): where their keys and values go; `positions` (N,); `mask` (B, T, W): what each token sees, None for a
     chain, whose tokens see all places up to their position. Where numbers of tokens differ between rows: `gather`
-    (B x T,) finds each query of the rectangle among the tokens, `scatter` (N,) each token in the rectangle. `empty`
-    (B, 1): how many places at the begin of each row hold nothing, None for none.
+    (B x T,) finds each query of the rectangle among the tokens, `scatter` (N,) each token in the rectangle.
     """
 
     rows: slice
@@ -49,7 +48,6 @@ class Feed:
     mask: torch.Tensor | None = None
     gather: torch.Tensor | None = None
     scatter: torch.Tensor | None = None
-    empty: torch.Tensor | None = None
 
     @property
     def batch(self) -> int:
@@ -77,15 +75,19 @@ class Feed:
         """What each token of a chain sees: (B, T, W)."""
         return self.places <= self.positions.view(self.batch, -1, 1)
 
-    def within(self, window: int) -> torch.Tensor:
-        """What lies among the last `window` tokens of each query, itself included: (B, T, W).
+    def within(self, window: int) -> torch.Tensor | None:
+        """What each token sees that lies among the last `window` tokens, itself included: (B, T, W); None: everything.
 
-        Nodes of a tree count by their place, which is no lower than their position: right for all windows that are
-        wider than a draft is deep.
+        What a token sees is one text up to itself, in the order of places: the committed tokens and, in a tree, its
+        ancestors. So the window holds the last places that it sees, however wide tree and padding are.
         """
-        positions = self.positions if self.gather is None else self.positions[self.gather]
-        known = self.places if self.empty is None else (self.places - self.empty)[:, None]
-        return known > positions.view(self.batch, -1, 1) - window
+        seen = self.visible
+        if self.width <= window:
+            return seen
+        if seen is None:
+            return (self.places >= self.width - window)[None, None]
+        newer = seen.flip(-1).cumsum(-1).flip(-1)  # tokens seen from a place on
+        return seen & (newer <= window)
 
 
 def feed_of(
@@ -122,7 +124,7 @@ def feed_of(
     if any(padding):
         empty = begins[2, :, None]
         seen = (feed.up_to_itself() if mask is None else mask) & (feed.places >= empty)[:, None]
-        feed = replace(feed, mask=seen, positions=(positions - empty).flatten(), empty=empty)
+        feed = replace(feed, mask=seen, positions=(positions - empty).flatten())
     return feed if min(counts) == most else ragged(feed, counts, most)
 
 

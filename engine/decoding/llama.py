@@ -12,12 +12,12 @@ import torch
 from torch.nn import functional
 from transformers import PretrainedConfig
 
+from engine.decoding.admitted import STATIC_ROPE, slides
 from engine.decoding.attention import FLASH, attend, attend_causally, grouped
-from engine.decoding.cache import RowCache, slides
+from engine.decoding.cache import RowCache
 from engine.decoding.feed import Feed
 
 MODEL_TYPES = {"llama", "mistral", "qwen2"}
-STATIC_ROPE = {"default", "linear", "llama3", "yarn"}  # frequencies that do not depend on the length of the text
 
 
 @dataclass(frozen=True, slots=True)

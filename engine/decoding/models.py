@@ -8,16 +8,19 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
+from engine.decoding.admitted import longest_row
 from engine.decoding.aligned import AlignedCache
-from engine.decoding.attention import use_slots
+from engine.decoding.attention import FEED, use_slots
 from engine.decoding.cache import CacheShape, RowCache, shape_of
 from engine.decoding.checkpoints import load_whole
 from engine.decoding.feed import Feed, Nodes
 from engine.decoding.graphs import Graphs
+from engine.decoding.head import body_of, head_of
 from engine.decoding.llama import Rotary, is_lean, layer_of, rotary_table, run_layers
 from engine.decoding.placing import placed
 from engine.decoding.slots import ROWS, TOKENS, SlotCache
 from fleet.errors import InputError
+from fleet.inputs.text import is_file
 
 DEMO_PAIR = Path(__file__).parents[1] / "demo_pair"
 PRECISIONS = {
@@ -48,10 +51,10 @@ class CausalLM:
             # Since torch 2.11 cuDNN is the first choice for attention in half precision on sm90, and builds a plan for
             # every new shape; here the width changes with every token.
             torch.backends.cuda.enable_cudnn_sdp(False)
-        self.head = model.get_output_embeddings()
-        self.positions = learned_positions(model)
+        self.positions = known_positions(model)
         self.shape = shape_of(self.config)
         self.lean = lean and is_lean(self.config)
+        self.head = model.get_output_embeddings() if self.lean else head_of(model)
         wanted = self.device.type == "cuda" if graphs is None else graphs
         self.graphs = Graphs() if wanted and self.lean else None
         if self.lean:
@@ -61,6 +64,9 @@ class CausalLM:
             self.rotary = Rotary(*torch.empty(2, 0))
         else:
             use_slots(model)
+            self.body = body_of(model)
+            if self.dtype is torch.float64:
+                model.set_experts_implementation("eager")  # the quicker ways of experts know no float64
 
     @property
     def name(self) -> str:
@@ -103,6 +109,7 @@ class CausalLM:
 
     def prefill(self, cache: RowCache, tag: int, tokens: Sequence[int], taps: Sequence[int] = ()) -> torch.Tensor:
         """Feed and commit `tokens` of one row; return their hidden states as `feed` does: (tokens, hidden)."""
+        self.check_reach(cache.lengths[tag] + len(tokens))
         hidden = []
         for start in range(0, len(tokens), CHUNK):
             chunk = placed(tokens[start : start + CHUNK], self.device, torch.long)
@@ -117,13 +124,13 @@ class CausalLM:
 
     def _forward(self, cache: RowCache, tokens: torch.Tensor, feed: Feed, taps: Sequence[int]) -> torch.Tensor:
         if not self.lean:
-            cache.feed = feed = replace(feed, mask=feed.visible)  # once for all layers
-            output = self.model.get_decoder()(
+            cache.feed = replace(feed, mask=feed.visible)  # once for all layers
+            FEED.set(cache.feed)
+            output = self.body(
                 input_ids=tokens[None],
                 past_key_values=cache,
                 use_cache=True,
                 position_ids=self._known(feed.positions)[None],
-                feed=feed,
                 output_hidden_states=bool(taps),
             )
             states = [output.hidden_states[layer] for layer in taps]
@@ -137,6 +144,13 @@ class CausalLM:
             return lean_pass(cache, tokens, feed)
         return self.graphs.run(lean_pass, cache, tokens, feed)  # a storage is one target's: its graphs have its taps
 
+    def check_reach(self, tokens: int) -> None:
+        """Raise InputError where a row would have more `tokens` than the model knows positions."""
+        if 0 < self.positions < tokens:
+            raise InputError(
+                f"{self.name}: a row of {tokens} tokens, and the model knows {self.positions} positions; shorten texts"
+            )
+
     def _known(self, positions: torch.Tensor) -> torch.Tensor:
         """Return positions that the model knows: those of what only fills rows up may lie beyond."""
         return positions.clamp(max=self.positions - 1) if self.positions else positions
@@ -147,6 +161,11 @@ class CausalLM:
         x = run_layers(self.layers, x, feed, cache, self.rotary, self.config, tapped=tapped)
         last = functional.rms_norm(x, x.shape[-1:], self.norm, self.config.rms_norm_eps)
         return torch.cat([*tapped.values(), last], -1) if taps else last
+
+
+def known_positions(model: torch.nn.Module) -> int:
+    """Return how many positions a row may have, learned or else; 0 for any number."""
+    return min((limit for limit in (learned_positions(model), longest_row(model.config)) if limit), default=0)
 
 
 def learned_positions(model: torch.nn.Module) -> int:
@@ -167,7 +186,7 @@ def folder_of(name: str, role: str) -> Path:
 
 def is_folder_of_model(name: str, role: str) -> bool:
     """Whether a model is on this host."""
-    return (_named(name, role) / "config.json").is_file()
+    return is_file(_named(name, role) / "config.json")
 
 
 def _named(name: str, role: str) -> Path:

@@ -3,6 +3,7 @@
 Each node writes its own records on its own clock; nothing compares the clocks of two hosts.
 """
 
+import re
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -50,8 +51,8 @@ def serve_verifier(scenario: Scenario, connect: str, target: int, out: Path | No
     A signal ends a real target after its step: its records are written, and Interrupted raised.
     """
     host, _, port = connect.rpartition(":")
-    if not host or not port.isdigit():
-        raise InputError(f"--connect {connect}: write HOST:PORT, for example 192.0.2.7:5555")
+    if not host or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
+        raise InputError(f"--connect {connect}: write HOST:PORT, for example 192.0.2.7:5555; ports end at 65535")
     fleet = with_positions(settle(scenario))
     if target >= fleet.verifiers.count:
         raise InputError(f"--target {target + 1}: the scenario has verifiers.count = {fleet.verifiers.count}")

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import msgspec
 import torch
-from transformers import AutoConfig, LlamaConfig
+from transformers import LlamaConfig
 
+from engine.decoding.admitted import config_of
 from engine.decoding.cache import CacheShape, shape_of
-from engine.decoding.eagle_files import read_config
+from engine.decoding.eagle_files import read_config as read_head_config
 from engine.decoding.models import PRECISIONS, folder_of
 from engine.runtime.build import head_folder
 from fleet.errors import InputError
@@ -43,7 +44,7 @@ def accounts_of(fleet: Fleet) -> list[Account]:
     if drafters.count and (token_bytes := draft_token_bytes(fleet)):
         accounts.append(Account("drafter", token_bytes, tokens, rows))
     if fleet.batch is not None or verifiers.kind == "real":
-        shape = shape_of(AutoConfig.from_pretrained(folder_of(verifiers.model, "target"), local_files_only=True))
+        shape = shape_of(config_of(folder_of(verifiers.model, "target")))
         accounts.append(Account("targets", bytes_per_token(shape, fleet.precision), tokens, rows))
     return accounts
 
@@ -54,10 +55,10 @@ def draft_token_bytes(fleet: Fleet) -> int:
     if drafters.kind == "lookup":
         return 0
     if drafters.kind == "eagle":
-        head = shape_of(LlamaConfig.from_dict(read_config(head_folder(fleet))))
+        head = shape_of(LlamaConfig.from_dict(read_head_config(head_folder(fleet))))
         shape = CacheShape(1, head.heads, head.size)
     else:
-        shape = shape_of(AutoConfig.from_pretrained(folder_of(drafters.model, "drafter"), local_files_only=True))
+        shape = shape_of(config_of(folder_of(drafters.model, "drafter")))
     return bytes_per_token(shape, fleet.precision)
 
 

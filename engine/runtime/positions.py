@@ -1,11 +1,11 @@
-"""Positions that a fleet's models have learned: a text, and a draft beyond it, must not reach further."""
+"""Positions that a fleet's models know: a text, and a draft beyond it, must not reach further."""
 
 import msgspec
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from engine.decoding.llama import is_lean
-from engine.decoding.models import folder_of, learned_positions
+from engine.decoding.models import folder_of, known_positions
 from fleet.scenario.settled import Fleet
 
 
@@ -21,12 +21,12 @@ def with_positions(fleet: Fleet) -> Fleet:
 
 
 def positions_of(model: str, role: str) -> int:
-    """Return how many positions the model of a folder has learned; 0 for any number, or where it is not here."""
+    """Return how many positions the model of a folder knows; 0 for any number, or where it is not here."""
     try:
         config = AutoConfig.from_pretrained(folder_of(model, role), local_files_only=True)
         if is_lean(config):
             return 0
         with torch.device("meta"):  # its modules without its numbers
-            return learned_positions(AutoModelForCausalLM.from_config(config))
+            return known_positions(AutoModelForCausalLM.from_config(config))
     except Exception:  # noqa: BLE001  (what is wrong with a model, whoever loads it says in one line)
         return 0

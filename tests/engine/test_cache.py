@@ -12,7 +12,6 @@ pytest.importorskip("transformers")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.decoding.cache import WINDOWED
 from engine.decoding.feed import Nodes
 from engine.decoding.models import CausalLM, load_model
 from engine.decoding.slots import SlotCache
@@ -195,89 +194,6 @@ def test_a_cache_beyond_its_limit_refuses_the_newest_row_and_leaves_the_others(m
     logits = model.logits(model.feed(cache, [0, 1], torch.tensor([TEXT[0, 30], TEXT[1, 30]]), [1, 1]))
     for tag in (0, 1):
         assert close(logits[tag], alone(model, TEXT[tag, :31].tolist())[-1])
-
-
-def test_a_model_whose_state_cannot_be_rolled_back_is_refused() -> None:
-    from transformers import Gemma2Config, MistralConfig
-
-    from engine.decoding.cache import shape_of
-
-    assert shape_of(MistralConfig(sliding_window=None)).layers == 32
-    with pytest.raises(
-        InputError, match=r"'gemma2': layers of kind full_attention, sliding_attention.*windows of gemma3"
-    ):
-        shape_of(Gemma2Config())
-
-
-SMALL = {
-    "vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "head_dim": 8,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "bos_token_id": None, "eos_token_id": None,
-    "pad_token_id": None,
-}  # fmt: skip
-WINDOW = 12
-WINDOWED_TYPES = {
-    "mistral": {"sliding_window": WINDOW},
-    "phi3": {"sliding_window": WINDOW},
-    "qwen2": {"use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 1},
-    "qwen3": {"use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 2},
-    "gemma3_text": {
-        "sliding_window": WINDOW,
-        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
-    },
-}
-
-
-def test_every_type_with_a_window_is_tried_here() -> None:
-    assert WINDOWED_TYPES.keys() == WINDOWED
-
-
-@pytest.mark.parametrize("kind", WINDOWED_TYPES)
-def test_layers_that_see_a_window_compute_what_transformers_computes(kind: str) -> None:
-    """A text of four windows: at once, in two rows of unequal pieces, with a tree after it, and padded."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    torch.manual_seed(3)
-    config = AutoConfig.for_model(kind, **SMALL, **WINDOWED_TYPES[kind])
-    network = AutoModelForCausalLM.from_config(config, dtype=torch.float64, attn_implementation="sdpa").eval()
-    tokens = TEXT[0, : 4 * WINDOW]
-    with torch.inference_mode():
-        theirs = network(input_ids=torch.tensor(tokens)[None]).logits[0]
-    windowed = CausalLM(network)
-    assert not windowed.lean
-    assert close(alone(windowed, tokens.tolist()), theirs)
-    cache = windowed.new_cache(2, 64)
-    for row in (0, 1):
-        cache.open(row)
-        windowed.prefill(cache, row, tokens[: 30 + row].tolist())
-    line = torch.tensor([*tokens[30:34], *tokens[31:33]])
-    logits = windowed.logits(windowed.feed(cache, [0, 1], line, [4, 2]))
-    assert close(logits, torch.cat([theirs[30:34], theirs[31:33]]))
-    tree = tree_of(torch.tensor([[0, 0, 1]]), 2, 2)  # the second child of the root is another token
-    fed = torch.tensor([tokens[30], tokens[31], (tokens[31] + 1) % VOCABULARY, tokens[32]])
-    logits = windowed.logits(windowed.feed(cache, [0], fed, [4], Nodes(0, tree.ancestors, tree.depths)))
-    assert close(logits[[0, 1, 3]], theirs[30:33])
-    padded = windowed.aligned_cache()
-    for row, length in ((0, 40), (1, 25)):
-        padded.open(row)
-        windowed.prefill(padded, row, tokens[:length].tolist())
-    padded.realign([0, 1])
-    line = torch.tensor([*tokens[40:43], *tokens[25:28]])
-    logits = windowed.logits(windowed.feed(padded, [0, 1], line, [3, 3]))
-    assert close(logits, torch.cat([theirs[40:43], theirs[25:28]]))
-    with pytest.raises(AssertionError):  # the window is seen: without it, numbers are others
-        assert close(theirs[-1], unwindowed(kind, network, tokens)[-1])
-
-
-def unwindowed(kind: str, network: torch.nn.Module, tokens: np.ndarray) -> torch.Tensor:
-    """Logits of the same weights with a window that hides nothing."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    wide = WINDOWED_TYPES[kind] | {"sliding_window": 1000}
-    config = AutoConfig.for_model(kind, **SMALL, **wide)
-    other = AutoModelForCausalLM.from_config(config, dtype=torch.float64, attn_implementation="sdpa").eval()
-    other.load_state_dict(network.state_dict())
-    with torch.inference_mode():
-        return other(input_ids=torch.tensor(tokens)[None]).logits[0]
 
 
 def test_the_limit_holds_while_rows_are_copied_to_larger_storage(model: CausalLM) -> None:

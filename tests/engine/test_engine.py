@@ -1,6 +1,8 @@
 """The engine decodes losslessly: in one process, and over processes; and its logs replay."""
 
 import itertools
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -328,3 +330,23 @@ def gap_of_best_two(model: CausalLM, tokens: list[int]) -> float:
     cache.open(0)
     best = model.logits(model.prefill(cache, 0, tokens)[-1]).topk(2).values
     return float(best[0] - best[1])
+
+
+UNGUARDED = """import specfleet
+
+try:
+    specfleet.run("star", verifiers={"count": 1}, workload={"requests": 1, "new_tokens": 4})
+except specfleet.InputError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+def test_a_script_that_would_start_itself_again_is_told_so_in_one_line(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(UNGUARDED)
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=240, check=False)
+    assert ended.returncode == 0
+    (line,) = ended.stdout.splitlines()
+    assert 'if __name__ == "__main__":' in line
+    assert "Traceback" not in ended.stderr

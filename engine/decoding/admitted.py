@@ -1,0 +1,137 @@
+"""Which model types the engine runs, and why it refuses the others.
+
+The list is what the zoo proves (`python -m experiments.zoo`): a tiny random model of every type computes what
+transformers computes, and says the same text however it is drafted for. What the list does not name is refused, with
+the reason if one is known; so a type that transformers learns tomorrow is refused until it has been proved.
+"""
+
+import inspect
+from pathlib import Path
+
+from transformers import PretrainedConfig
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+from engine.decoding.folders import read_config
+from fleet.errors import InputError
+from fleet.inputs.text import read_json
+
+NAMES = """
+afmoe apertus arcee aria_text beam bert bert-generation biogpt bitnet cohere cohere2 cohere2_moe ctrl cwm dbrx
+diffllama dots1 electra ernie ernie4_5 ernie4_5_moe exaone4 exaone_moe flex_olmo flint gemma gemma2 gemma3_text glm
+glm4 glm4_moe gpt-sw3 gpt2 gpt_bigcode gpt_neox gpt_oss granite granite_swa granitemoe granitemoe_swa
+granitemoehybrid granitemoeshared helium hrm_text hunyuan_v1_dense hunyuan_v1_moe hy_v3 hyperclovax internlm3
+iquestcoder jais2 jetmoe kolibri1 laguna llama mellum minimax_m2 minimax_m3_vl_text ministral ministral3 mistral
+mixtral modernbert-decoder moshi nanochat nemotron olmo olmo2 olmo3 olmoe opt persimmon phi phi3 phimoe qwen2
+qwen2_moe qwen3 qwen3_moe seed_oss smollm3 solar_open stablelm starcoder2 vaultgemma
+"""
+ADMITTED = frozenset(NAMES.split())
+ENCODERS = {"bert", "bert-generation", "electra", "ernie"}  # admitted where their configuration makes decoders of them
+LAYERS = {"full_attention", "sliding_attention"}  # whose keys and values are a row that can be rolled back
+UNTOLD = {"phimoe", "qwen2_moe"}  # types whose layers do not tell attention their window
+STATIC_ROPE = {"default", "linear", "llama3", "yarn"}  # frequencies that do not depend on the length of the text
+ROPE_BY_LENGTH = {"dynamic", "longrope"}  # that do, beyond the length that the model was first trained for
+
+REASONS = {
+    "multi-head latent attention (MLA), whose cache holds no plain keys and values": """
+        axk1 axk2 bailing_hybrid deepseek_v2 deepseek_v3 deepseek_v32 dots3_note dots3_note_text glm4_moe_lite
+        glm_moe_dsa hy_v4 kimi_linear longcat_flash minicpm3 youtu""",
+    "a recurrent or convolutional state beside its attention, which cannot be rolled back": """
+        inkling2_text inkling_text lfm2 lfm2_moe lfm3 minimax zaya""",
+    "layers whose keys and values differ in size, or are shared between layers": """
+        gemma3n_text gemma4_text gemma4_unified_text mimo_v2_flash""",
+    "an encoder, which counts positions from its padding token or looks ahead": """
+        big_bird camembert data2vec-text megatron-bert rembert roberta roberta-prelayernorm roc_bert roformer
+        xlm-roberta xlm-roberta-xl xmod""",
+    "attention over chunks of the text": "llama4_text",
+    "an attention mask of its own, computed from the values": "doge",
+    "images or sounds beside text, with positions for these": "cohere_compass_text git trocr",
+    "a drafter that reads the cache of its own target": "gemma4_assistant gemma4_unified_assistant",
+}
+KNOWN = {kind: reason for reason, kinds in REASONS.items() for kind in kinds.split()}
+
+
+def config_of(folder: Path) -> PretrainedConfig:
+    """Read the configuration of a model in a local folder; InputError if the engine does not run its type."""
+    content = read_json(folder / "config.json")
+    if isinstance(content, dict):
+        names = [str(content.get("model_type") or ""), str(content.get("architectures") or "")]
+        if any("mtp" in name.lower() or "nextn" in name.lower() for name in names):
+            raise InputError(
+                f"{folder}: {' '.join(names)} is a head for multi-token prediction (MTP), with which the engine does "
+                "not draft; give a causal language model, or an EAGLE head with drafters.kind = 'eagle'"
+            )
+    config = read_config(folder)
+    check(config)
+    return config
+
+
+def check(config: PretrainedConfig) -> None:
+    """Raise InputError unless the engine runs models of this configuration."""
+    if reason := refusal(config):
+        raise InputError(f"model type {config.model_type!r} is refused: {reason}")
+
+
+def refusal(config: PretrainedConfig) -> str:
+    """Return why the engine does not run models of this configuration, in one line; empty where it does."""
+    kind = config.model_type
+    if kind not in ADMITTED:
+        return reason_of(kind, config)
+    if others := set(getattr(config, "layer_types", None) or ()) - LAYERS:
+        return f"it has layers of kind {', '.join(sorted(others))}; the engine runs {' and '.join(sorted(LAYERS))}"
+    if kind in ENCODERS and not config.is_decoder:
+        return "an encoder, whose tokens look ahead; only with is_decoder = true in its config.json it is a decoder"
+    if getattr(config, "use_bidirectional_attention", None) or not getattr(config, "is_causal", True):
+        return "its tokens look ahead (use_bidirectional_attention or is_causal in its config.json)"
+    if unknown := {str(rope.get("rope_type")) for rope in ropes(config)} - STATIC_ROPE - ROPE_BY_LENGTH:
+        return (
+            f"rotary embedding of type {', '.join(sorted(unknown))}; the engine knows {', '.join(sorted(STATIC_ROPE))}"
+        )
+    return ""
+
+
+def reason_of(kind: str, config: PretrainedConfig | None = None) -> str:
+    """Return why a type that is not admitted is refused, as far as its name and its class tell."""
+    if kind in KNOWN:
+        return KNOWN[kind]
+    network = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None) if config is not None else None
+    if network is None:
+        return "transformers knows no causal language model of this type"
+    marks = {
+        "the decoder of an encoder-decoder model": getattr(config, "is_encoder_decoder", False),
+        "a recurrent or convolutional state, which cannot be rolled back": getattr(network, "_is_stateful", False),
+        "attention of its own, which does not go through transformers' attention interface": not getattr(
+            network, "_supports_attention_backend", False
+        ),
+        "images or sounds beside text; save its language model by itself": getattr(config, "sub_configs", None),
+        "it cannot be told the positions of its tokens": "position_ids"
+        not in inspect.signature(network.forward).parameters,
+    }
+    unproved = "nobody has proved yet that the engine computes what transformers computes"
+    return next((reason for reason, holds in marks.items() if holds), unproved)
+
+
+def ropes(config: PretrainedConfig) -> list[dict[str, object]]:
+    """Return the parameters of all rotary embeddings of a model: one, one for each kind of layer, or none."""
+    given = getattr(config, "rope_parameters", None) or {}
+    return [given] if "rope_type" in given else [rope for rope in given.values() if isinstance(rope, dict)]
+
+
+def slides(config: PretrainedConfig) -> bool:
+    """Whether some layers see the last tokens only. Their rows are kept whole: what falls out may be needed again."""
+    kinds = getattr(config, "layer_types", None)
+    return "sliding_attention" in kinds if kinds else bool(getattr(config, "sliding_window", None))
+
+
+def longest_row(config: PretrainedConfig) -> int:
+    """Return how many tokens a row may have, drafts included, before its numbers would change; 0 for any number.
+
+    Beyond, rotary frequencies would depend on what is fed together, or a window that attention is not told would begin.
+    """
+    limits = []
+    for rope in ropes(config):
+        if rope.get("rope_type") in ROPE_BY_LENGTH:
+            given = int(config.max_position_embeddings)
+            limits.append(min(given, int(rope.get("original_max_position_embeddings") or given)))
+    if config.model_type in UNTOLD and slides(config):
+        limits.append(config.sliding_window)
+    return min(limits, default=0)
