@@ -81,7 +81,7 @@ def test_a_batch_is_calibrated_run_recorded_and_predicted_from_the_command_line(
     from fleet.chance.signals import read_signals
     from fleet.records.run import read_run
     from fleet.times.profile import read_profile
-    from specfleet.cli import app
+    from specfleet.cli.entry import app
 
     monkeypatch.setattr(batches, "PASSES", 1)
     monkeypatch.setattr(batches, "RECORDED", 24)
@@ -112,7 +112,7 @@ def test_signals_are_refused_where_nothing_tells_them(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     from typer.testing import CliRunner
 
-    from specfleet.cli import app
+    from specfleet.cli.entry import app
 
     (tmp_path / "star.toml").write_text("[workload]\nrequests = 2\n")
     result = CliRunner().invoke(app, ["run", str(tmp_path / "star.toml"), "--signals", str(tmp_path / "x.parquet")])

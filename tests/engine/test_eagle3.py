@@ -77,7 +77,7 @@ def reference_of(layout: Layout, tensors: Tensors, target: CausalLM) -> Referenc
     own = type(target.model)(type(target.config)(**target.config.to_dict() | {"attn_implementation": "sdpa"}))
     own.load_state_dict(target.model.state_dict())
     for module in own.modules():
-        if type(module).__name__.endswith("RMSNorm"):  # which would norm in single precision
+        if target.lean and type(module).__name__.endswith("RMSNorm"):  # which would norm in single precision
             module.forward = partial(normed, module)
     return Reference(layout, tensors, own.double().eval())
 
@@ -93,6 +93,7 @@ def test_a_chain_of_a_published_head_is_that_of_the_formulas(tmp_path: Path, tar
     head, tensors = load(tmp_path, layout, target)
     assert head.taps == layout.taps
     reference = reference_of(layout, tensors, target)
+    within = 1e-9 if target.lean else 1e-5  # transformers' modules norm in single precision
     verifier, drafter = Target(target, taps=head.taps), EagleDrafter(head, target)
     verifier.open(0, list(PROMPTS[0]))
     first = verifier.prefill(0)
@@ -103,7 +104,7 @@ def test_a_chain_of_a_published_head_is_that_of_the_formulas(tmp_path: Path, tar
         tokens = drafts.tokens[0].tolist()
         for number in range(3):
             wanted = reference.logits(verifier.committed(0), tokens[:number])
-            assert torch.allclose(drafts.logits[0, number], wanted, rtol=0, atol=1e-9)
+            assert torch.allclose(drafts.logits[0, number], wanted, rtol=0, atol=within)
             assert tokens[number] == int(wanted.argmax())
         # As if the target had accepted so many: its own states at these tokens are what the head must read next.
         follow(verifier, drafter, tokens[:kept])
