@@ -4,39 +4,41 @@ Their program logs the time of each draft step and each verification, the tokens
 target's own included), the total time, and the power of each GPU. What its clocks include stands at each use.
 """
 
-import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
 from fleet.chance.tokens import Agreement
 from fleet.errors import InputError
-from fleet.times.effects import Power
+from fleet.inputs.strict import convert
+from fleet.inputs.text import read_json
+from fleet.times.effects import Power, Watts
 from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import StepTime
+from fleet.times.step_time import Seconds, StepTime
 
-STRATEGIES = ("greedy", "sd", "amusd")
 GPUS = 2  # that the authors count: the target's and, in amusd runs, the drafter's
+Span = Annotated[float, Meta(gt=0, le=1e9)]  # seconds that something took
 
 
 class GpuSample(msgspec.Struct, frozen=True):
     """State of all GPUs at one moment of the monitor's own clock, which begins after the run does."""
 
-    timestamp: float
-    gpu_powers: list[float]
+    timestamp: Seconds
+    gpu_powers: list[Watts]
 
 
 class Measured(msgspec.Struct, frozen=True):
     """One run: times in seconds; `accepted_tokens` a verification, the target's own token included."""
 
-    total_time: float
-    tokens_generated: int
-    token_times: list[float] = []
-    draft_times: list[float] = []
-    verify_times: list[float] = []
-    accepted_tokens: list[int] = []
+    total_time: Span
+    tokens_generated: Annotated[int, Meta(ge=2, le=10**6)]
+    token_times: list[Span] = []
+    draft_times: list[Span] = []
+    verify_times: list[Span] = []
+    accepted_tokens: list[Annotated[int, Meta(ge=1, le=1024)]] = []
     gpustats: list[GpuSample] = []
 
     @property
@@ -65,6 +67,14 @@ class Measured(msgspec.Struct, frozen=True):
         return float(np.mean(powers)) if powers else None
 
 
+class Entry(msgspec.Struct, frozen=True):
+    """A run of the file: of which sample, by which strategy; other fields are left alone."""
+
+    sample_index: int
+    strategy: Literal["greedy", "sd", "amusd"]
+    metrics: Measured
+
+
 Sample = dict[str, Measured]
 
 
@@ -73,12 +83,7 @@ def read_runs(path: Path) -> dict[int, Sample]:
 
     Raises InputError, naming file and entry, if the file is not of that form or if a sample lacks its sd run.
     """
-    try:
-        entries = json.loads(path.read_text())
-    except OSError as error:
-        raise InputError(f"--trace {path}: cannot be read ({error.strerror})") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"--trace {path}: not JSON ({error})") from error
+    entries = read_json(path, "--trace")
     if not isinstance(entries, list):
         raise InputError(f"--trace {path}: needs a list of runs; holds {type(entries).__name__}")
     samples: dict[int, Sample] = {}
@@ -94,18 +99,18 @@ def read_runs(path: Path) -> dict[int, Sample]:
 
 
 def _entry(path: Path, number: int, entry: Any) -> tuple[int, str, Measured]:
-    try:
-        index, strategy = int(entry["sample_index"]), str(entry["strategy"])
-        measured = msgspec.convert(entry["metrics"], Measured)
-    except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
-        raise InputError(f"--trace {path}: entry {number} is not a run of the authors' form ({error})") from error
-    if strategy not in STRATEGIES:
-        raise InputError(f"--trace {path}: entry {number}: strategy = {strategy!r}; allowed: {', '.join(STRATEGIES)}")
+    made = convert(entry, Entry, f"--trace {path}: entry {number}")
+    index, strategy, measured = made.sample_index, made.strategy, made.metrics
     enough = len(measured.token_times) if strategy == "greedy" else min(
         len(measured.draft_times), len(measured.verify_times), len(measured.accepted_tokens)
     )  # fmt: skip
     if enough < 2:
         raise InputError(f"--trace {path}: entry {number} ({strategy}) has {enough} timed steps; 2 at least")
+    longest_s = max([*measured.token_times, *measured.draft_times, *measured.verify_times])
+    if measured.total_time <= longest_s:
+        raise InputError(
+            f"--trace {path}: entry {number} ({strategy}): total_time = {measured.total_time}; a step took {longest_s}"
+        )
     return index, strategy, measured
 
 
@@ -206,4 +211,6 @@ def powers_of(sample: Sample, draft_share: float) -> Power | None:
     if idle_w is None or verify_w is None or mixed_w is None or draft_share <= 0:
         return None
     draft_w = (mixed_w - (1 - draft_share) * verify_w) / draft_share
+    if draft_w < 0:
+        return None  # a share of drafting that these powers contradict
     return Power(idle_w=idle_w, draft_w=draft_w, verify_w=verify_w)

@@ -19,14 +19,13 @@ from calibrate.steps import (
     Stopwatch,
     draft_prefill_series,
     draft_series,
-    hidden_size,
     measure,
     verify_prefill_series,
     verify_series,
 )
 from calibrate.turns import run_sharing
 from engine.decoding.draft import Drafter
-from engine.decoding.models import check_shared_tokenizer
+from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.decoding.telemetry import host_facts
 from engine.decoding.verify import Target
 from engine.runtime.build import load_target, new_drafter, new_target
@@ -213,7 +212,7 @@ def described(profile: HardwareProfile, bench: Bench) -> HardwareProfile:
         profile,
         name=f"calibrated-{facts['machine']}",
         vocabulary=model.vocabulary,
-        hidden=hidden_size(model) if kind == "eagle" else 0,
+        hidden=bench.drafter.state_numbers,
         positions=bench.fleet.drafters.positions,
         provenance=facts
         | {

@@ -1,13 +1,11 @@
 """Microbenchmarks of single steps: draft, verify, decode and the two prefills, over tokens and context."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 
 from calibrate.fits import Point
 from engine.decoding.draft import Drafter
-from engine.decoding.models import CausalLM
 from engine.decoding.telemetry import timed
 from engine.decoding.verify import Target
 from engine.runtime.content import Content
@@ -104,13 +102,7 @@ def some_hidden(drafter: Drafter, tokens: int) -> torch.Tensor | None:
     if not drafter.reads_hidden:
         return None
     model = drafter.model
-    return torch.zeros(tokens, hidden_size(model), dtype=model.dtype, device=model.device)
-
-
-def hidden_size(model: CausalLM) -> int:
-    """How many numbers a hidden state has."""
-    config: Any = model.config  # a torch module's attributes have no types
-    return int(config.hidden_size)
+    return torch.zeros(tokens, drafter.state_numbers, dtype=model.dtype, device=model.device)
 
 
 def draft_prefill_series(drafter: Drafter, prompt: list[int], repeats: int, stopwatch: Stopwatch) -> Series:

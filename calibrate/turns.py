@@ -3,6 +3,8 @@
 A benchmark loop has the caches for itself; a station that waits for its turn finds them full of the others' data.
 """
 
+from typing import get_args
+
 import msgspec
 import numpy as np
 import pandas as pd
@@ -14,7 +16,7 @@ from fleet.records.run import Run
 from fleet.scenario.names import DRAFTER
 from fleet.scenario.scenario import Device, Scenario, Sharing
 from fleet.times.durations import grid_place, step_name
-from fleet.times.effects import Turns
+from fleet.times.effects import SlowedStep, Turns
 from fleet.times.pace import Pace, slowness_at
 
 SHARED = "shared"  # name of their device
@@ -49,7 +51,8 @@ def turns_in(run: Run, setup: FleetSetup) -> Turns:
     )
     ratios = steps.duration_s / steps.fitted_s / slowness
     one_process = run.header.fleet.devices[SHARED].sharing == "one-process"
-    slowdowns = {str(name): float(mean) for name, mean in ratios.groupby(steps.name).mean().items()}
+    means = ratios.groupby(steps.name).mean()
+    slowdowns = {name: float(means[name]) for name in get_args(SlowedStep) if name in means}
     return Turns(slowdowns, mean_handover_s(run.frame(), everyone_waits=one_process) / float(slowness.mean()))
 
 

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from experiments.printing import flat
+from fleet.chance.acceptance import AcceptanceModel, Recorded
 from fleet.chance.fits import MeanLength, mean_interval
 from fleet.errors import InputError
 from fleet.records.paces import paces_of
@@ -75,15 +76,23 @@ def _same_file(one: str, other: str) -> bool:
 
 
 def _acceptance(first: Run, second: Run) -> Iterator[str]:
-    """Accepted tokens a round, where the two differ by more than chance; and where those of a simulation come from."""
+    """Accepted tokens a round, where the two differ beyond chance, or where a measured acceptance was replaced."""
     lengths = lengths_of(first), lengths_of(second)
     if any(length is None for length in lengths):
         return
     one, other = (length for length in lengths if length is not None)
     halves = (one.high - one.low) / 2, (other.high - other.low) / 2
-    if abs(one.mean - other.mean) <= float(np.hypot(*halves)):
+    if abs(one.mean - other.mean) <= float(np.hypot(*halves)) and not _replaces_measured(first):
         return
     yield f"acceptance: {_mean(one)} tokens a round {_source(first)}; {_mean(other)} {_source(second)}"
+
+
+def _replaces_measured(run: Run) -> bool:
+    """Whether a simulation's acceptance is its scenario's, where the profile had measured lengths."""
+    scenario = run.header.scenario
+    measured = isinstance(scenario.profile, HardwareProfile) and isinstance(scenario.profile.acceptance, Recorded)
+    ours = isinstance(scenario.acceptance, AcceptanceModel)
+    return run.header.world == "sim" and measured and ours
 
 
 def _mean(length: MeanLength) -> str:

@@ -1,10 +1,12 @@
 """Figures from results: what `specfleet figure` draws, from files or from what Python holds."""
 
-from collections.abc import Callable
+import io
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -14,11 +16,15 @@ from figures import draft_time, residuals, throughput, timeline
 from figures import reproduction as reproduction_figure
 from figures.style import add_caption, format_of, write
 from fleet.errors import InputError
+from fleet.inputs.strict import convert
+from fleet.inputs.text import is_file, read_json, read_text, reason, shortened
 from fleet.records.run import Run, read_run
 from fleet.records.window import Metric
+from fleet.times.measured import after_idle, after_warm_up, fitted_steps
 from fleet.times.profile import HardwareProfile, read_profile
 
 COUNT = "verifiers.count"
+NUMBERS = ("value", "low", "high")
 MARKS = ("N_full", "N_max", "colocated_tokens_per_s", "standalone_tokens_per_s")
 
 NO_PREFILL = "The analytic model knows rounds only and leaves out prefill."
@@ -83,7 +89,7 @@ def _sentence(line: str) -> str:
 
 
 def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else shortened(value, most=40, quoted=False)
 
 
 def throughput_of(table: pd.DataFrame) -> Drawn:
@@ -96,6 +102,9 @@ def throughput_of(table: pd.DataFrame) -> Drawn:
     for place, group in table.groupby([*varied, COUNT, "world"]):
         *others, count, world = place
         metrics = group.set_index("quantity")
+        lacks = [name for name in (throughput.SYSTEM, throughput.TARGET) if list(metrics.index).count(name) != 1]
+        if lacks:
+            raise InputError(f"figure throughput: {COUNT} = {count} ({world}) needs one value of {lacks[0]}")
         row = {"case": ", ".join(f"{name} = {value}" for name, value in zip(varied, others, strict=True)) or "sweep"}
         row |= {"source": world, "N": count}
         for name in (throughput.SYSTEM, throughput.TARGET):
@@ -103,6 +112,8 @@ def throughput_of(table: pd.DataFrame) -> Drawn:
         rows.append(row)
         marks.setdefault(row["case"], dict.fromkeys(MARKS, float("nan")))
         marks[row["case"]] |= {name: metrics.value[name] for name in MARKS if name in metrics.value}
+    if not rows:
+        raise InputError(f"figure throughput: the table of the sweep holds no cell with a number of {COUNT}")
     named = pd.DataFrame([{"case": case} | values for case, values in marks.items()])
     caption = "Committed tokens a second (bonus tokens included)."
     if (table.world == "analytic").any():
@@ -112,7 +123,7 @@ def throughput_of(table: pd.DataFrame) -> Drawn:
 
 def draft_time_of(profile: HardwareProfile) -> Drawn:
     """Draw the draft times after idle gaps and after warm-up tokens that a calibration measured."""
-    idle, warm_up = (pd.DataFrame(_measured(profile, name)) for name in ("idle", "warm_up"))
+    idle, warm_up = (_frame(rows) for rows in (after_idle(profile), after_warm_up(profile)))
     return draft_time.draw(idle, warm_up), (
         "Time of a draft in service, after the drafter was idle, and with throw-away tokens drafted in between. "
         + where_measured(profile)
@@ -121,8 +132,8 @@ def draft_time_of(profile: HardwareProfile) -> Drawn:
 
 def residuals_of(profile: HardwareProfile) -> Drawn:
     """Draw how well the step fits of a calibration fit."""
-    points = [row | {"step": step} for step in ("draft", "verify") for row in _measured(profile, step)]
-    return residuals.draw(pd.DataFrame(points)), (
+    points = pd.concat([_frame(rows).assign(step=step) for step, rows in fitted_steps(profile).items()])
+    return residuals.draw(points), (
         f"Fitted step times against measured medians; points held out of the fit are marked. {where_measured(profile)}"
     )
 
@@ -134,18 +145,28 @@ def where_measured(profile: HardwareProfile) -> str:
     return f"Measured on {host} ({facts.get('cores')} cores), profile {profile.digest()}."
 
 
-def _measured(profile: HardwareProfile, name: str) -> list[dict[str, Any]]:
-    if name not in profile.measured:
-        raise InputError(f"profile {profile.name}: holds no measurements of {name!r}; calibrate one on this host")
-    rows: list[dict[str, Any]] = profile.measured[name]
-    return rows
+def _frame(rows: Sequence[msgspec.Struct]) -> pd.DataFrame:
+    return pd.DataFrame(map(msgspec.structs.asdict, rows))
 
 
 def _read_table(folder: Path) -> pd.DataFrame:
     file = folder / TABLE
-    if not file.is_file():
+    if not is_file(file):
         raise InputError(f"{folder}: holds no {TABLE}; give the folder of `specfleet sweep --vary {COUNT}=...`")
-    return pd.read_csv(file)
+    text = read_text(file)
+    try:
+        table = pd.read_csv(io.StringIO(text))
+    except (ValueError, OverflowError) as error:  # pandas' ParserError and EmptyDataError among them
+        raise InputError(f"{file}: not the table of a sweep ({reason(error)})") from error
+    missing = [name for name in ("world", "quantity", *NUMBERS) if name not in table]
+    if missing:
+        raise InputError(f"{file}: lacks the column {missing[0]!r}; give the folder of a sweep")
+    for name in (*NUMBERS, COUNT):
+        if name in table and not pd.api.types.is_numeric_dtype(table[name]):
+            raise InputError(f"{file}: column {name!r} does not hold numbers only")
+        if name in table and np.isinf(table[name].astype(float)).any():
+            raise InputError(f"{file}: column {name!r} holds infinities")
+    return table
 
 
 def _read_profile(path: Path) -> HardwareProfile:
@@ -154,11 +175,9 @@ def _read_profile(path: Path) -> HardwareProfile:
 
 def _read_reproduction(path: Path) -> Reproduction:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Reproduction)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-    except msgspec.DecodeError as error:
-        raise InputError(f"{path}: not a reproduction ({error}); write one with reproduce NAME --json") from error
+        return convert(read_json(path), Reproduction, str(path))
+    except InputError as error:
+        raise InputError(f"{error}; not a reproduction: write one with reproduce NAME --json") from error
 
 
 class Drawing(NamedTuple):

@@ -64,8 +64,13 @@ def run(program: Callable[[], int | str | None], name: str = "specfleet") -> NoR
         _give_up_stdout()
     if line:
         with suppress(OSError):
-            print(f"{name}: {' '.join(line.split())}", file=sys.stderr)
+            print(f"{name}: {_printable(line)}", file=sys.stderr)
     sys.exit(status)
+
+
+def _printable(line: str) -> str:
+    """Return a text as one line that any terminal shows: other characters, such as NUL, as Python writes them."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in " ".join(line.split()))
 
 
 def _outcome(program: Callable[[], int | str | None]) -> tuple[int | str | None, str]:

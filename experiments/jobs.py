@@ -9,10 +9,10 @@ from typing import Any
 
 from joblib import Parallel, delayed
 
-from fleet.interrupts import held
+from fleet.interrupts import unseen
 
 TRACKERS = ("multiprocessing.resource_tracker", "joblib.externals.loky.backend.resource_tracker")
-"""What starts first with the processes, and would let held signals go."""
+"""What starts first with the processes, and would let them see Ctrl-C."""
 
 
 def side_by_side(call: Callable[..., Any], arguments: Iterable[tuple[Any, ...]], jobs: int) -> Iterator[Any]:
@@ -27,7 +27,7 @@ def side_by_side(call: Callable[..., Any], arguments: Iterable[tuple[Any, ...]],
     for tracker in TRACKERS:
         with suppress(ImportError):
             import_module(tracker).ensure_running()
-    with held(signal.SIGINT):
+    with unseen(signal.SIGINT):
         results = Parallel(n_jobs=jobs, return_as="generator")(delayed(call)(*each) for each in arguments)
     try:
         yield from results

@@ -2,8 +2,8 @@
 
 import hashlib
 import itertools
-import json
 import math
+import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,18 +14,25 @@ import pandas as pd
 
 from experiments.jobs import side_by_side
 from experiments.precision import Precision, simulate_to
+from experiments.resume import resume_digest
 from experiments.worlds import World, run_in, with_seed
 from fleet.errors import InputError, OutputError
 from fleet.files import write_file
+from fleet.inputs.text import read_json, shortened
 from fleet.records.metrics import combine, measure
 from fleet.records.overload import overload_of, without_intervals
 from fleet.records.window import Metric
-from fleet.scenario.changes import parse_value
+from fleet.scenario.changes import parse_value, parts_of
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from sim.predict import predict_fleet, star_inputs
 
 Cell = Mapping[str, Any]
+MOST_CELLS = 100_000
+RANGE = r"\s*-?\d{1,18}\s*:\s*-?\d{1,18}\s*(:\s*-?\d{1,18}\s*)?"
+ANALYTIC = (  # what the equations say of a cell
+    "throughput", "throughput_per_target", "N_full", "N_max", "colocated_tokens_per_s", "standalone_tokens_per_s",
+)  # fmt: skip
 LONGEST_NAME = 200  # file systems take 255 bytes
 TABLE = "sweep.csv"
 TABLED_SHARE = 0.02  # the table is written again with each cell, beyond 50 with every 2 % more: cells may be thousands
@@ -36,7 +43,7 @@ class CellResult(msgspec.Struct, frozen=True):
 
     `analytic`: what the equations say of it, where they apply. `overload`: the verdict where it was offered more than
     it could carry; it then has no steady state, and no intervals. `precision`: how precise the metrics were asked to
-    be, and `unmet` which of them are not, a line each.
+    be, and `unmet` which of them are not, a line each. `scenario_digest`: of all that its runs read (`resume.py`).
     """
 
     cell: dict[str, Any]
@@ -53,23 +60,30 @@ class CellResult(msgspec.Struct, frozen=True):
 
 def parse_vary(text: str) -> tuple[str, list[Any]]:
     """Read `key=1:16`, `key=1:16:5` (both ends included) or `key=a,b,c`; InputError for anything else."""
-    key, separator, values = text.partition("=")
-    if not separator or not values:
-        raise InputError(f"--vary {text}: write KEY=FIRST:LAST[:STEP] or KEY=A,B,C, for example verifiers.count=1:16")
-    bounds = values.split(":")
-    if len(bounds) in (2, 3) and all(bound.strip().lstrip("-").isdigit() for bound in bounds):
-        first, last, *step = map(int, bounds)
-        chosen: list[Any] = list(range(first, last + 1, step[0] if step else 1))
-        if not chosen:
-            raise InputError(f"--vary {text}: {first}:{last} holds no value")
-        return key, chosen
-    return key, [parse_value(part) for part in values.split(",")]
+    key, separator, values = (part.strip() for part in text.partition("="))
+    given = shortened(text, quoted=False)
+    if not key or not separator or not values:
+        raise InputError(f"--vary {given}: write KEY=FIRST:LAST[:STEP] or KEY=A,B,C, for example verifiers.count=1:16")
+    if re.fullmatch(RANGE, values):
+        first, last, *steps = map(int, values.split(":"))
+        step = steps[0] if steps else 1
+        if step == 0:
+            raise InputError(f"--vary {given}: a step of 0; allowed: 1 and more, or -1 and less to count down")
+        chosen = range(first, last + (1 if step > 0 else -1), step)
+        if not 1 <= len(chosen) <= MOST_CELLS:
+            raise InputError(f"--vary {given}: holds {len(chosen)} values; allowed: 1 to {MOST_CELLS}")
+        return key, list(chosen)
+    return key, [parse_value(part) for part in parts_of(values)]
 
 
 def cells_of(vary: Mapping[str, Iterable[Any]]) -> Iterator[dict[str, Any]]:
-    """Yield every combination of the varied values, given by dotted key."""
-    for values in itertools.product(*vary.values()):
-        yield dict(zip(vary, values, strict=True))
+    """Yield every combination of the varied values, given by dotted key; InputError for more than MOST_CELLS."""
+    axes = {key: list(values) for key, values in vary.items()}
+    count = math.prod(map(len, axes.values()))
+    if not 1 <= count <= MOST_CELLS:
+        raise InputError(f"--vary {', '.join(axes)}: {count} combinations; allowed: 1 to {MOST_CELLS}")
+    for values in itertools.product(*axes.values()):
+        yield dict(zip(axes, values, strict=True))
 
 
 def cell_file(folder: Path, cell: Cell) -> Path:
@@ -93,8 +107,9 @@ def sweep(
 
     With `precision` (`experiments/precision.py`) a cell is one simulation, as long as it takes, instead of `seeds`.
 
-    With a folder, results stay there: a cell whose file is there for the same scenario, world and seeds is not run
-    again, unless it failed. The engine runs one cell at a time: two would measure each other.
+    With a folder, results stay there: a cell whose file is there for the same scenario, with the same content in the
+    files that it names, world and seeds is not run again, unless it failed. The engine runs one cell at a time: two
+    would measure each other.
     """
     results: dict[int, CellResult] = {}
     todo, aims = [], dict(precision or {})
@@ -104,7 +119,7 @@ def sweep(
             kept
             and not kept.error
             and (kept.scenario_digest, kept.world, kept.seeds, kept.precision)
-            == (scenario.digest(), world, 1 if aims else seeds, aims)
+            == (resume_digest(scenario), world, 1 if aims else seeds, aims)
         ):
             results[place] = kept
             done(kept)
@@ -133,7 +148,7 @@ def _collect(
         for (place, cell, _), result in zip(todo, finished, strict=True):
             results[place] = result
             if folder:
-                write_file(cell_file(folder, cell), msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
+                write_file(cell_file(folder, cell), sealed(result))
                 if len(results) - tabled >= TABLED_SHARE * len(results):
                     keep_table(folder, results)
                     tabled = len(results)
@@ -157,7 +172,7 @@ def run_cell(
     cell: dict[str, Any], scenario: Scenario, world: World, seeds: int, precision: Precision | None = None
 ) -> CellResult:
     """Run one cell with `seeds` seeds and combine them, or once to a precision; an error becomes part of the result."""
-    digest, aims = scenario.digest(), dict(precision or {})
+    digest, aims = resume_digest(scenario), dict(precision or {})
     try:
         if aims:
             precise = simulate_to(scenario, aims)
@@ -196,8 +211,11 @@ def analytic_values(scenario: Scenario) -> dict[str, float]:
     return {name: float(value) for name, value in values.items() if math.isfinite(value)}
 
 
-def table(results: Iterable[CellResult]) -> pd.DataFrame:
-    """One row a cell and metric: the varied keys, world (or "analytic"), quantity, value, low, high, unit."""
+def table(results: Sequence[CellResult]) -> pd.DataFrame:
+    """One row a cell and metric: the varied keys, world (or "analytic"), quantity, value, low, high, unit.
+
+    The columns are the same whatever the cells gave.
+    """
     rows = []
     for result in results:
         place = shown(result.cell)
@@ -205,17 +223,21 @@ def table(results: Iterable[CellResult]) -> pd.DataFrame:
             rows.append({**place, "world": result.world, "quantity": name, **msgspec.structs.asdict(metric)})
         for name, value in result.analytic.items():
             rows.append({**place, "world": "analytic", "quantity": name, "value": value})
-    return pd.DataFrame(rows)
+    keys = dict.fromkeys(key for result in results for key in result.cell)
+    return pd.DataFrame(rows, columns=[*keys, "world", "quantity", *Metric.__struct_fields__])
 
 
 def wide_table(results: Sequence[CellResult]) -> pd.DataFrame:
-    """One row a cell: the varied keys, world, NAME, NAME_low and NAME_high a metric, analytic_NAME, overload, error."""
+    """One row a cell: the varied keys, world, NAME, NAME_low and NAME_high a metric, analytic_NAME, overload, error.
+
+    The equations' columns are there also where they say nothing of any cell: NaN then.
+    """
     rows = []
     for result in results:
         row = shown(result.cell) | {"world": result.world}
         for name, metric in result.metrics.items():
             row |= {name: metric.value, f"{name}_low": metric.low, f"{name}_high": metric.high}
-        rows.append(row | {f"analytic_{name}": value for name, value in result.analytic.items()})
+        rows.append(row | {f"analytic_{name}": result.analytic.get(name, math.nan) for name in ANALYTIC})
     told = {"overload": [result.overload for result in results], "error": [result.error for result in results]}
     return pd.DataFrame(rows).assign(**told)
 
@@ -226,12 +248,26 @@ def shown(cell: Cell) -> dict[str, Any]:
 
 
 def _read(path: Path) -> CellResult | None:
+    """Return the result that a file keeps; None where there is none, or it is not as it was written."""
     try:
-        content = json.loads(path.read_bytes())
+        content = read_json(path)
+        if not isinstance(content, dict) or content.pop("digest", None) != _digest(content):
+            return None
         for metric in content["metrics"].values():  # JSON has no NaN: an interval that does not exist is null there
             metric.update({key: math.nan for key in ("value", "low", "high") if metric[key] is None})
             if metric.get("times_longer") is None:  # nor infinity
                 metric["times_longer"] = math.inf
         return msgspec.convert(content, CellResult)
-    except (OSError, ValueError, KeyError):
+    except (InputError, ValueError, KeyError):
         return None
+
+
+def sealed(result: CellResult) -> bytes:
+    """Return what the file of a cell holds: the result as JSON, and a fingerprint of it."""
+    content = msgspec.json.decode(msgspec.json.encode(result))
+    return msgspec.json.format(msgspec.json.encode(content | {"digest": _digest(content)}), indent=2) + b"\n"
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    """Fingerprint of what a cell's file holds, so that a damaged one is run again."""
+    return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()[:16]

@@ -1,6 +1,7 @@
-"""Ctrl-C and other signals that tell a process to end: the exception that they become, and how to hold them back."""
+"""Ctrl-C and other signals that tell a process to end: the exception that they become, and how to put them off."""
 
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -30,8 +31,8 @@ class Interrupted(BaseException):
 
 
 @contextmanager
-def held(*numbers: int) -> Iterator[None]:
-    """Hold signals back: they come when this ends. A program that is started inside never sees them at all.
+def unseen(*numbers: int) -> Iterator[None]:
+    """Start programs that never see these signals; this thread gets them afterwards.
 
     Ctrl-C goes to all processes of a terminal; those that serve another one leave it to that one to end them.
     """
@@ -40,3 +41,27 @@ def held(*numbers: int) -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """Handle signals that end the process only after what is inside, which must not be torn.
+
+    To block them would not do: another thread would take them, and Python handles them in the main one.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in ENDING}
+    came: list[int] = []
+    for number, handler in before.items():
+        if callable(handler):
+            signal.signal(number, lambda number, _frame: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if callable(handler):
+                signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])

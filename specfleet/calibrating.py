@@ -11,6 +11,7 @@ from fleet.scenario.changes import Changes, pairs_of
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.times.profile import HardwareProfile, write_profile
+from specfleet.arguments import flag_of, function_of, path_of, text_of
 from specfleet.fitting import fitting_path, scenario_of_pair, write_fitting
 from specfleet.scenario import Given, pairs_of_given, scenario_of
 
@@ -46,21 +47,24 @@ def calibrate(
     from calibrate.run import QUICK, Effort
     from calibrate.run import calibrate as calibrate_pair
 
-    own = own_scenario(scenario, pairs_of_given(changes, keys), prompts)
+    file = path_of(out, "out") if out is not None else None
+    flag_of(quick, "quick")
+    function_of(report, "report")
+    own = own_scenario(scenario, pairs_of_given(changes, keys), text_of(prompts, "prompts"))
     chosen = measured_scenario(own, prompts)
-    if out is not None:
-        check_writable(Path(out))
+    if file is not None:
+        check_writable(file)
     with tempfile.TemporaryDirectory() as kept_nowhere:
-        folder = Path(out).parent if out is not None else Path(kept_nowhere)
+        folder = file.parent if file is not None else Path(kept_nowhere)
         if chosen.batch is not None:
             profile = calibrate_batch(chosen, folder, report)
         else:
             profile = calibrate_pair(chosen, folder, QUICK if quick else Effort(), report)
-    if out is not None:
+    if file is not None:
         try:
-            write_profile(profile, Path(out))
+            write_profile(profile, file)
             fits = own if scenario is not None else scenario_of_pair(own, profile)
-            write_fitting(fits, profile, Path(out).name, fitting_path(Path(out), scenario))
+            write_fitting(fits, profile, file.name, fitting_path(file, scenario))
         except OutputError as error:
             error.result = profile
             raise

@@ -13,6 +13,7 @@ from fleet.chance.acceptance import PerPosition, Recorded, expected_committed
 from fleet.errors import InputError
 from fleet.scenario.facts import accepts, mean_accepted
 from fleet.scenario.scenario import Scenario, mean_tokens, needs_of
+from fleet.scenario.settle import settle
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
 from sim.predict import predict
@@ -29,7 +30,7 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     >>> notes_of(scenario_of("star", {"verifiers.verify.base_s": 0.04}))[0][:24]
     'verifiers.verify = 40 ms'
     """
-    notes = [] if world == "engine" else [*_falling_rates(scenario)]
+    notes = [] if world == "engine" else [*_falling_rates(scenario), *_assumed_turns(scenario)]
     if world == "sim" or scenario.verifiers.kind == "replayed":  # a real target takes the time that it takes
         notes += [*_mixed_times(scenario), *_mixed_tiers(scenario)]
     return (*notes, *_replaced_acceptance(scenario))
@@ -74,6 +75,13 @@ def _falling_rates(scenario: Scenario) -> Iterator[str]:
             "they are shares of all drafts, as vLLM prints per position, write them as acceptance.survival: "
             f"{as_printed:.2f}. To tell: an engine's mean acceptance length is 1 + the sum of the shares that it prints"
         )
+
+
+def _assumed_turns(scenario: Scenario) -> Iterator[str]:
+    """Note what a shared device is assumed to cost, where nobody measured just that."""
+    for name, device in settle(scenario).devices.items():
+        if device.assumed:
+            yield f"devices.{name}: {device.assumed}"
 
 
 def _mixed_times(scenario: Scenario) -> Iterator[str]:

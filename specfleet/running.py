@@ -16,9 +16,10 @@ from fleet.scenario.settle import settle
 from fleet.scenario.workload import unknown_ends
 from sim.predict import predict
 from sim.run import simulate as simulate_scenario
+from specfleet.arguments import function_of, path_of
 from specfleet.notes import notes_on_prediction
 from specfleet.results import Prediction, Result, SettledFleet
-from specfleet.scenario import Given, path_of, scenario_of
+from specfleet.scenario import Given, scenario_of
 
 
 def simulate(
@@ -45,12 +46,13 @@ def simulate(
     (3, 8)
     """
     chosen = scenario_of(scenario, changes, **keys)
-    measured = pace if isinstance(pace, Result) or pace is None else read_run(pace)
+    measured = pace if isinstance(pace, Result) or pace is None else Result(records.read_run(path_of(pace, "pace")))
     paces = paces_of(measured.run, settle(chosen).control_s) if measured else {}
     note = unknown_ends(settle(chosen))
     if note:
         report(f"note: {note}")
     aims = precision_of(precision)
+    function_of(report, "report")
     unmet: tuple[str, ...] = ()
     if aims:
         simulated, _, unmet = simulate_to(chosen, aims, paces, report)
@@ -93,6 +95,8 @@ def run(
     from fleet.chance.signals import write_signals
 
     chosen = scenario_of(scenario, changes, **keys)
+    file = path_of(signals, "signals") if signals is not None else None
+    function_of(report, "report")
     fleet = settle(chosen)
     check_can_run(fleet)
     if signals is not None and (chosen.batch is None or chosen.drafters.shape.kind != "chain"):
@@ -101,15 +105,15 @@ def run(
     note = crowding(fleet)
     if note:
         report(f"note: {note}")
-    if signals is not None:
-        check_writable(Path(signals))
+    if file is not None:
+        check_writable(file)
     for account in accounts:
         report(f"cache of {account_line(account)}")
     served = serve(chosen, signals=signals is not None)
     result = Result(served.run)
-    if signals is not None:
+    if file is not None:
         try:
-            write_signals(list(served.signals.values()), Path(signals))
+            write_signals(list(served.signals.values()), file)
         except OutputError as error:
             error.result = result
             raise

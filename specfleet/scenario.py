@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from fleet.errors import InputError
+from fleet.inputs.text import exists
 from fleet.scenario.changes import Changes, pairs_of
 from fleet.scenario.reading import change_scenario, read_scenario
 from fleet.scenario.scenario import Scenario
+from specfleet.arguments import path_of
 
 Given = str | Path | Scenario
 
@@ -35,17 +37,6 @@ def pairs_of_given(changes: Changes | None, keys: Mapping[str, Any]) -> list[tup
     return [*pairs_of(told), *keys.items()]
 
 
-def path_of(given: Any, what: str) -> Path:
-    """Return a path; InputError, which names `what`, for anything else.
-
-    >>> path_of("runs/a.parquet", "run").name
-    'a.parquet'
-    """
-    if not isinstance(given, str | Path):
-        raise InputError(f"{what} = {given!r}: needs a file")
-    return Path(given)
-
-
 def scenario_of(given: Given, changes: Changes | None = None, **keys: Any) -> Scenario:
     """Return the scenario that is given: a file (TOML), the name of a shipped one, or a Scenario, with changes.
 
@@ -62,12 +53,13 @@ def scenario_of(given: Given, changes: Changes | None = None, **keys: Any) -> Sc
         return change_scenario(given, wanted)
     if not isinstance(given, str | Path):
         raise InputError(f"scenario = {given!r}: needs a file (TOML), the name of a shipped scenario, or a Scenario")
-    path, shipped = Path(given), shipped_scenarios()
-    if not path.exists() and str(given) in shipped:
+    path, shipped = path_of(given, "scenario"), shipped_scenarios()
+    there = exists(path)
+    if not there and str(given) in shipped:
         return read_scenario(shipped[str(given)], wanted, Path())
     try:
         return read_scenario(path, wanted)
     except InputError as error:
-        if path.exists():
+        if there:
             raise
         raise InputError(f"{error}, and no shipped scenario has that name; shipped: {', '.join(shipped)}") from error

@@ -20,9 +20,10 @@ from fleet.errors import InputError, OutputError
 from fleet.files import check_folder
 from fleet.scenario.changes import Changes, plain
 from fleet.times.profile import HardwareProfile, read_profile
+from specfleet.arguments import count_of, function_of, path_of, text_of
 from specfleet.results import Comparison, Reproduction, Result, Sweep
 from specfleet.running import precision_of, read_run
-from specfleet.scenario import Given, pairs_of_given, path_of, scenario_of
+from specfleet.scenario import Given, pairs_of_given, scenario_of
 
 Vary = Mapping[str, Iterable[Any]] | Sequence[str]
 """Values by dotted key, or texts such as `verifiers.count=1:16`."""
@@ -56,10 +57,11 @@ def sweep(
     >>> swept.frame()[["verifiers.count", "throughput"]].shape
     (2, 2)
     """
-    if world not in get_args(World):
+    if not isinstance(world, str) or world not in get_args(World):
         raise InputError(f"world = {world!r} is not known; allowed: {', '.join(get_args(World))}")
-    if not isinstance(seeds, int) or seeds < 1:
-        raise InputError(f"seeds = {seeds!r}: needs a whole number, 1 or more")
+    at_once = (os.cpu_count() or 1) if jobs is None else count_of(jobs, "jobs")
+    count_of(seeds, "seeds")
+    function_of(done, "done")
     aims = precision_of(precision)
     if aims and world != "sim":
         raise InputError("precision: only simulations go on until it is reached; leave it out, or world = sim")
@@ -70,7 +72,7 @@ def sweep(
     # What varies wins, because it comes last.
     cells = [(cell, scenario_of(scenario, [*wanted, *cell.items()])) for cell in sweeps.cells_of(vary_of(vary))]
     try:
-        return Sweep(sweeps.sweep(cells, folder, world, seeds, jobs or os.cpu_count() or 1, done, aims))
+        return Sweep(sweeps.sweep(cells, folder, world, seeds, at_once, done, aims))
     except OutputError as error:
         error.result = Sweep(error.result)
         raise
@@ -97,6 +99,8 @@ def _values(key: str, values: Any) -> list[Any]:
     if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
         raise InputError(f"vary: {key} = {values!r}: needs a list of values")
     listed: list[Any] = plain(list(values))
+    if not listed:
+        raise InputError(f"vary: {key} = []: needs one value or more")
     return listed
 
 
@@ -132,10 +136,14 @@ def reproduce(
     >>> specfleet.reproduce("starsd-fig6").frame().columns[0]
     'quantity'
     """
-    if name not in REPRODUCTIONS:
+    if not isinstance(name, str) or name not in REPRODUCTIONS:
         raise InputError(f"reproduce {name}: unknown; allowed: {', '.join(REPRODUCTIONS)}")
-    measured = read_profile(str(profile), Path()) if isinstance(profile, (str, Path)) else profile
-    reproduction = REPRODUCTIONS[name](Inputs(measured, str(trace) if trace else None))
+    if profile is None or isinstance(profile, HardwareProfile):
+        measured = profile
+    else:
+        measured = read_profile(str(path_of(profile, "profile")), Path())
+    file = None if trace is None else str(path_of(trace, "trace"))
+    reproduction = REPRODUCTIONS[name](Inputs(measured, file))
     return Reproduction(**msgspec.structs.asdict(reproduction))
 
 
@@ -159,4 +167,4 @@ def figure(
         drawn = results.run
     elif isinstance(results, Sweep):
         drawn = sweeps.table(results.cells)
-    return draw(name, drawn, Path(out) if out is not None else None)
+    return draw(text_of(name, "figure"), drawn, path_of(out, "out") if out is not None else None)

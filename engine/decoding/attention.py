@@ -12,7 +12,15 @@ from fleet.errors import InputError
 NAME = "slot-addressed"  # of the attention implementation, as transformers knows it
 FEED: ContextVar[Feed] = ContextVar("feed")  # of the pass that runs: not all models hand keyword arguments on
 FLASH = (torch.float16, torch.bfloat16)  # in which an accelerator's kernel for causal attention knows shared heads
-HARMLESS = {"dropout", "is_causal", "position_ids", "layer_idx", "use_cache", "output_attentions"}
+HARMLESS = {
+    "dropout",
+    "is_causal",
+    "position_ids",
+    "layer_idx",
+    "use_cache",
+    "output_attentions",
+    "output_hidden_states",
+}
 """What models tell their attention beside what `attention_function` does: nothing that the feed does not say."""
 ALIGNED = 16  # numbers that rows of an additive mask start at multiples of, for the kernels' wide loads
 

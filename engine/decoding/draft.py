@@ -35,10 +35,12 @@ class Stream:
 class Drafter:
     """A draft model, the shape of its drafts and the rule that they will be verified by.
 
-    `reads_hidden`: whether it must be given the target's hidden states.
+    `reads_hidden`: whether it must be given the target's hidden states; `state_numbers`: how many numbers these are for
+    a token.
     """
 
     reads_hidden = False
+    state_numbers = 0
 
     def __init__(
         self, model: CausalLM, shape: Shape = CHAIN, rule: Rule = "rejection", cache: RowCache | None = None
@@ -77,7 +79,7 @@ class Drafter:
         if committed:
             stream.committed = list(committed)
         committed = stream.committed
-        self.model.prefill(self.cache, tag, committed[self.cache.lengths[tag] : -1])
+        self.model.prefill(self.cache, tag, self._known(committed[self.cache.lengths[tag] : -1]))
 
     def committed(self, tag: int) -> list[int]:
         """Return the stream's committed tokens, as far as the drafter knows."""
@@ -163,7 +165,15 @@ class Drafter:
             for tag, length in zip(tags, known, strict=True):
                 self.cache.roll_back(tag, length - max(lacking))
             lacking = [max(lacking)] * len(tags)
-        return [self.streams[tag].committed[-count:] for tag, count in zip(tags, lacking, strict=True)]
+        return [self._known(self.streams[tag].committed[-count:]) for tag, count in zip(tags, lacking, strict=True)]
+
+    def _known(self, tokens: Sequence[int]) -> list[int]:
+        """Return tokens as the model can read them.
+
+        A target whose embedding is padded further may say an id that the drafter has no row for; it reads its last one.
+        """
+        last = self.model.vocabulary - 1
+        return [min(token, last) for token in tokens]
 
     def realign(self, tags: Sequence[int]) -> None:
         """Bring rows to a common end, where the cache needs that."""

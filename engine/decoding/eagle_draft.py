@@ -1,18 +1,20 @@
 """Drafting with an EAGLE head: it reads the target's hidden states beside the tokens, and extends its own guesses.
 
-A pair is a token and the target's last hidden state one place before it. Pairs of committed tokens are fed once the
-target has sent their states; while a draft grows, the head's own output takes their place, and is fed again with the
-true ones after verification, as in the published method (Li et al. 2024, EAGLE-2, section 3).
+A pair is a token and the feature that the head makes of the target's hidden states one place before it. Pairs of
+committed tokens are fed once the target has sent their states; while a draft grows, the head's own output takes their
+place, and is fed again with the true ones after verification, as in the published method (Li et al. 2024, EAGLE-2,
+section 3). EAGLE-3's heads make features of more states, and logits by a head of their own; the rest is the same.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
-from torch.nn import functional
 
 from engine.decoding.cache import CacheShape, RowCache
 from engine.decoding.draft import Drafter, last_of
 from engine.decoding.eagle import EagleHead
+from engine.decoding.eagle3 import Eagle3Head
 from engine.decoding.feed import Feed, Nodes
 from engine.decoding.grow import Drafts
 from engine.decoding.llama import Rotary, layer_of, rotary_table, run_layers
@@ -24,13 +26,16 @@ from fleet.policies.shapes import CHAIN, Shape
 
 
 class EagleDrafter(Drafter):
-    """A head that drafts for a target; embedding (unless it has its own) and language model head are the target's."""
+    """A head that drafts for a target; embedding and language model head are the target's, unless it has its own.
+
+    The target must be one with the head's `taps`.
+    """
 
     reads_hidden = True
 
     def __init__(
         self,
-        head: EagleHead,
+        head: EagleHead | Eagle3Head,
         target: CausalLM,
         shape: Shape = CHAIN,
         rule: Rule = "rejection",
@@ -40,11 +45,16 @@ class EagleDrafter(Drafter):
             cache = SlotCache(head_shape(head), target.dtype, target.device)
         super().__init__(target, shape, rule, cache)
         self.head = head
-        self.layers = [layer_of(layer) for layer in head.layers]
+        self.layers = [replace(layer_of(head.decoder_layer), first_norm=None)]  # the head norms what its layer reads
         self.rotary = Rotary(*torch.empty(2, 0))
         self.graphs = None if target.graphs is None else target.graphs.beside()
-        self.features: dict[int, torch.Tensor] = {}  # newest hidden states of each row, up to the last but one token
+        self.features: dict[int, torch.Tensor] = {}  # newest ones of each row, up to the last but one token
         self.outputs = torch.empty(0)  # of the head, for the last level of the draft that grows: (B, w, hidden)
+
+    @property
+    def state_numbers(self) -> int:
+        """How many numbers the target's states of one token are."""
+        return int(self.model.config.hidden_size) * max(1, len(self.head.taps))
 
     def release(self, tag: int) -> None:
         """Forget a stream and free its cache."""
@@ -52,24 +62,25 @@ class EagleDrafter(Drafter):
         self.features.pop(tag, None)
 
     def prefill(self, tag: int, committed: Sequence[int] = (), hidden: torch.Tensor | None = None) -> None:
-        """Feed the pairs of all committed tokens but the newest; `hidden` (tokens - 1, hidden): the target's states."""
+        """Feed the pairs of all committed tokens but the newest; `hidden` (tokens - 1, states): the target's states."""
         stream = self.streams[tag]
         if committed:
             stream.committed = list(committed)
         if hidden is None:
             raise ValueError(f"tag {tag}: an EAGLE head cannot read a prompt without the target's hidden states")
+        features = self._features_of(hidden)
         tokens = placed(stream.committed[1:-1], self.device, torch.long)
         for start in range(0, len(tokens), CHUNK):
             part = tokens[start : start + CHUNK]
-            self._feed([tag], part, hidden[start : start + len(part)], [len(part)])
+            self._feed([tag], part, features[start : start + len(part)], [len(part)])
             self.cache.lengths[tag] += len(part)
-        self.features[tag] = hidden[-CHUNK:]
+        self.features[tag] = features[-CHUNK:]
 
     def advance(self, tag: int, path: Sequence[int], tokens: Sequence[int], hidden: torch.Tensor | None = None) -> None:
-        """Follow the verifier; `hidden` (accepted + 1, hidden): its states at the root and at the accepted nodes."""
+        """Follow the verifier; `hidden` (accepted + 1, states): its states at the root and at the accepted nodes."""
         super().advance(tag, path, tokens)
         assert hidden is not None
-        self.features[tag] = torch.cat([self.features[tag], hidden.to(self.features[tag])])[-CHUNK:]
+        self.features[tag] = torch.cat([self.features[tag], self._features_of(hidden)])[-CHUNK:]
 
     def warm_up(self, tokens: int) -> None:
         """Do nothing: a head without a target's states has nothing to run on."""
@@ -92,7 +103,7 @@ class EagleDrafter(Drafter):
             self.cache.lengths[tag] += count
         last = last_of(hidden, counts)
         self.outputs = last[:, None]
-        return self.model.logits(last)
+        return self._logits(last)
 
     def _extend(self, tags: Sequence[int], tokens: torch.Tensor, above: torch.Tensor, nodes: Nodes) -> torch.Tensor:
         """Feed nodes (B, w) with the outputs at those `above` them; return the logits after them (B, w, V)."""
@@ -101,7 +112,16 @@ class EagleDrafter(Drafter):
         states = self.outputs.gather(1, parents).flatten(0, 1)
         hidden = self._feed(tags, tokens.clamp(min=0).flatten(), states, [w] * B, nodes)
         self.outputs = hidden.view(B, w, -1)
-        return self.model.logits(self.outputs)
+        return self._logits(self.outputs)
+
+    @torch.inference_mode()
+    def _features_of(self, hidden: torch.Tensor) -> torch.Tensor:
+        return self.head.read(hidden.to(self.device, self.model.dtype))
+
+    @torch.inference_mode()
+    def _logits(self, outputs: torch.Tensor) -> torch.Tensor:
+        own = self.head.own_logits(outputs)
+        return self.model.logits(outputs) if own is None else own
 
     @torch.inference_mode()
     def _feed(
@@ -125,12 +145,11 @@ class EagleDrafter(Drafter):
         return self.cache.fed(tags, counts, nodes, forward)
 
     def _pass(self, cache: RowCache, tokens: torch.Tensor, feed: Feed, states: torch.Tensor) -> torch.Tensor:
-        joined = torch.cat([self.head.embed_tokens(tokens), states], -1)
-        x = functional.linear(joined, self.head.fc.weight, self.head.fc.bias)
-        return run_layers(self.layers, x, feed, cache, self.rotary, self.head.config)
+        x, read = self.head.entry(tokens, states)
+        return run_layers(self.layers, x, feed, cache, self.rotary, self.head.config, read)
 
 
-def head_shape(head: EagleHead) -> CacheShape:
+def head_shape(head: EagleHead | Eagle3Head) -> CacheShape:
     """What one pair needs in the cache."""
     config = head.config
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads

@@ -22,7 +22,7 @@ MODEL_TYPES = {"llama", "mistral", "qwen2"}
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Weights of one decoder layer; `first_norm` is missing in EAGLE's head."""
+    """Weights of one decoder layer; `first_norm` is missing in EAGLE's heads."""
 
     first_norm: torch.Tensor | None
     qkv: torch.Tensor
@@ -99,15 +99,26 @@ def run_layers(
     cache: RowCache,
     rotary: Rotary,
     config: PretrainedConfig,
+    read: torch.Tensor | None = None,
+    tapped: dict[int, torch.Tensor] | None = None,
 ) -> torch.Tensor:
-    """Run N tokens x (N, hidden) through decoder layers; store their keys and values; return (N, hidden)."""
+    """Run N tokens x (N, hidden) through decoder layers; store their keys and values; return (N, hidden).
+
+    `read`: what attention reads in layers without a first norm, None for x itself. `tapped`: gets what enters the
+    layers that are its keys.
+    """
     heads, kv_heads = config.num_attention_heads, cache.shape.heads
     size, epsilon, hidden = cache.shape.size, config.rms_norm_eps, x.shape[-1:]
     cosines, sines = rotary.cosines[feed.positions], rotary.sines[feed.positions]
     causal = feed.is_beginning and x.dtype in FLASH and x.device.type != "cpu"
     mask = None if causal else grouped(feed.visible, heads // kv_heads, x.dtype)
     for number, layer in enumerate(layers):
-        normed = x if layer.first_norm is None else functional.rms_norm(x, hidden, layer.first_norm, epsilon)
+        if tapped is not None and number in tapped:
+            tapped[number] = x
+        if layer.first_norm is None:
+            normed = x if read is None else read
+        else:
+            normed = functional.rms_norm(x, hidden, layer.first_norm, epsilon)
         qkv = functional.linear(normed, layer.qkv, layer.qkv_bias).view(-1, heads + 2 * kv_heads, size)
         rotated = rotate(qkv[:, : heads + kv_heads], cosines, sines)
         keys, values = cache.store(rotated[:, heads:], qkv[:, heads + kv_heads :], number, feed)

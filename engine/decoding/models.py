@@ -2,17 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch.nn import functional
-from transformers import AutoConfig, AutoModelForCausalLM
-from transformers.utils import logging
 
 from engine.decoding.admitted import config_of, longest_row
 from engine.decoding.aligned import AlignedCache
 from engine.decoding.attention import FEED, use_slots
 from engine.decoding.cache import CacheShape, RowCache, shape_of
+from engine.decoding.checkpoints import load_whole
 from engine.decoding.feed import Feed, Nodes
 from engine.decoding.graphs import Graphs
 from engine.decoding.head import body_of, head_of
@@ -20,6 +20,7 @@ from engine.decoding.llama import Rotary, is_lean, layer_of, rotary_table, run_l
 from engine.decoding.placing import placed
 from engine.decoding.slots import ROWS, TOKENS, SlotCache
 from fleet.errors import InputError
+from fleet.inputs.text import is_file
 
 DEMO_PAIR = Path(__file__).parents[1] / "demo_pair"
 PRECISIONS = {
@@ -94,21 +95,25 @@ class CausalLM:
         tokens: torch.Tensor,
         counts: Sequence[int],
         nodes: Nodes | None = None,
+        taps: Sequence[int] = (),
     ) -> torch.Tensor:
         """Feed N `tokens` (N,), `counts` of each row of `tags` in turn; return their last hidden states (N, hidden).
 
         They follow the rows' committed tokens as a chain, or as tree `nodes`; to commit them is the caller's business.
-        The hidden states are normed: what the language model's head reads.
+        The hidden states are normed: what the language model's head reads. Before them, side by side, what enters the
+        layers `taps`: (N, (taps + 1) x hidden) altogether.
         """
-        return cache.fed(tags, counts, nodes, lambda begin, end, feed: self._forward(cache, tokens[begin:end], feed))
+        return cache.fed(
+            tags, counts, nodes, lambda begin, end, feed: self._forward(cache, tokens[begin:end], feed, taps)
+        )
 
-    def prefill(self, cache: RowCache, tag: int, tokens: Sequence[int]) -> torch.Tensor:
-        """Feed and commit `tokens` of one row; return their last hidden states (tokens, hidden)."""
+    def prefill(self, cache: RowCache, tag: int, tokens: Sequence[int], taps: Sequence[int] = ()) -> torch.Tensor:
+        """Feed and commit `tokens` of one row; return their hidden states as `feed` does: (tokens, hidden)."""
         self.check_reach(cache.lengths[tag] + len(tokens))
         hidden = []
         for start in range(0, len(tokens), CHUNK):
             chunk = placed(tokens[start : start + CHUNK], self.device, torch.long)
-            hidden.append(self.feed(cache, [tag], chunk, [len(chunk)]))
+            hidden.append(self.feed(cache, [tag], chunk, [len(chunk)], taps=taps))
             cache.lengths[tag] += len(chunk)
         return torch.cat(hidden)
 
@@ -117,7 +122,7 @@ class CausalLM:
         """Return the logits (..., vocabulary) of last hidden states (..., hidden)."""
         return self.head(hidden)
 
-    def _forward(self, cache: RowCache, tokens: torch.Tensor, feed: Feed) -> torch.Tensor:
+    def _forward(self, cache: RowCache, tokens: torch.Tensor, feed: Feed, taps: Sequence[int]) -> torch.Tensor:
         if not self.lean:
             cache.feed = replace(feed, mask=feed.visible)  # once for all layers
             FEED.set(cache.feed)
@@ -126,15 +131,18 @@ class CausalLM:
                 past_key_values=cache,
                 use_cache=True,
                 position_ids=self._known(feed.positions)[None],
+                output_hidden_states=bool(taps),
             )
-            return output.last_hidden_state[0]
+            states = [output.hidden_states[layer] for layer in taps]
+            return torch.cat([*states, output.last_hidden_state], -1)[0] if taps else output.last_hidden_state[0]
         if len(self.rotary.cosines) < feed.width:
             self.rotary = rotary_table(self.model.model.rotary_emb, max(2 * feed.width, POSITIONS), self.embedding[:1])
             if self.graphs is not None:
                 self.graphs.forget()  # they read the old table
+        lean_pass = partial(self._lean_pass, taps=taps)
         if self.graphs is None:
-            return self._lean_pass(cache, tokens, feed)
-        return self.graphs.run(self._lean_pass, cache, tokens, feed)
+            return lean_pass(cache, tokens, feed)
+        return self.graphs.run(lean_pass, cache, tokens, feed)  # a storage is one target's: its graphs have its taps
 
     def check_reach(self, tokens: int) -> None:
         """Raise InputError where a row would have more `tokens` than the model knows positions."""
@@ -147,10 +155,12 @@ class CausalLM:
         """Return positions that the model knows: those of what only fills rows up may lie beyond."""
         return positions.clamp(max=self.positions - 1) if self.positions else positions
 
-    def _lean_pass(self, cache: RowCache, tokens: torch.Tensor, feed: Feed) -> torch.Tensor:
+    def _lean_pass(self, cache: RowCache, tokens: torch.Tensor, feed: Feed, taps: Sequence[int]) -> torch.Tensor:
         x = functional.embedding(tokens, self.embedding)
-        x = run_layers(self.layers, x, feed, cache, self.rotary, self.config)
-        return functional.rms_norm(x, x.shape[-1:], self.norm, self.config.rms_norm_eps)
+        tapped = dict.fromkeys(taps, x)
+        x = run_layers(self.layers, x, feed, cache, self.rotary, self.config, tapped=tapped)
+        last = functional.rms_norm(x, x.shape[-1:], self.norm, self.config.rms_norm_eps)
+        return torch.cat([*tapped.values(), last], -1) if taps else last
 
 
 def known_positions(model: torch.nn.Module) -> int:
@@ -168,31 +178,24 @@ def learned_positions(model: torch.nn.Module) -> int:
 
 def folder_of(name: str, role: str) -> Path:
     """Return the folder of a model: a path, or "demo" for the demo pair's `role` (drafter or target)."""
-    folder = DEMO_PAIR / role if name == "demo" else Path(name)
-    if not (folder / "config.json").is_file():
+    folder = _named(name, role)
+    if not is_folder_of_model(name, role):
         raise InputError(f"model = {name!r}: {folder} holds no config.json; give a Hugging Face folder, or 'demo'")
     return folder
+
+
+def is_folder_of_model(name: str, role: str) -> bool:
+    """Whether a model is on this host."""
+    return is_file(_named(name, role) / "config.json")
+
+
+def _named(name: str, role: str) -> Path:
+    return DEMO_PAIR / role if name == "demo" else Path(name)
 
 
 def load_model(name: str, role: str, precision: str = "float32", device: str = "", lean: bool = True) -> CausalLM:
     """Load a model from a local folder, never from a hub. `device`: cpu, cuda, ...; cuda if there is one when empty."""
     folder = folder_of(name, role)
     place = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    logging.disable_progress_bar()  # loading a local folder is quick
     config_of(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=PRECISIONS[precision], local_files_only=True)
-    return CausalLM(model.to(place), lean)
-
-
-def check_shared_tokenizer(drafter: str, target: str) -> None:
-    """Raise InputError unless both models read the same token ids, judged by vocabulary sizes and tokenizer files."""
-    folders = folder_of(drafter, "drafter"), folder_of(target, "target")
-    sizes = [AutoConfig.from_pretrained(folder, local_files_only=True).vocab_size for folder in folders]
-    files = [folder / "tokenizer.json" for folder in folders]
-    if sizes[0] != sizes[1] or (
-        all(file.is_file() for file in files) and files[0].read_bytes() != files[1].read_bytes()
-    ):
-        raise InputError(
-            f"drafters.model = {drafter!r} and verifiers.model = {target!r} do not share a tokenizer "
-            f"(vocabularies of {sizes[0]} and {sizes[1]} tokens)"
-        )
+    return CausalLM(load_whole(folder, PRECISIONS[precision]).to(place), lean)

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
+from torch.nn import functional
 
 from engine.decoding.placing import placed
 from fleet.errors import InputError
@@ -69,6 +70,15 @@ def warmed(logits: torch.Tensor, rows: Sequence[Sampling]) -> torch.Tensor:
     if len(set(temperatures)) == 1:
         return logits / temperatures[0]
     return logits / placed(temperatures, logits.device, torch.float64)[:, None, None]
+
+
+def widened(values: torch.Tensor, vocabulary: int, fill: float = 0.0) -> torch.Tensor:
+    """Return values (..., V) with `fill` for what only a longer vocabulary has; those that are as long stay.
+
+    Embeddings of a drafter and its target may be padded differently.
+    """
+    more = vocabulary - values.shape[-1]
+    return functional.pad(values, (0, more), value=fill) if more > 0 else values
 
 
 def one_hot(logits: torch.Tensor) -> torch.Tensor:

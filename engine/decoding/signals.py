@@ -6,8 +6,10 @@ from collections.abc import Sequence
 import torch
 
 from engine.decoding.grow import Drafts
-from engine.decoding.sampling import Sampling, distributions, warmed
+from engine.decoding.sampling import Sampling, distributions, warmed, widened
 from fleet.chance.token import Token
+
+LEAST = math.log(torch.finfo(torch.float64).tiny)  # of a probability's logarithm
 
 
 def signals_of(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -> list[list[Token]]:
@@ -19,13 +21,15 @@ def signals_of(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -
     """
     assert drafts.logits is not None
     n = drafts.tree.nodes
-    log_p, log_q = (torch.log_softmax(warmed(given[:, :n], rows), -1) for given in (logits, drafts.logits))
-    least = math.log(torch.finfo(torch.float64).tiny)
-    apart = log_p.clamp(min=least) - log_q.clamp(min=least)
+    V = max(logits.shape[-1], drafts.logits.shape[-1])
+    of_target, of_drafter = (widened(given[:, :n].double(), V, -torch.inf) for given in (logits, drafts.logits))
+    log_p, log_q = (torch.log_softmax(warmed(given, rows), -1) for given in (of_target, of_drafter))
+    # What one side cannot say has no weight; its logarithm is held finite, so that all signals are.
+    apart = log_p.clamp(min=LEAST) - log_q.clamp(min=LEAST)
     kld = (log_p.exp() * apart).sum(-1)  # (B, n)
     entropy = torch.special.entr(log_q.exp()).sum(-1)
     drafted = drafts.tokens.clamp(min=0)[:, :, None]
-    p, q = distributions(logits[:, :n], rows), distributions(drafts.logits[:, :n], rows)
+    p, q = distributions(of_target, rows), distributions(of_drafter, rows)
     likely = q.gather(-1, drafted).clamp(min=torch.finfo(q.dtype).tiny)  # q is 0 where a row's draft has ended
     ratio = (p.gather(-1, drafted) / likely).clamp(max=1.0)[:, :, 0]
     numbers = torch.stack([ratio, kld.clamp(min=0), entropy.clamp(min=0)], -1).tolist()

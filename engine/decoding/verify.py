@@ -15,7 +15,7 @@ from engine.decoding.models import CausalLM
 from engine.decoding.placing import placed
 from engine.decoding.rules import Rule, decided_at, decisions, normalised
 from engine.decoding.rules import verify as walk_down
-from engine.decoding.sampling import GREEDY, Sampling, distributions, uniforms
+from engine.decoding.sampling import GREEDY, Sampling, distributions, uniforms, widened
 from engine.decoding.signals import signals_of
 from fleet.chance.token import Token
 from fleet.errors import InputError
@@ -34,9 +34,10 @@ class _Stream:
 class Verdict:
     """What became of one draft: the accepted nodes from the root on, their `tokens`, and after these the target's own.
 
-    `hidden` (nodes + 1, hidden): the target's last hidden states at the root and at all nodes of the draft. `accepted`:
-    draft tokens that passed; more than the path holds where the text ended among them. `ended`: how many `tokens` there
-    are where the last of them ends the text, else 0. `signals`: of the drafted tokens, where they were asked for.
+    `hidden` (nodes + 1, hidden): what a draft head reads of the target at the root and at all nodes of the draft, that
+    is its last hidden states, or what enters its tapped layers. `accepted`: draft tokens that passed; more than the
+    path holds where the text ended among them. `ended`: how many `tokens` there are where the last of them ends the
+    text, else 0. `signals`: of the drafted tokens, where they were asked for.
     """
 
     path: list[int]
@@ -69,15 +70,22 @@ class Target:
 
     `rectangular`: whether rows with shorter drafts than others are fed as many tokens as these. A cpu computes only
     what there is, because there tokens cost time; a GPU prefers a shape that it knows, and reads the weights anyway.
-    `ends`: what ends a text by itself; what a draft holds after that is not committed.
+    `ends`: what ends a text by itself; what a draft holds after that is not committed. `taps`: layers whose inputs a
+    draft head reads, none for the last hidden states.
     """
 
     def __init__(
-        self, model: CausalLM, rule: Rule = "rejection", cache: RowCache | None = None, ends: Ends = NEVER
+        self,
+        model: CausalLM,
+        rule: Rule = "rejection",
+        cache: RowCache | None = None,
+        ends: Ends = NEVER,
+        taps: Sequence[int] = (),
     ) -> None:
         self.model = model
         self.ends = ends
         self.rule = rule
+        self.taps = tuple(taps)
         self.cache = model.new_cache() if cache is None else cache
         self.rectangular = model.device.type != "cpu"
         self.streams: dict[int, _Stream] = {}
@@ -99,10 +107,11 @@ class Target:
     def prefill(self, tag: int) -> Verdict:
         """Feed a stream's prompt and commit the token after it. The verdict's hidden states are the prompt's."""
         stream = self.streams[tag]
-        hidden = self.model.prefill(self.cache, tag, stream.committed[self.cache.lengths[tag] :])
-        logits = self.model.logits(hidden[-1:])[None]  # (1, 1, vocabulary)
+        states = self.model.prefill(self.cache, tag, stream.committed[self.cache.lengths[tag] :], self.taps)
+        last, hidden = self._split(states)
+        logits = self.model.logits(last[-1:])[None]  # (1, 1, vocabulary)
         nothing = no_drafts(1, self.model.device)
-        ((_, _, token),) = self._walk([tag], nothing, hidden.new_zeros(1, 1).long(), logits)
+        ((_, _, token),) = self._walk([tag], nothing, last.new_zeros(1, 1).long(), logits)
         ended = self.ends.after(stream.committed, [token])
         stream.committed.append(token)
         return Verdict([], [token], hidden, ended=ended)
@@ -141,12 +150,12 @@ class Target:
         nodes = None if tree.is_chain else Nodes(0, tree.ancestors, tree.depths)
         # Surplus tokens lie beyond all others of their row, which the widest row makes room for, and are never kept.
         fed = [tokens.shape[1]] * len(tags) if self.rectangular else own
-        flat, inside = tokens.flatten().clamp(min=0), None
+        flat, inside = tokens.flatten().clamp(0, self.model.vocabulary - 1), None
         if min(fed) < tokens.shape[1]:
             inside = placed(in_rectangle(fed, tokens.shape[1]), flat.device)
             flat = flat[inside]
-        hidden = self.model.feed(self.cache, tags, flat, fed, nodes)  # (N, hidden)
-        logits = self.model.logits(hidden)
+        last, hidden = self._split(self.model.feed(self.cache, tags, flat, fed, nodes, self.taps))  # (N, hidden) each
+        logits = self.model.logits(last)
         if inside is not None:  # a rectangle for the rules; what lies beyond a row's draft is never looked at
             logits = logits.new_zeros(tokens.numel(), logits.shape[1]).index_copy_(0, inside, logits)
         logits = logits.view(*tokens.shape, -1)
@@ -166,6 +175,11 @@ class Target:
             stream.committed += verdicts[-1].tokens
         self.cache.keep(tags, [[0, *verdict.path] for verdict in verdicts])
         return verdicts
+
+    def _split(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Split what a pass returns (N, (taps + 1) x hidden): last hidden states, and what a draft head reads."""
+        width = states.shape[-1] // (len(self.taps) + 1)
+        return states[:, -width:], states[:, :-width] if self.taps else states
 
     def _walk(
         self, tags: Sequence[int], drafts: Drafts, tokens: torch.Tensor, logits: torch.Tensor
@@ -189,14 +203,18 @@ class Target:
                 walks.append((path, [row[node - 1] for node in path], token))
             return walks
         p = distributions(logits, samplings)
-        widest = tree.children.shape[-1]
+        widest, V, drafted = tree.children.shape[-1], p.shape[-1], drafts.tokens
         rows = list(zip(drafts.depths, drafts.fans or [widest] * len(streams), strict=True))
         taken = [decided_at(self.rule, levels, fan, widest) for levels, fan in rows]
         width = decisions(self.rule, tree.levels, widest)
         chance = uniforms([stream.rng for stream in streams], taken, width, p.device)
-        q = drafts.q if drafts.q is None else normalised(drafts.q.double())
-        walk = walk_down(self.rule, tree, drafts.tokens, q, p, chance)
-        accepted = drafts.tokens.gather(1, (walk.path - 1).clamp(min=0)) if n else walk.path
+        # A drafter whose embedding is padded further than the target's may draft what the target cannot say.
+        if drafts.q is None:
+            q, drafted = None, drafted.masked_fill(drafted >= V, -1)  # as good as not offered: p is 0 there
+        else:
+            q, p = normalised(widened(drafts.q.double(), V)), widened(p, drafts.q.shape[-1])
+        walk = walk_down(self.rule, tree, drafted, q, p, chance)
+        accepted = drafted.gather(1, (walk.path - 1).clamp(min=0)) if n else walk.path
         copied = torch.cat([looked_at, walk.path, accepted, walk.token[:, None]], 1).tolist()
         walks = []
         for row_number, whole in enumerate(copied):

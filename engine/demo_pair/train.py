@@ -82,8 +82,10 @@ def train(
     model: torch.nn.Module, source: Batches, loss: Loss, minutes: float, lr: float, name: str
 ) -> dict[str, object]:
     """Train for `minutes` of wall time: warm up, then decay to zero. Return what was done."""
-    hidden = [weight for key, weight in model.named_parameters() if weight.ndim == 2 and "embed" not in key]
-    others = [weight for key, weight in model.named_parameters() if weight.ndim != 2 or "embed" in key]
+    by_name = dict(model.named_parameters())
+    tables = {key for key, weight in by_name.items() if weight.ndim != 2 or "embed" in key or "lm_head" in key}
+    hidden = [weight for key, weight in by_name.items() if key not in tables]
+    others = [weight for key, weight in by_name.items() if key in tables]
     optimisers = [Muon(hidden, lr=lr), torch.optim.AdamW(others, lr=lr / 5, betas=(0.9, 0.98), weight_decay=0.0)]
     rates = [optimiser.param_groups[0]["lr"] for optimiser in optimisers]
     started_s, steps, tokens, curve, smooth = time.monotonic(), 0, 0, [], None

@@ -6,12 +6,13 @@ from typing import Literal
 
 import msgspec
 import numpy as np
+from transformers import AutoConfig
 
 from engine.decoding.draft import Drafter
-from engine.decoding.eagle import load_head
 from engine.decoding.eagle_draft import EagleDrafter, head_shape
+from engine.decoding.eagle_files import load_head, taps_of
 from engine.decoding.lookup import LookupDrafter
-from engine.decoding.models import DEMO_PAIR, CausalLM, load_model
+from engine.decoding.models import DEMO_PAIR, CausalLM, folder_of, load_model
 from engine.decoding.sampling import GREEDY, Sampling
 from engine.decoding.verify import Target
 from engine.runtime.ends import ends_of
@@ -68,12 +69,24 @@ def new_drafter(
     aligned = rule is not None and rule.aligns
     if drafters.kind == "eagle":
         large = target or load_target(fleet)
-        folder = DEMO_PAIR / "eagle" if drafters.model == "demo" else Path(drafters.model)
-        head = load_head(folder, large.model, large.dtype, large.device)
+        head = load_head(head_folder(fleet), large.model, large.dtype, large.device)
         cache = large.aligned_cache(head_shape(head)) if aligned else large.new_cache(*room, shape=head_shape(head))
         return EagleDrafter(head, large, shape, verified_by, cache)
     small = load_model(drafters.model, "drafter", fleet.precision)
     return Drafter(small, shape, verified_by, small.aligned_cache() if aligned else small.new_cache(*room))
+
+
+def head_folder(fleet: Fleet) -> Path:
+    """Return the folder of the fleet's EAGLE head."""
+    return DEMO_PAIR / "eagle" if fleet.drafters.model == "demo" else Path(fleet.drafters.model)
+
+
+def head_taps(fleet: Fleet) -> tuple[int, ...]:
+    """Return the layers of the fleet's target whose inputs its head reads; none for other drafters and heads."""
+    if fleet.drafters.kind != "eagle" or not fleet.drafters.count:
+        return ()
+    config = AutoConfig.from_pretrained(folder_of(fleet.verifiers.model, "target"), local_files_only=True)
+    return taps_of(head_folder(fleet), int(config.num_hidden_layers))
 
 
 def load_target(fleet: Fleet) -> CausalLM:
@@ -87,4 +100,4 @@ def new_target(
     """Return a target of the fleet; `rule` and `room` as in `new_drafter`."""
     aligned = rule is not None and rule.aligns
     cache = model.aligned_cache() if aligned else model.new_cache(*room)
-    return Target(model, fleet.verifiers.rule, cache, ends_of(fleet))
+    return Target(model, fleet.verifiers.rule, cache, ends_of(fleet), head_taps(fleet))

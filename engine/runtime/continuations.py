@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from engine.decoding.checkpoints import weight_files
 from engine.decoding.models import CausalLM, folder_of, load_model
 from engine.decoding.verify import Target
+from engine.runtime.build import head_taps
 from engine.runtime.ends import ends_of
 from engine.runtime.prompts import prompts_of
 from engine.runtime.replayed import Continuation
@@ -25,7 +27,8 @@ def continuations_of(fleet: Fleet, cache_folder: Path) -> list[Continuation]:
     """Return the greedy continuation of every request's prompt, long enough for the last round to overshoot.
 
     They are kept in `cache_folder`, by a digest of the weights, the prompts and the precision; with the target's hidden
-    states where the drafter reads them. InputError for a scenario that samples.
+    states where the drafter reads them, and then by the layers that these are of. InputError for a
+    scenario that samples.
     """
     if fleet.workload.temperature > 0:
         raise InputError(
@@ -35,15 +38,17 @@ def continuations_of(fleet: Fleet, cache_folder: Path) -> list[Continuation]:
     prompts = prompts_of(fleet)
     distinct = list({tuple(prompt): None for prompt in prompts})
     tokens = fleet.workload.new_tokens + fleet.drafters.depth + 1
-    weights = folder_of(fleet.verifiers.model, "target") / "model.safetensors"
-    digest = hashlib.sha256(weights.read_bytes() if weights.is_file() else str(weights).encode())
-    digest.update(json.dumps([distinct, fleet.precision]).encode())
+    folder, taps = folder_of(fleet.verifiers.model, "target"), head_taps(fleet)
+    digest = hashlib.sha256()
+    for file in [folder / "config.json", *weight_files(folder)]:
+        digest.update(file.read_bytes())
+    digest.update(json.dumps([distinct, fleet.precision, *taps]).encode())
     file = cache_folder / f"continuations-{digest.hexdigest()[:16]}.npz"
     with_hidden = fleet.drafters.kind == "eagle"
     kept = dict(np.load(file)) if file.is_file() else {}
     if not kept or kept["continuations"].shape[1] < tokens or (with_hidden and "hidden" not in kept):
         model = load_model(fleet.verifiers.model, "target", fleet.precision)
-        kept = continue_greedily(model, distinct, tokens, with_hidden)
+        kept = continue_greedily(model, distinct, tokens, with_hidden, taps)
         content = io.BytesIO()
         np.savez(content, **kept)
         write_file(file, content.getvalue())
@@ -62,17 +67,22 @@ def continuations_of(fleet: Fleet, cache_folder: Path) -> list[Continuation]:
 
 
 def continue_greedily(
-    model: CausalLM, prompts: Sequence[Sequence[int]], tokens: int, with_hidden: bool = False
+    model: CausalLM,
+    prompts: Sequence[Sequence[int]],
+    tokens: int,
+    with_hidden: bool = False,
+    taps: Sequence[int] = (),
 ) -> dict[str, np.ndarray]:
     """Return `continuations` (prompts, tokens): greedy token ids after each of the equally long `prompts`.
 
-    `with_hidden`: also `hidden` (prompts, prompt and continuation tokens - 1, hidden), float16 last hidden states.
+    `with_hidden`: also `hidden` (prompts, prompt and continuation tokens - 1, hidden), float16 last hidden states, or
+    what enters the layers `taps`.
     """
     continuations, hidden = [], []
     for start in range(0, len(prompts), BATCH):
         batch = prompts[start : start + BATCH]
         tags = range(len(batch))
-        target = Target(model, cache=model.new_cache(len(batch), len(batch[0]) + tokens))
+        target = Target(model, cache=model.new_cache(len(batch), len(batch[0]) + tokens), taps=taps)
         for tag in tags:
             target.open(tag, list(batch[tag]))
         rounds = [target.decode(tags) for _ in range(tokens)]

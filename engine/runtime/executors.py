@@ -63,7 +63,7 @@ class DraftExecutor:
         if content.hidden is None:
             return None
         model = self.drafter.model  # type: ignore[union-attr]  # whoever reads hidden states has a model
-        states = torch.from_numpy(content.hidden.copy()).view(-1, model.config.hidden_size)
+        states = torch.from_numpy(content.hidden.copy()).view(-1, self.drafter.state_numbers)
         return states.to(model.device, model.dtype)
 
     def _path(self, event: DraftRequest, content: Content) -> Sequence[int]:

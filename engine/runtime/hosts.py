@@ -3,6 +3,7 @@
 Each node writes its own records on its own clock; nothing compares the clocks of two hosts.
 """
 
+import re
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,8 @@ from types import FrameType
 
 import torch
 
+from engine.decoding.models import is_folder_of_model
+from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.runtime.clock import now_s
 from engine.runtime.continuations import continuations_of
 from engine.runtime.drafter import DrafterNode
@@ -33,6 +36,7 @@ from fleet.scenario.settled import Fleet
 def serve_drafter(scenario: Scenario, host: str, port: int, out: Path | None) -> None:
     """Draft for every target that connects, until a signal comes: records are written, and Interrupted raised."""
     _prepare(out)
+    compare_tokenizers(scenario)
     node = DrafterNode(with_positions(settle(scenario)), address=f"tcp://{host}", port=port)
     node.open()
     with stopped_by_signals(node) as signals:
@@ -47,12 +51,13 @@ def serve_verifier(scenario: Scenario, connect: str, target: int, out: Path | No
     A signal ends a real target after its step: its records are written, and Interrupted raised.
     """
     host, _, port = connect.rpartition(":")
-    if not host or not port.isdigit():
-        raise InputError(f"--connect {connect}: write HOST:PORT, for example 192.0.2.7:5555")
+    if not host or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
+        raise InputError(f"--connect {connect}: write HOST:PORT, for example 192.0.2.7:5555; ports end at 65535")
     fleet = with_positions(settle(scenario))
     if target >= fleet.verifiers.count:
         raise InputError(f"--target {target + 1}: the scenario has verifiers.count = {fleet.verifiers.count}")
     _prepare(out)
+    compare_tokenizers(scenario)
     signals: list[int] = []
     address = f"tcp://{host}"
     if fleet.verifiers.kind == "replayed":
@@ -86,6 +91,19 @@ def stopped_by_signals(node: DrafterNode | VerifierNode) -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def compare_tokenizers(scenario: Scenario) -> None:
+    """Compare the tokenizers of drafter and target where this host has both; else say that nobody does."""
+    drafters, verifiers = scenario.drafters, scenario.verifiers
+    if drafters.kind != "model" or not drafters.count:
+        return
+    models = ("drafters.model", drafters.model, "drafter"), ("verifiers.model", verifiers.model, "target")
+    for key, name, role in models:
+        if not is_folder_of_model(name, role):
+            _say(f"note: {key} = {name!r} is not on this host; whether its tokenizer is shared is not checked")
+            return
+    check_shared_tokenizer(drafters.model, verifiers.model)
 
 
 def _prepare(out: Path | None) -> None:

@@ -9,7 +9,9 @@ from transformers import LlamaConfig
 
 from engine.decoding.admitted import config_of
 from engine.decoding.cache import CacheShape, shape_of
-from engine.decoding.models import DEMO_PAIR, PRECISIONS, folder_of
+from engine.decoding.eagle_files import read_config as read_head_config
+from engine.decoding.models import PRECISIONS, folder_of
+from engine.runtime.build import head_folder
 from fleet.errors import InputError
 from fleet.policies.admit import WithinMemory
 from fleet.scenario.settled import Fleet
@@ -53,8 +55,7 @@ def draft_token_bytes(fleet: Fleet) -> int:
     if drafters.kind == "lookup":
         return 0
     if drafters.kind == "eagle":
-        folder = DEMO_PAIR / "eagle" if drafters.model == "demo" else Path(drafters.model)
-        head = shape_of(LlamaConfig.from_json_file(folder / "config.json"))
+        head = shape_of(LlamaConfig.from_dict(read_head_config(head_folder(fleet))))
         shape = CacheShape(1, head.heads, head.size)
     else:
         shape = shape_of(config_of(folder_of(drafters.model, "drafter")))

@@ -12,11 +12,13 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from fleet.errors import InputError
-from fleet.interrupts import ENDING, held
+from fleet.interrupts import deferred, unseen
 
 # Imported once, in the process that nodes are forked from. The second is what transformers imports only when a model is
 # loaded, two seconds a node; other architectures than Llama add their own file to it.
 PRELOADED = ["engine.runtime.serve", "transformers.models.llama.modeling_llama"]
+
+UNGUARDED = 97  # exit code of a node that was about to start nodes, because it imports the script that started it
 
 THREADS = 1  # of torch in each node: more would compete for the cores of a small host
 
@@ -32,6 +34,8 @@ class NodeProcess:
     """
 
     def __init__(self, name: str, body: Callable[..., Any], *arguments: Any) -> None:
+        if getattr(multiprocessing.current_process(), "_inheriting", False):  # it still imports that script
+            os._exit(UNGUARDED)
         # What is preloaded may ask torch for a cuda device. With this set, torch asks the driver's library and does not
         # initialise cuda: a process that is forked after that could not use it any more.
         os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
@@ -40,10 +44,10 @@ class NodeProcess:
         self.name = name
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_node, args=(theirs, body, *arguments), name=name, daemon=True)
-        resource_tracker.ensure_running()  # it would let held signals go
-        with held(signal.SIGINT):  # the launcher ends its nodes, and says so
+        resource_tracker.ensure_running()  # it would let them see Ctrl-C
+        with unseen(signal.SIGINT):  # the launcher ends its nodes, and says so
             forkserver.ensure_running()
-        with held(*ENDING):  # a node that was half sent would complain
+        with deferred():  # a node that was half sent would complain
             self.process.start()
         theirs.close()
 
@@ -53,6 +57,11 @@ class NodeProcess:
             kind, value = self.pipe.recv()
         except EOFError:
             self.process.join()
+            if self.process.exitcode == UNGUARDED:
+                raise InputError(
+                    "the engine's processes import the script that starts them, and this one would start them again; "
+                    'put what runs the engine below the line `if __name__ == "__main__":`'
+                ) from None
             raise NodeError(f"{self.name} died with exit code {self.process.exitcode}") from None
         if kind == "input error":
             raise InputError(value)

@@ -1,15 +1,29 @@
 """Prompts as token ids: the demo pair's committed ones, or a JSON Lines file of the user."""
 
-import json
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from transformers import AutoTokenizer
+import msgspec
+from msgspec import Meta
 
+from engine.decoding.folders import read_config, read_tokenizer
 from engine.decoding.models import folder_of
 from engine.runtime.demo_prompts import demo_prompts
 from fleet.errors import InputError
+from fleet.inputs.strict import convert
+from fleet.inputs.text import read_json_lines, shortened
 from fleet.scenario.settled import Fleet
+
+Text = Annotated[str, Meta(min_length=1)]
+TokenId = Annotated[int, Meta(ge=0)]
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A line of a file of prompts: token ids, a text, or the turns of a conversation; other fields are left alone."""
+
+    prompt_ids: Annotated[list[TokenId], Meta(min_length=1)] | None = None
+    prompt: Text | None = None
+    turns: list[Text] = []
 
 
 def prompts_of(fleet: Fleet) -> list[list[int]]:
@@ -36,22 +50,26 @@ def prompts_of(fleet: Fleet) -> list[list[int]]:
 
 
 def _read_lines(path: Path, model: str) -> list[list[int]]:
-    try:
-        lines = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
-    except OSError as error:
-        raise InputError(f"workload.prompts = {str(path)!r}: cannot be read ({error.strerror})") from error
-    except json.JSONDecodeError as error:
-        raise InputError(f"workload.prompts = {str(path)!r}: not JSON Lines ({error})") from error
-    tokenizer = None
+    folder, tokenizer = folder_of(model, "target"), None
+    vocabulary = read_config(folder).vocab_size
     prompts = []
-    for number, line in enumerate(lines, start=1):
+    for number, content in read_json_lines(path, "workload.prompts"):
+        origin = f"workload.prompts {path}, line {number}"
+        line = convert(content, Line, origin)
         # `turns` is the field of Spec-Bench's question files; the first turn is the prompt.
-        text = line.get("prompt") or (line.get("turns") or [None])[0]
-        if "prompt_ids" in line:
-            prompts.append([int(token) for token in line["prompt_ids"]])
+        text = line.prompt if line.prompt is not None else next(iter(line.turns), None)
+        if line.prompt_ids is not None:
+            prompt = list(line.prompt_ids)
         elif text is not None:
-            tokenizer = tokenizer or AutoTokenizer.from_pretrained(folder_of(model, "target"), local_files_only=True)
-            prompts.append(tokenizer.encode(text))
+            tokenizer = tokenizer or read_tokenizer(folder)
+            prompt = tokenizer.encode(text)
         else:
-            raise InputError(f"{path}, line {number}: needs a field prompt_ids, prompt or turns, has {sorted(line)}")
+            named = shortened(sorted(content))
+            raise InputError(f"{origin}: needs a field prompt_ids (token ids), prompt or turns (text); has {named}")
+        beyond = [token for token in prompt if token >= vocabulary]
+        if beyond:
+            raise InputError(
+                f"{origin}: token {beyond[0]}; allowed: 0 to {vocabulary - 1}, the vocabulary of {model!r}"
+            )
+        prompts.append(prompt)
     return prompts

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import torch
 
-from engine.decoding.models import check_shared_tokenizer
+from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.runtime.batch import Batched, serve_batch
 from engine.runtime.clock import now_s
 from engine.runtime.colocated import serve_colocated
@@ -94,11 +94,13 @@ def _lock(file: Path | None) -> DeviceLock:
 def check_can_run(fleet: Fleet) -> None:
     """Raise InputError where the scenario asks for what only the simulator can do yet, naming the key."""
     workload, drafters, verifiers = fleet.workload, fleet.drafters, fleet.verifiers
+    shared, elsewhere = fleet.devices.get(verifiers.device), drafters.count and drafters.device != verifiers.device
     simulated_only = {
         "drafters.count": drafters.count > 1,
         "drafters.limits_per_s": drafters.limits_per_s != (),
         "drafters.cache_tokens": drafters.cache_tokens > 0,
         "drafters.overlap": not isinstance(drafters.overlap, InTurn),
+        "verifiers.device": bool(shared and shared.sharing == "one-process" and elsewhere),
         "verifiers.group": not isinstance(verifiers.group, One),
         "verifiers.allocate": verifiers.allocate is not None,
         "workload.conversations": workload.conversations != "",

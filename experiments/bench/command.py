@@ -4,7 +4,7 @@ import argparse
 
 import torch
 
-from engine.decoding.eagle import load_head
+from engine.decoding.eagle_files import load_head
 from engine.decoding.models import DEMO_PAIR, PRECISIONS, load_model
 from engine.decoding.sampling import Sampling
 from engine.decoding.telemetry import host_facts

@@ -7,9 +7,10 @@ paper counts once.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 from fleet.times.profile import HardwareProfile
 
@@ -30,7 +31,7 @@ class Row(msgspec.Struct, frozen=True):
     `paper` is None where the paper prints no number, `error` where either side is missing or the paper's is zero.
     """
 
-    quantity: str
+    quantity: Annotated[str, Meta(max_length=200)]
     case: dict[str, Any]
     kind: Kind
     paper: float | None
@@ -72,9 +73,9 @@ class Score(msgspec.Struct, frozen=True):
 class Reproduction(msgspec.Struct, frozen=True):
     """A table or figure of a paper, row by row, and what had to be assumed; `score` follows from the rows."""
 
-    name: str
-    rows: list[Row]
-    assumptions: list[str]
+    name: Annotated[str, Meta(max_length=200)]
+    rows: Annotated[list[Row], Meta(max_length=10_000)]
+    assumptions: list[Annotated[str, Meta(max_length=2000)]]
     score: Score = Score()
 
     def __post_init__(self) -> None:

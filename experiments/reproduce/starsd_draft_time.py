@@ -4,6 +4,7 @@ from pathlib import Path
 
 from experiments.reproduce.rows import Inputs, Reproduction, Row, row
 from experiments.reproduce.starsd_scaling import IDLE_GAP_S
+from fleet.times.measured import AfterIdle, AfterWarmUp, after_idle, after_warm_up
 from fleet.times.profile import read_profile
 
 # Table 2: draft inference time a round on an RTX 4090, milliseconds.
@@ -50,18 +51,14 @@ def starsd_fig6(inputs: Inputs) -> Reproduction:
     if profile is None:
         assumptions.append("no profile of this host was given (--profile): its own curve is not shown")
         return Reproduction("starsd-fig6", rows, assumptions)
-    steady_s = profile.measured["idle"][0]["mean_s"]
-    for point in profile.measured["idle"]:
-        case = {"gap_ms": round(1000 * point["gap_s"], 2), "hardware": profile.name}
-        rows += [
-            row(f"draft time over the steady one, {name}", case, "measured", None, point[f"{name}_s"] / steady_s)
-            for name in ("mean", "p10", "p90")
-        ]
-    for point in profile.measured["warm_up"]:
-        case = {"warm_tokens": point["warm_tokens"], "hardware": profile.name}
-        rows += [
-            row(f"draft time over the steady one, {name}", case, "measured", None, point[f"{name}_s"] / steady_s)
-            for name in ("mean", "p10", "p90")
-        ]
+    steady_s = after_idle(profile)[0].mean_s
+    points: list[tuple[dict[str, float], AfterIdle | AfterWarmUp]] = [
+        *[({"gap_ms": round(1000 * point.gap_s, 2)}, point) for point in after_idle(profile)],
+        *[({"warm_tokens": point.warm_tokens}, point) for point in after_warm_up(profile)],
+    ]
+    for place, point in points:
+        case = {**place, "hardware": profile.name}
+        for name, time_s in (("mean", point.mean_s), ("p10", point.p10_s), ("p90", point.p90_s)):
+            rows.append(row(f"draft time over the steady one, {name}", case, "measured", None, time_s / steady_s))
     assumptions.append("rows of this host are its own measurements, of another machine than the paper's")
     return Reproduction("starsd-fig6", rows, assumptions)

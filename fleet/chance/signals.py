@@ -8,7 +8,7 @@ three signals. The two have different names everywhere.
 import io
 import math
 from collections.abc import Iterator
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -21,6 +21,8 @@ from msgspec import Meta
 from fleet.chance.token import Token
 from fleet.errors import InputError
 from fleet.files import write_file
+from fleet.inputs.parquet import read_table
+from fleet.inputs.text import reason
 
 
 class SignalRow(NamedTuple):
@@ -42,6 +44,7 @@ class SignalRow(NamedTuple):
 
 
 _STORED = {int: pa.int64(), float: pa.float64()}
+MOST_NATS = 1e6  # a ratio of exp(-1e6) is none that a computer knows
 SCHEMA = pa.schema([(name, _STORED[kind]) for name, kind in SignalRow.__annotations__.items()])
 
 Unit = Annotated[float, Meta(gt=0, lt=1)]
@@ -112,22 +115,34 @@ def recorded(model: SignalFile, rng: np.random.Generator) -> Iterator[Token]:
         yield from sessions[rng.integers(len(sessions))]
 
 
-@cache
 def read_signals(path: Path) -> tuple[tuple[Token, ...], ...]:
-    """Read a signal file: the tokens of each session in the order of their places.
+    """Read a signal file: the tokens of each session in the order of their places; once, as long as it is the same.
 
     Raises InputError, naming the file, if it is missing, lacks a column or holds impossible values.
     """
     try:
-        table = pq.read_table(path)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise InputError(f"acceptance.file {path}: no signals can be read ({str(error).splitlines()[0]})") from error
-    missing = [name for name in SCHEMA.names if name not in table.column_names]
-    if missing or not len(table):
-        raise InputError(f"acceptance.file {path}: needs rows with the columns {', '.join(SCHEMA.names)}")
-    frame = table.select(SCHEMA.names).to_pandas().sort_values(["session", "place"])
-    if not frame.ratio.between(0, 1).all() or (frame[["kld", "entropy"]] < 0).any(axis=None):
-        raise InputError(f"acceptance.file {path}: ratio must lie in 0 to 1, kld and entropy must not be negative")
+        stat = path.stat()
+    except (OSError, ValueError) as error:
+        raise InputError(f"acceptance.file {path}: cannot be read ({reason(error)})") from error
+    return _read_signals(path.absolute(), (stat.st_ino, stat.st_size, stat.st_mtime_ns))
+
+
+@lru_cache(maxsize=4)
+def _read_signals(path: Path, _as_it_is: tuple[int, int, int]) -> tuple[tuple[Token, ...], ...]:
+    what = "acceptance.file"
+    table = read_table(path, SCHEMA, what)
+    if not len(table):
+        raise InputError(f"{what} {path}: needs rows; has none")
+    frame = table.to_pandas().sort_values(["session", "place"])
+    if frame[["session", "place"]].duplicated().any():
+        raise InputError(f"{what} {path}: each session needs a row a place; one of them has two")
+    for column, allowed, wrong in (
+        ("ratio", "0 to 1", ~frame.ratio.between(0, 1)),
+        ("kld", "0 to 1e6", ~frame.kld.between(0, MOST_NATS)),
+        ("entropy", "0 to 1e6", ~frame.entropy.between(0, MOST_NATS)),
+    ):
+        if wrong.any():
+            raise InputError(f"{what} {path}: {column} = {frame[column][wrong].iloc[0]}; allowed: {allowed}")
     return tuple(
         tuple(map(Token, part.ratio.tolist(), part.kld.tolist(), part.entropy.tolist()))
         for _, part in frame.groupby("session")
@@ -139,5 +154,5 @@ def write_signals(sessions: list[list[Token]], path: Path) -> None:
     rows = [(number, place, *token) for number, tokens in enumerate(sessions) for place, token in enumerate(tokens)]
     columns = list(zip(*rows, strict=True)) if rows else [() for _ in SCHEMA.names]
     content = io.BytesIO()
-    pq.write_table(pa.table([pa.array(column) for column in columns], schema=SCHEMA), content)
+    pq.write_table(pa.table([pa.array(column) for column in columns], schema=SCHEMA), content, write_page_checksum=True)
     write_file(path, content.getvalue())

@@ -42,8 +42,8 @@ class AdaEdl(Rule, frozen=True, tag="adaedl", tag_field="policy", forbid_unknown
         threshold_memory (share): Weight of the past in the smoothed lambda.
     """
 
-    base: Annotated[int, Meta(ge=1)] = 7
-    gamma: Annotated[float, Meta(gt=0)] = 0.2
+    base: Annotated[int, Meta(ge=1, le=4096)] = 7
+    gamma: Annotated[float, Meta(gt=0, le=1e6)] = 0.2
     threshold: Share = 0.4
     target: Share = 0.9
     step: Share = 0.01

@@ -22,7 +22,7 @@ class AtMost(msgspec.Struct, frozen=True, tag="at-most", tag_field="policy", for
         sessions (sessions): How many sessions a drafter serves at most; the targets beyond decode alone.
     """
 
-    sessions: int
+    sessions: Annotated[int, Meta(ge=0, le=10**9)]
 
     def refusal(self, active_sessions: int) -> str | None:
         """Why a session beyond `active_sessions` is refused, or None."""
@@ -41,8 +41,8 @@ class WithinMemory(msgspec.Struct, frozen=True, tag="within-memory", tag_field="
         row_bytes: What the cache of one session takes at its longest; 0 is settled before the run.
     """
 
-    cache_bytes: Annotated[int, Meta(ge=0)] = 0
-    row_bytes: Annotated[int, Meta(ge=0)] = 0
+    cache_bytes: Annotated[int, Meta(ge=0, le=10**18)] = 0
+    row_bytes: Annotated[int, Meta(ge=0, le=10**18)] = 0
 
     @property
     def rows(self) -> int:

@@ -14,7 +14,7 @@ from fleet.policies.outcome import Outcome
 
 UNLIMITED = 1 << 30
 Needs = Literal["lengths", "ratios", "signals"]
-Length = Annotated[int, Meta(ge=0)]
+Length = Annotated[int, Meta(ge=0, le=4096)]
 
 
 class Allocation(Protocol):
@@ -126,8 +126,8 @@ class Heuristic(Rule, frozen=True, tag="heuristic", tag_field="policy", forbid_u
         most (tokens): The longest draft, beyond which the length does not grow.
     """
 
-    first: Annotated[int, Meta(ge=1)] = 5
-    most: Annotated[int, Meta(ge=1)] = 64
+    first: Annotated[int, Meta(ge=1, le=4096)] = 5
+    most: Annotated[int, Meta(ge=1, le=4096)] = 64
 
     def __post_init__(self) -> None:
         if self.first > self.most:

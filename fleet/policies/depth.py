@@ -12,7 +12,7 @@ from msgspec import Meta
 from fleet.equations import rounds_per_s_per_target, service_s
 from fleet.policies.goodspeed import expected_goodput
 
-Depth = Annotated[int, Meta(ge=1)]
+Depth = Annotated[int, Meta(ge=1, le=4095)]
 
 
 class Observed(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from msgspec import Meta
 from fleet.policies.allocate import Needs, Rule
 from fleet.policies.outcome import Outcome
 
-Length = Annotated[int, Meta(ge=1)]
+Length = Annotated[int, Meta(ge=1, le=2048)]
 EPSILON = 1e-6  # of equation (1)
 
 

@@ -37,13 +37,13 @@ class GoodSpeed(Rule, frozen=True, tag="goodspeed", tag_field="policy", forbid_u
         goodput (tokens/round): X(0), the estimate that a client begins with.
     """
 
-    budget: Annotated[int, Meta(ge=0)]
+    budget: Annotated[int, Meta(ge=0, le=4096)]
     eta: Share = 0.1
     beta: Share = 0.5
     decay: Annotated[float, Meta(ge=0, le=1)] = 0.0
-    fairness: Annotated[float, Meta(ge=0)] = 1.0
+    fairness: Annotated[float, Meta(ge=0, le=100)] = 1.0
     acceptance: Annotated[float, Meta(ge=0, le=1)] = 0.5
-    goodput: Annotated[float, Meta(gt=0)] = 1.0
+    goodput: Annotated[float, Meta(gt=0, le=4097)] = 1.0
 
     @property
     def needs(self) -> Needs:

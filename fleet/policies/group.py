@@ -30,7 +30,7 @@ class Batch(msgspec.Struct, frozen=True, tag="batch", tag_field="policy", forbid
         most (sessions): How many sessions share a step at most.
     """
 
-    most: Annotated[int, Meta(ge=1)] = 1 << 30
+    most: Annotated[int, Meta(ge=1, le=1 << 30)] = 1 << 30
 
     def pick(self, waiting: Sequence[Waiting], sessions: int) -> list[int]:
         """Indices of the work that shares the next step: those of the oldest one's kind."""
@@ -54,7 +54,8 @@ class Barrier(msgspec.Struct, frozen=True, tag="barrier", tag_field="policy", fo
         return others
 
 
-Group = One | Batch | Barrier
+DraftGroup = One | Batch  # drafts wait for nobody
+Group = DraftGroup | Barrier
 
 
 def alike(waiting: Sequence[Waiting], kind: str) -> list[int]:

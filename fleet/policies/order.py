@@ -54,7 +54,7 @@ class Weighted(msgspec.Struct, frozen=True, tag="weighted", tag_field="policy", 
         weights (factor): Weights of targets 1, 2, ...; the last one holds for all further targets.
     """
 
-    weights: Annotated[tuple[Annotated[float, Meta(gt=0)], ...], Meta(min_length=1)]
+    weights: Annotated[tuple[Annotated[float, Meta(gt=0, le=1e9)], ...], Meta(min_length=1)]
 
     @property
     def credit(self) -> float:
@@ -77,7 +77,7 @@ class Deadline(msgspec.Struct, frozen=True, tag="deadline", tag_field="policy", 
         within_s: How long the requests of targets 1, 2, ... may take; the last entry holds for all further targets.
     """
 
-    within_s: Annotated[tuple[Annotated[float, Meta(gt=0)], ...], Meta(min_length=1)]
+    within_s: Annotated[tuple[Annotated[float, Meta(gt=0, le=1e9)], ...], Meta(min_length=1)]
 
     def pick(self, waiting: Sequence[Waiting]) -> int:
         """Index of the request to serve next."""

@@ -16,6 +16,7 @@ class Ahead(msgspec.Struct, frozen=True, tag="ahead", tag_field="policy", forbid
     A mismatch rolls the drafter back to the target's own token, which begins a new epoch: whatever was drafted in the
     old one is refused as stale, on the way or in the making. After full acceptance the target's own token is
     compared with the next one of the tail; if they are the same the rest of the tail stands, else it is rolled back.
+    A tail ends where its request does, since nobody could use more of it.
     The algorithm as printed commits only what lies before a mismatch, and makes no progress if that is the first token.
 
     Keys:
@@ -25,7 +26,7 @@ class Ahead(msgspec.Struct, frozen=True, tag="ahead", tag_field="policy", forbid
             nothing but the next token.
     """
 
-    least: Annotated[int, Meta(ge=1)] = 1
+    least: Annotated[int, Meta(ge=1, le=4096)] = 1
     busy: bool = False
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-Size = Annotated[int, Meta(ge=1)]
+Size = Annotated[int, Meta(ge=1, le=10**9)]
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):

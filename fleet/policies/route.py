@@ -1,8 +1,10 @@
 """Which of several drafters drafts next for a session: rules on views of the drafters that may be out of date."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 
 class DrafterView(msgspec.Struct, frozen=True):
@@ -46,7 +48,7 @@ class ShortestQueue(msgspec.Struct, frozen=True, tag="shortest-queue", tag_field
             this.
     """
 
-    margin: int = 0
+    margin: Annotated[int, Meta(ge=0, le=10**9)] = 0
 
     def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:
         """Number of the drafter; None to wait for news."""
@@ -63,7 +65,7 @@ class LeastWork(msgspec.Struct, frozen=True, tag="least-work", tag_field="policy
         move_s: What is added to the work of a drafter that the session would have to move to.
     """
 
-    move_s: float = 0.0
+    move_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
 
     def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:
         """Number of the drafter; None to wait for news."""

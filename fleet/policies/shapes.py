@@ -5,10 +5,11 @@ what is accepted. Nodes are numbered level by level; node 0 is the root, the las
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
 MOST_NODES = 4096  # of a static tree: more is surely a mistake
+BOUNDS = {"ge": 1, "le": MOST_NODES}  # of each number of a shape, in the words of msgspec
 
 
 @dataclass(frozen=True)  # plain, because the engine's core does without msgspec
@@ -21,24 +22,28 @@ class Shape:
             of draft probabilities from the root on.
         branching (children): Of a static tree: how many children the root, each node of level 1, each of level 2, ...
             has; the last number holds for deeper levels. One number k is StarSD's k-ary tree with k^d paths (appendix
-            D).
+            D). A tree has 4096 nodes at most.
         width (nodes): Of a dynamic tree: how many of the likeliest nodes of every level are expanded, by as many
             children each.
         most (nodes): Of a dynamic tree: how many of all its nodes, the likeliest, are sent to verification.
     """
 
     kind: Literal["chain", "tree", "dynamic"] = "chain"
-    branching: tuple[int, ...] = (2,)
-    width: int = 4
-    most: int = 16
+    branching: tuple[int, ...] = field(default=(2,), metadata=BOUNDS)
+    width: int = field(default=4, metadata=BOUNDS)
+    most: int = field(default=16, metadata=BOUNDS)
 
     def __post_init__(self) -> None:
-        if not self.branching or min(self.branching) < 1:
-            raise ValueError(
-                f"branching = {list(self.branching)}: needs one number of children or more, each at least 1"
-            )
-        if min(self.width, self.most) < 1:
-            raise ValueError(f"width = {self.width}, most = {self.most}: both must be at least 1")
+        if not self.branching:
+            raise ValueError("branching = []: needs one number of children or more")
+        for key in fields(self):
+            value = getattr(self, key.name)
+            if key.metadata and not all(
+                key.metadata["ge"] <= number <= key.metadata["le"]
+                for number in (value if isinstance(value, tuple) else (value,))
+            ):
+                given = list(value) if isinstance(value, tuple) else value
+                raise ValueError(f"{key.name} = {given}: allowed: {key.metadata['ge']} to {key.metadata['le']}")
 
     def children(self, depth: int) -> list[int]:
         """Children of each node of a chain or a static tree by level, from the root on."""

@@ -22,8 +22,8 @@ class Svip(Memoryless, frozen=True, tag="svip", tag_field="policy", forbid_unkno
         threshold (root of nats): The largest root of the draft distribution's entropy H after which drafting goes on.
     """
 
-    base: Annotated[int, Meta(ge=1)] = 16
-    threshold: Annotated[float, Meta(gt=0)] = 1.0
+    base: Annotated[int, Meta(ge=1, le=4096)] = 16
+    threshold: Annotated[float, Meta(gt=0, le=1e6)] = 1.0
 
     @property
     def needs(self) -> Needs:

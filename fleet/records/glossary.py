@@ -94,7 +94,8 @@ METRICS = (
     ),
     Meaning(
         "wait_s", "s", "Time from the arrival of a target's request at the drafter until its step, or the prefill or "
-        "warm-up before it, begins.", "T_wait", "T_wait = max(0, (N - 1) S - Z)",
+        "warm-up before it, begins; what a router holds a request for counts, too.",
+        "T_wait", "T_wait = max(0, (N - 1) S - Z)",
         "StarSD, table 1; the equation follows from (8) to (10)",
     ),
     Meaning(
@@ -106,7 +107,8 @@ METRICS = (
     Meaning("draft_bytes", "bytes", "Size on the wire of a draft, its distributions included, the mean over rounds."),
     Meaning("draft_tokens", "tokens/round", "Draft tokens of a round, on average.", "d", "", "StarSD"),
     Meaning(
-        "return_s", "s", "Time from the end of a draft step until the drafter has the target's next request.",
+        "return_s", "s", "Time from the end of a draft step until the drafter has the target's next request, "
+        "without what a router held that for.",
         "Z", "Z = t_c + t_v", "StarSD, equation (6)",
     ),
     Meaning(

@@ -19,6 +19,8 @@ import pyarrow.parquet as pq
 
 from fleet.errors import InputError
 from fleet.files import write_file
+from fleet.inputs.parquet import read_table
+from fleet.inputs.text import reason
 from fleet.records.recorded import Log
 from fleet.records.schema import SCHEMA
 from fleet.scenario.scenario import Scenario
@@ -116,23 +118,29 @@ def make_header(scenario: Scenario, fleet: Fleet, world: World, rows: dict[str, 
 
 def write_run(run: Run, path: Path) -> None:
     """Write a run as one Parquet file; OutputError where it cannot be written."""
-    table = run.table.replace_schema_metadata({"specfleet": msgspec.json.encode(run.header)})
+    header = msgspec.json.encode(run.header)
+    table = run.table.replace_schema_metadata({"specfleet": header, "specfleet-digest": _seal(header, run)})
     content = io.BytesIO()
-    pq.write_table(table, content, compression="zstd")
+    pq.write_table(table, content, compression="zstd", write_page_checksum=True)
     write_file(path, content.getvalue())
 
 
 def read_run(path: Path) -> Run:
-    """Read a run; InputError if the file is missing or is not one of ours."""
-    try:
-        table = pq.read_table(path)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise InputError(f"{path}: no run can be read from it ({str(error).splitlines()[0]})") from error
+    """Read a run; InputError if the file is missing, is not one of ours, or is not as it was written."""
+    table = read_table(path, SCHEMA, "run")
     metadata = table.schema.metadata or {}
     if b"specfleet" not in metadata:
         raise InputError(f"{path}: a Parquet file, but not a run of specfleet (no header)")
     try:
         header = msgspec.json.decode(metadata[b"specfleet"], type=RunHeader)
-    except msgspec.ValidationError as error:
-        raise InputError(f"{path}: written by another version of specfleet ({error}); run it again") from error
-    return Run(header, table.replace_schema_metadata(None))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: written by another version of specfleet ({reason(error)}); run it again") from error
+    run = Run(header, table.replace_schema_metadata(None))
+    if metadata.get(b"specfleet-digest") != _seal(metadata[b"specfleet"], run):
+        raise InputError(f"{path}: its header or rows are not those that were written (digest); run it again")
+    return run
+
+
+def _seal(header: bytes, run: Run) -> bytes:
+    """Fingerprint of all that a run's file holds, so that a damaged one shows."""
+    return hashlib.sha256(header + run.digest().encode()).hexdigest().encode()

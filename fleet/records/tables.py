@@ -8,7 +8,7 @@ from functools import reduce
 import numpy as np
 import pandas as pd
 
-from fleet.scenario.names import DRAFTER
+from fleet.scenario.names import DRAFTER, ROUTER
 
 REQUEST = ["tag", "request"]
 ROUND = ["tag", "request", "epoch"]  # what names one round of one stream
@@ -38,21 +38,22 @@ def rounds_of(rows: pd.DataFrame) -> pd.DataFrame:
     Times in seconds: drafted_s and verified_s when the two steps ended, service_s (S) and verify_s (t_v) how long they
     took on their devices, wait_s (T_wait) from the request's arrival until its group was begun, idle_gap_s the
     drafter's idleness before that, return_s (Z) until the next request arrived, at_target_s from the draft's arrival
-    until it was verified. Each difference is taken on one host's clock. draft_tokens and acceptance_length in tokens;
-    request_bytes and draft_bytes on the wire.
+    until it was verified. reached_s is when the request reached its drafter, asked_s when it would have without the
+    time for which a router held it: that is waiting for a drafter, and no part of the way. Each difference is taken on
+    one host's clock. draft_tokens and acceptance_length in tokens; request_bytes and draft_bytes on the wire.
     """
     drafting = at_drafter(rows) | (rows.kind == "draft")
     drafter, targets = rows[drafting], rows[~drafting]
-    requests = drafter[drafter.event == "draft-request"]
+    requests = _requests(rows, drafter)
     drafts = drafter[(drafter.event == "done") & (drafter.kind == "draft")]
     verifications = targets[(targets.event == "done") & (targets.kind == "verify")]
     parts = [
         _first(drafts, time_s="drafted_s", duration_s="service_s", tokens="draft_tokens"),
-        _first(requests, time_s="asked_s", payload_bytes="request_bytes"),
+        _first(requests, asked_s="asked_s", time_s="reached_s", payload_bytes="request_bytes"),
         _first(drafter[drafter.event == "start"], time_s="begun_s", idle_gap_s="idle_gap_s"),
         _first(targets[targets.event == "draft"], time_s="arrived_s", payload_bytes="draft_bytes"),
         _first(verifications, time_s="verified_s", duration_s="verify_s", accepted="acceptance_length"),
-        _first(requests.assign(epoch=requests.epoch - 1), time_s="returned_s"),
+        _first(requests.assign(epoch=requests.epoch - 1), asked_s="returned_s"),
     ]
     rounds = reduce(lambda left, right: left.merge(right, on=ROUND, how="left"), parts)
     return rounds.assign(
@@ -62,12 +63,28 @@ def rounds_of(rows: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def _requests(rows: pd.DataFrame, drafter: pd.DataFrame) -> pd.DataFrame:
+    """Return the requests that reached a drafter, with `asked_s`: when they would have if no router had held them."""
+    requests, routed = drafter[drafter.event == "draft-request"], rows[rows.station == ROUTER]
+    if routed.empty:
+        return requests.assign(asked_s=requests.time_s)
+    came = _first(routed[routed.event == "draft-request"], time_s="came_s")
+    sent = _first(routed[routed.event == "done"], time_s="sent_s")
+    requests = requests.merge(came, on=ROUND, how="left").merge(sent, on=ROUND, how="left")
+    return requests.assign(asked_s=requests.time_s - (requests.sent_s - requests.came_s))
+
+
 def cache_bytes(rows: pd.DataFrame, bytes_per_token: int) -> pd.DataFrame:
     """Return what the drafters' caches hold after each change: time_s, station, tag, bytes_of_tag, bytes (of all).
 
     A session holds its prefix from its first request on until it leaves; evicted ones are counted, as if they stayed.
+    Who was refused holds nothing.
     """
     changes = rows[at_drafter(rows) & rows.event.isin(["draft-request", "leave"])].sort_values("time_s", kind="stable")
+    refused = pd.MultiIndex.from_frame(rows.loc[rows.event == "refusal", REQUEST])
+    # Nobody asks again after a refusal, so that it answers the last request.
+    answered = pd.MultiIndex.from_frame(changes[REQUEST]).isin(refused) & ~changes.duplicated(REQUEST, keep="last")
+    changes = changes[~answered]
     held = (changes.base * bytes_per_token).where(changes.event == "draft-request", 0)
     before = held.groupby([changes.station, changes.tag]).shift(fill_value=0)
     table = changes[["time_s", "station", "tag"]].assign(bytes_of_tag=held, bytes=(held - before).cumsum())

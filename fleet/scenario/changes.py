@@ -8,19 +8,49 @@ from typing import Any
 import msgspec
 
 from fleet.errors import InputError
+from fleet.inputs.strict import annotation_of, tag_fields, takes_a_list
+from fleet.inputs.text import shortened
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.strict import tag_fields
 
 Changes = Mapping[str, Any] | Sequence[str | tuple[str, Any]]
-"""Values by dotted key: a mapping, pairs, or texts such as `verifiers.count=4`."""
+"""Values by dotted key: a mapping, pairs, or texts such as `verifiers.count=4` and `link.latency_s=10ms`."""
 
 
-def parse_value(text: str) -> Any:
-    """Read a value as TOML; what is not TOML is a string, so that names need no quotes."""
+def parse_value(text: str, key: str = "") -> Any:
+    """Read a value as TOML; what is not TOML is a string, so that names and quantities (`10ms`) need no quotes.
+
+    Where the scenario takes a list at `key`, its values may stand without brackets: `1,2,3`.
+    """
+    bare = text.strip()
+    if takes_a_list(annotation_of(Scenario, key.split("."))):
+        inner = bare[1:-1] if bare.startswith("[") and bare.endswith("]") and len(parts_of(bare)) == 1 else bare
+        return [parse_value(part) for part in parts_of(inner)]
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        content = tomllib.loads(f"value = {bare}")
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError):  # ValueError: digits beyond Python's limit
         return text
+    return content["value"] if len(content) == 1 else text  # a text of several lines is no value
+
+
+def parts_of(text: str) -> list[str]:
+    """Cut a text at its commas, those within brackets, braces and quotes left alone; none of a blank one.
+
+    >>> parts_of("1, [2, 3], {low = 4, high = 5}")
+    ['1', '[2, 3]', '{low = 4, high = 5}']
+    """
+    parts, depth, quote = [""], 0, ""
+    for character in text:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "\"'":
+            quote = character
+        else:
+            depth += (character in "[{") - (character in "]}")
+        if character == "," and depth == 0 and not quote:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts] if text.strip() else []
 
 
 def pairs_of(changes: Changes) -> Iterator[tuple[str, Any]]:
@@ -32,8 +62,8 @@ def pairs_of(changes: Changes) -> Iterator[tuple[str, Any]]:
         text = str(change)
         key, separator, value = text.partition("=")
         if not separator or not key.strip():
-            raise InputError(f"--set {text}: write KEY=VALUE, for example verifiers.count=4")
-        yield key.strip(), parse_value(value)
+            raise InputError(f"--set {shortened(text, quoted=False)}: write KEY=VALUE, for example verifiers.count=4")
+        yield key.strip(), parse_value(value, key.strip())
 
 
 def apply_changes(content: dict[str, Any], changes: Changes, origin: str) -> None:
@@ -51,14 +81,18 @@ def apply_changes(content: dict[str, Any], changes: Changes, origin: str) -> Non
         for place, folder in enumerate(folders, start=1):
             inner = _opened(table.get(folder), folders[:place])
             if not isinstance(inner, dict):
-                raise InputError(f"{origin}: {key} = {value!r}: {folder} = {inner!r} is a value, not a table")
+                raise InputError(
+                    f"{origin}: {key} = {shortened(value)}: {folder} = {shortened(inner)} is a value, not a table"
+                )
             table[folder] = inner
             table = inner
         try:
             table[leaf] = _merged(table.get(leaf), value, (*folders, leaf))
         except (TypeError, RecursionError) as error:
             allowed = "a number, text, true or false, a list or a table"
-            raise InputError(f"{origin}: {key} = {value!r}: no value of a scenario; allowed: {allowed}") from error
+            raise InputError(
+                f"{origin}: {key} = {shortened(value)}: no value of a scenario; allowed: {allowed}"
+            ) from error
 
 
 def _opened(value: Any, keys: Sequence[str]) -> Any:

@@ -1,6 +1,12 @@
 """Memory: what a key-value cache takes, and how many targets fit on a device with a drafter each or a shared one."""
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
+
+Bytes = Annotated[int, Meta(ge=0, le=10**18)]
+SomeBytes = Annotated[int, Meta(ge=1, le=10**18)]
 
 
 class ModelMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -11,8 +17,8 @@ class ModelMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         kv_bytes_per_token: What its key-value cache takes for one token of one session.
     """
 
-    weights_bytes: int
-    kv_bytes_per_token: int
+    weights_bytes: Bytes
+    kv_bytes_per_token: SomeBytes
 
     def resident_bytes(self, sessions: int, context: int) -> int:
         """Weights and the caches of so many sessions of that context."""
@@ -29,8 +35,8 @@ class DeviceMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         drafter: What a drafter takes.
     """
 
-    devices: int
-    device_bytes: int
+    devices: Annotated[int, Meta(ge=1, le=10**6)]
+    device_bytes: SomeBytes
     target: ModelMemory
     drafter: ModelMemory
 

@@ -1,6 +1,5 @@
 """From a TOML file to a checked scenario, with errors a person can act on in one line."""
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,10 +8,11 @@ import msgspec
 
 from fleet.chance.signals import SignalFile
 from fleet.errors import InputError
+from fleet.inputs.strict import convert
+from fleet.inputs.text import read_toml
 from fleet.scenario.changes import Changes, apply_changes
 from fleet.scenario.conflicts import conflicts
 from fleet.scenario.scenario import Scenario, Trace, needs_of
-from fleet.scenario.strict import convert
 from fleet.times.profile import read_profile
 
 
@@ -22,12 +22,7 @@ def read_scenario(path: Path, changes: Changes = (), base: Path | None = None) -
     Profile and prompt files are found relative to `base`, the scenario's folder unless told otherwise. Raises
     InputError, in one line naming file, key, value and what is allowed.
     """
-    try:
-        content: dict[str, Any] = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: not TOML: {error}") from error
+    content = read_toml(path)
     apply_changes(content, changes, str(path))
     return make_scenario(content, str(path), path.parent if base is None else base)
 

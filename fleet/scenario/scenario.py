@@ -14,7 +14,7 @@ from fleet.policies.allocate import Fixed, FixedShare, Heuristic, Needs, RandomS
 from fleet.policies.depth import AdaptiveDepth
 from fleet.policies.dsde import Dsde
 from fleet.policies.goodspeed import GoodSpeed
-from fleet.policies.group import Group, One
+from fleet.policies.group import DraftGroup, Group, One
 from fleet.policies.order import Fifo, Order
 from fleet.policies.overlap import InTurn, Overlap
 from fleet.policies.ragged import BatchRule
@@ -26,8 +26,12 @@ from fleet.scenario.memory import DeviceMemory
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import LinkTime, StepTime
 
-Count = Annotated[int, Meta(ge=1)]
-WholeNumber = Annotated[int, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=1, le=10**9)]
+WholeNumber = Annotated[int, Meta(ge=0, le=10**9)]
+Tokens = Annotated[int, Meta(ge=1, le=10**7)]  # of a text: no model reads more
+Depth = Annotated[int, Meta(ge=1, le=4096)]
+Number = Annotated[int, Meta(ge=1, le=10**5)]  # of a station, from 1: a fleet has no more
+Rate = Annotated[float, Meta(gt=0, le=1e9)]
 
 
 DraftKind = Literal["model", "eagle", "lookup"]
@@ -35,7 +39,8 @@ TargetKind = Literal["real", "replayed"]
 VerificationRule = Literal["rejection", "without-replacement", "top-k", "match"]
 Move = Literal["prefill", "transfer", "shared"]
 Sharing = Literal["turns", "contended", "one-process"]
-GrantRule = Fixed | FixedShare | RandomShare | Heuristic | GoodSpeed | Dsde | AdaEdl | Svip
+GrantRule = Fixed | FixedShare | RandomShare | Heuristic | GoodSpeed | Dsde  # what a verifier can grant beforehand
+LengthRule = GrantRule | AdaEdl | Svip  # a batch can stop drafts after a token, too
 Acceptance = AcceptanceModel | TokenModel
 
 
@@ -43,13 +48,13 @@ class DrafterTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Drafters numbered `first` and above differ from the others: a slower device, a longer link.
 
     Keys:
-        first (number): The first drafter that differs, counted from 1. Where several tiers hold for a drafter, the last
-            one listed wins.
+        first (number): The first drafter that differs, counted from 1. Rises from tier to tier: where
+            several hold for a drafter, the last one wins.
         draft: Time of their draft steps, in place of the profile's `draft`.
         link: Their link to every target, in place of the scenario's or the profile's `link`.
     """
 
-    first: Count
+    first: Number
     draft: StepTime | None = None
     link: LinkTime | None = None
 
@@ -68,8 +73,7 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         order: Which waiting request a drafter serves next.
         admit: Whether a drafter takes one more session.
         warm_up: Whether a drafter runs throw-away tokens after it was idle, to get back to its steady speed.
-        group: Who shares a draft step: one session at a time, or a batch of those that wait. A barrier is for verifiers
-            only.
+        group: Who shares a draft step: one session at a time, or a batch of those that wait.
         overlap: Whether drafting goes on while a draft is verified.
         route: Which of several drafters drafts the next round of a session.
         move: How the cache of a session comes to another drafter: it prefills the text anew, fetches the cache at the
@@ -83,8 +87,8 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         tiers: Groups of drafters that differ from the others.
     """
 
-    count: WholeNumber = 1
-    depth: Count = 5
+    count: Annotated[int, Meta(ge=0, le=10**5)] = 1
+    depth: Depth = 5
     shape: Shape = CHAIN
     kind: DraftKind = "model"
     model: str = "demo"
@@ -92,12 +96,12 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     order: Order = Fifo()
     admit: Admission = Everyone()
     warm_up: WarmUp = NoWarmUp()
-    group: Group = One()
+    group: DraftGroup = One()
     overlap: Overlap = InTurn()
     route: Route = Affinity()
     move: Move = "prefill"
-    view_delay_s: Annotated[float, Meta(ge=0)] = 0.0
-    limits_per_s: tuple[Annotated[float, Meta(ge=0)], ...] = ()
+    view_delay_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
+    limits_per_s: tuple[Annotated[float, Meta(ge=0, le=1e9)], ...] = ()
     allocate: Fixed | AdaptiveDepth | None = None
     cache_tokens: WholeNumber = 0
     tiers: tuple[DrafterTier, ...] = ()
@@ -107,13 +111,13 @@ class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Verifiers numbered `first` and above differ from the others: a slower device, a longer link.
 
     Keys:
-        first (number): The first verifier that differs, counted from 1. Where several tiers hold for a verifier, the
-            last one listed wins.
+        first (number): The first verifier that differs, counted from 1. Rises from tier to tier:
+            where several hold for a verifier, the last one wins.
         verify: Time of their verifications, in place of the scenario's or the profile's `verify`.
         link: Their link to every drafter, in place of the scenario's or the profile's `link`, and of a drafter tier's.
     """
 
-    first: Count
+    first: Number
     verify: StepTime | None = None
     link: LinkTime | None = None
 
@@ -146,7 +150,7 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             target draws a token and follows the child that is the same.
     """
 
-    count: Count = 1
+    count: Number = 1
     kind: TargetKind = "real"
     model: str = "demo"
     device: str = ""
@@ -154,7 +158,7 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prefill: StepTime | None = None
     decode: StepTime | None = None
     tiers: tuple[Tier, ...] = ()
-    priorities: tuple[int, ...] = ()
+    priorities: tuple[Annotated[int, Meta(ge=-(10**9), le=10**9)], ...] = ()
     group: Group = One()
     padded: bool = False
     allocate: GrantRule | None = None
@@ -171,7 +175,7 @@ class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     rule: BatchRule
-    allocate: GrantRule | None = None
+    allocate: LengthRule | None = None
     padded: bool = True
 
 
@@ -195,8 +199,8 @@ class Between(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         high (tokens): The largest length; at least `low`.
     """
 
-    low: Count
-    high: Count
+    low: Tokens
+    high: Tokens
 
     def __post_init__(self) -> None:
         if self.low > self.high:
@@ -210,7 +214,7 @@ class Poisson(msgspec.Struct, frozen=True, tag="poisson", tag_field="process", f
         per_s (requests/s): How many come in a second, on average; the gaps between them are exponential.
     """
 
-    per_s: Annotated[float, Meta(gt=0)]
+    per_s: Rate
 
 
 class Trace(msgspec.Struct, frozen=True, tag="trace", tag_field="process", forbid_unknown_fields=True):
@@ -223,7 +227,7 @@ class Trace(msgspec.Struct, frozen=True, tag="trace", tag_field="process", forbi
     """
 
     file: str
-    speed: Annotated[float, Meta(gt=0)] = 1.0
+    speed: Rate = 1.0
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -258,14 +262,14 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     requests: Count = 64
     streams: WholeNumber = 0
     prompts: str = "demo/evaluation"
-    prompt_tokens: Count | Between = 192
-    new_tokens: Count | Between = 96
+    prompt_tokens: Tokens | Between = 192
+    new_tokens: Tokens | Between = 96
     arrivals: Poisson | Trace | None = None
     conversations: str = ""
     ignore_eos: bool = True
     stop: tuple[Annotated[str, Meta(min_length=1)], ...] = ()
     ends: str = ""
-    temperature: Annotated[float, Meta(ge=0)] = 0.0
+    temperature: Annotated[float, Meta(ge=0, le=1e6)] = 0.0
     top_k: WholeNumber = 0
     top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
 
@@ -289,8 +293,8 @@ class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     warm_up_share: Annotated[float, Meta(ge=0, lt=1)] = 0.1
-    batches: Annotated[int, Meta(ge=2)] = 10
-    deadlines_s: tuple[Annotated[float, Meta(gt=0)], ...] = ()
+    batches: Annotated[int, Meta(ge=2, le=10**6)] = 10
+    deadlines_s: tuple[Annotated[float, Meta(gt=0, le=1e9)], ...] = ()
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -317,7 +321,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     name: str = "unnamed"
-    seed: WholeNumber = 0
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
     profile: HardwareProfile | str = ""
     drafters: Drafters = Drafters()
     verifiers: Verifiers = Verifiers()

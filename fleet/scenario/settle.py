@@ -7,7 +7,7 @@ from fleet.policies.admit import Admission, WithinMemory
 from fleet.policies.allocate import Fixed
 from fleet.policies.overlap import Ahead
 from fleet.policies.route import Affinity
-from fleet.scenario.scenario import Between, DrafterTier, Scenario, Tier, needs_of
+from fleet.scenario.scenario import DrafterTier, Scenario, Tier, needs_of
 from fleet.scenario.settled import (
     Fleet,
     Room,
@@ -17,7 +17,8 @@ from fleet.scenario.settled import (
     SettledLink,
     SettledVerifiers,
 )
-from fleet.times.effects import Turns
+from fleet.scenario.sharing import assumed, in_one_process, shared_device, turns_of
+from fleet.scenario.workload import longest_of
 from fleet.times.profile import HardwareProfile
 from fleet.times.station_times import BatchTimes, Delays, DrafterTimes, VerifierTimes
 from fleet.times.step_time import LinkTime
@@ -26,15 +27,9 @@ from fleet.times.step_time import LinkTime
 def settle(scenario: Scenario) -> Fleet:
     """Resolve a scenario. What only a profile or a device could give is left open where there is none.
 
-    Raises InputError for a tree with more nodes than anybody can mean, and for drafts that know no end of the models'
-    positions.
+    Raises InputError for a tree with more nodes than anybody can mean, or if a file of the workload cannot be read.
     """
     profile, room = _profile(scenario), room_of(scenario)
-    if profile and profile.positions and isinstance(scenario.drafters.overlap, Ahead):
-        raise InputError(
-            f"scenario {scenario.name!r}: drafters.overlap = 'ahead' drafts without an end, and the models of "
-            f"{profile.name!r} have learned {profile.positions} positions; allowed: in-turn"
-        )
     return Fleet(
         name=scenario.name,
         seed=scenario.seed,
@@ -42,7 +37,7 @@ def settle(scenario: Scenario) -> Fleet:
         drafters=_drafters(scenario, room),
         verifiers=_verifiers(scenario),
         batch=_batch(scenario),
-        devices={name: _device(scenario, name) for name in scenario.devices},
+        devices=dict(_devices(scenario)),
         links=_links(scenario),
         streams=_streams(scenario),
         workload=scenario.workload,
@@ -61,7 +56,13 @@ def settle(scenario: Scenario) -> Fleet:
 
 
 def room_of(scenario: Scenario) -> Room:
-    """Return the places that streams need in a cache; InputError for a tree with more nodes than anybody can mean."""
+    """Return the places that streams need in a cache: for their longest text, and for what goes beyond it.
+
+    Raises InputError for a tree with more nodes than anybody can mean, or if a file of the workload cannot be read.
+    """
+    longest_text, longest_answer = longest_of(scenario.workload)
+    if isinstance(scenario.drafters.overlap, Ahead):  # a tail ends with its request, see `VerifierStation`
+        return Room(longest_answer, 0, longest_text)
     rule = scenario.batch.allocate if scenario.batch is not None else scenario.verifiers.allocate
     decides = rule or scenario.drafters.allocate
     longest_draft = scenario.drafters.depth if decides is None else decides.longest
@@ -69,11 +70,7 @@ def room_of(scenario: Scenario) -> Room:
         overshoot = scenario.drafters.shape.room(longest_draft)
     except ValueError as error:  # a tree that nobody can mean
         raise InputError(f"scenario {scenario.name!r}: drafters.shape: {error}") from error
-    asked = [
-        length.high if isinstance(length, Between) else length
-        for length in (scenario.workload.prompt_tokens, scenario.workload.new_tokens)
-    ]
-    return Room(longest_draft, overshoot, sum(asked) + overshoot)
+    return Room(longest_draft, overshoot, longest_text + overshoot)
 
 
 def _profile(scenario: Scenario) -> HardwareProfile | None:
@@ -99,7 +96,7 @@ def _drafters(scenario: Scenario, room: Room) -> SettledDrafters:
         shape=given.shape,
         kind=given.kind,
         model=given.model,
-        device=given.device,
+        device=_device_of(scenario, given.device),
         allocate=given.allocate or Fixed(given.depth),
         order=given.order,
         admit=_admission(scenario, room),
@@ -133,7 +130,7 @@ def _drafter_times(scenario: Scenario) -> Iterator[DrafterTimes]:
     profile = _profile(scenario)
     if profile is None:
         return
-    turns = _turns(scenario, scenario.drafters.device)
+    turns = turns_of(scenario, profile, scenario.drafters.device)
     slowdowns = turns.slowdowns if turns else {}
     delays = Delays(
         profile.turnaround_s, profile.turnaround_row_s, _wake_up_s(scenario, profile, scenario.drafters.device)
@@ -161,7 +158,7 @@ def _verifiers(scenario: Scenario) -> SettledVerifiers:
         count=given.count,
         kind=given.kind,
         model=given.model,
-        device=given.device,
+        device=_device_of(scenario, given.device),
         rule=given.rule,
         speculates=scenario.drafters.count > 0,
         priorities=given.priorities,
@@ -176,7 +173,7 @@ def _verifiers(scenario: Scenario) -> SettledVerifiers:
 def _verifier_times(scenario: Scenario) -> Iterator[VerifierTimes]:
     """Yield the times of each range of targets that are alike; nothing where one of them is not known."""
     given, profile = scenario.verifiers, _profile(scenario)
-    turns = _turns(scenario, given.device)
+    turns = turns_of(scenario, profile, given.device)
     slowdowns = turns.slowdowns if turns else {}
     delays = Delays(wake_up_s=_wake_up_s(scenario, profile, given.device, given.kind))
     for first in _firsts(given.tiers, given.count):
@@ -215,21 +212,20 @@ def _batch(scenario: Scenario) -> SettledBatch | None:
     return SettledBatch(given.rule, given.allocate or Fixed(scenario.drafters.depth), given.padded, times)
 
 
-def _device(scenario: Scenario, name: str) -> SettledDevice:
-    profile, turns = _profile(scenario), _turns(scenario, name)
+def _devices(scenario: Scenario) -> Iterator[tuple[str, SettledDevice]]:
+    """Yield name and costs of each device that several stations share."""
+    profile = _profile(scenario)
     contention = profile.contention if profile else (1.0,)
-    return SettledDevice(scenario.devices[name].sharing, turns.handover_s if turns else 0.0, contention)
+    for name in scenario.devices:
+        shared, turns = shared_device(scenario, name), turns_of(scenario, profile, name)
+        if shared is not None:
+            handover_s = turns.handover_s if turns else 0.0
+            yield name, SettledDevice(shared.sharing, handover_s, contention, assumed(scenario, profile, name))
 
 
-def _turns(scenario: Scenario, device: str) -> Turns | None:
-    """What stations pay for finding the device of that name used by others; None where it is their own."""
-    shared, profile = scenario.devices.get(device), _profile(scenario)
-    if shared is None or profile is None:
-        return None
-    if shared.sharing == "one-process":
-        return profile.one_process
-    targets = scenario.verifiers.count if scenario.verifiers.device == device else 1
-    return profile.turns[min(targets, len(profile.turns)) - 1]
+def _device_of(scenario: Scenario, device: str) -> str:
+    """The name of a shared device; empty for a device of a station's own, whatever the scenario calls it."""
+    return device if shared_device(scenario, device) else ""
 
 
 def _wake_up_s(scenario: Scenario, profile: HardwareProfile | None, device: str, kind: str = "real") -> float:
@@ -237,8 +233,7 @@ def _wake_up_s(scenario: Scenario, profile: HardwareProfile | None, device: str,
 
     A replayed target does not sleep, and in one process a message is a function call.
     """
-    shared = scenario.devices.get(device)
-    awake = kind == "replayed" or (shared is not None and shared.sharing == "one-process")
+    awake = kind == "replayed" or in_one_process(scenario, device)
     return 0.0 if awake or profile is None else profile.wake_up_s
 
 
@@ -253,8 +248,8 @@ def _links(scenario: Scenario) -> tuple[tuple[SettledLink, ...], ...]:
 
 def _link(scenario: Scenario, target: int, drafter: int) -> SettledLink | None:
     """The link between a target and a drafter: a tier's, the scenario's or the profile's; within one process none."""
-    shared, profile = scenario.devices.get(scenario.verifiers.device), _profile(scenario)
-    if shared and shared.sharing == "one-process" and scenario.drafters.device == scenario.verifiers.device:
+    profile = _profile(scenario)
+    if in_one_process(scenario, scenario.verifiers.device):
         return SettledLink(LinkTime(), of_host=False)
     chosen = scenario.link
     tiers: Sequence[tuple[Sequence[DrafterTier | Tier], int]] = (

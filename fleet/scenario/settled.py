@@ -16,7 +16,7 @@ from fleet.errors import InputError
 from fleet.policies.admit import Admission, Everyone
 from fleet.policies.allocate import Fixed, Needs
 from fleet.policies.depth import AdaptiveDepth
-from fleet.policies.group import Group, One
+from fleet.policies.group import DraftGroup, Group, One
 from fleet.policies.order import Fifo, Order
 from fleet.policies.overlap import InTurn, Overlap
 from fleet.policies.ragged import BatchRule
@@ -29,6 +29,7 @@ from fleet.scenario.scenario import (
     Acceptance,
     DraftKind,
     GrantRule,
+    LengthRule,
     Measure,
     Move,
     Sharing,
@@ -64,7 +65,7 @@ class SettledDrafters(msgspec.Struct, frozen=True):
     order: Order = Fifo()
     admit: Admission = Everyone()
     warm_up: WarmUp = NoWarmUp()
-    group: Group = One()
+    group: DraftGroup = One()
     overlap: Overlap = InTurn()
     route: Route | None = None
     move: Move = "prefill"
@@ -103,21 +104,22 @@ class SettledBatch(msgspec.Struct, frozen=True):
     """A co-located batch; `allocate` also where all lengths are alike."""
 
     rule: BatchRule
-    allocate: GrantRule
+    allocate: LengthRule
     padded: bool = True
     times: BatchTimes | None = None
 
 
 class SettledDevice(msgspec.Struct, frozen=True):
-    """A device that hosts several stations.
+    """A device that hosts several stations: two at least, for one alone has a device of its own.
 
     `handover_s`: from the end of one's turn to the start of the next one's. `contention[k-1]`: how many times as long a
-    step takes while k are active.
+    step takes while k are active. `assumed`: what of that nobody measured for just these stations, in words.
     """
 
     sharing: Sharing
     handover_s: float = 0.0
     contention: tuple[float, ...] = (1.0,)
+    assumed: str = ""
 
 
 class SettledLink(msgspec.Struct, frozen=True):

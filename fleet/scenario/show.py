@@ -41,8 +41,7 @@ def _whole(fleet: Fleet) -> Iterator[Row]:
     yield place, "sampling", f"temperature {workload.temperature:g}, {fleet.precision}"
     yield place, "acceptance", _rule(fleet.acceptance) if fleet.acceptance else "unknown"
     room = fleet.room
-    if not file:
-        yield place, "room of a row", f"{room.longest_row} tokens, {room.overshoot} of them beyond the text"
+    yield place, "room of a row", f"{room.longest_row} tokens, {room.overshoot} of them beyond the text"
     if fleet.in_turn:
         yield place, "longest draft", f"{room.longest_draft} levels"
     yield place, "seed", str(fleet.seed)
@@ -144,6 +143,8 @@ def _devices(fleet: Fleet) -> Iterator[Row]:
             yield place, "steps at once", ", ".join(f"{k}: x {x:.3g}" for k, x in enumerate(device.contention, start=1))
         else:
             yield place, "handover", _ms(device.handover_s)
+        if device.assumed:
+            yield place, "assumed", device.assumed
 
 
 def _links(fleet: Fleet) -> Iterator[Row]:

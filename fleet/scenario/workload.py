@@ -1,7 +1,7 @@
 """Requests: the same ones, in the same order in the same streams, in both worlds."""
 
-import csv
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -10,14 +10,24 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from msgspec import Meta
 
 from fleet.errors import InputError
-from fleet.scenario.scenario import Between, Poisson, Trace
+from fleet.inputs.parquet import read_table
+from fleet.inputs.strict import convert
+from fleet.inputs.text import parsed, read_csv, read_json_lines
+from fleet.scenario.scenario import Between, Poisson, Trace, Workload
 from fleet.scenario.settled import Fleet
+from fleet.times.step_time import Seconds
 
 CHARACTERS_PER_TOKEN = 4  # of English text, roughly; only the lengths of conversations rest on it
+LONGEST = 10**7  # tokens of a text: no model reads more
+MOST_TOKENS = 5 * 10**7  # of a run: its records hold some hundred bytes for each
+
+WHOLE = pa.int64()
+ENDS = pa.schema(  # what a recorded run tells of where its texts ended
+    {"event": pa.string(), "request": WHOLE, "tokens": WHOLE, "goal": WHOLE, "flag": pa.bool_()}
+)
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -35,24 +45,31 @@ class Request(msgspec.Struct, frozen=True):
 class Conversation(msgspec.Struct):
     """A line of a Spec-Bench file."""
 
-    turns: list[str]
+    turns: Annotated[list[str], Meta(min_length=1)]
 
 
 class Arrival(msgspec.Struct):
     """A row of a trace: seconds and tokens."""
 
-    arrived_at: Annotated[float, Meta(ge=0)]
-    num_prefill_tokens: Annotated[int, Meta(ge=1)]
-    num_decode_tokens: Annotated[int, Meta(ge=1)]
+    arrived_at: Seconds
+    num_prefill_tokens: Annotated[int, Meta(ge=1, le=LONGEST)]
+    num_decode_tokens: Annotated[int, Meta(ge=1, le=LONGEST)]
 
 
 def streams_of(fleet: Fleet) -> dict[int, list[Request]]:
     """Return the requests of each stream, in order, by tag.
 
-    Raises InputError if a file of the workload cannot be read, or a text would be longer than the models know.
+    Raises InputError if a file of the workload cannot be read, or for more tokens than a run can record or the models
+    know.
     """
     rng = np.random.default_rng([fleet.seed, 1])
-    turns = list(islice(_turns(fleet, rng), fleet.workload.requests))
+    turns = list(islice(_turns(fleet.workload, partial(_length, rng)), fleet.workload.requests))
+    tokens = sum(new_tokens for _, _, new_tokens in turns)
+    if tokens > MOST_TOKENS:
+        raise InputError(
+            f"scenario {fleet.name!r}: workload.requests = {len(turns)} decode {tokens} tokens; allowed: "
+            f"up to {MOST_TOKENS} in a run, whose records would not fit in memory; take fewer requests, or shorter ones"
+        )
     count = fleet.streams
     openings_s = _openings_s(fleet, rng)
     if not turns:
@@ -78,33 +95,47 @@ def requests_of(fleet: Fleet, tag: int) -> Iterator[Request]:
     return iter(streams_of(fleet).get(tag, []))
 
 
-def _turns(fleet: Fleet, rng: np.random.Generator) -> Iterator[tuple[int, int, int]]:
-    """Yield (conversation, prompt tokens, new tokens) of each request, without end unless a file ends."""
-    workload = fleet.workload
+def longest_of(workload: Workload) -> tuple[int, int]:
+    """Return the longest text, prompt and answer together, and the longest answer, in tokens, whatever the seed.
+
+    Raises InputError if a file of the workload cannot be read.
+    """
+    has_file = bool(workload.conversations) or isinstance(workload.arrivals, Trace)
+    turns = list(islice(_turns(workload, _longest), workload.requests if has_file else 1))  # without one, all are alike
+    return max((prompt + new for _, prompt, new in turns), default=0), max((new for _, _, new in turns), default=0)
+
+
+def _turns(workload: Workload, length: Callable[[int | Between], int]) -> Iterator[tuple[int, int, int]]:
+    """Yield (conversation, prompt tokens, new tokens) of each request, without end unless a file ends.
+
+    `length` says how long a text of a given range is.
+    """
     if workload.conversations:
-        yield from _conversations(Path(workload.conversations), workload.new_tokens, rng)
+        yield from _conversations(Path(workload.conversations), workload.new_tokens, length)
     elif isinstance(workload.arrivals, Trace):
         for number, row in enumerate(_trace(Path(workload.arrivals.file))):
             yield number, row.num_prefill_tokens, row.num_decode_tokens
     else:
         for number in range(workload.requests):
-            yield number, _length(workload.prompt_tokens, rng), _length(workload.new_tokens, rng)
+            yield number, length(workload.prompt_tokens), length(workload.new_tokens)
 
 
-def _length(length: int | Between, rng: np.random.Generator) -> int:
-    return length if isinstance(length, int) else int(rng.integers(length.low, length.high + 1))
+def _length(rng: np.random.Generator, given: int | Between) -> int:
+    return given if isinstance(given, int) else int(rng.integers(given.low, given.high + 1))
 
 
-def _conversations(path: Path, new_tokens: int | Between, rng: np.random.Generator) -> Iterator[tuple[int, int, int]]:
+def _longest(given: int | Between) -> int:
+    return given if isinstance(given, int) else given.high
+
+
+def _conversations(
+    path: Path, new_tokens: int | Between, length: Callable[[int | Between], int]
+) -> Iterator[tuple[int, int, int]]:
     """Yield the turns of a Spec-Bench file; each one's prompt holds the whole conversation before it."""
-    for conversation, line in enumerate(_lines(path)):
-        try:
-            turns = msgspec.json.decode(line, type=Conversation).turns
-        except msgspec.DecodeError as error:
-            raise InputError(f"{path}, line {conversation + 1}: needs a JSON object with a list `turns`") from error
+    for conversation, (number, content) in enumerate(read_json_lines(path, "workload.conversations")):
         context = 0
-        for text in turns:
-            answer = _length(new_tokens, rng)
+        for text in convert(content, Conversation, f"{path}, line {number}").turns:
+            answer = length(new_tokens)
             context += max(1, round(len(text) / CHARACTERS_PER_TOKEN))
             yield conversation, context, answer
             context += answer
@@ -127,14 +158,9 @@ def _openings_s(fleet: Fleet, rng: np.random.Generator) -> Iterator[float]:
 
 
 def _trace(path: Path) -> Iterator[Arrival]:
-    rows = csv.DictReader(_lines(path))
-    if not set(Arrival.__struct_fields__) <= set(rows.fieldnames or ()):
-        raise InputError(f"{path}: needs the columns {', '.join(Arrival.__struct_fields__)}; has {rows.fieldnames}")
-    for number, row in enumerate(rows, start=2):
-        try:
-            yield msgspec.convert(row, Arrival, strict=False)
-        except msgspec.ValidationError as error:
-            raise InputError(f"{path}, line {number}: {error}") from error
+    for line, row in read_csv(path, Arrival.__struct_fields__, "workload.arrivals.file"):
+        numbers = {name: parsed(text) for name, text in row.items()}
+        yield convert(numbers, Arrival, f"{path}, line {line}")
 
 
 def unknown_ends(fleet: Fleet) -> str | None:
@@ -153,21 +179,8 @@ def read_ends(path: Path) -> dict[int, int]:
 
     Raises InputError if the file is no run.
     """
-    columns = ["event", "request", "tokens", "goal", "flag"]
-    try:
-        table = pq.read_table(path, columns=columns)
-    except (OSError, pa.ArrowException, KeyError) as error:
-        raise InputError(f"workload.ends: {path}: no run can be read from it ({str(error).splitlines()[0]})") from error
-    if table.column_names != columns:
-        raise InputError(f"workload.ends: {path}: is no run; needs the columns {', '.join(columns)}")
+    table = read_table(path, ENDS, "workload.ends")
     rows = table.filter(pc.is_in(table["event"], pa.array(["join", "done"]))).to_pylist()
     prompts = {row["request"]: row["tokens"] for row in rows if row["event"] == "join"}
     ended = {row["request"]: row["goal"] for row in rows if row["event"] == "done" and row["flag"]}
     return {request: length - prompts[request] for request, length in ended.items() if request in prompts}
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return [line for line in path.read_text().splitlines() if line.strip()]
-    except OSError as error:
-        raise InputError(f"workload: {path} cannot be read ({error.strerror})") from error

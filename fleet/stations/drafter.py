@@ -30,7 +30,8 @@ class DrafterStation(Station):
 
     A session's first round begins with the prefill of its prompt, which holds up everyone behind it; `cache` says whose
     prefix is missing. A drafter that works ahead (AMUSD) drafts one token a step, and goes on with the session while
-    its target verifies. Behind a router it reports how much it has to do, whenever that changes. `drafter`: its number.
+    its target verifies, up to what it was granted. Behind a router it reports how much it has to do, whenever that
+    changes. `drafter`: its number.
     """
 
     def __init__(self, name: str, drafters: SettledDrafters, drafter: int = 0) -> None:
@@ -165,12 +166,13 @@ class DrafterStation(Station):
             if step.kind in ("prefill", "transfer"):
                 self.cache.brought_in(member.tag)
                 continue
-            self.sessions[member.tag] = msgspec.structs.replace(session, tail=session.tail + member.tokens)
+            tail = session.tail + member.tokens
+            self.sessions[member.tag] = msgspec.structs.replace(session, tail=tail)
             if self.adaptive:
                 self.drafted_s[member.tag] = now_s
                 self.seen = self.seen.step(member.tokens, event.duration_s)
             drafts.append(Draft(member.tag, member.request, member.epoch, member.base, member.tokens))
-            if self.ahead:
+            if self.ahead and (session.asked < 0 or tail < session.asked):
                 self._ask(member.tag, session.priority, now_s)
         return drafts if self.number < 0 or self.program else [*drafts, *self._report()]
 

@@ -32,7 +32,8 @@ class VerifierStation(Station):
 
     Without a drafter (`speculates` is False), or when refused by one, it decodes one token a step: the standalone
     baseline. With a rule in `allocate` it grants each draft its depth, after every round that it verified
-    (GoodSpeed, step 5 of figure 1); `rng` is for random grants.
+    (GoodSpeed, step 5 of figure 1); `rng` is for random grants. Who drafts ahead is granted what the request still
+    lacks, so that a tail ends with its request.
     """
 
     def __init__(self, name: str, verifiers: SettledVerifiers, rng: np.random.Generator | None = None) -> None:
@@ -70,8 +71,10 @@ class VerifierStation(Station):
 
     def _ask(self, session: Session) -> None:
         """Queue a verification of the tail, once it is long enough, unless one is queued or runs."""
-        if self.ahead and (session.tail < self.ahead.least or self._under_way(session.tag)):
-            return
+        if self.ahead:
+            complete = session.base + session.tail >= session.goal  # no more of it will come
+            if (session.tail < self.ahead.least and not complete) or self._under_way(session.tag):
+                return
         self.waiting.append(Work("verify", session.tag, session.priority))
 
     def _under_way(self, tag: int) -> bool:
@@ -139,6 +142,8 @@ class VerifierStation(Station):
         if self.ahead and self.ahead.busy and not opening:
             self.waiting.append(Work("verify", session.tag, session.priority))  # of an empty tail: one token alone
         tag, request = session.tag, session.request
+        if self.ahead:
+            granted = session.goal - session.base
         return [DraftRequest(tag, request, session.epoch, session.base, opening, session.priority, granted)]
 
     def _bind(self, kind: StepKind, session: Session) -> Member:

@@ -1,12 +1,15 @@
 """What makes steps slower than their step times say: idle gaps, recent load, a shared device; and electrical power."""
 
 import bisect
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from fleet.times.step_time import Seconds
+from fleet.times.step_time import Factor, Seconds, Share
+
+Watts = Annotated[float, Meta(ge=0, le=1e9)]
+SlowedStep = Literal["draft", "verify", "decode", "draft_prefill", "verify_prefill"]
 
 
 class IdleEffect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -20,9 +23,9 @@ class IdleEffect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             flat beyond the last.
     """
 
-    gaps_s: tuple[float, ...] = (0.0,)
-    slowdowns: tuple[float, ...] = (1.0,)
-    recoveries: tuple[float, ...] = (1.0,)
+    gaps_s: Annotated[tuple[Seconds, ...], Meta(min_length=1)] = (0.0,)
+    slowdowns: Annotated[tuple[Factor, ...], Meta(min_length=1)] = (1.0,)
+    recoveries: Annotated[tuple[Share, ...], Meta(min_length=1)] = (1.0,)
 
     def __post_init__(self) -> None:
         if len(self.gaps_s) != len(self.slowdowns) or list(self.gaps_s) != sorted(self.gaps_s):
@@ -51,13 +54,13 @@ class RecentLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             place.
     """
 
-    half_life_s: Annotated[float, Meta(gt=0)]
-    loads: tuple[float, ...]
-    slowdowns: tuple[float, ...]
-    paces: tuple[float, ...] = ()
+    half_life_s: Annotated[float, Meta(gt=0, le=1e9)]
+    loads: Annotated[tuple[Share, ...], Meta(min_length=1)]
+    slowdowns: Annotated[tuple[Factor, ...], Meta(min_length=1)]
+    paces: tuple[Factor, ...] = ()
 
     def __post_init__(self) -> None:
-        if len(self.loads) != len(self.slowdowns) or not self.loads or list(self.loads) != sorted(self.loads):
+        if len(self.loads) != len(self.slowdowns) or list(self.loads) != sorted(self.loads):
             raise ValueError("recent load needs rising loads and one slowdown for each")
         if self.paces and len(self.paces) != len(self.loads):
             raise ValueError("recent load needs one pace for each load, or none")
@@ -98,7 +101,7 @@ class Turns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         handover_s: Time between the end of one step and the start of the next that was waiting.
     """
 
-    slowdowns: dict[str, Annotated[float, Meta(gt=0)]] = {}
+    slowdowns: dict[SlowedStep, Factor] = {}
     handover_s: Seconds = 0.0
 
 
@@ -111,6 +114,6 @@ class Power(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         verify_w: While it does anything else: verifies, decodes, or prefills a target's cache.
     """
 
-    idle_w: float
-    draft_w: float
-    verify_w: float
+    idle_w: Watts
+    draft_w: Watts
+    verify_w: Watts

@@ -15,10 +15,14 @@ from msgspec import Meta
 from fleet.chance.acceptance import AcceptanceModel
 from fleet.errors import InputError
 from fleet.files import write_file
+from fleet.inputs.strict import convert
+from fleet.inputs.text import is_file, read_json, shortened
 from fleet.times.effects import IdleEffect, Power, RecentLoad, Turns
-from fleet.times.step_time import LinkTime, Seconds, StepTime
+from fleet.times.step_time import Factor, LinkTime, Seconds, StepTime
 
 STEPS = ("draft", "verify", "decode", "draft_prefill", "verify_prefill")  # the step times of a profile, by name
+
+Size = Annotated[int, Meta(ge=0, le=10**9)]
 
 
 class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,7 +55,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             it.
         acceptance: How many draft tokens pass verification, where the scenario does not say.
         vocabulary (tokens): Size of the vocabulary, which sizes the draft distributions on the wire.
-        hidden (numbers): Length of one hidden state of the target, which is what EAGLE heads are told.
+        hidden (numbers): Length of the target's hidden states of one token, which is what EAGLE heads are told.
         positions (tokens): How many places of a text the models have learned an embedding for; a draft is shortened
             rather than reach beyond. 0 is any number.
         control_s: Time of the engine's control computation at the pace that all step times refer to; 0 if unknown.
@@ -78,10 +82,10 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     recent_load: RecentLoad | None = None
     turns: Annotated[tuple[Turns, ...], Meta(min_length=1)] = (Turns(),)
     one_process: Turns = Turns()
-    contention: tuple[float, ...] = (1.0,)
+    contention: Annotated[tuple[Factor, ...], Meta(min_length=1)] = (1.0,)
     acceptance: AcceptanceModel | None = None
-    vocabulary: int = 0
-    hidden: int = 0
+    vocabulary: Size = 0
+    hidden: Size = 0
     positions: Annotated[int, Meta(ge=0)] = 0
     control_s: Seconds = 0.0
     power: Power | None = None
@@ -107,12 +111,11 @@ def read_profile(name: str, base: Path) -> HardwareProfile:
     """
     shipped = shipped_profiles()
     path = shipped.get(name, base / name)
-    if not path.is_file():
-        raise InputError(f"profile: no file {name!r}; give a path, or one of {', '.join(shipped) or 'none shipped'}")
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=HardwareProfile)
-    except msgspec.DecodeError as error:
-        raise InputError(f"{path}: {error}") from error
+    if not is_file(path):
+        raise InputError(
+            f"profile: no file {shortened(name)}; give a path, or one of {', '.join(shipped) or 'none shipped'}"
+        )
+    return convert(read_json(path), HardwareProfile, str(path))
 
 
 def write_profile(profile: HardwareProfile, path: Path) -> None:

@@ -6,7 +6,9 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-Seconds = Annotated[float, Meta(ge=0)]
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]  # thirty years
+Share = Annotated[float, Meta(ge=0, le=1)]
+Factor = Annotated[float, Meta(gt=0, le=1e6)]
 
 
 class Constant(msgspec.Struct, frozen=True, tag="constant", tag_field="spread", forbid_unknown_fields=True):
@@ -34,8 +36,8 @@ class Quantiles(msgspec.Struct, frozen=True, tag="quantiles", tag_field="spread"
         ratios_at (factor): Measured time over fitted time at each level, rising.
     """
 
-    levels: tuple[float, ...]
-    ratios_at: tuple[float, ...]
+    levels: tuple[Share, ...]
+    ratios_at: tuple[Annotated[float, Meta(ge=0, le=1e6)], ...]
 
     def __post_init__(self) -> None:
         rising = list(self.levels) == sorted(self.levels) and list(self.ratios_at) == sorted(self.ratios_at)
@@ -117,7 +119,7 @@ class LinkTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     latency_s: Seconds = 0.0
-    bandwidth_bytes_per_s: Annotated[float, Meta(gt=0)] | None = None
+    bandwidth_bytes_per_s: Annotated[float, Meta(ge=1)] | None = None
     spread: Spread = Constant()
 
     def mean_s(self, payload_bytes: float) -> float:

@@ -11,7 +11,7 @@ EVERYWHERE = "0.0.0.0"  # noqa: S104  (a drafter serves other hosts)
 
 def drafter(
     scenario: ScenarioFile,
-    port: Annotated[int, typer.Option(help="Public port.")] = 5555,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Public port; 0 for any free one.")] = 5555,
     host: Annotated[str, typer.Option(help="Address to bind.")] = EVERYWHERE,
     changes: Changes = None,
     out: RunFile = None,

@@ -18,7 +18,7 @@ from experiments.printing import (
     progress,
     remark,
 )
-from fleet.errors import OutputError
+from fleet.errors import InputError, OutputError
 from fleet.interrupts import Interrupted
 from specfleet.cli.options import (
     AsJson,
@@ -118,6 +118,9 @@ def compare(
     """
     from experiments.compare import worst
     from specfleet.studies import compare
+
+    if not tolerance >= 0:  # NaN is not, either
+        raise InputError(f"--tolerance {tolerance}: needs a share, 0 or more")
 
     comparison = compare(first, second)
     if as_json:

@@ -89,6 +89,15 @@ def bounds(kind: inspect.IntType | inspect.FloatType) -> str:
     return " and ".join(f"{sign} {limit:g}" for sign, limit in limits if limit is not None)
 
 
+def allowed_of(struct: type, field: inspect.Field) -> str:
+    """Tell what values of a key are allowed; a plain dataclass has the bounds of its numbers in their metadata."""
+    of_type = allowed(field.type)
+    if of_type or not dataclasses.is_dataclass(struct):
+        return of_type
+    bounds_of = next(part.metadata for part in dataclasses.fields(struct) if part.name == field.name)
+    return bounds(inspect.IntType(**bounds_of))
+
+
 def is_number(kind: inspect.Type) -> bool:
     """Whether values of a type are numbers, or lists of them, so that they have a unit."""
     return any(isinstance(arm, inspect.IntType | inspect.FloatType) for arm in arms(kind))

@@ -7,7 +7,7 @@ import msgspec
 from specfleet.meaning.docstrings import Described, docs_of
 from specfleet.meaning.kinds import (
     TABLE_BY_NAME,
-    allowed,
+    allowed_of,
     default_text,
     fields_of,
     in_words,
@@ -62,7 +62,7 @@ def keys_of(struct: type) -> tuple[Key, ...]:
                 name=field.encode_name,
                 what=described.what,
                 takes=in_words(field.type),
-                allowed=allowed(field.type),
+                allowed=allowed_of(struct, field),
                 default=default_text(field),
                 unit=described.unit,
                 symbol=described.symbol,

@@ -11,7 +11,8 @@ torch = pytest.importorskip("torch")
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from engine.decoding.models import check_shared_tokenizer, load_model
+from engine.decoding.models import load_model
+from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.demo_pair.corpus import FOLDER, LEFT_OUT, files, read_prompts, split_of
 from engine.runtime.demo_prompts import demo_prompts
 

@@ -21,7 +21,7 @@ def test_drafting_copies_nothing_to_the_host_and_verification_its_outcome_only()
     )
     assert ended.returncode == 0, ended.stderr
     found = json.loads(ended.stdout)
-    assert len(found) == 24
+    assert len(found) == 36
     for case, copies in found.items():
         assert copies["draft"] == [0, 0], case
         assert copies["verify"] == [1, 1], case

@@ -14,11 +14,15 @@ from safetensors.torch import load_file, save_file
 from torch.nn.functional import silu
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
-from engine.decoding.eagle import EagleHead, load_head, save_head
-from engine.decoding.models import load_model
+from engine.decoding.checkpoints import FILES
+from engine.decoding.eagle import EagleHead
+from engine.decoding.eagle_draft import EagleDrafter
+from engine.decoding.eagle_files import load_head, save_head
+from engine.decoding.models import CausalLM, load_model
 from engine.demo_pair.corpus import FOLDER, read_prompts
 from engine.demo_pair.train_eagle import unrolled
 from fleet.errors import InputError
+from tests.helpers.eagle3 import write_weights
 
 VOCABULARY, WIDTH, HEADS, KV_HEADS, HEAD_SIZE, MLP, THETA = 40, 32, 4, 2, 8, 48, 5e5
 SHAPES = {
@@ -76,6 +80,9 @@ def by_hand(tensors: Tensors, tokens: torch.Tensor, features: torch.Tensor) -> t
     def w(name: str) -> torch.Tensor:
         return tensors[f"layers.0.{name}.weight"]
 
+    def projected(x: torch.Tensor, name: str) -> torch.Tensor:
+        return x @ w(f"self_attn.{name}").T + tensors.get(f"layers.0.self_attn.{name}.bias", 0)
+
     def rotated(x: torch.Tensor) -> torch.Tensor:
         """Rotate (T, heads, HEAD_SIZE) pairwise: component j with component j + HEAD_SIZE / 2."""
         one, other = x.chunk(2, dim=-1)
@@ -88,16 +95,15 @@ def by_hand(tensors: Tensors, tokens: torch.Tensor, features: torch.Tensor) -> t
 
     x = torch.cat([tensors["embed_tokens.weight"][tokens], features], dim=-1) @ tensors["fc.weight"].T
     x = x + tensors.get("fc.bias", 0)
-    q = rotated((x @ w("self_attn.q_proj").T).view(-1, HEADS, HEAD_SIZE))
-    k = rotated((x @ w("self_attn.k_proj").T).view(-1, KV_HEADS, HEAD_SIZE))
-    v = (x @ w("self_attn.v_proj").T).view(-1, KV_HEADS, HEAD_SIZE)
+    q, k, v = (projected(x, f"{name}_proj").view(len(tokens), -1, HEAD_SIZE) for name in "qkv")
+    q, k = rotated(q), rotated(k)
     outputs = []
     for head in range(HEADS):
         shared = head * KV_HEADS // HEADS
         scores = q[:, head] @ k[:, shared].T / HEAD_SIZE**0.5
         future = torch.ones_like(scores, dtype=torch.bool).triu(1)
         outputs.append(scores.masked_fill(future, -torch.inf).softmax(-1) @ v[:, shared])
-    x = x + torch.cat(outputs, dim=-1) @ w("self_attn.o_proj").T
+    x = x + projected(torch.cat(outputs, dim=-1), "o_proj")
     single = x.float()
     normed = (
         w("post_attention_layernorm") * (single * torch.rsqrt(single.pow(2).mean(-1, keepdim=True) + 1e-5)).double()
@@ -137,6 +143,60 @@ def test_a_head_without_an_embedding_uses_the_targets(tmp_path: Path, target: Ll
     head = load_head(write_checkpoint(tmp_path, tensors), target, torch.float64, "cpu")
     assert head.embed_tokens is target.get_input_embeddings()
     check_output(head, tensors | {"embed_tokens.weight": target.get_input_embeddings().weight})
+
+
+QKV_BIASES = {
+    f"layers.0.self_attn.{name}_proj.bias": torch.linspace(-1, 1, heads * HEAD_SIZE, dtype=torch.float64)
+    for name, heads in (("q", HEADS), ("k", KV_HEADS), ("v", KV_HEADS))
+}
+OUTPUT_BIAS = {"layers.0.self_attn.o_proj.bias": torch.linspace(1, -1, WIDTH, dtype=torch.float64)}
+
+
+@pytest.mark.parametrize(
+    ("biases", "config"),
+    [
+        (QKV_BIASES, {}), (QKV_BIASES, {"qkv_bias": True}), (QKV_BIASES, {"qkv_bias": True, "attention_bias": True}),
+        (QKV_BIASES | OUTPUT_BIAS, {"attention_bias": True}), (QKV_BIASES | OUTPUT_BIAS, {}), (OUTPUT_BIAS, {}),
+    ],
+)  # fmt: skip
+def test_biases_of_attention_are_used_whatever_config_json_says_of_them(
+    tmp_path: Path, target: LlamaForCausalLM, biases: Tensors, config: dict[str, object]
+) -> None:
+    tensors = random_tensors() | biases
+    check_output(load_head(write_checkpoint(tmp_path, tensors, **config), target, torch.float64, "cpu"), tensors)
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("prefix", ["", "model."])
+def test_a_head_loads_from_shards_and_behind_a_prefix(
+    tmp_path: Path, target: LlamaForCausalLM, file: str, shards: int, prefix: str
+) -> None:
+    tensors = random_tensors() | QKV_BIASES
+    write_checkpoint(tmp_path, {})
+    (tmp_path / "model.safetensors").unlink()
+    table = {"layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4)}  # which is computed
+    write_weights(tmp_path, {prefix + name: tensor for name, tensor in (tensors | table).items()}, file, shards)
+    check_output(load_head(tmp_path, target, torch.float64, "cpu"), tensors)
+
+
+def test_a_head_with_an_lm_head_of_its_own_drafts_by_it(tmp_path: Path, target: LlamaForCausalLM) -> None:
+    own = torch.randn(VOCABULARY, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(8))
+    large = CausalLM(target)
+    logits = {}
+    for name, more in (("own", {"lm_head.weight": own}), ("the target's", {})):
+        folder = tmp_path / name
+        folder.mkdir()
+        head = load_head(write_checkpoint(folder, random_tensors() | more), target, torch.float64, "cpu")
+        drafter = EagleDrafter(head, large)
+        drafter.open(0, list(range(9)))
+        drafter.prefill(0, hidden=random_inputs(8)[1][0])
+        logits[name] = drafter.draft([0], [3], signals=True).logits[0]
+        wanted = head.lm_head.weight if name == "own" else target.lm_head.weight
+        with torch.inference_mode():
+            assert torch.allclose(logits[name][-1], drafter.outputs[0, -1] @ wanted.T, rtol=0, atol=1e-12)
+    assert torch.equal(head.embed_tokens.weight, random_tensors()["embed_tokens.weight"])
+    assert not torch.allclose(logits["own"][0], logits["the target's"][0])
 
 
 def test_with_a_cache_a_head_computes_piece_by_piece_what_it_does_at_once(
@@ -207,13 +267,37 @@ def without_a_projection(tensors: Tensors) -> str:
     return r"layers\.0\.self_attn\.k_proj\.weight is missing; expected one of shape \(16, 32\)"
 
 
+def with_one_bias_of_three(tensors: Tensors) -> str:
+    tensors["layers.0.self_attn.q_proj.bias"] = torch.zeros(HEADS * HEAD_SIZE, dtype=torch.float64)
+    return r"layers\.0\.self_attn\.k_proj\.bias, layers\.0\.self_attn\.v_proj\.bias is missing"
+
+
+def with_a_name_twice(tensors: Tensors) -> str:
+    tensors["model.fc.weight"] = tensors["fc.weight"].clone()
+    return r"fc\.weight is there twice, with the prefix 'model\.' and without"
+
+
+def with_a_bias_of_the_mlp(tensors: Tensors) -> str:
+    tensors["layers.0.mlp.up_proj.bias"] = torch.zeros(MLP, dtype=torch.float64)
+    return r"layers\.0\.mlp\.up_proj\.bias is unknown"
+
+
 def with_a_second_layer(tensors: Tensors) -> str:
     tensors["layers.1.mlp.up_proj.weight"] = tensors["layers.0.mlp.up_proj.weight"].clone()
     return r"layers\.1\.mlp\.up_proj\.weight is unknown; expected only embed_tokens\.weight, fc\.weight"
 
 
 @pytest.mark.parametrize(
-    "spoil", [with_wrong_shape, with_another_vocabulary, without_a_projection, with_a_second_layer]
+    "spoil",
+    [
+        with_wrong_shape,
+        with_another_vocabulary,
+        without_a_projection,
+        with_a_second_layer,
+        with_one_bias_of_three,
+        with_a_name_twice,
+        with_a_bias_of_the_mlp,
+    ],
 )
 def test_a_checkpoint_that_does_not_fit_is_told_by_its_tensor(
     tmp_path: Path, target: LlamaForCausalLM, spoil: Callable[[Tensors], str]

@@ -1,6 +1,8 @@
 """The engine decodes losslessly: in one process, and over processes; and its logs replay."""
 
 import itertools
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,8 @@ pytest.importorskip("transformers")
 
 from engine.decoding.decode import decode_speculatively
 from engine.decoding.draft import Drafter
-from engine.decoding.models import CausalLM, check_shared_tokenizer, load_model
+from engine.decoding.models import CausalLM, load_model
+from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.decoding.verify import Target
 from engine.runtime.memory import accounts_of
 from engine.runtime.process import NodeProcess
@@ -105,7 +108,7 @@ def test_a_refused_target_decodes_alone_and_loses_nothing(tiny: Path) -> None:
     assert refusals.note.str.contains("N_max = 1").all()
 
 
-@pytest.mark.parametrize("kind", ["chain", slow("tree"), slow("EAGLE"), slow("EAGLE tree")])
+@pytest.mark.parametrize("kind", ["chain", slow("tree"), slow("EAGLE"), slow("EAGLE tree"), slow("EAGLE-3")])
 def test_replayed_targets_accept_and_tell_what_real_ones_do(tiny: Path, kind: str) -> None:
     quick = {"base_s": 0.001}
     drafters = {} if kind == "chain" else drafters_of(tiny, kind)
@@ -174,7 +177,7 @@ def test_models_that_do_not_share_a_tokenizer_are_refused(tiny: Path, tmp_path: 
     other = LlamaConfig(vocab_size=VOCABULARY + 1, hidden_size=32, intermediate_size=64, num_hidden_layers=1,
                         num_attention_heads=2, num_key_value_heads=1)  # fmt: skip
     LlamaForCausalLM(other).save_pretrained(tmp_path)
-    with pytest.raises(InputError, match=r"do not share a tokenizer \(vocabularies of 41 and 40 tokens\)"):
+    with pytest.raises(InputError, match=r"do not share a tokenizer \(vocabularies of 41 and 40 tokens"):
         check_shared_tokenizer(str(tmp_path), str(tiny / "target"))
 
 
@@ -199,16 +202,17 @@ def test_the_demo_pair_over_processes_equals_plain_decoding_on_fifty_held_out_pr
 
 
 @pytest.mark.slow
-def test_simulated_requests_are_as_large_as_those_that_tell_hidden_states(tiny: Path) -> None:
+@pytest.mark.parametrize(("kind", "hidden"), [("EAGLE", 32), ("EAGLE-3", 96)])
+def test_simulated_requests_are_as_large_as_those_that_tell_hidden_states(tiny: Path, kind: str, hidden: int) -> None:
     quick, text = {"base_s": 0.001}, {"model": "geometric", "beta": 0.5}
-    profile = {"name": "stated", "draft": quick, "verify": quick, "hidden": 32}
-    scenario = pair_scenario(tiny, profile=profile, acceptance=text, drafters=drafters_of(tiny, "EAGLE"))
+    profile = {"name": "stated", "draft": quick, "verify": quick, "hidden": hidden}
+    scenario = pair_scenario(tiny, profile=profile, acceptance=text, drafters=drafters_of(tiny, kind))
     for run in (serve(scenario).run, simulate(scenario)):
         requests = run.frame().query(f"station == '{DRAFTER}' and event == 'draft-request'")
         before = requests.groupby("request").base.shift(fill_value=0)
         told = requests.base - before.replace(0, 1)
         tokens = np.where(before == 0, requests.base, 1)
-        envelopes = requests.payload_bytes - 2 * 32 * told - 4 * tokens
+        envelopes = requests.payload_bytes - 2 * hidden * told - 4 * tokens
         assert ((envelopes - ENVELOPE_BYTES[DraftRequest]).abs() <= 8).all()  # numbers are packed by their size
 
 
@@ -267,7 +271,7 @@ def test_a_session_without_room_in_the_cache_is_refused_with_its_reason_and_deco
 
 
 def test_memory_is_accounted_by_token_row_and_station(tiny: Path) -> None:
-    for kind, layers in (("chain", 1), ("EAGLE", 1), ("prompt lookup", 0)):
+    for kind, layers in (("chain", 1), ("EAGLE", 1), ("EAGLE-3", 1), ("prompt lookup", 0)):
         drafters = {} if kind == "chain" else drafters_of(tiny, kind)
         accounts = {
             a.station: a for a in accounts_of(settle(pair_scenario(tiny, drafters=drafters, verifiers={"count": 3})))
@@ -326,3 +330,23 @@ def gap_of_best_two(model: CausalLM, tokens: list[int]) -> float:
     cache.open(0)
     best = model.logits(model.prefill(cache, 0, tokens)[-1]).topk(2).values
     return float(best[0] - best[1])
+
+
+UNGUARDED = """import specfleet
+
+try:
+    specfleet.run("star", verifiers={"count": 1}, workload={"requests": 1, "new_tokens": 4})
+except specfleet.InputError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+def test_a_script_that_would_start_itself_again_is_told_so_in_one_line(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(UNGUARDED)
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=240, check=False)
+    assert ended.returncode == 0
+    (line,) = ended.stdout.splitlines()
+    assert 'if __name__ == "__main__":' in line
+    assert "Traceback" not in ended.stderr

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import specfleet
-from experiments.differences import differences, sharing
+from experiments.differences import differences, lengths_of, sharing
 from fleet.chance.acceptance import Recorded
 from fleet.records.run import Run
 from fleet.scenario.reading import make_scenario
@@ -67,6 +67,15 @@ def test_acceptance_of_the_scenario_is_held_against_what_the_models_accepted() -
     assert "[acceptance] in place of profile calibrated's (geometric with beta = 0.5: 0.97 accepted tokens" in said
     assert said.endswith(") accepted by the models")
     assert "; 4." in said
+
+
+def test_acceptance_that_replaced_a_measured_one_is_named_even_where_it_comes_to_the_same() -> None:
+    alike = simulated(acceptance__model="geometric", acceptance__beta=0.97)
+    one, other = lengths_of(alike), lengths_of(measured())
+    assert one is not None
+    assert other is not None
+    assert one.low < other.high
+    assert "[acceptance] in place of profile calibrated's" in line(alike, measured(), "acceptance")
 
 
 def test_acceptance_of_the_profile_that_the_run_did_not_meet_is_named() -> None:

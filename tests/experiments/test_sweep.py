@@ -1,5 +1,7 @@
 """Sweeps and comparisons as a user meets them: cells, reruns, failures, tolerances."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +10,18 @@ import pandas as pd
 import pytest
 
 from experiments.compare import Row, compare_metrics, summarise, worst
-from experiments.sweep import CellResult, cell_file, cells_of, parse_vary, sweep
+from experiments.resume import resume_digest
+from experiments.sweep import ANALYTIC, CellResult, cell_file, cells_of, parse_vary, sweep, table, wide_table
+from fleet.chance.signals import write_signals
+from fleet.chance.token import Token
 from fleet.errors import InputError
 from fleet.records.metrics import measure
 from fleet.records.run import read_run, write_run
 from fleet.records.window import Metric
 from fleet.scenario.changes import pairs_of
 from fleet.scenario.reading import read_scenario
+from fleet.times.profile import HardwareProfile, write_profile
+from fleet.times.step_time import StepTime
 from sim.predict import predict
 from sim.run import simulate
 from tests.helpers.stars import star
@@ -136,6 +143,75 @@ def test_another_scenario_does_not_find_the_old_results(file: Path, tmp_path: Pa
     first = swept(file, ["verifiers.count=1"], tmp_path / "out", seeds=1)
     second = swept(file, ["verifiers.count=1"], tmp_path / "out", seeds=1, changes=["acceptance.beta=0.1"])
     assert first[0].metrics["throughput"].value != second[0].metrics["throughput"].value
+
+
+def test_tables_have_the_same_columns_whatever_the_cells_gave() -> None:
+    """A star, a fleet that the equations do not know, a cell that fails, and N_max where it has no bound."""
+    fleets: list[dict[str, Any]] = [{}, {"drafters": {"count": 2}}, {"profile": ""}, {"link": {"latency_s": 9.0}}]
+    alone = [sweep([({"case": 1}, star(**tables))], seeds=1) for tables in fleets]
+    failed = alone[2][0]
+    assert failed.error
+    assert len({tuple(table(cells).columns) for cells in alone}) == 1
+    analytic = [f"analytic_{name}" for name in ANALYTIC]
+    for cells in alone:
+        assert set(cells[0].analytic) <= set(ANALYTIC)
+        assert [name for name in wide_table(cells).columns if name.startswith("analytic_")] == analytic
+    together = [result for cells in alone for result in cells]
+    assert list(wide_table(together).columns) == list(wide_table(alone[0]).columns)
+
+
+TRACE = "arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,{0},30\n1.0,20,{0}\n"
+FILES: dict[str, tuple[dict[str, Any], Callable[[Path, int], None]]] = {
+    "trace.csv": (
+        {"workload": {"arrivals": {"process": "trace", "file": "trace.csv"}, "new_tokens": 96}},
+        lambda path, size: write(path, TRACE.format(size)),
+    ),
+    "talk.jsonl": (
+        {"workload.conversations": "talk.jsonl"},
+        lambda path, size: write(path, json.dumps({"turns": ["one of them"] * (size // 10)})),
+    ),
+    "signals.parquet": (
+        {"acceptance": {"model": "signals", "file": "signals.parquet"}},
+        lambda path, size: write_signals([[Token(size / 100, 0.1, 0.1)] * 9], path),
+    ),
+    "profile.json": (
+        {"profile": "profile.json"},
+        lambda path, size: write_profile(HardwareProfile("mine", StepTime(size / 100), StepTime(0.1)), path),
+    ),
+}
+
+
+def write(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_rerun_finds_old_results_only_while_the_files_of_the_scenario_are_as_they_were(
+    name: str, file: Path, tmp_path: Path
+) -> None:
+    settings, put = FILES[name]
+    named, results = tmp_path / name, []
+    for size in (40, 40, 70):
+        put(named, size)
+        cells = [({}, read_scenario(file, settings))]
+        results.append(sweep(cells, tmp_path / "out", seeds=1)[0])
+    first, again, changed = results
+    assert (first.error, changed.error) == ("", "")
+    assert repr(again) == repr(first)
+    assert repr(changed) == repr(sweep(cells, tmp_path / "fresh", seeds=1)[0])
+    assert changed.metrics["throughput"] != first.metrics["throughput"]
+
+
+def test_a_rerun_looks_at_prompts_and_models(tmp_path: Path) -> None:
+    scenario = star(workload={"prompts": str(tmp_path / "prompts.jsonl")}, verifiers={"model": str(tmp_path / "model")})
+    digests = [resume_digest(scenario)]
+    (tmp_path / "model").mkdir()
+    for path in (tmp_path / "prompts.jsonl", tmp_path / "model" / "weights"):
+        path.write_text("one")
+        digests.append(resume_digest(scenario))
+    assert len(set(digests)) == 3
+    assert digests[-1] == resume_digest(scenario)
+    assert digests[0] == scenario.digest()  # while nothing was there
 
 
 def test_a_run_survives_its_file(tmp_path: Path) -> None:

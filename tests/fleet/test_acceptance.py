@@ -39,7 +39,7 @@ from fleet.chance.fits import (
     total_variation,
 )
 from fleet.errors import InputError
-from fleet.scenario.strict import convert
+from fleet.inputs.strict import convert
 
 FALSE_ALARM = 1e-6
 DEPTH = 6

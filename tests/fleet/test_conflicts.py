@@ -28,7 +28,7 @@ SLOTS = {"rule": {"policy": "slots", "size": 2}}
         ({"drafters": {"overlap": "ahead", "count": 2, "route": "central"}}, "would wait for ever"),
         ({"drafters": {"group": "barrier"}}, "allowed: one, batch"),
         ({"drafters": {"move": "shared"}}, "moves no session"),
-        ({"verifiers": {"allocate": "adaedl"}}, "in \\[batch\\] only"),
+        ({"verifiers": {"allocate": "adaedl"}}, "allocate.policy = 'adaedl' is not known; allowed: fixed, .*, dsde"),
         (
             {"batch": SLOTS | {"allocate": "dsde"}, "acceptance": {"model": "geometric", "beta": 0.5}},
             "signals",

@@ -67,7 +67,8 @@ class FaultyFleet(RuleBasedStateMachine):
 
     @initialize(name=st.sampled_from(sorted(FLEETS)), new_tokens=st.integers(1, 9))
     def build(self, name: str, new_tokens: int) -> None:
-        tables = {"drafters": {"depth": 3}, "workload": {"requests": 6, "prompt_tokens": 4, "new_tokens": new_tokens}}
+        depth = {} if "ahead" in name else {"depth": 3}
+        tables = {"drafters": depth, "workload": {"requests": 6, "prompt_tokens": 4, "new_tokens": new_tokens}}
         content: dict[str, Any] = {"acceptance": {"model": "geometric", "beta": 0.5}, "profile": {
             "name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 1.0}}}  # fmt: skip
         for table in ("drafters", "verifiers", "workload"):

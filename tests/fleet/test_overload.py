@@ -76,7 +76,7 @@ def check(name: str, seeds: range) -> None:
         called = verdict(name, 1.1, seed)
         assert called is not None, f"seed {seed}"
         assert called.offered_tokens_per_s == pytest.approx(1.1 / demand_s * (ROUNDS + 1), rel=0.03)
-        assert called.load == pytest.approx(1.1, rel=0.05)
+        assert called.load == pytest.approx(1.1, rel=0.07)  # two prefills of a batch may share a step
         assert called.load == pytest.approx(called.offered_tokens_per_s / called.carried_tokens_per_s)
         assert bottleneck in called.bottleneck
 

@@ -58,7 +58,8 @@ def test_every_station_that_took_controls_has_a_pace() -> None:
 
 
 def test_contended_stations_have_no_pace_because_their_controls_feel_each_other() -> None:
-    contended = star(devices={"host": {"sharing": "contended"}}, drafters={"device": "host"})
+    here = {"device": "host"}
+    contended = star(devices={"host": {"sharing": "contended"}}, drafters=here, verifiers=here)
     assert paces_of(engine_run(contended, [(DRAFTER, 0.5, 2e-4)]), REFERENCE_S) == {}
 
 

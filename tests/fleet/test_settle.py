@@ -24,7 +24,7 @@ from tests.helpers.stars import repeatable, star
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted((ROOT / "experiments" / "scenarios").glob("*.toml"))
 DOORS = {  # where a scenario is read, changed, settled, kept, or taken in
-    *(f"fleet/scenario/{name}.py" for name in ("changes", "conflicts", "reading", "settle")),
+    *(f"fleet/scenario/{name}.py" for name in ("changes", "conflicts", "reading", "settle", "sharing", "unread")),
     *("fleet/records/run.py", "sim/run.py", "sim/predict.py"),
     *(f"engine/runtime/{name}.py" for name in ("batch", "colocated", "hosts", "serve")),
 }
@@ -59,7 +59,9 @@ links = st.builds(lambda latency_s: {"latency_s": latency_s}, st.floats(0.1, 9))
 
 def tiers(time_key: str) -> st.SearchStrategy[list[dict[str, Any]]]:
     keys = {"first": st.integers(1, 7)}
-    return st.lists(st.fixed_dictionaries(keys, optional={time_key: times, "link": links}), max_size=4)
+    tier = st.fixed_dictionaries(keys, optional={time_key: times, "link": links})
+    unlike = st.lists(tier, max_size=4, unique_by=lambda tier: tier["first"])
+    return unlike.map(lambda tiers: sorted(tiers, key=lambda tier: tier["first"]))
 
 
 @repeatable
@@ -67,6 +69,8 @@ def tiers(time_key: str) -> st.SearchStrategy[list[dict[str, Any]]]:
 def test_the_last_tier_that_names_a_station_wins(
     of_drafters: list[dict[str, Any]], of_targets: list[dict[str, Any]], M: int, N: int, verify: Any, link: Any
 ) -> None:
+    of_drafters = [tier for tier in of_drafters if tier["first"] <= M]  # beyond the last one they are refused
+    of_targets = [tier for tier in of_targets if tier["first"] <= N]
     tables: dict[str, Any] = {"drafters": {"count": M, "tiers": of_drafters}}
     tables["verifiers"] = {"count": N, "tiers": of_targets} | ({"verify": verify} if verify else {})
     scenario = star(**tables, **({"link": link} if link else {}))
@@ -145,3 +149,68 @@ def test_beyond_the_doors_nobody_takes_a_scenario() -> None:
         if isinstance(node, ast.ImportFrom) and any(name.name == "Scenario" for name in node.names)
     }
     assert takers <= DOORS
+
+
+DRAFTERS, TARGETS = "drafters", "verifiers"
+
+
+def on_host(sharing: str, M: int, N: int, sides: tuple[str, ...], entries: int = 3, **tables: Any) -> Fleet:
+    """A fleet whose drafters, targets, or both are on one device; entry k of its turns slows drafts 1 + k times."""
+    turns = [{"slowdowns": {"draft": 2.0 + k, "verify": 20.0 + k}, "handover_s": 0.1 + k} for k in range(entries)]
+    profile = {
+        "name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 4.0}, "wake_up_s": 0.5, "turns": turns,
+        "recent_load": {"half_life_s": 1.0, "loads": [0.0, 1.0], "slowdowns": [2.0, 1.0]},
+        "one_process": {"slowdowns": {"verify": 1.5}}, "contention": [1.0, 1.4],
+    }  # fmt: skip
+    here: dict[str, dict[str, Any]] = {
+        side: {"device": "host"} if side in sides else {} for side in (DRAFTERS, TARGETS)
+    }
+    here[DRAFTERS]["count"], here[TARGETS]["count"] = M, N
+    devices = {"host": {"sharing": sharing}} if sides else {}
+    return settle(star(profile=profile, devices=devices, **here, **tables))
+
+
+sharings = st.sampled_from(["turns", "contended", "one-process"])
+
+
+@repeatable
+@given(sharings, st.integers(2, 4), st.booleans())
+def test_a_station_alone_on_a_named_device_has_a_device_of_its_own(sharing: str, others: int, drafts: bool) -> None:
+    M, N, side = (1, others, DRAFTERS) if drafts else (others, 1, TARGETS)
+    assert on_host(sharing, M, N, (side,)) == on_host(sharing, M, N, ())
+
+
+@repeatable
+@given(
+    st.integers(1, 4),
+    st.integers(1, 6),
+    st.sampled_from([(DRAFTERS,), (TARGETS,), (DRAFTERS, TARGETS)]),
+    st.integers(1, 4),
+)
+def test_stations_pay_the_turns_of_as_many_stations_and_what_was_not_measured_is_said(
+    M: int, N: int, sides: tuple[str, ...], entries: int
+) -> None:
+    fleet = on_host("turns", M, N, sides, entries)
+    here = M * (DRAFTERS in sides) + N * (TARGETS in sides)
+    if here < 2:
+        assert fleet.devices == {}
+        return
+    entry = min(here - 2, entries - 1)  # the first was measured with two stations, one of them a drafter
+    assert fleet.devices["host"].handover_s == pytest.approx(0.1 + entry)
+    assert fleet.drafter_times(0).draft.base_s == (2.0 + entry if DRAFTERS in sides else 1.0)
+    assert fleet.verifier_times(0).verify.base_s == (4.0 * (20.0 + entry) if TARGETS in sides else 4.0)
+    as_measured = (M, sides) == (1, (DRAFTERS, TARGETS)) and entries >= N
+    assert (fleet.devices["host"].assumed == "") == as_measured
+    shown = [value for where, what, value in describe_fleet(fleet) if (where, what) == ("device host", "assumed")]
+    assert shown == ([] if as_measured else [fleet.devices["host"].assumed])
+
+
+def test_targets_in_one_process_whose_drafter_is_elsewhere_hear_of_it_over_the_link() -> None:
+    fleet = on_host("one-process", 1, 2, (TARGETS,), link={"latency_s": 0.3})
+    assert fleet.link(0).time.latency_s == 0.3
+    assert fleet.verifier_times(0).delays.wake_up_s == 0.5
+    assert on_host("one-process", 1, 2, (DRAFTERS, TARGETS)).verifier_times(0).delays.wake_up_s == 0.0
+
+
+def test_plain_decoding_by_turns_says_that_its_steps_are_not_slowed() -> None:
+    assert "plain decoding steps are not slowed" in on_host("turns", 0, 3, (TARGETS,)).devices["host"].assumed

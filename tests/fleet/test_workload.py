@@ -83,7 +83,7 @@ def test_a_conversation_grows_from_turn_to_turn(tmp_path: Path) -> None:
     ("workload", "message"),
     [
         ({"conversations": "none.jsonl"}, "cannot be read"),
-        ({"conversations": "bad.jsonl"}, "line 1: needs a JSON object"),
+        ({"conversations": "bad.jsonl"}, "line 1: content = .*object"),
         ({"arrivals": {"process": "trace", "file": "bad.csv"}}, "needs the columns"),
     ],
 )

@@ -1,15 +1,18 @@
-"""An untrained pair with a head, in a folder, and small fleets of it: what tests of the engine run."""
+"""An untrained pair with heads, in a folder, and small fleets of it: what tests of the engine run."""
 
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from engine.decoding.eagle import EagleHead, save_head
+from engine.decoding.eagle import EagleHead
+from engine.decoding.eagle3 import Eagle3Head
+from engine.decoding.eagle_files import save_head
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 
 VOCABULARY = 40
+DRAFTED = 30  # tokens that the EAGLE-3 head knows
 SHARPNESS = 30.0  # of all logits: untrained ones are flat, which no rule that watches the entropy would go on with
 KIN_NOISE = 0.15  # of the kin's weights, in standard deviations of the target's
 DRAFTERS = {
@@ -17,12 +20,14 @@ DRAFTERS = {
     "dynamic tree": {"shape": {"kind": "dynamic", "width": 3, "most": 7}},
     "EAGLE": {"kind": "eagle", "model": "head"},
     "EAGLE tree": {"kind": "eagle", "model": "head", "shape": {"kind": "tree", "branching": [2, 2, 1]}},
+    "EAGLE-3": {"kind": "eagle", "model": "head3"},
+    "EAGLE-3 tree": {"kind": "eagle", "model": "head3", "shape": {"kind": "tree", "branching": [2, 2, 1]}},
     "prompt lookup": {"kind": "lookup"},
 }
 
 
 def write_pair(folder: Path) -> Path:
-    """Write an untrained pair with a small vocabulary, an EAGLE head, and prompts; return the folder.
+    """Write an untrained pair with a small vocabulary, two EAGLE heads, and prompts; return the folder.
 
     Beside the drafter, which guesses badly, a `kin` of the target: drafts of its are accepted as a whole, in part, or
     not at all, each of them often.
@@ -40,6 +45,9 @@ def write_pair(folder: Path) -> Path:
         model.save_pretrained(folder / role)
         if role == "target":
             save_head(EagleHead(config, model.get_input_embeddings()), folder / "head")
+            head = Eagle3Head(config, (0, 1, 2), config.hidden_size, DRAFTED, model.get_input_embeddings())
+            head.token_ids = torch.randperm(VOCABULARY)[:DRAFTED].sort().values
+            save_head(head, folder / "head3")
             with torch.no_grad():
                 for weight in model.parameters():
                     weight.add_(KIN_NOISE * weight.std() * torch.randn(weight.shape))
@@ -66,6 +74,6 @@ def pair_scenario(tiny: Path, **tables: dict[str, object]) -> Scenario:
 
 
 def drafters_of(tiny: Path, kind: str) -> dict[str, object]:
-    """The keys of `[drafters]` for a kind of draft; an EAGLE head is the one beside the tiny pair."""
+    """The keys of `[drafters]` for a kind of draft; EAGLE heads are those beside the tiny pair."""
     drafters = DRAFTERS[kind]
-    return drafters | {"model": str(tiny / "head")} if "model" in drafters else drafters
+    return drafters | {"model": str(tiny / str(drafters["model"]))} if "model" in drafters else drafters

@@ -17,6 +17,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from engine.decoding.draft import Drafter
 from engine.decoding.eagle import EagleHead
+from engine.decoding.eagle3 import Eagle3Head
 from engine.decoding.eagle_draft import EagleDrafter
 from engine.decoding.graphs import Graphs
 from engine.decoding.models import CausalLM
@@ -28,11 +29,12 @@ from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
 T = TypeVar("T")
 NAME = "pretended"
 CONFIG = LlamaConfig(
-    vocab_size=40, hidden_size=48, intermediate_size=64, num_hidden_layers=1, num_attention_heads=6,
+    vocab_size=40, hidden_size=48, intermediate_size=64, num_hidden_layers=2, num_attention_heads=6,
     num_key_value_heads=2,
 )  # fmt: skip
 CASES: list[tuple[Shape, Rule]] = [(CHAIN, "rejection"), (tree(2, 1), "without-replacement"), (dynamic(3, 8), "match")]
 DEPTH = 3
+TAPS, DRAFTED = (0, 1), 25  # of the EAGLE-3 head: what it reads, and its draft vocabulary
 
 
 class Pretended(FakeTensorMode):
@@ -70,7 +72,8 @@ def moved(module: torch.nn.Module) -> torch.nn.Module:
 
 def copies(host: Host, model: CausalLM, drafter: Drafter, sampling: Sampling) -> dict[str, list[int]]:
     """Copies to the host of two rounds of three rows with texts and drafts of different length, by what was done."""
-    target, tags, depths = Target(model, drafter.rule), [0, 1, 2], [DEPTH, DEPTH - 1, DEPTH]
+    taps = drafter.head.taps if isinstance(drafter, EagleDrafter) else ()
+    target, tags, depths = Target(model, drafter.rule, taps=taps), [0, 1, 2], [DEPTH, DEPTH - 1, DEPTH]
     for tag in tags:
         target.open(tag, list(range(5 + tag)), sampling)
         first = target.prefill(tag)
@@ -99,15 +102,18 @@ def main() -> None:
     host, found = Host(), {}
     _setup_privateuseone_for_python_backend(NAME)
     plain, head = LlamaForCausalLM(CONFIG), EagleHead(CONFIG)
+    head3 = Eagle3Head(CONFIG, TAPS, CONFIG.hidden_size, DRAFTED)
     FakeTensor.tolist = lambda tensor: host.tolist(tensor)  # noqa: PLW0108  (bound to the tensor, not to the host)
     with Pretended():
-        model, head = CausalLM(moved(plain)), moved(head)
+        model, head, head3 = CausalLM(moved(plain)), moved(head), moved(head3)
+        head3.token_ids = torch.arange(DRAFTED, device=NAME)
         for graphs in (None, Graphs(lambda work: work)):
             model.graphs = graphs
             for shape, rule in CASES:
                 for temperature in (0.0, 1.0):
                     for name, drafter in (
-                        ("model", Drafter(model, shape, rule)), ("eagle", EagleDrafter(head, model, shape, rule))
+                        ("model", Drafter(model, shape, rule)), ("eagle", EagleDrafter(head, model, shape, rule)),
+                        ("eagle3", EagleDrafter(head3, model, shape, rule)),
                     ):  # fmt: skip
                         case = f"{name}, {shape.kind}, T={temperature}, {'eager' if graphs is None else 'graphs'}"
                         found[case] = copies(host, model, drafter, Sampling(temperature))

@@ -1,14 +1,19 @@
 """Several drafters behind a router: its rules, what a move costs, and the queueing theory of one queue for all."""
 
+import math
+from statistics import mean, stdev
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 
 from fleet.policies.allocate import RandomShare
 from fleet.policies.route import Affinity, Central, DrafterView, LeastWork, RoundRobin, ShortestQueue
 from fleet.records.metrics import measure
 from fleet.records.replay import replay
+from fleet.records.tables import ROUND, rounds_of
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.stations.messages import DraftRequest, Ignored, Instruction, Leave, Routed, StepDone, View
@@ -16,6 +21,7 @@ from fleet.stations.router import RouterStation
 from fleet.stations.station import Start
 from sim.mva import load_dependent_mva, mean_value_analysis
 from sim.run import simulate
+from tests.helpers.stars import repeatable
 
 
 def views(*queues: int, work_s: float = 1.0) -> list[DrafterView]:
@@ -92,7 +98,15 @@ def test_requests_wait_for_news_and_go_on_with_it() -> None:
     assert route(station, View(0, 1, 0, 0.0)) == [Routed(1, 0, 0, waits)]
 
 
-def m_for_n(M: int, N: int, route: str | dict[str, Any], new_tokens: int = 4000, **drafters: Any) -> Scenario:
+def m_for_n(
+    M: int,
+    N: int,
+    route: str | dict[str, Any],
+    new_tokens: int = 4000,
+    tables: dict[str, Any] | None = None,
+    **drafters: Any,
+) -> Scenario:
+    changed = tables or {}
     return make_scenario(
         {
             "name": "m-for-n",
@@ -105,9 +119,10 @@ def m_for_n(M: int, N: int, route: str | dict[str, Any], new_tokens: int = 4000,
             },
             "acceptance": {"model": "geometric", "beta": 0.6},
             "drafters": {"count": M, "depth": 4, "route": route, "move": "shared"} | drafters,
-            "verifiers": {"count": N},
             "workload": {"requests": N, "prompt_tokens": 10, "new_tokens": new_tokens},
         }
+        | changed
+        | {"verifiers": {"count": N} | changed.get("verifiers", {})}
     )
 
 
@@ -174,3 +189,44 @@ def test_a_routed_run_replays(policy: str) -> None:
     run = simulate(m_for_n(2, 5, policy, 60, view_delay_s=0.3, move="prefill"))
     assert "router" in set(run.frame().station)
     assert replay(run) == []
+
+
+networks = st.tuples(
+    st.integers(1, 3), st.integers(2, 8), st.floats(0.5, 4.0, allow_subnormal=False), st.integers(0, 1000)
+)  # M, N, Z in units of S, seed
+
+
+@pytest.mark.slow
+@settings(repeatable, max_examples=6, phases=[Phase.generate])
+@given(networks)
+def test_waiting_for_an_idle_drafter_is_the_wait_of_one_queue_for_all(drawn: tuple[int, int, float, int]) -> None:
+    """Exact mean value analysis of M servers, exponential service; ten replications at 99.99 %."""
+    M, N, Z, seed = drawn
+    waits = []
+    for number in range(10):
+        scenario = m_for_n(M, N, "central", 600, tables={"seed": seed + number, "verifiers": {"verify": {"base_s": Z}}})
+        waits.append(measure(simulate(scenario))["wait_s"].value)
+    expected = load_dependent_mva(N, 1.0, range(1, M + 1), Z).residence_s[0] - 1.0
+    assert abs(mean(waits) - expected) <= 6.59 * stdev(waits) / math.sqrt(len(waits))  # Student's t, 9 degrees
+
+
+@pytest.mark.parametrize("route", ["central", "shortest-queue", "round-robin"])
+def test_communication_is_the_delay_of_the_links_and_the_parts_of_a_round_add_up(route: str) -> None:
+    run = simulate(m_for_n(2, 6, route, 200, tables={"link": {"latency_s": 0.25}}))
+    metrics = measure(run)
+    assert metrics["communication_s"].value == pytest.approx(0.5)
+    assert metrics["return_s"].value == pytest.approx(2.5)  # both ways, and a verification of 2 s
+    rounds = rounds_of(run.frame())
+    later = rounds.assign(epoch=rounds.epoch - 1).set_index(ROUND).asked_s
+    cycle_s = rounds.set_index(ROUND).join(later.rename("next_asked_s"))
+    parts_s = cycle_s.wait_s + cycle_s.service_s + cycle_s.return_s
+    unexplained_s = (cycle_s.next_asked_s - cycle_s.asked_s - parts_s).dropna()
+    assert unexplained_s.groupby("epoch").max().iloc[1:].abs().max() < 1e-9  # a first round has a prefill besides
+    assert replay(run) == []
+
+
+def test_a_router_that_holds_nobody_back_adds_no_wait() -> None:
+    held = rounds_of(simulate(m_for_n(2, 6, "central", 200)).frame())
+    sent = rounds_of(simulate(m_for_n(2, 6, "round-robin", 200)).frame())
+    assert held.wait_s.mean() > 0
+    assert (sent.asked_s == sent.reached_s).all()

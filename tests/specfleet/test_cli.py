@@ -85,7 +85,7 @@ def test_wrong_input_ends_with_status_2_and_one_line_that_helps(
         (["simulate", "x.toml", "--no-such-option"], "No such option"),
         (["reproduce", "starsd-table9"], "starsd-table1"),
         (["figure", "cubism", "x", "-o", "y"], "cubism: unknown; allowed:"),
-        (["compare", "a.parquet", "b.parquet"], "a.parquet: no run can be read from it"),
+        (["compare", "a.parquet", "b.parquet"], "a.parquet: cannot be read (No such file"),
     ],
 )
 def test_wrong_commands_end_with_status_2_and_one_line(

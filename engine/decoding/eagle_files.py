@@ -1,0 +1,235 @@
+"""Checkpoints of draft heads on disk, EAGLE's and EAGLE-3's: config.json and tensors as people publish them.
+
+Published files differ: some hold an embedding or an LM head of their own, some put `model.` before every name, some are
+in shards, and some heads have biases where their target has them. What is there is used, what config.json promises must
+be there, and what nobody would read is an error.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors.torch import save
+from torch import nn
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+from engine.decoding.checkpoints import TABLES, read_tensors, some_of, weight_files
+from engine.decoding.eagle import EagleHead
+from engine.decoding.eagle3 import Eagle3Head, is_eagle3, tapped_layers
+from engine.decoding.folders import explained
+from engine.decoding.llama import STATIC_ROPE
+from fleet.errors import InputError
+from fleet.files import write_file
+from fleet.inputs.text import read_json, shortened
+
+AnyHead = EagleHead | Eagle3Head
+Tensors = Mapping[str, torch.Tensor]
+
+EMBEDDING, LM_HEAD = "embed_tokens.weight", "lm_head.weight"  # that a checkpoint may leave to the target
+DRAFT_IDS, IS_DRAFTED = "d2t", "t2d"  # maps between the draft vocabulary and the target's
+NEEDED_KEYS = ("intermediate_size", "num_attention_heads")  # transformers would assume those of a 7B model
+WRITTEN_KEYS = (
+    "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size",
+    "hidden_act", "max_position_embeddings", "rms_norm_eps", "attention_bias", "mlp_bias",
+)  # fmt: skip
+
+
+def load_head(folder: Path, target: nn.Module, dtype: torch.dtype, device: torch.device | str) -> AnyHead:
+    """Load a published checkpoint for `target`, a causal language model; InputError if it does not fit."""
+    weight_files(folder)
+    content = read_config(folder)
+    tensors = _named_plainly(folder, read_tensors(folder))
+    three = is_eagle3(content)
+    config = _config_of(folder, content, target.get_input_embeddings().weight, own_width=three)
+    maps = {name: tensors.pop(name) for name in (DRAFT_IDS, IS_DRAFTED) if three and name in tensors}
+    if three:
+        tensors = {name.replace("layers.0.", "midlayer.", 1): tensor for name, tensor in tensors.items()}
+    with torch.device("meta"):  # numbers come from the checkpoint only
+        head = (_eagle3 if three else _eagle)(folder, content, config, tensors, target)
+    _set_biases(head, config, tensors)
+    _check(folder, tensors, own_tensors(head))
+    placed = {name: tensor.to(device, dtype) for name, tensor in tensors.items()}
+    head.load_state_dict(placed, strict=False, assign=True)  # strict would ask for what is the target's
+    if isinstance(head, Eagle3Head):
+        if head.lm_head is None:
+            head.lm_head = _tied(head.embed_tokens) if config.tie_word_embeddings else target.get_output_embeddings()
+        ids = _token_ids(folder, maps, head.lm_head.weight.shape[0], config.vocab_size)
+        head.token_ids = None if ids is None else ids.to(device)
+    # Computed, not loaded, and never in half precision.
+    head.rotary_emb = LlamaRotaryEmbedding(config=config).to(device)
+    return head.eval()
+
+
+def own_tensors(head: AnyHead) -> dict[str, torch.Tensor]:
+    """Return what a checkpoint of `head` holds: all of its weights, without those that are the target's."""
+    borrowed = {EMBEDDING: not head.owns_embedding, LM_HEAD: not head.owns_lm_head}
+    return {name: weight for name, weight in head.state_dict().items() if not borrowed.get(name, False)}
+
+
+def save_head(head: AnyHead, folder: Path) -> None:
+    """Write `head` in the published layout, weights in half precision."""
+    config = head.config
+    rope = dict(config.rope_parameters)
+    content = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 1, "dtype": "float16"}
+    content |= {key: getattr(config, key) for key in WRITTEN_KEYS}
+    content |= {"bias": head.fc.bias is not None, "rope_theta": rope.pop("rope_theta")}
+    if rope["rope_type"] != "default":
+        content["rope_scaling"] = rope
+    tensors = {name: tensor.half().contiguous() for name, tensor in own_tensors(head).items()}
+    if isinstance(head, Eagle3Head):
+        drafted = head.lm_head.weight.shape[0]
+        content |= {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": drafted}
+        content["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": [number - 1 for number in head.taps]}
+        ids = torch.arange(drafted) if head.token_ids is None else head.token_ids.cpu()
+        tensors[DRAFT_IDS] = ids - torch.arange(drafted)
+        tensors[IS_DRAFTED] = torch.zeros(config.vocab_size, dtype=torch.bool).index_fill_(0, ids, 1)
+    write_file(folder / "config.json", json.dumps(content, indent=2) + "\n")
+    write_file(folder / "model.safetensors", save(tensors, metadata={"format": "pt"}))
+
+
+def read_config(folder: Path) -> dict[str, object]:
+    """Read a head's config.json; InputError if there is none, or not that of a Llama-type head."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise InputError(f"{folder}: no config.json; expected that of a Llama-type draft head")
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: needs a JSON object; holds {shortened(content)}")
+    for key in NEEDED_KEYS:
+        if key not in content:
+            raise InputError(f"{path}: no {key}; expected that of the head's decoder layer")
+    if content.get("hidden_act", "silu") != "silu":
+        raise InputError(f"{path}: hidden_act = {content['hidden_act']!r}; allowed: 'silu'")
+    if content.get("mlp_bias"):
+        raise InputError(f"{path}: mlp_bias = {content['mlp_bias']}; allowed: false")
+    return content
+
+
+def taps_of(folder: Path, layers: int) -> tuple[int, ...]:
+    """Return the layers whose inputs the head in a folder reads, of a target with so many; none for EAGLE's first."""
+    content = read_config(folder)
+    return tapped_layers(content, layers, folder / "config.json") if is_eagle3(content) else ()
+
+
+def _named_plainly(folder: Path, tensors: Tensors) -> dict[str, torch.Tensor]:
+    """Return tensors without a prefix of their names, and without tables that are computed."""
+    plain: dict[str, torch.Tensor] = {}
+    for name, tensor in tensors.items():
+        short = name.removeprefix("model.")
+        if short in plain:
+            raise InputError(f"{folder}: tensor {short} is there twice, with the prefix 'model.' and without")
+        if not short.endswith(TABLES):
+            plain[short] = tensor
+    return plain
+
+
+def _config_of(folder: Path, content: dict[str, object], embedding: torch.Tensor, own_width: bool) -> LlamaConfig:
+    """Return the head's config with the target's own sizes, which `_check` then asks the tensors for.
+
+    `own_width`: whether it may be narrower or wider than the target.
+    """
+    vocabulary, width = embedding.shape
+    sizes = {"vocab_size": vocabulary, "num_hidden_layers": 1}
+    sizes["hidden_size"] = content.get("hidden_size", width) if own_width else width
+    with explained(folder / "config.json", "not that of a Llama-type draft head"):
+        config = LlamaConfig.from_dict(content | sizes)
+    rope = config.rope_parameters["rope_type"]
+    if rope not in STATIC_ROPE:
+        raise InputError(
+            f"{folder / 'config.json'}: rope_type = {rope!r}, which depends on the length of the text; allowed: "
+            f"{', '.join(sorted(STATIC_ROPE))}"
+        )
+    return config
+
+
+def _eagle(
+    folder: Path,  # noqa: ARG001  (as `_eagle3`)
+    content: Mapping[str, object],  # noqa: ARG001
+    config: LlamaConfig,
+    tensors: Tensors,
+    target: nn.Module,
+) -> EagleHead:
+    embedding = None if EMBEDDING in tensors else target.get_input_embeddings()
+    return EagleHead(config, embedding, LM_HEAD in tensors)
+
+
+def _eagle3(
+    folder: Path, content: Mapping[str, object], config: LlamaConfig, tensors: Tensors, target: nn.Module
+) -> Eagle3Head:
+    embedding, path = target.get_input_embeddings(), folder / "config.json"
+    width = embedding.weight.shape[1]
+    drafted = content.get("draft_vocab_size") or config.vocab_size
+    if type(drafted) is not int or not 0 < drafted <= config.vocab_size:
+        raise InputError(f"{path}: draft_vocab_size = {drafted!r}; allowed: 1 to the target's {config.vocab_size}")
+    for name, less in ((EMBEDDING, None), (LM_HEAD, drafted < config.vocab_size)):
+        if name not in tensors and (config.hidden_size != width or less):
+            raise InputError(
+                f"{folder}: tensor {name} is missing, and the target's does not fit a head of {config.hidden_size} "
+                f"numbers a token with a draft vocabulary of {drafted}"
+            )
+    taps = tapped_layers(content, int(target.config.num_hidden_layers), path)
+    return Eagle3Head(
+        config, taps, width, drafted if LM_HEAD in tensors else 0, None if EMBEDDING in tensors else embedding
+    )
+
+
+def _tied(embedding: nn.Module) -> nn.Linear:
+    """Return an LM head whose weights are those of an embedding."""
+    head = nn.Linear(1, 1, bias=False, device="meta")
+    head.weight = embedding.weight
+    return head
+
+
+def _set_biases(head: AnyHead, config: LlamaConfig, tensors: Tensors) -> None:
+    """Give projections a bias where config.json promises one, or the checkpoint has one.
+
+    Heads of Qwen2 have them at queries, keys and values only, which no key of a Llama-type config says.
+    """
+    attention, prefix = head.decoder_layer.self_attn, "midlayer" if isinstance(head, Eagle3Head) else "layers.0"
+    inner = ("q_proj", "k_proj", "v_proj")
+    promised = bool(getattr(config, "qkv_bias", config.attention_bias))
+    there = {name: f"{prefix}.self_attn.{name}.bias" in tensors for name in (*inner, "o_proj")}
+    wanted = dict.fromkeys(inner, promised or any(there[name] for name in inner))
+    wanted["o_proj"] = there["o_proj"] or (config.attention_bias and not hasattr(config, "qkv_bias"))
+    projections = {getattr(attention, name): biased for name, biased in wanted.items()}
+    projections[head.fc] = head.fc.bias is not None or "fc.bias" in tensors
+    for projection, biased in projections.items():
+        bias = nn.Parameter(torch.empty(projection.out_features, device="meta")) if biased else None
+        projection.register_parameter("bias", bias)
+
+
+def _token_ids(folder: Path, maps: Tensors, drafted: int, vocabulary: int) -> torch.Tensor | None:
+    """Return the target's ids of the draft vocabulary (drafted,), None where they are 0, 1, ... themselves."""
+    if DRAFT_IDS not in maps:
+        if drafted < vocabulary:
+            raise InputError(f"{folder}: tensor d2t is missing; it maps {drafted} drafted tokens to the target's")
+        return None
+    offsets = maps[DRAFT_IDS]
+    if offsets.shape != (drafted,) or offsets.dtype.is_floating_point or offsets.dtype == torch.bool:
+        raise InputError(f"{folder}: tensor d2t has shape {tuple(offsets.shape)}; expected {drafted} whole numbers")
+    ids = offsets.long() + torch.arange(drafted)
+    if ids.min() < 0 or ids.max() >= vocabulary or len(ids.unique()) < drafted:
+        raise InputError(
+            f"{folder}: tensor d2t maps to tokens {int(ids.min())} to {int(ids.max())}; allowed: different ones from 0 "
+            f"to {vocabulary - 1}"
+        )
+    if IS_DRAFTED in maps and not torch.equal(maps[IS_DRAFTED].flatten().nonzero()[:, 0], ids.sort().values):
+        raise InputError(f"{folder}: tensors d2t and t2d do not agree on which tokens are drafted")
+    return None if drafted == vocabulary and torch.equal(ids, torch.arange(drafted)) else ids
+
+
+def _check(folder: Path, tensors: Tensors, expected: Tensors) -> None:
+    """Raise InputError at what is missing, of another shape than the target asks for, or unknown."""
+    if missing := expected.keys() - tensors.keys():
+        name = min(missing)
+        raise InputError(
+            f"{folder}: tensor {some_of(missing)} is missing; expected one of shape {tuple(expected[name].shape)}"
+        )
+    for name, wanted in expected.items():
+        if tensors[name].shape != wanted.shape:
+            shapes = tuple(tensors[name].shape), tuple(wanted.shape)
+            raise InputError(f"{folder}: tensor {name} has shape {shapes[0]}; expected {shapes[1]} for this target")
+    if unknown := tensors.keys() - expected.keys():
+        raise InputError(f"{folder}: tensor {some_of(unknown)} is unknown; expected only {', '.join(expected)}")

@@ -1,0 +1,112 @@
+"""Whether drafter and target read the same token ids: judged by what their tokenizers hold, not by the bytes of files.
+
+Two models of a family may have embeddings of different length, padded for their hardware, and still share a tokenizer.
+What an id means must be equal; how text is cut into ids is the target's business alone, but a drafter that was trained
+on other cuts would guess badly, so that is compared as well. Templates, padding and truncation are not.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoConfig, AutoTokenizer
+
+from engine.decoding.models import folder_of
+from fleet.errors import InputError
+
+FAST = "tokenizer.json"
+OTHERS = ("tokenizer.model", "vocab.json", "spiece.model", "sentencepiece.bpe.model", "vocab.txt", "tiktoken.model")
+STEPS = ("normalizer", "pre_tokenizer")
+
+
+def check_shared_tokenizer(drafter: str, target: str) -> None:
+    """Raise InputError unless both models read the same token ids.
+
+    Two folders without any tokenizer pass where their vocabularies are equally long: their prompts are ids anyway.
+    """
+    names = f"drafters.model = {drafter!r} and verifiers.model = {target!r}"
+    folders = folder_of(drafter, "drafter"), folder_of(target, "target")
+    sizes = [_vocabulary(folder) for folder in folders]
+    there = [has_tokenizer(folder) for folder in folders]
+    if all(there):
+        if difference := difference_of(*(tokenizer_of(folder) for folder in folders)):
+            raise InputError(f"{names} do not share a tokenizer: {difference}")
+    elif any(there):
+        having, lacking = (folders[there.index(known)] for known in (True, False))
+        raise InputError(
+            f"{names}: {lacking} holds no tokenizer to compare; if both models read the same ids, copy {FAST} from "
+            f"{having} into it"
+        )
+    elif sizes[0] != sizes[1]:
+        raise InputError(
+            f"{names} do not share a tokenizer (vocabularies of {sizes[0]} and {sizes[1]} tokens, and no {FAST} in "
+            "either folder to compare)"
+        )
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Whether a model's folder holds a tokenizer of any kind."""
+    return any((folder / name).is_file() for name in (FAST, *OTHERS))
+
+
+def tokenizer_of(folder: Path) -> dict[str, Any]:
+    """Return the content of a folder's tokenizer, as tokenizer.json has it; other files are translated into it."""
+    file = folder / FAST
+    try:
+        if file.is_file():
+            content = json.loads(file.read_text(encoding="utf-8"))
+        else:
+            content = json.loads(
+                AutoTokenizer.from_pretrained(folder, local_files_only=True).backend_tokenizer.to_str()
+            )
+    except Exception as error:  # whatever a library that reads a kind of tokenizer raises
+        reason = str(error).strip().splitlines()[:1]
+        raise InputError(f"{folder}: its tokenizer cannot be read ({''.join(reason)}); expected {FAST}") from error
+    if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
+        raise InputError(f"{file}: no tokenizer; expected a table 'model'")
+    return content
+
+
+def difference_of(one: dict[str, Any], other: dict[str, Any]) -> str:
+    """Return what two tokenizers differ in, drafter's and target's; empty if in nothing that ids depend on."""
+    models = one["model"], other["model"]
+    kinds = [model.get("type") for model in models]
+    if kinds[0] != kinds[1]:
+        return f"models of kind {kinds[0]} and {kinds[1]}"
+    ids = [_ids_of(content) for content in (one, other)]
+    if ids[0] != ids[1]:
+        number = min(id_ for id_ in ids[0].keys() | ids[1].keys() if ids[0].get(id_) != ids[1].get(id_))
+        return f"id {number} is {ids[0].get(number)!r} and {ids[1].get(number)!r}"
+    special = [_specials_of(content) for content in (one, other)]
+    if special[0] != special[1]:
+        return f"id {min(special[0] ^ special[1])} is a special token of one only"
+    if _merges_of(models[0]) != _merges_of(models[1]):
+        return "their merges"
+    for step in STEPS:
+        if one.get(step) != other.get(step):
+            return f"their {step}"
+    return ""
+
+
+def _ids_of(content: dict[str, Any]) -> dict[int, str]:
+    """Return what each id stands for, added tokens included."""
+    vocabulary = content["model"].get("vocab") or {}
+    if isinstance(vocabulary, list):  # of unigrams: tokens with their scores
+        known = {number: str(entry[0]) for number, entry in enumerate(vocabulary)}
+    else:
+        known = {number: token for token, number in vocabulary.items()}
+    return known | {token["id"]: token["content"] for token in content.get("added_tokens") or ()}
+
+
+def _specials_of(content: dict[str, Any]) -> set[int]:
+    return {token["id"] for token in content.get("added_tokens") or () if token.get("special")}
+
+
+def _merges_of(model: dict[str, Any]) -> list[list[str]]:
+    """Return the merges in order: files of different age write each as a string or as a pair."""
+    return [merge.split(" ") if isinstance(merge, str) else list(merge) for merge in model.get("merges") or ()]
+
+
+def _vocabulary(folder: Path) -> int:
+    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    return int(config.get_text_config().vocab_size)

@@ -1,0 +1,56 @@
+"""Whether a kept result still holds: a fingerprint of all that a run of a scenario reads."""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fleet.scenario.scenario import Scenario
+
+
+def resume_digest(scenario: Scenario) -> str:
+    """Fingerprint of the scenario and of the files that it names; without any, the scenario's own.
+
+    Whatever text in it is the path of a file counts by that file's content, so that no key can be forgotten; a model's
+    folder counts by the names, sizes and times of change of its files, which are large.
+    """
+    content = msgspec.to_builtins(msgspec.structs.replace(scenario, profile=""))  # its numbers are in the scenario
+    parts = [_content(Path(text)) for text in _texts(content) if _is_file(text)]
+    models = [Path(model) for model in (scenario.drafters.model, scenario.verifiers.model)]
+    parts += [_listing(folder) for folder in models if folder.is_dir()]
+    if not parts:
+        return scenario.digest()
+    return hashlib.sha256("\n".join([scenario.digest(), *parts]).encode()).hexdigest()[:16]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield all texts of plain content."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # too long for a path, or no text of one
+        return False
+
+
+def _content(path: Path) -> str:
+    """Fingerprint of a file's content; a run will tell if it cannot be read."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return "unreadable"
+
+
+def _listing(folder: Path) -> str:
+    """Fingerprint of a folder's list of files."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    facts = [(str(path.relative_to(folder)), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    return hashlib.sha256(repr(facts).encode()).hexdigest()

@@ -1,0 +1,72 @@
+"""Parquet files that users give, against the schema that they must have."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from fleet.errors import InputError
+from fleet.inputs.text import named, reason
+
+MOST_ROWS = 10**8  # of which a host's memory holds about as many gigabytes as a large one has
+
+
+def read_table(path: Path, schema: pa.Schema, what: str = "") -> pa.Table:
+    """Read the columns of `schema` from a Parquet file, as it types them; the file's own metadata stays.
+
+    Integers and floats of another width will do, other columns are left out. InputError, which names file and column,
+    where the file cannot be read, a column is missing, of another kind, or holds nulls, NaN or infinities; and for more
+    than MOST_ROWS rows.
+    """
+    origin = named(path, what)
+    try:
+        file = path.open("rb")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{origin}: cannot be read ({getattr(error, 'strerror', '') or reason(error)})") from error
+    try:
+        with file, pq.ParquetFile(file, page_checksum_verification=True) as stored:
+            if stored.metadata.num_rows > MOST_ROWS:
+                raise InputError(f"{origin}: {stored.metadata.num_rows} rows; allowed: up to {MOST_ROWS}")
+            table = stored.read()
+    except (OSError, pa.ArrowException, ValueError, MemoryError, NotImplementedError, TypeError, KeyError) as error:
+        raise InputError(f"{origin}: cannot be read as Parquet ({reason(error)})") from error
+    missing = [name for name in schema.names if table.column_names.count(name) != 1]
+    if missing:
+        raise InputError(f"{origin}: lacks the column {missing[0]!r}; needs {', '.join(schema.names)}")
+    columns = [_column(table.column(field.name), field, origin) for field in schema]
+    return pa.table(columns, schema=schema.with_metadata(table.schema.metadata))
+
+
+def _column(column: pa.ChunkedArray, field: pa.Field, origin: str) -> pa.ChunkedArray:
+    """Return a column as `field` types it."""
+    kind, place = column.type, f"{origin}: column {field.name!r}"
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if not _fits(kind, field.type):
+        raise InputError(f"{place} holds {kind}; needs {field.type}")
+    if column.null_count:
+        raise InputError(f"{place} lacks {column.null_count} of its {len(column)} values")
+    try:
+        typed = column.cast(field.type)
+        typed.validate(full=True)  # such as text that is not UTF-8
+    except (pa.ArrowException, ValueError) as error:
+        raise InputError(f"{place}: {reason(error)}") from error
+    if pa.types.is_floating(field.type) and not _all_finite(typed):
+        raise InputError(f"{place} holds NaN or infinity; needs finite numbers")
+    return typed
+
+
+def _fits(kind: pa.DataType, wanted: pa.DataType) -> bool:
+    types = pa.types
+    if types.is_string(wanted):
+        allowed = (types.is_string, types.is_large_string)
+    elif types.is_floating(wanted):
+        allowed = (types.is_floating, types.is_integer)
+    else:
+        allowed = tuple(is_kind for is_kind in (types.is_boolean, types.is_integer) if is_kind(wanted))
+    return any(is_kind(kind) for is_kind in allowed)
+
+
+def _all_finite(column: pa.ChunkedArray) -> bool:
+    return bool(pc.all(pc.is_finite(column)).as_py() in (True, None))

@@ -1,0 +1,70 @@
+"""Numbers with a unit, such as `10ms`, `70%` or `2KiB`: read by what the key they belong to counts.
+
+A key tells its dimension by its suffix: `_s` and `_s_per_...` are seconds, `_bytes` bytes, `_bytes_per_s` bytes a
+second, `_per_s` events a second, `_w` watts. A share is a number whose type lies between 0 and 1.
+"""
+
+import re
+from decimal import Decimal
+from typing import Any
+
+NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*([A-Za-zµμ%/1]*[A-Za-zµμ%])\s*")
+
+TIMES = {
+    unit: Decimal(seconds)
+    for unit, seconds in {
+        "ns": "1e-9", "us": "1e-6", "µs": "1e-6", "μs": "1e-6", "ms": "1e-3", "s": "1", "min": "60", "h": "3600"
+    }.items()
+}  # fmt: skip
+PREFIXES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+BYTES = {f"{prefix}B": Decimal(factor) for prefix, factor in PREFIXES.items()}
+BITS = {f"{prefix}bit": Decimal(factor) / 8 for prefix, factor in PREFIXES.items()}
+DATA_RATES = {
+    **{f"{unit}/s": factor for unit, factor in (BYTES | BITS).items()},
+    **{f"{prefix}bps": Decimal(factor) / 8 for prefix, factor in PREFIXES.items()},
+    **BITS,  # a link of 1Gbit: everybody means a second
+}
+RATES = {"/s": Decimal(1), "/min": Decimal(1) / 60, "/h": Decimal(1) / 3600, "Hz": Decimal(1), "kHz": Decimal(1000)}
+POWERS = {"mW": Decimal("1e-3"), "W": Decimal(1), "kW": Decimal(1000)}
+SHARES = {"%": Decimal("0.01")}
+
+DIMENSIONS = (  # by the suffix of a key, the first that fits; with units as messages list them
+    ("_bytes_per_s", DATA_RATES, "bytes a second, or kB/s, MB/s, GB/s, kbit/s, Mbit/s, Gbit/s"),
+    ("_bytes_per_token", BYTES, "bytes, or kB, MB, GB, KiB, MiB, GiB"),
+    ("_bytes", BYTES, "bytes, or B, kB, MB, GB, TB, KiB, MiB, GiB, TiB"),
+    ("per_s", RATES, "a number a second, or /s, /min, /h, Hz"),
+    ("_w", POWERS, "watts, or mW, W, kW"),
+    ("_s", TIMES, "seconds, or ns, us, ms, s, min, h"),
+)
+
+
+def quantity(text: str, key: str, share: bool, whole: bool) -> int | float | None:
+    """Return the number that a text with a unit means for a key, in the key's own unit; None for other texts.
+
+    `share`: whether the key takes a share of something. `whole`: whether it takes whole numbers only, such as bytes;
+    then what is none stays a fraction. ValueError, which tells the units that are allowed, for a unit of another kind.
+    """
+    parts = NUMBER.fullmatch(text)
+    if parts is None:
+        return None
+    units, allowed = units_of(key, share)
+    unit = parts[2].removeprefix("1") if parts[2].startswith("1/") else parts[2]
+    if unit not in units:
+        raise ValueError(f"the unit {parts[2]!r} does not fit; allowed: {allowed}")
+    value = Decimal(parts[1]) * units[unit]
+    return int(value) if whole and value == value.to_integral_value() else float(value)
+
+
+def units_of(key: str, share: bool) -> tuple[dict[str, Decimal], str]:
+    """Return the units of a key and their factors, and how messages list them; none for a plain number."""
+    if share:
+        return SHARES, "a number from 0 to 1, or %"
+    for suffix, units, allowed in DIMENSIONS:
+        if key.endswith(suffix):
+            return units, allowed
+    return {}, "a plain number"
+
+
+def is_quantity(value: Any) -> bool:
+    """Tell whether a value is a text that begins like a number with a unit."""
+    return isinstance(value, str) and NUMBER.fullmatch(value) is not None

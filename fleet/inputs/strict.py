@@ -1,0 +1,235 @@
+"""From untyped content (TOML, JSON) to typed structs, with errors a person can act on in one line."""
+
+import dataclasses
+import re
+import types
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from fleet.errors import InputError
+from fleet.inputs.quantities import quantity
+from fleet.inputs.text import shortened
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+LARGEST = 1e19  # of any number: no quantity is larger
+DEEPEST = 32  # tables and lists within each other: no scenario nests half as deep
+
+
+def convert(content: Any, kind: type[T], origin: str) -> T:
+    """Build `kind` from `content`; InputError names origin, key, value and what is allowed.
+
+    Where a policy or model needs no parameters, its bare name may stand for the table that holds it. Where a number is
+    asked for, a text such as "10ms" or "70%" may stand for it; see `quantities.py`.
+    """
+    complete: Any = content
+    try:
+        complete = _complete(content, kind)
+        made = msgspec.convert(complete, kind)
+        _check_numbers(complete)
+        return made
+    except msgspec.ValidationError as error:
+        raise InputError(f"{origin}: {_explain(str(error), complete, kind)}") from error
+    except RecursionError as error:
+        raise InputError(f"{origin}: its tables are nested too deeply") from error
+
+
+def tag_fields(kind: Any, keys: Iterable[str]) -> set[str]:
+    """Return the keys, such as `policy`, by which a table below `keys` of `kind` names its kind."""
+    kind = annotation_of(kind, keys)
+    tags = {str(struct.__struct_config__.tag_field) for struct in _structs(kind) if struct.__struct_config__.tag_field}
+    return tags | ({"kind"} if _dataclasses(kind) else set())
+
+
+def annotation_of(kind: Any, keys: Iterable[str]) -> Any:
+    """Return the type of what lies below `keys` of `kind`; Any where nothing is known of it."""
+    for key in keys:
+        kind = _child(kind, key)
+    return kind
+
+
+def takes_a_list(annotation: Any) -> bool:
+    """Tell whether a value of that type may be a list, and not a text."""
+    arms = _alternatives(annotation)
+    return str not in arms and any(get_origin(arm) in (list, tuple) for arm in arms)
+
+
+def _alternatives(annotation: Any) -> tuple[Any, ...]:
+    """List the types that an annotation allows: the arms of a union, without Annotated."""
+    while hasattr(annotation, "__metadata__"):
+        annotation = annotation.__origin__
+    if get_origin(annotation) in (Union, types.UnionType):
+        return tuple(arm for part in get_args(annotation) for arm in _alternatives(part))
+    return (annotation,)
+
+
+def _structs(annotation: Any) -> tuple[type[msgspec.Struct], ...]:
+    return tuple(arm for arm in _alternatives(annotation) if isinstance(arm, type) and issubclass(arm, msgspec.Struct))
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=True)
+
+
+def _complete(value: Any, annotation: Any, keys: tuple[str | int, ...] = (), name: str = "") -> Any:
+    """Return a value with names and quantities written out, as msgspec takes it; `name`: the key that it belongs to.
+
+    A bare name becomes {tag_field: name} where a tagged struct is expected, {kind: name} for a dataclass; a text with a
+    unit becomes the number that it means. ValidationError for unknown fields of dataclasses, which msgspec lets pass,
+    and for a unit that does not fit.
+    """
+    if len(keys) > DEEPEST:
+        raise _wrong(f"more than {DEEPEST} tables and lists within each other", keys)
+    if isinstance(value, Mapping):
+        fields = _dataclass_fields(annotation)
+        for key in value:
+            if fields and key not in fields:
+                raise _wrong(f"Object contains unknown field `{key}`", keys)
+        structs = _structs(annotation)
+        tags = {struct.__struct_config__.tag_field for struct in structs}
+        return {
+            key: _complete(
+                item,
+                Any if key in tags else _child(annotation, key),
+                (*keys, key),
+                str(key) if structs or fields else name,
+            )
+            for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        child = _child(annotation, 0)
+        return [_complete(item, child, (*keys, place), name) for place, item in enumerate(value)]
+    if isinstance(value, str):
+        return _written_out(value, annotation, keys, name)
+    return value
+
+
+def _check_numbers(value: Any, keys: tuple[str | int, ...] = ()) -> None:
+    """Raise ValidationError at a number that is none, infinite or beyond LARGEST: where a type leaves room for it."""
+    if isinstance(value, Mapping | list | tuple):
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            _check_numbers(item, (*keys, key))
+    elif isinstance(value, int | float) and not abs(value) <= LARGEST:
+        raise _wrong(f"expected a number from {-LARGEST:g} to {LARGEST:g}", keys)
+
+
+def _written_out(text: str, annotation: Any, keys: tuple[str | int, ...], name: str) -> Any:
+    """Return the table that a bare name stands for, or the number that a text with a unit means; else the text."""
+    arms = _alternatives(annotation)
+    if str in arms or Any in arms:
+        return text
+    fields = (struct.__struct_config__.tag_field for struct in _structs(annotation))
+    tags = {field for field in fields if field is not None}
+    if _dataclasses(annotation) or tags:
+        return {min(tags) if tags else "kind": text}
+    if int in arms or float in arms:
+        try:
+            number = quantity(text, name, _is_share(annotation), whole=float not in arms)
+        except ValueError as error:
+            raise _wrong(str(error), keys) from error
+        return text if number is None else number
+    return text
+
+
+def _is_share(annotation: Any) -> bool:
+    """Tell whether a type is that of a share: a number from 0 to 1."""
+    bounds = [part for part in getattr(annotation, "__metadata__", ()) if isinstance(part, msgspec.Meta)]
+    arms = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else ()
+    return any(1 in (part.le, part.lt) for part in bounds) or any(_is_share(arm) for arm in arms)
+
+
+def _wrong(what: str, keys: Iterable[str | int]) -> msgspec.ValidationError:
+    """Return msgspec's own kind of error, which `_explain` reads: what is wrong, and at which path."""
+    path = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
+    return msgspec.ValidationError(f"{what} - at `${path}`")
+
+
+def _dataclasses(annotation: Any) -> list[type[Any]]:
+    return [arm for arm in _alternatives(annotation) if isinstance(arm, type) and dataclasses.is_dataclass(arm)]
+
+
+def _dataclass_fields(annotation: Any) -> list[str]:
+    return [field.name for arm in _dataclasses(annotation) for field in dataclasses.fields(arm)]
+
+
+STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
+
+
+def _explain(message: str, content: Any, kind: Any) -> str:
+    """Rewrite msgspec's message as `key = value: what is allowed`."""
+    text, _, path = message.partition(" - at `")
+    keys: list[str | int] = []
+    value, annotation = content, kind
+    for name, index in STEP.findall(path.removesuffix("`").removeprefix("$").removeprefix("key in ")):
+        key: Any = name or (_culprit(value, annotation) if index == "..." else int(index))
+        keys.append(key)
+        value = _below(value, key)
+        annotation = _child(annotation, key)
+    where, shown = ".".join(str(key) for key in keys), shortened(value)
+    unknown = re.search(r"unknown field `(.*)`", text, re.DOTALL)
+    if unknown:
+        structs = _structs(annotation)
+        chosen = [struct for struct in structs if _tag_matches(struct, value)] or list(structs)
+        allowed = sorted({field for struct in chosen for field in struct.__struct_fields__})
+        allowed += _dataclass_fields(annotation)
+        key_text = f"{where}.{unknown[1]}" if where else unknown[1]
+        given = value.get(unknown[1]) if isinstance(value, Mapping) else value
+        return f"unknown key {shortened(key_text, quoted=False)} = {shortened(given)}; allowed: {', '.join(allowed)}"
+    missing = re.search(r"missing required field `(\w+)`", text)
+    if missing and missing[1] not in {struct.__struct_config__.tag_field for struct in _structs(annotation)}:
+        return f"{where or 'content'} = {shown} needs the key `{missing[1]}`"
+    choices = _choices(annotation)
+    if choices and (re.match(r"Invalid (enum )?value", text) or missing):
+        return f"{where} = {shown} is not known; allowed: {', '.join(choices)}"
+    return f"{where or 'content'} = {shown}: {text[:1].lower()}{text[1:]}"
+
+
+def _below(value: Any, key: Any) -> Any:
+    """Return what lies below a key, or the value itself where the path of a message does not lead on."""
+    try:
+        return value[key] if isinstance(value, Mapping | list | tuple) else value
+    except (KeyError, IndexError, TypeError):
+        return value
+
+
+def _culprit(value: Any, annotation: Any) -> str | int:
+    """Return the key of a table, or the place in a list, whose value cannot be converted: msgspec does not name it."""
+    items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        try:
+            msgspec.convert(item, _child(annotation, key))
+        except msgspec.ValidationError:
+            return key
+    return "..."
+
+
+def _child(annotation: Any, key: str | int) -> Any:
+    named: list[Any] = [*_structs(annotation), *_dataclasses(annotation)]
+    for struct in named:
+        hints = _hints(struct)
+        if key in hints:
+            return hints[str(key)]
+    for struct in _structs(annotation):
+        if key == struct.__struct_config__.tag_field:
+            return annotation
+    for arm in _alternatives(annotation):
+        if get_origin(arm) in (dict, tuple, list):
+            return get_args(arm)[1 if get_origin(arm) is dict else 0]
+    return Any
+
+
+def _tag_matches(struct: type[msgspec.Struct], value: Any) -> bool:
+    tag_field = struct.__struct_config__.tag_field
+    return isinstance(value, Mapping) and bool(tag_field) and value.get(tag_field) == struct.__struct_config__.tag
+
+
+def _choices(annotation: Any) -> list[str]:
+    """List the names that a tagged union or a Literal allows."""
+    names = [str(struct.__struct_config__.tag) for struct in _structs(annotation) if struct.__struct_config__.tag]
+    for arm in _alternatives(annotation):
+        names += [str(name) for name in get_args(arm) if isinstance(name, str)]
+    return names

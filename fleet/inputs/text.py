@@ -1,0 +1,145 @@
+"""Files that users give, as bytes, text, TOML, JSON or lines; what cannot be read is one line that names the file."""
+
+import csv
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fleet.errors import InputError
+
+MOST_BYTES = 1 << 28  # 256 MiB: hours of prompts, and no file that fills the memory of a host
+
+
+def read_bytes(path: Path, what: str = "") -> bytes:
+    """Return what a file holds; `what` says in errors what it is for.
+
+    InputError where there is no such file, it cannot be read, or it is larger than MOST_BYTES.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"{named(path, what)}: cannot be read ({error.strerror})") from error
+    except ValueError as error:  # a NUL in the name
+        raise InputError(f"{named(path, what)}: no name of a file ({error})") from error
+    if len(content) > MOST_BYTES:
+        raise InputError(f"{named(path, what)}: larger than {MOST_BYTES >> 20} MiB, the most that is read")
+    return content
+
+
+def read_text(path: Path, what: str = "") -> str:
+    """Return a file's text, which is UTF-8, with or without a byte order mark; InputError as `read_bytes`."""
+    content = read_bytes(path, what)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        found = f"byte 0x{content[error.start]:02x} at {error.start}"
+        raise InputError(f"{named(path, what)}: not UTF-8 text ({found}); save it as UTF-8") from error
+
+
+def read_lines(path: Path, what: str = "") -> list[tuple[int, str]]:
+    """Return the lines of a text that hold anything, each with its number from 1; InputError as `read_text`."""
+    lines = read_text(path, what).split("\n")  # and not splitlines, which cuts within JSON's strings
+    return [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the content of a TOML file; InputError as `read_text`, and where it is not TOML."""
+    text = read_text(path).replace("\r\n", "\n")
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:  # ValueError: digits beyond Python's limit
+        raise InputError(f"{path}: not TOML: {reason(error)}") from error
+
+
+def read_json(path: Path, what: str = "") -> Any:
+    """Return the content of a JSON file; InputError as `read_text`, and where it is not JSON."""
+    return parse_json(read_text(path, what), named(path, what))
+
+
+def read_json_lines(path: Path, what: str = "") -> Iterator[tuple[int, Any]]:
+    """Yield number (from 1) and content of each line of a JSON Lines file; InputError as `read_json`."""
+    for number, line in read_lines(path, what):
+        yield number, parse_json(line, f"{named(path, what)}, line {number}")
+
+
+def parse_json(text: str, origin: str) -> Any:
+    """Return what a JSON text says; InputError, which begins with `origin`, where it is none."""
+    try:
+        return msgspec.json.decode(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{origin}: not JSON: {reason(error)}") from error
+
+
+def read_csv(path: Path, columns: tuple[str, ...], what: str = "") -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield line number and named `columns` of each row of a CSV file with a head; InputError where one is missing."""
+    text = read_text(path, what)
+    rows = csv.reader(text.splitlines())
+    try:
+        head = [name.strip() for name in next(rows, [])]
+        missing = [name for name in columns if name not in head]
+        if missing:
+            raise InputError(f"{named(path, what)}: needs the columns {', '.join(columns)}; has {shortened(head)}")
+        places = [(name, head.index(name)) for name in columns]
+        for row in rows:
+            if not any(cell.strip() for cell in row):
+                continue
+            if len(row) != len(head):
+                raise InputError(
+                    f"{named(path, what)}, line {rows.line_num}: has {len(row)} values; its head names {len(head)}"
+                )
+            yield rows.line_num, {name: row[place] for name, place in places}
+    except csv.Error as error:
+        raise InputError(f"{named(path, what)}, line {rows.line_num}: not CSV: {reason(error)}") from error
+
+
+def parsed(text: str) -> int | float | str:
+    """Return the number that a cell of a table holds, or its text where it holds none."""
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    return text
+
+
+def is_file(path: Path) -> bool:
+    """Tell whether a path is that of a file; a name that the system cannot have is none."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def exists(path: Path) -> bool:
+    """Tell whether anything has that name; a name that the system cannot have has nothing."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
+def named(path: Path, what: str) -> str:
+    """Return how errors call a file."""
+    shown = shortened(path, quoted=False)
+    return f"{what} {shown}" if what else shown
+
+
+def reason(error: BaseException) -> str:
+    """Return in one short line what an error of a library says."""
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    lines = str(error).splitlines()
+    return shortened(lines[0], quoted=False) if lines else type(error).__name__
+
+
+def shortened(value: Any, most: int = 200, quoted: bool = True) -> str:
+    """Return a value as an error shows it: as Python writes it, cut in the middle beyond `most` characters."""
+    try:
+        text = repr(value) if quoted else str(value)
+    except (RecursionError, ValueError):  # nested too deeply; more digits than Python writes
+        return f"a {type(value).__name__} too large to show"
+    return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 4 :]}"

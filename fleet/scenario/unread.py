@@ -1,0 +1,140 @@
+"""Keys that nobody would read beside others of the same scenario: refused in a line each, never silently ignored.
+
+A key counts as given where its value differs from the default. Beside a `[batch]`, and without a drafter, all keys of
+a side are refused but for those listed here, so that a new key is refused until somebody reads it.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import msgspec
+
+from fleet.policies.group import One
+from fleet.policies.order import Fifo
+from fleet.policies.overlap import Ahead
+from fleet.policies.route import Affinity
+from fleet.policies.shapes import Shape
+from fleet.scenario.scenario import DrafterTier, Scenario, Tier, Trace
+
+READ_IN_A_BATCH = {"drafters": {"depth", "shape", "kind", "model"}, "verifiers": {"model", "verify", "prefill", "rule"}}
+# What describes a drafter may stand there without one: a baseline is then one `--set drafters.count=0` away.
+DESCRIBES_A_DRAFTER = {"count", "depth", "shape", "kind", "model", "device"}
+READ_OF_A_SHAPE = {"chain": set[str](), "tree": {"branching"}, "dynamic": {"width", "most"}}
+
+
+def unread_keys(scenario: Scenario) -> Iterator[str]:
+    """Yield a line for each key that nobody would read: why, and what to do."""
+    yield from _of_depths(scenario)
+    yield from _of_shapes(scenario)
+    yield from _of_workload(scenario)
+    if scenario.batch is not None:
+        yield from _beside_a_batch(scenario)
+        return
+    if not scenario.drafters.count:
+        yield from _without_drafters(scenario)
+    elif isinstance(scenario.drafters.overlap, Ahead):
+        yield from _ahead(scenario)
+    yield from _of_drafters(scenario)
+    yield from _of_verifiers(scenario)
+    yield from _of_places(scenario)
+
+
+def given(table: msgspec.Struct) -> list[str]:
+    """Names of the keys of a table of a scenario that differ from their defaults."""
+    default = type(table)()
+    return [name for name in table.__struct_fields__ if getattr(table, name) != getattr(default, name)]
+
+
+def _beside_a_batch(scenario: Scenario) -> Iterator[str]:
+    unread = [
+        f"{side}.{name}"
+        for side, read in READ_IN_A_BATCH.items()
+        for name in given(getattr(scenario, side))
+        if name not in read
+    ]
+    unread += [name for name in ("devices", "link", "memory") if getattr(scenario, name)]
+    unread += ["measure.deadlines_s"] if scenario.measure.deadlines_s else []
+    yield from (f"[batch] is one drafter and one target of its own; leave {key} out" for key in unread)
+
+
+def _without_drafters(scenario: Scenario) -> Iterator[str]:
+    unread = [f"drafters.{name}" for name in given(scenario.drafters) if name not in DESCRIBES_A_DRAFTER]
+    unread += [f"verifiers.{name}" for name in given(scenario.verifiers) if name in ("allocate", "padded")]
+    unread += ["measure.deadlines_s"] if scenario.measure.deadlines_s else []
+    yield from (f"drafters.count = 0 decodes without a drafter; leave {key} out" for key in unread)
+
+
+def _ahead(scenario: Scenario) -> Iterator[str]:
+    unread = [f"drafters.{name}" for name in given(scenario.drafters) if name in ("depth", "shape", "allocate")]
+    unread += ["drafters.limits_per_s"] if scenario.drafters.limits_per_s else []
+    unread += ["verifiers.allocate"] if scenario.verifiers.allocate is not None else []
+    unread += ["measure.deadlines_s"] if scenario.measure.deadlines_s else []
+    yield from (f"drafters.overlap = 'ahead' drafts token by token; {key} does not go with it" for key in unread)
+
+
+def _of_depths(scenario: Scenario) -> Iterator[str]:
+    """Grants of the verifier, or rules of a batch, take the place of a rule of the drafter."""
+    if scenario.verifiers.allocate is not None and scenario.drafters.allocate is not None:
+        yield "verifiers.allocate grants the lengths of drafts; leave drafters.allocate out"
+
+
+def _of_shapes(scenario: Scenario) -> Iterator[str]:
+    shape, default = scenario.drafters.shape, Shape()
+    for name in ("branching", "width", "most"):
+        if getattr(shape, name) != getattr(default, name) and name not in READ_OF_A_SHAPE[shape.kind]:
+            yield f"drafters.shape.kind = {shape.kind!r} has no {name}; leave drafters.shape.{name} out"
+    if scenario.drafters.kind == "lookup" and shape.kind != "chain":
+        yield f"drafters.kind = 'lookup' drafts chains; leave drafters.shape.kind = {shape.kind!r} out"
+
+
+def _of_workload(scenario: Scenario) -> Iterator[str]:
+    workload = scenario.workload
+    names = given(workload)
+    if workload.arrivals is not None and workload.streams:
+        yield "workload.arrivals makes every request a stream of its own; leave workload.streams out"
+    if workload.conversations and "prompt_tokens" in names:
+        yield "workload.conversations has the prompts; leave workload.prompt_tokens out"
+    elif isinstance(workload.arrivals, Trace) and not workload.conversations and "new_tokens" in names:
+        yield "the trace of workload.arrivals has the lengths; leave workload.new_tokens out"
+    if not workload.temperature:
+        for name in ("top_k", "top_p"):
+            if name in names:
+                yield f"workload.temperature = 0 decodes greedily; leave workload.{name} out, or set a temperature"
+
+
+def _of_drafters(scenario: Scenario) -> Iterator[str]:
+    drafters = scenario.drafters
+    if not isinstance(drafters.group, One):
+        if not isinstance(drafters.order, Fifo):
+            yield "drafters.group = 'batch' takes whoever waits, oldest first; leave drafters.order out"
+        if drafters.limits_per_s:
+            yield "drafters.limits_per_s serves one session at a time; leave drafters.group out"
+    if isinstance(drafters.route, Affinity):
+        if drafters.move != "prefill":
+            yield f"drafters.move = {drafters.move!r}, but drafters.route = 'affinity' moves no session"
+        if drafters.view_delay_s:
+            yield "drafters.route = 'affinity' looks at no news; leave drafters.view_delay_s out"
+
+
+def _of_verifiers(scenario: Scenario) -> Iterator[str]:
+    verifiers = scenario.verifiers
+    if verifiers.padded and isinstance(verifiers.group, One):
+        yield "verifiers.group = 'one' verifies one draft at a time, with none to fill up; leave verifiers.padded out"
+
+
+def _of_places(scenario: Scenario) -> Iterator[str]:
+    """Tiers and devices of stations that are not there."""
+    sides: tuple[tuple[str, int, Sequence[DrafterTier | Tier]], ...] = (
+        ("drafters", scenario.drafters.count, scenario.drafters.tiers),
+        ("verifiers", scenario.verifiers.count, scenario.verifiers.tiers),
+    )
+    for side, count, tiers in sides:
+        for before, tier in pairwise(tiers):
+            if tier.first <= before.first:
+                yield f"{side}.tiers: first = {tier.first} comes after first = {before.first}; allowed: first rises"
+        for tier in tiers:
+            if tier.first > count:
+                yield f"{side}.tiers: first = {tier.first}, and there are {side}.count = {count} of them"
+    for name in scenario.devices:
+        if name not in (scenario.drafters.device, scenario.verifiers.device):
+            yield f"devices.{name}: no station is on it; drafters.device and verifiers.device say who is where"

@@ -1,0 +1,185 @@
+"""Weights on disk: whole checkpoints load, however they are cut; what is missing or left over is told by its name."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+
+from engine.decoding.checkpoints import FILES
+from engine.decoding.models import load_model
+from fleet.errors import InputError
+from tests.helpers.eagle3 import write_weights
+from tests.helpers.marks import slow
+
+Tensors = dict[str, torch.Tensor]
+KINDS = ["llama", "llama, tied", "llama, biased", "qwen2", "gpt2"]
+
+
+def model_of(kind: str) -> torch.nn.Module:
+    torch.manual_seed(5)
+    ends = {"bos_token_id": None, "eos_token_id": None}
+    if kind == "gpt2":
+        return GPT2LMHeadModel(GPT2Config(vocab_size=30, n_embd=16, n_layer=2, n_head=2, n_positions=64, **ends))
+    sizes = {
+        "vocab_size": 30, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, **ends,
+    }  # fmt: skip
+    if kind == "qwen2":
+        return Qwen2ForCausalLM(Qwen2Config(**sizes, tie_word_embeddings=True))
+    return LlamaForCausalLM(
+        LlamaConfig(
+            **sizes, tie_word_embeddings="tied" in kind, attention_bias="biased" in kind, mlp_bias="biased" in kind
+        )
+    )
+
+
+def write(folder: Path, model: torch.nn.Module, tensors: Tensors, file: str = FILES[0], shards: int = 1) -> str:
+    folder.mkdir(exist_ok=True)
+    model.config.save_pretrained(folder)
+    write_weights(folder, tensors, file, shards)
+    return str(folder)
+
+
+def tensors_of(model: torch.nn.Module) -> Tensors:
+    """What a checkpoint of the model holds: a tied head is the embedding."""
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    if model.config.tie_word_embeddings:
+        state.pop("lm_head.weight")
+    return state
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_whole_checkpoint_loads_however_it_is_cut(tmp_path: Path, kind: str, file: str, shards: int) -> None:
+    model = model_of(kind)
+    loaded = load_model(write(tmp_path, model, tensors_of(model), file, shards), "target", "float32", "cpu")
+    found = loaded.model.state_dict()
+    assert all(torch.equal(found[name], tensor) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", [0, *(slow(seed) for seed in range(1, 6))])
+def test_every_tensor_that_is_missing_is_named(tmp_path: Path, kind: str, seed: int) -> None:
+    rng, model = np.random.default_rng(seed), model_of(kind)
+    tensors = tensors_of(model)
+    gone = rng.choice(sorted(tensors), size=1 + seed % 3, replace=False).tolist()
+    for name in gone:
+        del tensors[name]
+    folder = write(tmp_path, model, tensors, shards=1 + 2 * (seed % 2))
+    with pytest.raises(InputError, match="weights are missing") as caught:
+        load_model(folder, "target", "float32", "cpu")
+    assert all(name.removeprefix("transformer.") in str(caught.value) for name in gone)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith(folder)
+
+
+LEFT_OVER = [
+    "model.layers.2.mlp.up_proj.weight", "model.layers.0.self_attn.o_proj.bias", "lm_head.bias",
+    "model.layers.1.self_attn.q_norm.weight", "model.layers.0.mlp.up_proj.weight_scale", "model.embed_positions.weight",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LEFT_OVER)
+def test_a_tensor_that_the_model_would_leave_out_is_told(tmp_path: Path, name: str) -> None:
+    model = model_of("llama")
+    folder = write(tmp_path, model, tensors_of(model) | {name: torch.ones(3)})
+    with pytest.raises(InputError, match=rf"type 'llama' .* would leave out: {name}") as caught:
+        load_model(folder, "target", "float32", "cpu")
+    assert "\n" not in str(caught.value)
+
+
+def test_tables_that_old_checkpoints_hold_are_no_weights(tmp_path: Path) -> None:
+    for kind, name in (
+        ("llama", "model.layers.0.self_attn.rotary_emb.inv_freq"),
+        ("gpt2", "transformer.h.0.attn.bias"),
+    ):
+        model = model_of(kind)
+        folder = write(tmp_path / kind, model, tensors_of(model) | {name: torch.ones(2)})
+        load_model(folder, "target", "float32", "cpu")
+
+
+def test_a_head_beside_a_tied_embedding_is_used_as_it_is(tmp_path: Path) -> None:
+    model = model_of("llama, tied")
+    own = torch.randn(30, 16)
+    for head in (own, model.model.embed_tokens.weight.detach().clone()):
+        folder = write(tmp_path, model, tensors_of(model) | {"lm_head.weight": head})
+        assert torch.equal(load_model(folder, "target", "float32", "cpu").head.weight, head)
+
+
+def of_another_shape(folder: Path, model: torch.nn.Module) -> str:
+    write(folder, model, tensors_of(model) | {"model.norm.weight": torch.ones(15)})
+    return r"tensor model\.norm\.weight has shape \(15,\); config\.json asks for \(16,\)"
+
+
+def without_weights(folder: Path, model: torch.nn.Module) -> str:
+    write(folder, model, tensors_of(model))
+    (folder / "model.safetensors").unlink()
+    return r"no weights; expected model\.safetensors or pytorch_model\.bin, or their shards"
+
+
+def without_a_shard(folder: Path, model: torch.nn.Module) -> str:
+    write(folder, model, tensors_of(model), shards=3)
+    (folder / "model-00002-of-00003.safetensors").unlink()
+    return r"index\.json: the shard model-00002-of-00003\.safetensors is not there"
+
+
+def with_a_shard_that_lacks_its_tensors(folder: Path, model: torch.nn.Module) -> str:
+    write(folder, model, tensors_of(model), shards=3)
+    index = folder / "model.safetensors.index.json"
+    content = json.loads(index.read_text())
+    content["weight_map"].pop("model.norm.weight")
+    (folder / "model-00002-of-00003.safetensors").write_bytes(
+        (folder / "model-00001-of-00003.safetensors").read_bytes()
+    )
+    return "weights are missing"
+
+
+def with_half_a_file(folder: Path, model: torch.nn.Module) -> str:
+    write(folder, model, tensors_of(model))
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:500])
+    return "cannot be loaded"
+
+
+def with_half_a_pickle(folder: Path, model: torch.nn.Module) -> str:
+    write(folder, model, tensors_of(model), FILES[1])
+    file = folder / FILES[1]
+    file.write_bytes(file.read_bytes()[:300])
+    return "cannot be loaded"
+
+
+def with_an_index_of_nothing(folder: Path, model: torch.nn.Module) -> str:
+    write(folder, model, tensors_of(model), shards=2)
+    (folder / "model.safetensors.index.json").write_text("[]")
+    return "not an index of shards"
+
+
+def of_no_known_type(folder: Path, model: torch.nn.Module) -> str:
+    write(folder, model, tensors_of(model))
+    (folder / "config.json").write_text('{"model_type": "nobodys"}')
+    return "cannot be loaded"
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        of_another_shape, without_weights, without_a_shard, with_a_shard_that_lacks_its_tensors, with_half_a_file,
+        with_half_a_pickle, with_an_index_of_nothing, of_no_known_type,
+    ],
+)  # fmt: skip
+def test_a_folder_that_holds_no_whole_model_is_refused_in_one_line(
+    tmp_path: Path, spoil: Callable[[Path, torch.nn.Module], str]
+) -> None:
+    told = spoil(tmp_path / "model", model_of("llama"))
+    with pytest.raises(InputError, match=told) as caught:
+        load_model(str(tmp_path / "model"), "target", "float32", "cpu")
+    assert "\n" not in str(caught.value)
+    assert str(tmp_path / "model") in str(caught.value)

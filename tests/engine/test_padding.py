@@ -1,0 +1,119 @@
+"""Drafter and target whose embeddings are padded differently: what only one of them can say is never said wrongly."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from engine.decoding.decode import decode_batch, decode_plain, decode_speculatively
+from engine.decoding.draft import Drafter
+from engine.decoding.models import CausalLM
+from engine.decoding.rules import Rule
+from engine.decoding.sampling import Sampling
+from engine.decoding.signals import signals_of
+from engine.decoding.verify import Target
+from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
+from tests.helpers.exactly import distance_of_a_round, distribution
+from tests.helpers.marks import slow
+
+KNOWN = 12  # ids that the tokenizer has
+PROMPT = np.random.default_rng(3).integers(KNOWN, size=9).tolist()
+PADDED = [(12, 19), (19, 12), (17, 23), (23, 17)]  # drafter's and target's rows
+SHAPES = [(CHAIN, 3), (tree(2, 1), 2), slow(dynamic(3, 6), 3)]
+ROUNDS: list[tuple[Rule, Shape]] = [
+    ("rejection", CHAIN), ("top-k", CHAIN), ("match", CHAIN), ("rejection", tree(2)), ("without-replacement", tree(2)),
+    ("top-k", tree(2, 1)), ("match", tree(2, 1)),
+]  # fmt: skip
+
+
+def model_of(rows: int, seed: int, liking: float) -> CausalLM:
+    """A model of that many rows, which says what is padding about as often as anything else."""
+    torch.manual_seed(seed)
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=rows, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2,
+            bos_token_id=None, eos_token_id=None, tie_word_embeddings=bool(seed % 2),
+        )
+    ).double()  # fmt: skip
+    with torch.no_grad():
+        model.lm_head.weight.mul_(liking)
+        model.lm_head.weight[KNOWN:] *= 1.5
+    return CausalLM(model)
+
+
+def pair_of(drafter_rows: int, target_rows: int) -> tuple[CausalLM, CausalLM]:
+    """A drafter that is like its target on the ids that both have."""
+    target, drafter = model_of(target_rows, 4, 25), model_of(drafter_rows, 4, 25)
+    both = min(drafter_rows, target_rows)
+    with torch.no_grad():
+        for name, weight in target.model.state_dict().items():
+            own = drafter.model.state_dict()[name]
+            part = slice(both) if weight.shape != own.shape else slice(None)
+            own[part].copy_(weight[part] + 0.02 * torch.randn_like(weight[part]))
+    return CausalLM(drafter.model), target
+
+
+@pytest.mark.parametrize(("drafter_rows", "target_rows"), PADDED)
+@pytest.mark.parametrize(("shape", "depth"), SHAPES, ids=str)
+def test_greedy_text_is_the_targets_where_padding_is_said_too(
+    drafter_rows: int, target_rows: int, shape: Shape, depth: int
+) -> None:
+    small, large = pair_of(drafter_rows, target_rows)
+    prompts = [np.random.default_rng(seed).integers(KNOWN, size=6 + seed).tolist() for seed in range(4)]
+    plain = [decode_plain(Target(large), prompt, 20) for prompt in prompts]
+    texts, accepted = decode_batch(Target(large), Drafter(small, shape), prompts, 20, depth)
+    assert texts == plain
+    assert sum(accepted) > 0
+    assert target_rows == KNOWN or any(token >= KNOWN for text in plain for token in text)
+    assert decode_speculatively(Target(large), Drafter(small, shape), prompts[0], 20, depth)[0] == plain[0]
+
+
+@pytest.mark.parametrize(("drafter_rows", "target_rows"), PADDED)
+@pytest.mark.parametrize(("rule", "shape"), ROUNDS, ids=str)
+def test_sampled_text_is_exactly_the_targets_where_padding_is_said_too(
+    monkeypatch: pytest.MonkeyPatch, drafter_rows: int, target_rows: int, rule: Rule, shape: Shape
+) -> None:
+    small, large = pair_of(drafter_rows, target_rows)
+    with torch.no_grad():
+        for model in (small, large):  # padding is likely on both sides
+            model.head.weight[KNOWN:] = model.head.weight[: max(model.vocabulary - KNOWN, 0)] * 1.1
+    sampling = Sampling(1.0, top_k=3)
+    depth = 2 if shape == CHAIN else len(shape.branching)
+    apart, drafted = distance_of_a_round(
+        monkeypatch, Target(large, rule), lambda: Drafter(small, shape, rule), PROMPT, depth, sampling
+    )
+    assert apart < 1e-12
+    if drafter_rows > target_rows and rule != "match":
+        assert max(drafted) >= KNOWN  # or nothing is shown
+    if target_rows > KNOWN:
+        assert np.flatnonzero(distribution(large, PROMPT, sampling)).max() >= KNOWN
+
+
+@pytest.mark.parametrize(("drafter_rows", "target_rows"), PADDED)
+def test_signals_are_finite_numbers_where_one_side_lacks_tokens(drafter_rows: int, target_rows: int) -> None:
+    small, large = pair_of(drafter_rows, target_rows)
+    drafter = Drafter(small)
+    drafter.open(0, list(PROMPT), Sampling(1.0))
+    drafter.prefill(0)
+    drafts = drafter.draft([0], [3], signals=True)
+    logits = torch.randn(1, 4, large.vocabulary, dtype=torch.float64)
+    for sampling in (Sampling(), Sampling(0.7), Sampling(1.0, top_k=2)):
+        for token in signals_of(drafts, logits, [sampling])[0]:
+            assert np.isfinite([token.ratio, token.kld, token.entropy]).all()
+            assert 0 <= token.ratio <= 1
+
+
+def test_a_drafter_that_is_told_an_id_that_it_lacks_goes_on() -> None:
+    """In its prompt and in what is committed later; it drafts from its own ids."""
+    small, _ = pair_of(12, 19)
+    drafter = Drafter(small)
+    drafter.open(0, [1, 18, 2, 15])
+    drafter.prefill(0)
+    for tokens in ([17], [3], [18]):
+        drafts = drafter.draft([0], [3])
+        assert drafts.tokens.max() < 12
+        drafter.advance(0, [], tokens)
+    assert drafter.committed(0) == [1, 18, 2, 15, 17, 3, 18]

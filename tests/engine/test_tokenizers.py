@@ -1,0 +1,165 @@
+"""Tokenizers are compared by what they hold: files may differ, ids may not; and nobody is believed unseen."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+from engine.decoding.shared_tokenizer import check_shared_tokenizer
+from engine.runtime.hosts import compare_tokenizers
+from fleet.errors import InputError
+from fleet.scenario.reading import make_scenario
+
+TEXT = ["def add(one, two): return one + two", "for number in range(10): print(number)"]
+Content = dict[str, Any]
+
+
+def tokenizer() -> Content:
+    made = Tokenizer(models.BPE())
+    made.normalizer = normalizers.NFC()
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.train_from_iterator(TEXT, trainers.BpeTrainer(vocab_size=90, show_progress=False))
+    made.add_special_tokens([AddedToken("<|end|>", special=True)])
+    return json.loads(made.to_str())
+
+
+def write(folder: Path, content: Content | None, rows: int = 128, **dump: Any) -> str:
+    folder.mkdir()
+    config = {"model_type": "llama", "vocab_size": rows, "hidden_size": 32, "num_attention_heads": 2}
+    (folder / "config.json").write_text(json.dumps(config))
+    if content is not None:
+        (folder / "tokenizer.json").write_text(json.dumps(content, **dump))
+    return str(folder)
+
+
+def as_pairs(content: Content) -> None:
+    content["model"]["merges"] = [
+        merge.split(" ") if isinstance(merge, str) else " ".join(merge) for merge in content["model"]["merges"]
+    ]
+
+
+def turned_round(content: Content) -> None:
+    content["model"]["vocab"] = dict(reversed(content["model"]["vocab"].items()))
+
+
+def with_a_template(content: Content) -> None:
+    content["post_processor"] = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False}
+    content["truncation"] = {"max_length": 5, "stride": 0, "strategy": "LongestFirst", "direction": "Right"}
+
+
+@pytest.mark.parametrize("change", [as_pairs, turned_round, with_a_template])
+def test_files_that_mean_the_same_ids_are_equal(tmp_path: Path, change: Callable[[Content], None]) -> None:
+    """Whatever their bytes, and however long the embeddings are padded."""
+    other = tokenizer()
+    change(other)
+    one = write(tmp_path / "drafter", tokenizer(), rows=151936, indent=2)
+    check_shared_tokenizer(one, write(tmp_path / "target", other, rows=152064, ensure_ascii=False))
+
+
+def swap(content: Content) -> str:
+    vocabulary = content["model"]["vocab"]
+    vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
+    return r"id \d+ is '[ab]' and '[ab]'"
+
+
+def drop_a_token(content: Content) -> str:
+    vocabulary = content["model"]["vocab"]
+    last = max(vocabulary, key=lambda token: vocabulary[token])
+    number = vocabulary.pop(last)
+    return rf"id {number} is .* and None"
+
+
+def rename_a_special(content: Content) -> str:
+    content["added_tokens"][0]["content"] = "<|stop|>"
+    return r"id \d+ is '<\|end\|>' and '<\|stop\|>'"
+
+
+def make_a_special_plain(content: Content) -> str:
+    content["added_tokens"][0]["special"] = False
+    return r"id \d+ is a special token of one only"
+
+
+def merge_in_another_order(content: Content) -> str:
+    content["model"]["merges"].reverse()
+    return "their merges"
+
+
+def normalise_otherwise(content: Content) -> str:
+    content["normalizer"] = {"type": "Lowercase"}
+    return "their normalizer"
+
+
+def split_otherwise(content: Content) -> str:
+    content["pre_tokenizer"]["add_prefix_space"] = True
+    return "their pre_tokenizer"
+
+
+def model_otherwise(content: Content) -> str:
+    content["model"]["type"] = "WordPiece"
+    return "models of kind BPE and WordPiece"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        swap, drop_a_token, rename_a_special, make_a_special_plain, merge_in_another_order, normalise_otherwise,
+        split_otherwise, model_otherwise,
+    ],
+)  # fmt: skip
+def test_what_makes_other_ids_is_told_in_one_line(tmp_path: Path, change: Callable[[Content], str]) -> None:
+    other = tokenizer()
+    told = change(other)
+    with pytest.raises(InputError, match=rf"do not share a tokenizer: {told}") as caught:
+        check_shared_tokenizer(write(tmp_path / "one", tokenizer()), write(tmp_path / "other", other))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("lacking", ["drafter", "target"])
+def test_a_tokenizer_that_is_missing_on_one_side_is_not_believed_in(tmp_path: Path, lacking: str) -> None:
+    folders = [
+        write(tmp_path / role, None if role == lacking else tokenizer(), rows=100) for role in ("drafter", "target")
+    ]
+    with pytest.raises(InputError, match=rf"{lacking} holds no tokenizer .* copy tokenizer\.json from .* into it"):
+        check_shared_tokenizer(*folders)
+
+
+def test_without_any_tokenizer_the_vocabularies_must_be_equally_long(tmp_path: Path) -> None:
+    """Their prompts are ids then, which mean what the user says they mean."""
+    one, other = write(tmp_path / "one", None, rows=100), write(tmp_path / "other", None, rows=100)
+    check_shared_tokenizer(one, other)
+    with pytest.raises(InputError, match=r"vocabularies of 100 and 101 tokens, and no tokenizer\.json"):
+        check_shared_tokenizer(one, write(tmp_path / "third", None, rows=101))
+
+
+def test_a_broken_tokenizer_is_told_by_its_folder(tmp_path: Path) -> None:
+    one, other = write(tmp_path / "one", tokenizer()), write(tmp_path / "other", tokenizer())
+    for content in (b"{", b"[]", b'{"model": 3}', b"\xff\xfe"):
+        (tmp_path / "other" / "tokenizer.json").write_bytes(content)
+        with pytest.raises(InputError, match=r"other.*tokenizer") as caught:
+            check_shared_tokenizer(one, other)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_node_says_when_its_host_lacks_a_model_whose_tokenizer_it_would_compare(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = write(tmp_path / "one", tokenizer()), write(tmp_path / "other", None)
+
+    def compare(drafter: str, target: str) -> str:
+        compare_tokenizers(make_scenario({"drafters": {"model": drafter}, "verifiers": {"model": target}}))
+        return capsys.readouterr().err
+
+    assert compare(one, one) == ""
+    told = compare(one, "elsewhere")
+    assert told == (
+        "note: verifiers.model = 'elsewhere' is not on this host; whether its tokenizer is shared is not checked\n"
+    )
+    with pytest.raises(InputError, match="holds no tokenizer"):
+        compare(one, other)

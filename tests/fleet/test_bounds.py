@@ -1,0 +1,97 @@
+"""Every number of a scenario has bounds; what lies beyond is refused in one line that names key, value and bounds."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from msgspec import inspect
+
+from fleet.errors import InputError
+from fleet.policies.shapes import BOUNDS, Shape
+from fleet.scenario.reading import change_scenario, make_scenario
+from sim.run import simulate
+from specfleet.meaning.entries import is_of_profile, scenario_tables
+from specfleet.meaning.kinds import arms, fields_of, tag_of
+from specfleet.meaning.tables import Table, keys_of
+from tests.helpers.stars import star
+from tests.helpers.values import values_of
+
+OWN = [
+    t for t in scenario_tables() if not is_of_profile(t) and t.struct.__module__.startswith(("fleet.scen", "fleet.pol"))
+]
+MEMORY = {"weights_bytes": 10, "kv_bytes_per_token": 1}
+
+
+def numbers(tables: list[Table]) -> Iterator[tuple[Table, str, inspect.IntType | inspect.FloatType]]:
+    """Yield the numbers among the keys of tables, in lists or not."""
+    for table in tables:
+        for field in fields_of(table.struct):
+            for arm in arms(field.type):
+                if isinstance(arm, inspect.IntType | inspect.FloatType):
+                    yield table, field.encode_name, inspect.IntType(**BOUNDS) if table.struct is Shape else arm
+
+
+@pytest.mark.parametrize("table", OWN, ids=lambda table: table.title)
+def test_the_reference_tells_the_bounds_of_every_number(table: Table) -> None:
+    for key in keys_of(table.struct):
+        if key.is_number:
+            assert ">" in key.allowed and "<" in key.allowed, key.name  # noqa: PT018  (one statement: both ends)
+
+
+def beyond(kind: inspect.IntType | inspect.FloatType) -> list[Any]:
+    """Values just beyond the bounds of a number, and far beyond."""
+    below = kind.gt if kind.gt is not None else kind.ge - 1  # type: ignore[operator]  (one of them is there)
+    above = kind.lt if kind.lt is not None else kind.le + 1  # type: ignore[operator]
+    far = [10**19, -(10**19), 10**30] if isinstance(kind, inspect.IntType) else [float("inf"), -float("inf"), 1e300]
+    return [below, above, *far]
+
+
+def tables_with(struct: Table, key: str, value: Any) -> dict[str, Any]:
+    """A change that puts the value at the key of a table, in a scenario that has that table."""
+    path, content = struct.paths[0], {key: value}
+    field, name = tag_of(struct.struct)
+    if field:
+        required = {part.encode_name: next(values_of(part.type)) for part in fields_of(struct.struct) if part.required}
+        content = {field: name} | required | content
+    if path.endswith("tiers"):
+        return {path: [{"first": 1} | content]}
+    if path.startswith("memory"):
+        full = {"devices": 1, "device_bytes": 10**6, "target": MEMORY, "drafter": MEMORY}
+        return {"memory": full | content} if path == "memory" else {"memory": full | {path[7:]: MEMORY | content}}
+    if path.startswith("workload.") and path.endswith("tokens"):
+        return {path: {"low": 3, "high": 4} | content}
+    if path == "batch":
+        return {path: {"rule": {"policy": "slots", "size": 2}} | content}
+    if path.startswith("batch.allocate"):
+        return {"batch": {"rule": {"policy": "slots", "size": 2}, "allocate": content}}
+    return {path: content} if path else content
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "kind"), list(numbers(OWN)), ids=lambda part: getattr(part, "title", str(part)[:30])
+)
+def test_what_is_beyond_is_one_line_and_the_ends_run_or_are_refused_in_one(
+    table: Table, key: str, kind: inspect.IntType | inspect.FloatType
+) -> None:
+    is_list = any(
+        isinstance(field.type, inspect.VarTupleType) for field in fields_of(table.struct) if field.encode_name == key
+    )
+    for value in beyond(kind):
+        with pytest.raises(InputError, match=key) as caught:
+            change_scenario(star(), tables_with(table, key, [value] if is_list else value))
+        assert "\n" not in str(caught.value)
+    least = kind.ge if kind.ge is not None else kind.gt / 2 if kind.gt else 0.001
+    least = int(least) if isinstance(kind, inspect.IntType) else float(least)
+    with suppress(InputError):
+        simulate(
+            change_scenario(star(workload={"requests": 3}), tables_with(table, key, [least] if is_list else least))
+        )
+
+
+@pytest.mark.parametrize("first", [(5, 2), (2, 2)])
+@pytest.mark.parametrize("side", ["drafters", "verifiers"])
+def test_tiers_that_do_not_rise_are_refused(side: str, first: tuple[int, int]) -> None:
+    tiers = [{"first": number} for number in first]
+    with pytest.raises(InputError, match=rf"{side}.tiers: first = {first[1]} comes after first = {first[0]}"):
+        make_scenario({side: {"count": 9, "tiers": tiers}})

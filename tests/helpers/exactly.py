@@ -1,0 +1,89 @@
+"""The exact distribution of what one round of speculation says, by the engine's own drafter and target."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from engine.decoding import draft, verify
+from engine.decoding.draft import Drafter
+from engine.decoding.models import CausalLM
+from engine.decoding.sampling import Sampling, distributions
+from engine.decoding.verify import Target
+from tests.helpers.branches import Branches, explore
+
+Text = tuple[int, ...]
+
+
+def distance_of_a_round(
+    monkeypatch: pytest.MonkeyPatch,
+    target: Target,
+    new_drafter: Callable[[], Drafter],
+    prompt: list[int],
+    depth: int,
+    sampling: Sampling,
+) -> tuple[float, set[int]]:
+    """Total variation between a round that the target completes to `depth` + 1 tokens, and the target alone.
+
+    Every branch of drafting and verification is followed. Also the tokens that were drafted in some branch.
+    """
+    drafted: set[int] = set()
+
+    def round_(chance: Branches) -> Text:
+        for module in (draft, verify):
+            monkeypatch.setattr(module, "uniforms", lambda *_: chance)
+        drafter = new_drafter()
+        target.release(0)
+        target.open(0, prompt[:-1], sampling)
+        hidden = told(target, prompt)
+        drafter.open(0, list(prompt), sampling)
+        drafter.prefill(0, hidden=hidden)
+        drafts = drafter.draft([0], [depth])
+        drafted.update(drafts.tokens[0].tolist())
+        return tuple(target.verify([0], drafts)[0].tokens)
+
+    emitted: dict[Text, float] = {}
+    for probability, text in explore(round_):
+        emitted[text] = emitted.get(text, 0.0) + probability
+    assert sum(emitted.values()) == pytest.approx(1.0, abs=1e-12)
+    return distance(target.model, prompt, depth, sampling, emitted), drafted
+
+
+def distance(model: CausalLM, prompt: list[int], depth: int, sampling: Sampling, emitted: dict[Text, float]) -> float:
+    """Total variation of texts of `depth` + 1 tokens: what is emitted and then completed, and the model alone."""
+    known: dict[Text, np.ndarray] = {}
+
+    def after(text: Text) -> np.ndarray:
+        if text not in known:
+            known[text] = distribution(model, [*prompt, *text], sampling)
+        return known[text]
+
+    def likelihood(text: Text, begin: int) -> float:
+        return float(np.prod([after(text[:place])[text[place]] for place in range(begin, len(text))]))
+
+    texts: list[Text] = [()]
+    for _ in range(depth + 1):
+        texts = [(*text, token) for text in texts for token in np.flatnonzero(after(text)).tolist()]
+    apart, outside = 0.0, 1.0  # what is spoken beside all that the target would ever say
+    for text in texts:
+        heads = ((head, weight) for head, weight in emitted.items() if text[: len(head)] == head)
+        spoken = sum(weight * likelihood(text, len(head)) for head, weight in heads)
+        apart, outside = apart + abs(spoken - likelihood(text, 0)), outside - spoken
+    return (apart + outside) / 2
+
+
+def told(target: Target, prompt: list[int]) -> torch.Tensor:
+    """Bring a target to the end of a prompt, whatever it would have said; return the states of all but the last."""
+    states = target.model.prefill(target.cache, 0, prompt[:-1], target.taps)
+    target.streams[0].committed.append(prompt[-1])
+    width = states.shape[-1] // (len(target.taps) + 1)
+    return states[:, :-width] if target.taps else states
+
+
+def distribution(model: CausalLM, text: list[int], sampling: Sampling) -> np.ndarray:
+    """What the model's next token after a text is drawn from."""
+    cache = model.new_cache()
+    cache.open(0, len(text))
+    logits = model.logits(model.prefill(cache, 0, text)[-1])
+    return distributions(logits[None, None], [sampling])[0, 0].numpy()

@@ -1,0 +1,78 @@
+"""Files that only the engine reads: prompts, model folders, EAGLE heads, tokenizers; run in this process."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fleet.errors import InputError
+from tests.inputs.kinds import Kind
+from tests.inputs.values import toml_of
+
+WORDS = [f"w{number}" for number in range(40)]
+RUN = ("run", "scenario.toml", "--json", "-o", "out.parquet")
+
+
+class InThisProcess:
+    """Stands for a node's process, whose body it runs here; what the body raises is raised here."""
+
+    def __init__(self, name: str, body: Callable[..., Any], *arguments: Any) -> None:
+        if name not in {"batch", "co-located"}:
+            raise InputError(f"{name} would be one process of several")
+        self.body, self.arguments = body, arguments
+
+    def receive(self) -> Any:
+        return self.body(None, *self.arguments)
+
+    def end(self) -> None:
+        pass
+
+
+def engine(**tables: Any) -> Callable[[Path], None]:
+    """Return what writes a scenario of a batch, an untrained pair with a tokenizer, and prompts."""
+
+    def write(folder: Path) -> None:
+        import torch
+        from tokenizers import Tokenizer, models, pre_tokenizers
+
+        from engine.runtime import serve
+        from tests.helpers.pairs import write_pair
+
+        torch.set_num_threads(1)
+        serve.NodeProcess = InThisProcess  # type: ignore[assignment,misc]
+        write_pair(folder)
+        tokenizer = Tokenizer(models.WordLevel({word: place for place, word in enumerate(WORDS)}, unk_token=WORDS[0]))
+        tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+        for role in ("target", "drafter"):
+            tokenizer.save(str(folder / role / "tokenizer.json"))
+            (folder / role / "tokenizer_config.json").write_text(
+                json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": WORDS[0]})
+            )
+        lines: list[dict[str, Any]] = [
+            {"prompt_ids": list(range(20))},
+            {"prompt": " ".join(WORDS)},
+            {"question_id": 3, "turns": [" ".join(reversed(WORDS)), "w1"]},
+        ]
+        (folder / "prompts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        content: dict[str, Any] = {
+            "name": "engine",
+            "precision": "float64",
+            "drafters": {"model": "drafter", "depth": 3},
+            "verifiers": {"model": "target"},
+            "batch": {"rule": {"policy": "slots", "size": 2}},
+            "workload": {"requests": 4, "prompts": "prompts.jsonl", "prompt_tokens": 12, "new_tokens": 10},
+        }
+        (folder / "scenario.toml").write_text(toml_of(content | tables))
+
+    return write
+
+
+EAGLE = {"kind": "eagle", "model": "head", "depth": 3}
+ENGINE_KINDS: dict[str, Kind] = {
+    "prompts": Kind(engine(), ("prompts.jsonl",), "jsonl", (RUN,)),
+    "target folder": Kind(engine(), ("target/config.json", "target/model.safetensors"), "json", (RUN,)),
+    "drafter folder": Kind(engine(), ("drafter/config.json", "drafter/model.safetensors"), "json", (RUN,)),
+    "tokenizer": Kind(engine(), ("target/tokenizer.json", "target/tokenizer_config.json"), "json", (RUN,)),
+    "EAGLE folder": Kind(engine(drafters=EAGLE), ("head/config.json", "head/model.safetensors"), "json", (RUN,)),
+    "scenario of the engine": Kind(engine(), ("scenario.toml",), "toml", (RUN,)),
+}

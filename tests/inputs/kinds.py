@@ -1,0 +1,267 @@
+"""The kinds of files that we read: a good one of each, and the commands that read it."""
+
+import json
+import random
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from experiments.reproduce import amusd
+from fleet.records.run import write_run
+from fleet.scenario.reading import make_scenario
+from sim.run import simulate
+from tests.inputs.values import toml_of
+
+SIMULATE = ("simulate", "scenario.toml", "--json", "-o", "out.parquet")
+TIMES = {"base_s": 0.01, "per_token_s": 0.001}
+PROFILE: dict[str, Any] = {
+    "name": "small",
+    "draft": {"base_s": 0.001, "per_token_s": 0.004, "per_context_token_s": 1e-7, "spread": "exponential"},
+    "verify": {**TIMES, "spread": {"spread": "quantiles", "levels": [0.0, 0.5, 1.0], "ratios_at": [0.8, 1.0, 1.2]}},
+    "decode": {"base_s": 0.02}, "draft_prefill": TIMES, "verify_prefill": TIMES, "transfer": TIMES, "realign": TIMES,
+    "catch_up_s": 0.001, "turnaround_s": 0.0001, "turnaround_row_s": 0.00001, "wake_up_s": 0.0001,
+    "link": {"latency_s": 0.001, "bandwidth_bytes_per_s": 1e9},
+    "idle": {"gaps_s": [0.001, 0.03], "slowdowns": [1.0, 1.5], "recoveries": [1.0, 0.4]},
+    "recent_load": {"half_life_s": 0.1, "loads": [0.0, 1.0], "slowdowns": [1.3, 1.0], "paces": [1.1, 1.0]},
+    "turns": [{"slowdowns": {"draft": 1.1}, "handover_s": 0.0001}], "one_process": {"handover_s": 0.0001},
+    "contention": [1.0, 1.4], "vocabulary": 32000, "hidden": 64, "control_s": 0.0001,
+    "power": {"idle_w": 50.0, "draft_w": 140.0, "verify_w": 230.0}, "provenance": {"processor": "none", "cores": "2"},
+    "acceptance": {"model": "geometric", "beta": 0.7}, "sources": {"draft": "assumed"},
+}  # fmt: skip
+WORKLOAD = {"requests": 6, "prompt_tokens": 20, "new_tokens": 24}
+SCENARIOS: dict[str, dict[str, Any]] = {
+    "star": {
+        "drafters": {
+            "depth": 4, "warm_up": {"policy": "after-idle", "idle_gap_s": 0.01, "tokens": 2},
+            "admit": {"policy": "at-most", "sessions": 3}, "cache_tokens": 200,
+            "limits_per_s": [0.0, 30.0], "order": {"policy": "weighted", "weights": [1.0, 2.0]},
+        },
+        "verifiers": {"count": 3, "priorities": [1, 2], "tiers": [{"first": 2, "verify": {"base_s": 0.03}}]},
+        "acceptance": {"model": "beta-geometric", "a": 3.0, "b": 1.5, "per": "session"},
+        "link": {"latency_s": "2ms", "bandwidth_bytes_per_s": "1Gbit"},
+        "measure": {"warm_up_share": 0.1, "batches": 5, "deadlines_s": [0.05]},
+        "memory": {
+            "devices": 4, "device_bytes": 80_000_000_000,
+            "target": {"weights_bytes": 16_000_000_000, "kv_bytes_per_token": 131072},
+            "drafter": {"weights_bytes": 2_000_000_000, "kv_bytes_per_token": 32768},
+        },
+    },
+    "adaptive": {
+        "drafters": {"depth": 6, "allocate": "adaptive", "group": {"policy": "batch", "most": 2}, "device": "gpu"},
+        "verifiers": {"count": 2, "device": "gpu", "verify": {"base_s": 0.02}},
+        "devices": {"gpu": {"sharing": "turns"}},
+        "acceptance": {"model": "per-position", "rates": [round(0.95 - 0.03 * place, 2) for place in range(20)]},
+    },
+    "routed": {
+        "drafters": {
+            "count": 2, "route": {"policy": "least-work", "move_s": 0.01}, "move": "transfer", "view_delay_s": 0.001,
+            "tiers": [{"first": 2, "draft": {"base_s": 0.02}, "link": {"latency_s": 0.01}}],
+        },
+        "verifiers": {"count": 4},
+        "workload": {
+            **WORKLOAD, "new_tokens": {"low": 10, "high": 30},
+            "arrivals": {"process": "poisson", "per_s": 20.0},
+        },
+        "acceptance": {"model": "recorded", "depth": 5, "sessions": [[1, 5, 2], [0, 3, 4, 5]]},
+    },
+    "fair": {
+        "drafters": {"count": 3}, "verifiers": {
+            "count": 1, "group": "barrier", "padded": True,
+            "allocate": {"policy": "goodspeed", "budget": 9, "eta": 0.1, "beta": 0.5},
+        },
+        "acceptance": {
+            "model": "ratios", "switch": 0.3, "clients": [[{"mean": 0.35}, {"mean": 0.45}], [{"mean": 0.8}]],
+        },
+        "workload": {**WORKLOAD, "temperature": 1.0, "top_k": 5, "top_p": 0.9},
+    },
+    "ahead": {
+        "drafters": {"overlap": {"policy": "ahead", "least": 2, "busy": True}, "depth": 5},
+        "acceptance": {"model": "agreement", "sessions": ["1101?1", "111"], "unknown": 0.5},
+    },
+    "batch": {
+        "batch": {
+            "rule": {"policy": "same-length", "size": 3, "window": 6}, "allocate": {"policy": "dsde"}, "padded": True,
+        },
+        "acceptance": {"model": "synthetic-signals", "acceptance": 0.8, "gap": 0.05},
+    },
+    "tree": {
+        "drafters": {"shape": {"kind": "tree", "branching": [3, 2, 1]}, "depth": 3},
+        "verifiers": {"rule": "without-replacement", "count": 2},
+        "workload": {**WORKLOAD, "conversations": "conversations.jsonl"},
+    },
+}  # fmt: skip
+TRACE = "arrived_at,num_prefill_tokens,num_decode_tokens\n" + "".join(
+    f"{place / 20},{10 + place},{12 + place % 5}\n" for place in range(8)
+)
+TURNS = "".join(json.dumps({"question_id": n, "turns": [f"question {n} " * 4, "and then?"]}) + "\n" for n in range(4))
+
+
+class Kind(NamedTuple):
+    """A kind of files: how good ones are written into a folder, which are damaged, their form, and who reads them."""
+
+    write: Callable[[Path], None]
+    files: tuple[str, ...]
+    form: str
+    commands: tuple[tuple[str, ...], ...]
+    statuses: tuple[int, ...] = (0,)
+
+
+def scenario(name: str, **tables: Any) -> Callable[[Path], None]:
+    """Return what writes a scenario, and the files that it names."""
+
+    def write(folder: Path) -> None:
+        content = {"name": name, "seed": 1, "profile": PROFILE, "workload": WORKLOAD} | SCENARIOS[name] | tables
+        (folder / "scenario.toml").write_text(toml_of(content))
+        (folder / "profile.json").write_text(json.dumps(PROFILE))
+        (folder / "trace.csv").write_text(TRACE)
+        (folder / "conversations.jsonl").write_text(TURNS)
+
+    return write
+
+
+def write_run_files(folder: Path) -> None:
+    """Write a scenario and a run of it."""
+    scenario("star")(folder)
+    content = tomllib.loads((folder / "scenario.toml").read_text())
+    write_run(simulate(make_scenario(content)), folder / "run.parquet")
+    write_run(simulate(make_scenario(content)), folder / "other.parquet")
+
+
+def write_signal_files(folder: Path) -> None:
+    """Write a scenario, and the signals that it plays."""
+    from fleet.chance.signals import write_signals
+    from fleet.chance.token import Token
+
+    scenario("batch", acceptance={"model": "signals", "file": "signals.parquet"})(folder)
+    rng = random.Random(1)
+    sessions = [[Token(rng.random(), rng.random(), rng.random()) for _ in range(30)] for _ in range(3)]
+    write_signals(sessions, folder / "signals.parquet")
+
+
+def write_sweep(folder: Path) -> None:
+    """Write a scenario and the folder of a sweep."""
+    from specfleet import sweep
+
+    scenario("ahead")(folder)
+    sweep(folder / "scenario.toml", {"verifiers.count": [1, 2]}, out=folder / "swept", seeds=1, jobs=1)
+    (cell,) = (folder / "swept" / "cells").glob("*1.json")
+    assert cell.name == "verifiers.count=1.json"
+
+
+def write_reproduction(folder: Path) -> None:
+    """Write a reproduction as --json prints it."""
+    from specfleet import reproduce
+
+    (folder / "rows.json").write_bytes(msgspec.json.encode(reproduce("batch-table2")))
+
+
+def write_calibrated(folder: Path) -> None:
+    """Write a profile with what calibration measured, as the figures draw it."""
+    spread = {"mean_s": 0.01, "p10_s": 0.009, "p90_s": 0.012}
+    grid = [
+        {"tokens": n, "quantiles_s": [0.009 * n, 0.01 * n, 0.012 * n], "fitted_s": 0.011 * n, "held_out": n == 2}
+        for n in (1, 2, 3)
+    ]
+    idle = [{"gap_s": gap_s, **spread} for gap_s in (0.001, 0.01)]
+    warm_up = [{"warm_tokens": tokens, **spread} for tokens in (0, 1)]
+    content = PROFILE | {"measured": {"draft": grid, "verify": grid, "idle": idle, "warm_up": warm_up}}
+    (folder / "profile.json").write_text(json.dumps(content))
+
+
+def write_amusd(folder: Path) -> None:
+    """Write a run file of the AMUSD authors' form."""
+    accepted = [6, 3, 6, 1, 6, 2] * 3
+    look = [{"timestamp": 0.05 * n, "gpu_powers": [200.0, 90.0]} for n in range(1, 20)]
+    runs = {
+        "greedy": {"token_times": [0.04] + [0.02] * 59, "total_time": 1.3},
+        "sd": {
+            "draft_times": [0.1] + [0.01] * 95, "verify_times": [0.05] + [0.03] * 17, "accepted_tokens": accepted,
+            "total_time": 1.8,
+        },
+        "amusd": {
+            "draft_times": [0.02] + [0.01] * 99, "verify_times": [0.5] + [0.03] * 39, "accepted_tokens": [3, 1] * 20,
+            "total_time": 1.5,
+        },
+    }  # fmt: skip
+    entries = [
+        {"sample_index": 0, "strategy": name, "metrics": {"tokens_generated": 60, "gpustats": look, **metrics}}
+        for name, metrics in runs.items()
+    ]
+    (folder / "runs.json").write_text(json.dumps(entries))
+    amusd.SEEDS = 2  # a reproduction of the paper takes more
+
+
+KINDS: dict[str, Kind] = {
+    **{
+        f"scenario ({name})": Kind(
+            scenario(name), ("scenario.toml",), "toml", (SIMULATE, SIMULATE, ("show", "scenario.toml", "--json"))
+        )
+        for name in SCENARIOS
+    },
+    "scenario for equations": Kind(
+        scenario("adaptive", drafters={"depth": 4}, devices={}, verifiers={"count": 2}), ("scenario.toml",), "toml",
+        (("analytic", "scenario.toml", "--json"),),
+    ),
+    "profile": Kind(scenario("star", profile="profile.json"), ("profile.json",), "json", (SIMULATE,)),
+    "calibrated profile": Kind(
+        write_calibrated, ("profile.json",), "json",
+        (
+            ("figure", "residuals", "profile.json", "-o", "x.png"),
+            ("figure", "draft-time", "profile.json", "-o", "x.png"),
+        ),
+    ),
+    "run": Kind(
+        write_run_files, ("run.parquet",), "parquet",
+        (
+            ("compare", "run.parquet", "other.parquet", "--json"),
+            ("simulate", "scenario.toml", "--pace", "run.parquet", "--json"),
+            ("figure", "timeline", "run.parquet", "-o", "x.png"),
+        ),
+    ),
+    "signals": Kind(write_signal_files, ("signals.parquet",), "parquet", (SIMULATE,)),
+    "trace": Kind(
+        scenario("routed", workload={"requests": 6, "arrivals": {"process": "trace", "file": "trace.csv"}}),
+        ("trace.csv",), "csv", (SIMULATE,),
+    ),
+    "conversations": Kind(scenario("tree"), ("conversations.jsonl",), "jsonl", (SIMULATE,)),
+    "cell of a sweep": Kind(
+        write_sweep, ("swept/cells/verifiers.count=1.json",), "json",
+        (("sweep", "scenario.toml", "-o", "swept", "--vary", "verifiers.count=1,2", "--seeds", "1", "--jobs", "1"),),
+    ),
+    "table of a sweep": Kind(
+        write_sweep, ("swept/sweep.csv",), "csv", (("figure", "throughput", "swept", "-o", "x.png"),)
+    ),
+    "reproduction": Kind(
+        write_reproduction, ("rows.json",), "json", (("figure", "reproduction", "rows.json", "-o", "x.png"),)
+    ),
+    "values of --set": Kind(
+        scenario("star"), (), "command line", (("simulate", "scenario.toml", "--json", "--set", "KEY=VALUE"),)
+    ),
+    "values of --vary": Kind(
+        scenario("ahead"), (), "command line",
+        (("sweep", "scenario.toml", "-o", "swept", "--seeds", "1", "--jobs", "1", "--vary", "KEY=VALUES"),), (0, 1),
+    ),
+    "other options": Kind(
+        write_run_files, (), "command line",
+        (
+            ("compare", "run.parquet", "other.parquet", "--json", "--tolerance", "VALUE"),
+            ("sweep", "scenario.toml", "-o", "swept", "--vary", "verifiers.count=1", "--jobs", "1", "--seeds", "VALUE"),
+            ("figure", "VALUE", "run.parquet", "-o", "x.png"),
+            ("figure", "timeline", "VALUE", "-o", "x.png"),
+            ("show", "VALUE", "--json"),
+            ("simulate", "scenario.toml", "--pace", "VALUE", "--json"),
+            ("reproduce", "VALUE", "--json"),
+            ("reproduce", "amusd-a100", "--trace", "VALUE"),
+            ("reproduce", "starsd-fig6", "--profile", "VALUE", "--json"),
+            ("explain", "VALUE"),
+            ("init", "VALUE"),
+        ),
+        (0, 1),
+    ),
+    "AMUSD run": Kind(
+        write_amusd, ("runs.json",), "json", (("reproduce", "amusd-a100", "--trace", "runs.json", "--json"),)
+    ),
+}  # fmt: skip

@@ -1,0 +1,178 @@
+"""No key is silently ignored: another valid value changes what is simulated, is refused, or a reason says why not."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from fleet.errors import InputError
+from fleet.records.metrics import measure
+from fleet.scenario.reading import change_scenario, make_scenario
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.settle import settle
+from sim.predict import predict
+from sim.run import simulate
+from tests.helpers.marks import slow
+from tests.helpers.values import keys_below, values_of
+
+PROFILE: dict[str, Any] = {
+    "name": "p",
+    "draft": {"base_s": 0.5, "per_token_s": 0.1, "spread": {"spread": "exponential"}},
+    "verify": {"base_s": 1.0, "per_token_s": 0.02, "per_row_token_s": 0.01},
+    "draft_prefill": {"base_s": 0.2},
+    "verify_prefill": {"base_s": 0.3},
+    "decode": {"base_s": 0.4, "spread": {"spread": "exponential"}},
+    "transfer": {"base_s": 0.05},
+    "realign": {"base_s": 0.1},
+    "link": {"latency_s": 0.05, "bandwidth_bytes_per_s": 1e5},
+    "idle": {"gaps_s": [0.0, 1.0], "slowdowns": [1.0, 1.5]},
+    "turns": [{"slowdowns": {"draft": 1.2}, "handover_s": 0.1}],
+    "one_process": {"handover_s": 0.01},
+    "contention": [1.0, 1.5],
+    "vocabulary": 100,
+    "hidden": 16,
+}
+COMMON: dict[str, Any] = {
+    "profile": PROFILE,
+    "acceptance": {"model": "geometric", "beta": 0.7},
+    "verifiers": {"count": 2},
+    "workload": {"requests": 9, "streams": 9, "prompt_tokens": 12, "new_tokens": 18, "temperature": 0.8},
+}
+HOST = {"device": "host"}
+MEMORY = {
+    "devices": 4,
+    "device_bytes": 1000,
+    "target": {"weights_bytes": 100, "kv_bytes_per_token": 2},
+    "drafter": {"weights_bytes": 50, "kv_bytes_per_token": 2},
+}
+CORNERS: dict[str, dict[str, Any]] = {
+    "star": {},
+    "one session each": {
+        "verifiers": {"count": 4},
+        "workload": {"requests": 8, "prompt_tokens": 12, "new_tokens": 18},
+        "memory": MEMORY,
+    },
+    "shared": {"devices": {"host": {}}, "drafters": HOST, "verifiers": HOST | {"count": 2}},
+    "routed": {"drafters": {"count": 2, "route": "shortest-queue", "tiers": [{"first": 2, "draft": {"base_s": 0.9}}]}},
+    "batch": {
+        "batch": {"rule": {"policy": "same-length", "size": 2, "window": 4}, "allocate": "heuristic"},
+        "verifiers": {},
+        "workload": {"requests": 9, "prompt_tokens": {"low": 8, "high": 9}, "new_tokens": 18},
+    },
+    "ahead": {"drafters": {"overlap": "ahead"}},
+    "barrier": {
+        "drafters": {"count": 3},
+        "verifiers": {"count": 1, "group": "barrier", "allocate": {"policy": "goodspeed", "budget": 20}},
+    },
+    "no drafter": {"drafters": {"count": 0}},
+    "arrivals": {
+        "workload": {
+            "requests": 12, "prompt_tokens": 12, "new_tokens": 18, "arrivals": {"process": "poisson", "per_s": 1.0}
+        },
+    },
+}  # fmt: skip
+EXAMPLES: dict[str, list[Any]] = {  # where a type alone does not make a value that can matter here
+    "drafters.device": ["", "host"],
+    "verifiers.device": ["", "host"],
+    "drafters.limits_per_s": [[0.01]],
+    "drafters.order": [{"policy": "weighted", "weights": [1, 9]}],
+    "drafters.warm_up": [{"policy": "after-idle", "idle_gap_s": 0.01, "tokens": 2}],
+}
+
+# Why another value may change nothing that is simulated, and in which corners; () is all of them.
+REAL = "the real world's: it must reach the engine, and the simulated one knows neither models nor texts"
+FACT = "a fact about what is there, at which rules may look or not"
+BASELINE = "describes what the baseline leaves out, so that it is one `--set drafters.count=0` away"
+FALLBACK = "holds where no rule decides, and another key says that one does"
+ONE_DRAFTER = "to one drafter every route leads, so that drafters.count can be varied down to 1"
+ONE_TARGET = "orders tell targets apart, and there is one"
+ONE_SESSION = "steps are shared by sessions, and each target has one at a time"
+NOT_TAKEN = "the time of a step that this fleet does not take"
+EQUATIONS = "a question of the equations, which know one star"
+LISTED: dict[str, tuple[str, tuple[str, ...]]] = {
+    "name": (REAL, ()),
+    "precision": (REAL, ()),
+    "drafters.model": (REAL, ()),
+    "drafters.kind": (REAL, ()),
+    "verifiers.model": (REAL, ()),
+    "verifiers.kind": (REAL, ()),
+    "verifiers.rule": (REAL, ()),
+    "workload.prompts": (REAL, ()),
+    "workload.ignore_eos": (REAL, ()),
+    "workload.stop": (REAL, ()),
+    "workload.temperature": (REAL, ()),
+    "workload.top_k": (REAL, ()),
+    "workload.top_p": (REAL, ()),
+    "verifiers.priorities": (FACT, ()),
+    "drafters.depth": (FALLBACK, ("batch", "barrier")),
+    "drafters.route": (ONE_DRAFTER, ("star", "one session each", "shared", "arrivals", "ahead")),
+    "drafters.order": (ONE_TARGET, ("barrier",)),
+    "verifiers.group": (ONE_SESSION, ("one session each",)),
+    "verifiers.decode": (NOT_TAKEN, ("star", "shared", "routed", "ahead", "barrier", "arrivals")),
+}
+WITHOUT_A_DRAFTER = (
+    "drafters.depth", "drafters.shape", "drafters.shape.kind", "acceptance", "acceptance.beta", "link", "memory",
+    "verifiers.verify",
+)  # fmt: skip
+
+
+def corner(name: str) -> Scenario:
+    return make_scenario(COMMON | CORNERS[name] | {"name": "corner"})
+
+
+def reason_of(key: str, name: str) -> str:
+    if name == "no drafter" and key in WITHOUT_A_DRAFTER:
+        return BASELINE
+    reason, corners = LISTED.get(key, ("", ()))
+    return reason if not corners or name in corners else ""
+
+
+def seen(scenario: Scenario) -> Iterator[str]:
+    """Yield what a user may see of a scenario: the rows, the metrics, the equations."""
+    run = simulate(scenario)
+    yield run.digest()
+    yield repr(measure(run))
+    try:
+        yield repr(predict(scenario))
+    except InputError as error:
+        yield str(error)
+
+
+def outcome_of(scenario: Scenario, before: list[str], key: str, values: list[Any]) -> str:
+    """What becomes of other values of a key: "changes" if one does, "nothing" if none that is taken, else "refused".
+
+    What the engine reads must change the settled fleet at least.
+    """
+    outcome = "refused"
+    for value in values:
+        try:
+            changed = change_scenario(scenario, {key: value})
+            if changed == scenario:
+                continue
+            if any(now != then for now, then in zip(seen(changed), before, strict=True)):
+                return "changes"
+        except InputError:
+            continue
+        outcome = "nothing"
+        if LISTED.get(key, ("", ()))[0] == REAL:
+            assert settle(changed) != settle(scenario), f"{key} does not reach the engine"
+    return outcome
+
+
+@pytest.mark.parametrize("name", ["star", *(slow(name) for name in CORNERS if name != "star")])
+def test_no_key_is_silently_ignored(name: str) -> None:
+    scenario = corner(name)
+    before, silent = list(seen(scenario)), []
+    for key, kind in keys_below(scenario):
+        if key.partition(".")[0] == "profile":
+            continue  # a profile tells of a machine, whatever is asked of it
+        outcome = outcome_of(scenario, before, key, EXAMPLES.get(key) or list(values_of(kind)))
+        if (outcome == "nothing") and not reason_of(key, name):
+            silent.append(key)
+    assert silent == []
+
+
+def test_the_list_of_reasons_names_keys_that_exist_and_is_short() -> None:
+    keys = {key for name in CORNERS for key, _ in keys_below(corner(name))}
+    assert {*LISTED, *WITHOUT_A_DRAFTER} <= keys
+    assert len(LISTED) + len(WITHOUT_A_DRAFTER) < len(keys) / 2

@@ -1,0 +1,102 @@
+"""No stream takes more places in a cache than its fleet was settled to have, whatever its workload and its speeds."""
+
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleet.records.replay import replay
+from fleet.records.run import Run
+from fleet.records.tables import cache_bytes as cache_bytes_of
+from fleet.scenario.reading import make_scenario
+from sim.run import simulate
+from tests.helpers.stars import repeatable, star
+
+lengths = st.integers(1, 60)
+ranges = st.tuples(lengths, lengths).map(lambda two: {"low": min(two), "high": max(two)})
+texts = st.lists(st.integers(0, 1600).map(lambda size: "a" * size), min_size=1, max_size=4)
+long = st.integers(1, 600)  # longer than what the keys of [workload] say
+arrivals = st.lists(st.tuples(st.floats(0, 50), long, long), min_size=1, max_size=8)
+POISSON = {"process": "poisson", "per_s": 0.2}
+HEADER = "arrived_at,num_prefill_tokens,num_decode_tokens"
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, str]]:
+    """A workload, and the files that it names with their content."""
+    plain = {"requests": 12, "prompt_tokens": draw(lengths | ranges), "new_tokens": draw(lengths | ranges)}
+    match draw(st.sampled_from(["closed", "poisson", "trace", "conversations", "conversations arrive"])):
+        case "closed":
+            return plain, {}
+        case "poisson":
+            return plain | {"arrivals": POISSON}, {}
+        case "trace":
+            rows = sorted(draw(arrivals))
+            content = "\n".join([HEADER, *(f"{at_s},{prompt},{new}" for at_s, prompt, new in rows)])
+            file = {"process": "trace", "file": "trace.csv"}
+            return {"requests": len(rows), "arrivals": file}, {"trace.csv": content}
+        case kind:
+            content = "\n".join(json.dumps({"turns": turns}) for turns in draw(st.lists(texts, min_size=1, max_size=4)))
+            come = {"arrivals": POISSON} if kind.endswith("arrive") else {}
+            del plain["prompt_tokens"]
+            return plain | {"conversations": "talk.jsonl"} | come, {"talk.jsonl": content}
+
+
+def places_of(run: Run) -> int:
+    """The most places that a stream took at a station: what is committed and what is drafted or verified beyond it."""
+    done = run.frame().query("event == 'done' and kind in ('draft', 'verify')")
+    return int((done.base + done.tokens).max()) if len(done) else 0
+
+
+@settings(repeatable, max_examples=60)
+@given(workloads(), st.integers(1, 3), st.integers(100, 20_000))
+def test_admission_by_memory_keeps_the_drafters_caches_within_it(
+    drawn: tuple[dict[str, Any], dict[str, str]], N: int, cache_bytes: int
+) -> None:
+    workload, files = drawn
+    memory = {"devices": 1, "device_bytes": cache_bytes + 7, "target": {"weights_bytes": 1, "kv_bytes_per_token": 1}}
+    with TemporaryDirectory() as folder:
+        for name, content in files.items():
+            (Path(folder) / name).write_text(content)
+        run = simulate(
+            make_scenario(
+                {
+                    "profile": {"name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 4.0}},
+                    "acceptance": {"model": "geometric", "beta": 0.8},
+                    "drafters": {"admit": "within-memory"},
+                    "verifiers": {"count": N},
+                    "workload": workload,
+                    "memory": memory | {"drafter": {"weights_bytes": 7, "kv_bytes_per_token": 10}},
+                },
+                base=Path(folder),
+            )
+        )
+    held = cache_bytes_of(run.frame(), 10).bytes
+    assert held.empty or held.max() <= cache_bytes
+    assert places_of(run) <= run.header.fleet.room.longest_row
+    assert replay(run) == []
+
+
+speeds = st.floats(0.001, 2.0)
+
+
+@settings(repeatable, max_examples=60)
+@given(speeds, speeds, st.floats(0, 5), st.floats(0.01, 1), st.integers(1, 4), st.booleans(), st.integers(1, 3))
+def test_drafting_ahead_ends_with_the_request_and_takes_no_more_places_than_its_room(
+    draft_s: float, verify_s: float, latency_s: float, beta: float, least: int, busy: bool, N: int
+) -> None:
+    run = simulate(
+        star(
+            acceptance={"beta": beta},
+            profile={"draft": {"per_token_s": draft_s}, "verify": {"base_s": verify_s}},
+            link={"latency_s": latency_s},
+            drafters={"overlap": {"policy": "ahead", "least": least, "busy": busy}},
+            verifiers={"count": N},
+            workload={"requests": 2 * N},
+        )
+    )
+    assert places_of(run) <= run.header.fleet.room.longest_row == 60
+    assert replay(run) == []
