@@ -21,7 +21,7 @@ diffllama dots1 electra ernie ernie4_5 ernie4_5_moe exaone4 exaone_moe flex_olmo
 glm4 glm4_moe gpt-sw3 gpt2 gpt_bigcode gpt_neox gpt_oss granite granite_swa granitemoe granitemoe_swa
 granitemoehybrid granitemoeshared helium hrm_text hunyuan_v1_dense hunyuan_v1_moe hy_v3 hyperclovax internlm3
 iquestcoder jais2 jetmoe kolibri1 laguna llama mellum minimax_m2 minimax_m3_vl_text ministral ministral3 mistral
-mixtral modernbert-decoder moshi nanochat nemotron olmo olmo2 olmo3 olmoe opt persimmon phi phi3 phimoe qwen2
+mixtral modernbert-decoder nanochat nemotron olmo olmo2 olmo3 olmoe opt persimmon phi phi3 phimoe qwen2
 qwen2_moe qwen3 qwen3_moe seed_oss smollm3 solar_open stablelm starcoder2 vaultgemma
 """
 ADMITTED = frozenset(NAMES.split())
@@ -44,7 +44,7 @@ REASONS = {
         xlm-roberta xlm-roberta-xl xmod""",
     "attention over chunks of the text": "llama4_text",
     "an attention mask of its own, computed from the values": "doge",
-    "images or sounds beside text, with positions for these": "cohere_compass_text git trocr",
+    "images or sounds beside text, with positions for these": "cohere_compass_text git moshi trocr",
     "a drafter that reads the cache of its own target": "gemma4_assistant gemma4_unified_assistant",
 }
 KNOWN = {kind: reason for reason, kinds in REASONS.items() for kind in kinds.split()}
@@ -53,13 +53,14 @@ KNOWN = {kind: reason for reason, kinds in REASONS.items() for kind in kinds.spl
 def config_of(folder: Path) -> PretrainedConfig:
     """Read the configuration of a model in a local folder; InputError if the engine does not run its type."""
     content = read_json(folder / "config.json")
-    if isinstance(content, dict):
-        names = [str(content.get("model_type") or ""), str(content.get("architectures") or "")]
-        if any("mtp" in name.lower() or "nextn" in name.lower() for name in names):
-            raise InputError(
-                f"{folder}: {' '.join(names)} is a head for multi-token prediction (MTP), with which the engine does "
-                "not draft; give a causal language model, or an EAGLE head with drafters.kind = 'eagle'"
-            )
+    architectures = content.get("architectures") if isinstance(content, dict) else None
+    named = [content.get("model_type")] if isinstance(content, dict) else []
+    names = [str(name) for name in (*named, *(architectures if isinstance(architectures, list) else ())) if name]
+    if any("mtp" in name.lower() or "nextn" in name.lower() for name in names):
+        raise InputError(
+            f"{folder}: {' '.join(names)} is a head for multi-token prediction (MTP), with which the engine does not "
+            "draft; give a causal language model, or an EAGLE head with drafters.kind = 'eagle'"
+        )
     config = read_config(folder)
     check(config)
     return config

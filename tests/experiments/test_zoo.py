@@ -139,7 +139,7 @@ def test_a_refused_folder_is_one_line_with_its_reason(kind: str, reason: str, tm
     [
         ('{"model_type": "deepseek_mtp", "architectures": ["DeepSeekMTPModel"]}', r"multi-token prediction \(MTP\)"),
         ('{"model_type": "llama", "architectures": ["LlamaForCausalLMNextN"]}', r"multi-token prediction \(MTP\)"),
-        ('{"model_type": "not_yet_invented"}', "cannot read its configuration"),
+        ('{"model_type": "not_yet_invented"}', "not the configuration of a model that transformers knows"),
     ],
 )
 def test_heads_for_multi_token_prediction_and_unknown_types_are_refused_by_name(
