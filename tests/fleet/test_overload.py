@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from experiments.sweep import run_cell
@@ -61,7 +62,9 @@ def arriving(tables: dict[str, Any], per_s: float, requests: int = 300, seed: in
             "arrivals": {"process": "poisson", "per_s": per_s},
         } | workload,
     }  # fmt: skip
-    return make_scenario(content | tables | {"drafters": {"depth": 3} | tables.get("drafters", {})})
+    drafters = tables.get("drafters", {})
+    depth = {} if "overlap" in drafters else {"depth": 3}
+    return make_scenario(content | tables | {"drafters": depth | drafters})
 
 
 def verdict(name: str, load: float, seed: int, requests: int = 300) -> Overload | None:
@@ -132,7 +135,8 @@ def test_a_trace_counts_by_the_rate_at_which_it_comes(tmp_path: Path) -> None:
         rows = (f"{number * demand_s / load},10,{ROUNDS + 1}" for number in range(150))
         (tmp_path / "trace.csv").write_text("\n".join(["arrived_at,num_prefill_tokens,num_decode_tokens", *rows]))
         trace = {"process": "trace", "file": str(tmp_path / "trace.csv")}
-        run = simulate(arriving(STAR, 1.0, 150, arrivals=trace))
+        content = msgspec.to_builtins(arriving(STAR, 1.0, 150))
+        run = simulate(make_scenario(content | {"workload": {"requests": 150, "arrivals": trace}}))
         assert (overload_of(run) is not None) == overloaded
 
 

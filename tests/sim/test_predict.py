@@ -1,10 +1,10 @@
 """The equations answer for every fleet that is a star, as simulation does, and refuse every other one by its key."""
 
+from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, reject
 from hypothesis import strategies as st
 
 from experiments.sweep import analytic_values
@@ -13,7 +13,7 @@ from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from sim.predict import predict
 from sim.run import simulate
-from tests.helpers.stars import repeatable, star
+from tests.helpers.stars import TABLES, repeatable
 
 MEMORY = {
     "devices": 4, "device_bytes": 1000, "drafter": {"weights_bytes": 10, "kv_bytes_per_token": 1},
@@ -47,8 +47,8 @@ some_verifiers = st.fixed_dictionaries(
 
 def of_tables(tables: dict[str, Any]) -> Scenario:
     """The star of the helpers with these tables; another acceptance model takes the place of its own."""
-    plain = msgspec.to_builtins(star(**{name: table for name, table in tables.items() if name != "acceptance"}))
-    return make_scenario(plain | {name: table for name, table in tables.items() if name == "acceptance"})
+    merged = {name: TABLES.get(name, {}) | table for name, table in tables.items() if name != "acceptance"}
+    return make_scenario(TABLES | merged | {name: tables[name] for name in tables if name == "acceptance"})
 
 
 def rounds_per_s(scenario: Scenario) -> float:
@@ -74,16 +74,24 @@ def test_what_the_equations_answer_for_is_what_simulation_says(
         "link": {"latency_s": latency_s}, "catch_up_s": catch_up_s, "turnaround_s": pause_s, "wake_up_s": 0.0,
     }  # fmt: skip
     rounds = 60
-    scenario = make_scenario(
-        DEVICE | {
+    if drafters.get("count") == 0:  # the other keys would not count
+        drafters = {"count": 0}
+    for tier in verifiers.get("tiers", []):
+        assume(tier["first"] <= verifiers["count"])
+    content = (
+        (DEVICE if "device" in drafters | verifiers else {}) | {
             "profile": profile, "drafters": drafters, "verifiers": verifiers,
             "acceptance": {"model": "geometric", "beta": beta},
             "workload": {
                 "requests": verifiers["count"], "prompt_tokens": 10,
-                "new_tokens": rounds * (drafters["depth"] + 1 if beta else 1),
+                "new_tokens": rounds * (drafters.get("depth", 5) + 1 if beta else 1),
             },
         }
     )  # fmt: skip
+    try:
+        scenario = make_scenario(content)
+    except InputError:  # keys that do not go together; those are another test's
+        reject()
     if not analytic_values(scenario):
         keys = "|".join(drafters | verifiers)
         with pytest.raises(InputError, match=rf"and (workload\.streams|(drafters|verifiers)\.({keys})) is none"):
@@ -109,14 +117,13 @@ def test_what_the_equations_answer_for_is_what_simulation_says(
         ("drafters.warm_up", {"drafters": {"warm_up": {"policy": "after-idle", "idle_gap_s": 0.1, "tokens": 2}}}),
         ("drafters.limits_per_s", {"drafters": {"limits_per_s": [0.0, 0.1]}}),
         ("drafters.cache_tokens", {"drafters": {"cache_tokens": 179}}),
-        ("drafters.device", DEVICE | {"drafters": {"device": "host"}}),
+        ("drafters.device", DEVICE | {"drafters": {"device": "host"}, "verifiers": {"device": "host"}}),
         ("verifiers.device", DEVICE | {"verifiers": {"device": "host"}}),
         ("verifiers.group", {"verifiers": {"group": "barrier"}}),
         ("verifiers.allocate", {"verifiers": {"allocate": {"policy": "fixed", "depth": 2}}}),
         ("verifiers.tiers", {"verifiers": {"tiers": [{"first": 2, "verify": {"base_s": 5.0}}]}}),
         ("verifiers.tiers", {"verifiers": {"tiers": [{"first": 3, "link": {"latency_s": 0.5}}]}}),
         ("workload.arrivals", {"workload": {"arrivals": {"process": "poisson", "per_s": 1.0}}}),
-        ("workload.conversations", {"workload": {"conversations": "some.jsonl"}}),
         ("workload.streams", {"workload": {"streams": 5}}),
         ("acceptance.model", {"acceptance": AGREEMENT}),
     ],
@@ -127,14 +134,20 @@ def test_a_fleet_that_is_no_star_is_refused_by_its_key(key: str, tables: dict[st
     assert analytic_values(of_tables(tables)) == {}
 
 
+def test_conversations_whose_texts_grow_are_no_star_of_equal_rounds(tmp_path: Path) -> None:
+    (tmp_path / "some.jsonl").write_text('{"turns": ["one", "two"]}\n')
+    workload = {"requests": 6, "new_tokens": 20, "conversations": str(tmp_path / "some.jsonl")}
+    with pytest.raises(InputError, match=r"and workload\.conversations is none"):
+        predict(make_scenario(TABLES | {"workload": workload}))
+
+
 @pytest.mark.parametrize(
     "tables",
     [
-        DEVICE,
         {"drafters": {"admit": {"policy": "at-most", "sessions": 3}}},
         {"drafters": {"limits_per_s": [0.0]}},
         {"drafters": {"cache_tokens": 180}},  # three texts of 10 + 50 tokens
-        {"verifiers": {"tiers": [{"first": 1, "verify": {"base_s": 5.0}}, {"first": 9, "link": {"latency_s": 0.5}}]}},
+        {"verifiers": {"tiers": [{"first": 1, "verify": {"base_s": 5.0}}]}},
         {"memory": MEMORY, "drafters": {"admit": "within-memory"}},
     ],
 )
