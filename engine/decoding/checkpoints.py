@@ -12,7 +12,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
-from engine.decoding.folders import explained, read_config
+from engine.decoding.admitted import config_of
+from engine.decoding.folders import explained
 from fleet.errors import InputError
 from fleet.inputs.text import read_json
 
@@ -48,7 +49,7 @@ def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
 
 def load_whole(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
     """Load a causal language model whose weights are all in its folder; InputError in one line where they are not."""
-    read_config(folder)
+    config_of(folder)
     weight_files(folder)
     verbosity = logging.get_verbosity()
     logging.disable_progress_bar()  # loading a local folder is quick

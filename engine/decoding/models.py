@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
-from engine.decoding.admitted import config_of, longest_row
+from engine.decoding.admitted import longest_row
 from engine.decoding.aligned import AlignedCache
 from engine.decoding.attention import FEED, use_slots
 from engine.decoding.cache import CacheShape, RowCache, shape_of
@@ -197,5 +197,4 @@ def load_model(name: str, role: str, precision: str = "float32", device: str = "
     """Load a model from a local folder, never from a hub. `device`: cpu, cuda, ...; cuda if there is one when empty."""
     folder = folder_of(name, role)
     place = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    config_of(folder)
     return CausalLM(load_whole(folder, PRECISIONS[precision]).to(place), lean)
