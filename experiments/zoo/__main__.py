@@ -17,6 +17,7 @@ from experiments.printing import print_table, progress
 from experiments.zoo.species import VARIANTS
 from experiments.zoo.survey import Row, names_of, survey
 from experiments.zoo.texts import MODES
+from fleet.files import write_file
 
 
 def main() -> None:
@@ -78,14 +79,15 @@ def differing(row: Row) -> str:
 def write(rows: list[Row], out: Path) -> None:
     """Write all rows as JSON, or as CSV with a column for each mode."""
     if out.suffix == ".json":
-        out.write_bytes(msgspec.json.format(msgspec.json.encode(rows)) + b"\n")
+        write_file(out, msgspec.json.format(msgspec.json.encode(rows)) + b"\n")
         return
     flat = [
         {"type": row.name, "admitted": not row.reason, "reason": row.reason}
         | ({} if row.reason else {"largest_difference": row.difference, **row.texts})
         for row in rows
     ]
-    pd.DataFrame(flat).to_csv(out, index=False)
+    table: str = pd.DataFrame(flat).to_csv(index=False)
+    write_file(out, table)
 
 
 if __name__ == "__main__":

@@ -146,14 +146,14 @@ def with_half_a_file(folder: Path, model: torch.nn.Module) -> str:
     write(folder, model, tensors_of(model))
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:500])
-    return "cannot be loaded"
+    return "no causal language model can be loaded"
 
 
 def with_half_a_pickle(folder: Path, model: torch.nn.Module) -> str:
     write(folder, model, tensors_of(model), FILES[1])
     file = folder / FILES[1]
     file.write_bytes(file.read_bytes()[:300])
-    return "cannot be loaded"
+    return "no causal language model can be loaded"
 
 
 def with_an_index_of_nothing(folder: Path, model: torch.nn.Module) -> str:
@@ -165,7 +165,7 @@ def with_an_index_of_nothing(folder: Path, model: torch.nn.Module) -> str:
 def of_no_known_type(folder: Path, model: torch.nn.Module) -> str:
     write(folder, model, tensors_of(model))
     (folder / "config.json").write_text('{"model_type": "nobodys"}')
-    return "cannot be loaded"
+    return "not the configuration of a model"
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,6 @@ def test_what_was_not_shared_is_told_before_the_errors_and_in_json() -> None:
 
 
 def test_sharing_in_words() -> None:
-    alone = make_scenario({"devices": {"box": {}}, "verifiers": {"device": "box"}})
-    assert sharing(settle(alone)) == "targets share one (turns)"
+    together = make_scenario({"devices": {"box": {}}, "verifiers": {"device": "box", "count": 2}})
+    assert sharing(settle(together)) == "targets share one (turns)"
     assert sharing(settle(make_scenario({"batch": {"rule": {"policy": "slots", "size": 4}}}))) == "one process"

@@ -4,12 +4,14 @@ import math
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from experiments.precision import MOST_TIMES, parse_precision, simulate_to, times_longer
 from experiments.sweep import sweep
 from fleet.errors import InputError
 from fleet.records.window import Metric
+from fleet.scenario.scenario import Workload
 from tests.helpers.stars import star
 
 EXPONENTIAL = {"spread": {"spread": "exponential"}}
@@ -49,7 +51,13 @@ def test_it_says_what_was_not_reached_and_why(tmp_path: Path) -> None:
         "arrived_at,num_prefill_tokens,num_decode_tokens\n" + "".join(f"{1.2 * n},1,2\n" for n in range(40))
     )
     arrivals = {"process": "trace", "file": str(tmp_path / "trace.csv")}
-    ended = simulate_to(open_star(0.3, requests=40, arrivals=arrivals), {"wait_s": 0.001})
+    traced = star(
+        profile={"draft": {"base_s": 1.0, **EXPONENTIAL}, "verify": {"base_s": 0.0}},
+        drafters={"depth": 1},
+        verifiers={"count": 16},
+    )
+    traced = msgspec.structs.replace(traced, workload=msgspec.convert({"requests": 40, "arrivals": arrivals}, Workload))
+    ended = simulate_to(traced, {"wait_s": 0.001})
     assert "40 requests" in ended.unmet[0]
     limited = simulate_to(open_star(0.3, requests=2), {"throughput": 0.001})
     assert f"{2 * MOST_TIMES} requests" in limited.unmet[0]

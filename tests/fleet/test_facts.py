@@ -25,6 +25,8 @@ def test_an_acceptance_model_is_named_with_its_mean_where_it_has_one(model: Acce
 @pytest.mark.parametrize(("count", "cores", "crowded"), [(1, 2, False), (2, 2, True), (3, 4, False), (4, 4, True)])
 def test_more_models_than_cores_are_a_crowd_unless_they_share_a_device(count: int, cores: int, crowded: bool) -> None:
     assert crowds(settle(make_scenario({"verifiers": {"count": count}})), cores) == crowded
-    assert not crowds(settle(make_scenario({"devices": {"host": {}}, "verifiers": {"count": count}})), cores)
+    verifiers = {"count": count, "device": "host"}
+    shared = make_scenario({"devices": {"host": {}}, "verifiers": verifiers, "drafters": {"device": "host"}})
+    assert not crowds(settle(shared), cores)
     replayed = {"count": count, "kind": "replayed", "verify": {"base_s": 0.01}}
     assert not crowds(settle(make_scenario({"verifiers": replayed})), cores)

@@ -112,14 +112,16 @@ def test_lists_may_stand_without_brackets_behind_a_key(text: str) -> None:
     made = read_scenario_with(f"measure.deadlines_s={text}")
     assert made.measure.deadlines_s == (0.5, 1.0)
     assert read_scenario_with("measure.deadlines_s=3").measure.deadlines_s == (3.0,)
-    assert read_scenario_with("verifiers.tiers={first = 2},{first = 3}").verifiers.tiers[1].first == 3
+    assert (
+        read_scenario_with("verifiers.tiers={first = 2},{first = 3}", "verifiers.count=3").verifiers.tiers[1].first == 3
+    )
     assert read_scenario_with("name=a,b").name == "a,b"
 
 
-def read_scenario_with(change: str) -> Scenario:
+def read_scenario_with(*changes: str) -> Scenario:
     from fleet.scenario.reading import change_scenario
 
-    return change_scenario(Scenario(), [change])
+    return change_scenario(Scenario(), changes)
 
 
 plain = st.recursive(
@@ -142,7 +144,7 @@ def test_a_value_of_several_lines_sets_nothing_else() -> None:
 
 
 def test_a_bare_name_within_a_list_stands_for_its_table() -> None:
-    verifiers = {"tiers": [{"first": 2, "verify": {"base_s": 1.0, "spread": "exponential"}}]}
+    verifiers = {"count": 2, "tiers": [{"first": 2, "verify": {"base_s": 1.0, "spread": "exponential"}}]}
     made = make_scenario({"verifiers": verifiers})
     times = made.verifiers.tiers[0].verify
     assert times is not None

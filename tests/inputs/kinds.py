@@ -90,7 +90,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "tree": {
         "drafters": {"shape": {"kind": "tree", "branching": [3, 2, 1]}, "depth": 3},
         "verifiers": {"rule": "without-replacement", "count": 2},
-        "workload": {**WORKLOAD, "conversations": "conversations.jsonl"},
+        "workload": {"requests": 6, "new_tokens": 24, "conversations": "conversations.jsonl"},
     },
 }  # fmt: skip
 TRACE = "arrived_at,num_prefill_tokens,num_decode_tokens\n" + "".join(

@@ -148,7 +148,7 @@ def test_recorded_signals_play_back_what_was_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("sessions", "message"),
-    [([], "needs rows"), ([[Token(1.5)]], "ratio must lie"), ([[Token(0.5, -1.0)]], "must not be negative")],
+    [([], "needs rows"), ([[Token(1.5)]], "ratio = 1.5; allowed"), ([[Token(0.5, -1.0)]], "kld = -1.0; allowed")],
 )
 def test_bad_signals_are_refused_in_one_line(tmp_path: Path, sessions: list[list[Token]], message: str) -> None:
     write_signals(sessions, tmp_path / "bad.parquet")
