@@ -33,7 +33,7 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     notes = [] if world == "engine" else [*_falling_rates(scenario), *_assumed_turns(scenario)]
     if world == "sim" or scenario.verifiers.kind == "replayed":  # a real target takes the time that it takes
         notes += [*_mixed_times(scenario), *_mixed_tiers(scenario)]
-    return (*notes, *_replaced_acceptance(scenario))
+    return (*notes, *_absent_tiers(scenario), *_replaced_acceptance(scenario))
 
 
 def notes_on_prediction(scenario: Scenario) -> tuple[str, ...]:
@@ -43,6 +43,14 @@ def notes_on_prediction(scenario: Scenario) -> tuple[str, ...]:
     if known is not None and known.mean_s(1, _middle_context(scenario)) == 0:
         return (*notes_of(scenario), "a plain decoding step takes no time here (decode is not given), so N_max is 0")
     return notes_of(scenario)
+
+
+def _absent_tiers(scenario: Scenario) -> Iterator[str]:
+    """Note tiers that begin beyond the last station: no error, since sweeps over counts have them."""
+    for name, side in (("drafters", scenario.drafters), ("verifiers", scenario.verifiers)):
+        for tier in side.tiers:
+            if tier.first > side.count:
+                yield f"{name}.tiers: that of first = {tier.first} is nobody's, with {name}.count = {side.count}"
 
 
 def _replaced_acceptance(scenario: Scenario) -> Iterator[str]:

@@ -1,12 +1,11 @@
 """Files that users give, as bytes, text, TOML, JSON or lines; what cannot be read is one line that names the file."""
 
 import csv
+import json
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from fleet.errors import InputError
 
@@ -69,9 +68,15 @@ def read_json_lines(path: Path, what: str = "") -> Iterator[tuple[int, Any]]:
 def parse_json(text: str, origin: str) -> Any:
     """Return what a JSON text says; InputError, which begins with `origin`, where it is none."""
     try:
-        return msgspec.json.decode(text)
+        content = json.loads(text, parse_constant=_no_number)
+        json.dumps(content, ensure_ascii=False).encode()  # half a surrogate pair is no text
+        return content
     except (ValueError, RecursionError) as error:
         raise InputError(f"{origin}: not JSON: {reason(error)}") from error
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is no number of JSON")
 
 
 def read_csv(path: Path, columns: tuple[str, ...], what: str = "") -> Iterator[tuple[int, dict[str, str]]]:

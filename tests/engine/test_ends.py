@@ -216,7 +216,11 @@ def test_rows_side_by_side_and_plain_decoding_end_alike(tiny: Path, ending: Path
 def test_replayed_targets_end_their_texts_where_real_ones_do(tiny: Path, ending: Path, kind: str) -> None:
     quick = {"base_s": 0.001}
     drafters = {} if kind == "chain" else drafters_of(tiny, kind)
-    real = ending_scenario(tiny, ending, False, ("ab",), drafters=drafters)
+    kin = tiny / "kin-with-tokenizer"  # processes compare the tokenizers of both sides
+    if not kin.exists():
+        shutil.copytree(tiny / "kin", kin)
+        shutil.copy(ending / "tokenizer.json", kin)
+    real = ending_scenario(tiny, ending, False, ("ab",), drafters={"model": str(kin)} | drafters)
     replayed = change_scenario(
         real, {"profile": {"name": "stated", "draft": quick, "verify": quick}, "verifiers.kind": "replayed"}
     )

@@ -132,7 +132,11 @@ print(status, ours)
         "fleet.chance.token",
         "fleet.errors",
         "fleet.files",
+        "fleet.inputs",
+        "fleet.inputs.text",
+        "fleet.interrupts",
         "fleet.policies",
+        "fleet.policies.reach",
         "fleet.policies.shapes",
     ]
     assert ended.stdout == f"0 {light}\n"

@@ -183,3 +183,10 @@ def test_the_caption_of_a_figure_with_an_analytic_curve_says_that_prefill_is_lef
         swept = specfleet.sweep("star", {"verifiers.count": [1, 2]}, {"workload.requests": 8} | vary, seeds=1, jobs=1)
         texts = " ".join(text.get_text() for text in swept.figure().texts)
         assert ("leaves out prefill" in " ".join(texts.split())) == drawn
+
+
+@pytest.mark.parametrize("side", ["drafters", "verifiers"])
+def test_tiers_beyond_the_last_station_are_noted_and_let_counts_be_swept(side: str) -> None:
+    tables = {side: {"count": 3, "tiers": [{"first": 2}, {"first": 5}]}}
+    noted = [note for note in notes_of(make_scenario(tables)) if "tiers" in note]
+    assert noted == [f"{side}.tiers: that of first = 5 is nobody's, with {side}.count = 3"]
