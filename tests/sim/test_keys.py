@@ -74,6 +74,8 @@ CORNERS: dict[str, dict[str, Any]] = {
 EXAMPLES: dict[str, list[Any]] = {  # where a type alone does not make a value that can matter here
     "drafters.device": ["", "host"],
     "verifiers.device": ["", "host"],
+    "drafters.tiers": [[{"first": 1, "draft": {"base_s": 0.7}}]],
+    "verifiers.tiers": [[{"first": 1, "verify": {"base_s": 0.7}}], [{"first": 1, "link": {"latency_s": 0.3}}]],
     "drafters.limits_per_s": [[0.01]],
     "drafters.order": [{"policy": "weighted", "weights": [1, 9]}],
     "drafters.warm_up": [{"policy": "after-idle", "idle_gap_s": 0.01, "tokens": 2}],
@@ -104,6 +106,7 @@ LISTED: dict[str, tuple[str, tuple[str, ...]]] = {
     "workload.top_k": (REAL, ()),
     "workload.top_p": (REAL, ()),
     "verifiers.priorities": (FACT, ()),
+    "verifiers.tiers": (BASELINE, ("no drafter",)),
     "drafters.depth": (FALLBACK, ("batch", "barrier")),
     "drafters.route": (ONE_DRAFTER, ("star", "one session each", "shared", "arrivals", "ahead")),
     "drafters.order": (ONE_TARGET, ("barrier",)),
