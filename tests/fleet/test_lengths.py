@@ -15,54 +15,14 @@ from fleet.policies.allocate import Fixed, FixedShare, Heuristic, RandomShare
 from fleet.policies.depth import AdaptiveDepth
 from fleet.policies.dsde import Dsde
 from fleet.policies.goodspeed import GoodSpeed
-from fleet.policies.group import Batch
 from fleet.policies.outcome import Outcome
 from fleet.policies.overlap import Ahead
-from fleet.policies.ragged import Realign, SameLength, Slots
+from fleet.policies.ragged import Realign, SameLength
 from fleet.policies.reach import reach
 from fleet.policies.route import LeastWork, ShortestQueue
 from fleet.policies.shapes import Shape
 from fleet.policies.svip import Svip
-from fleet.policies.warm_up import AfterIdle
 from tests.helpers.stars import repeatable
-
-# A draft has 4096 tokens at most. Adaptive depth and DSDE go beyond a key of theirs: to one more, and to twice as many.
-BOUNDS: list[tuple[type[msgspec.Struct], str, int, int]] = [
-    (Fixed, "depth", 0, 4096),
-    (AdaptiveDepth, "first", 1, 4095),
-    (AdaptiveDepth, "most", 1, 4095),
-    (Heuristic, "first", 1, 4096),
-    (Heuristic, "most", 1, 4096),
-    (FixedShare, "budget", 0, 4096),
-    (RandomShare, "budget", 0, 4096),
-    (GoodSpeed, "budget", 0, 4096),
-    (Dsde, "short", 1, 2048),
-    (Dsde, "long", 1, 2048),
-    (Dsde, "least", 1, 2048),
-    (Dsde, "calibration", 1, 2048),
-    (Dsde, "first", 1, 2048),
-    (AdaEdl, "base", 1, 4096),
-    (Svip, "base", 1, 4096),
-    (Ahead, "least", 1, 4096),
-    (AfterIdle, "tokens", 1, 4096),
-    (Slots, "size", 1, 10**9),
-    (Batch, "most", 1, 1 << 30),
-]
-REQUIRED: dict[type[msgspec.Struct], dict[str, Any]] = {
-    AfterIdle: {"idle_gap_s": 1.0},
-    Heuristic: {"first": 1, "most": 4096},
-}
-
-
-@pytest.mark.parametrize(("rule", "key", "least", "most"), BOUNDS, ids=lambda value: getattr(value, "__name__", value))
-def test_a_key_takes_its_bounds_and_nothing_beyond(rule: type[msgspec.Struct], key: str, least: int, most: int) -> None:
-    tag = rule.__struct_config__.tag
-    for value in (least, most):
-        content = {"policy": tag} | REQUIRED.get(rule, {}) | {key: value}
-        assert getattr(msgspec.convert(content, rule), key) == value
-    for value in (least - 1, most + 1):
-        with pytest.raises(msgspec.ValidationError, match=key):
-            msgspec.convert({"policy": tag} | REQUIRED.get(rule, {}) | {key: value}, rule)
 
 
 @pytest.mark.parametrize(
