@@ -249,6 +249,15 @@ def test_the_ratio_of_variances_is_equation_4(klds: list[float], short: int, lon
     assert rule.predicted(state) == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
+@pytest.mark.parametrize("kld", [0.0, 1e-9, 0.1, 0.35, 0.7, 3.3])
+@pytest.mark.parametrize("steps", [1, 7, 30])
+def test_a_divergence_that_never_varies_leaves_the_ratio_at_one_to_the_last_digit(kld: float, steps: int) -> None:
+    """30 times 0.35 have a mean beside 0.35 in floating point: noise over noise, which once gave the longest draft."""
+    assert Dsde().wvir((kld,) * steps) == 1.0
+    assert Dsde().wvir((*(kld,) * steps, kld + 0.01)) != 1.0 or steps < Dsde().short
+    assert Dsde().wvir(()) == 1.0
+
+
 def test_the_history_keeps_the_long_window_and_calibration_the_sums() -> None:
     rule = Dsde(short=1, long=3, calibration=2)
     state = rule.start()
