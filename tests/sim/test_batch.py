@@ -162,6 +162,20 @@ def test_rows_that_were_realigned_together_and_accept_the_same_are_a_group_again
     assert shown.count("verify") == 7
 
 
+def test_realigned_rows_are_as_long_as_the_longest_of_them_and_may_meet_others_there() -> None:
+    """Both rows are 10 after prefill, realigned; they accept 0 and 1, so that the texts are 7 and 12 long.
+
+    No length is shared by two rows in the same state, so the two oldest are realigned: 12 each.
+    """
+    device = Device(SameLength(2, window=3), [5, 9, 12], 20)
+    device.run({1: 1}, steps=5)
+    assert device.station.pool == {0: 11, 1: 12, 2: 12}
+    plan = device.station.plan(0.0)
+    assert isinstance(plan, Start)
+    assert plan.step.kind == "realign"
+    assert device.station.pool == {0: 12, 1: 12, 2: 12}
+
+
 def test_sorting_takes_short_prompts_in_first() -> None:
     device = Device(SameLength(1, window=1, sort=True), [9, 5, 7], 2)
     device.run()
