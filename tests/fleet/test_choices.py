@@ -4,7 +4,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fleet.policies.admit import AtMost, Everyone, N_max, WithinMemory
@@ -107,6 +107,9 @@ def test_orders_take_the_oldest_of_the_most_urgent(waiting: list[Work]) -> None:
 
 @repeatable
 @given(works, st.integers(0, 5))
+@example([Work("decode", 0), Work("verify", 1), Work("decode", 2)], 1)
+@example([Work("verify", 0), Work("decode", 1), Work("decode", 2)], 1)
+@example([Work("decode", 0), Work("verify", 1)], 1)
 def test_groups_are_of_one_kind_and_a_barrier_waits_for_every_speculating_session(
     waiting: list[Work], sessions: int
 ) -> None:

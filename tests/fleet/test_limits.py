@@ -12,6 +12,7 @@ from msgspec import inspect
 
 from fleet import policies
 from fleet.chance import acceptance
+from fleet.policies.order import Deadline, Weighted
 
 BILLION = 10**9
 
@@ -96,3 +97,14 @@ def test_a_number_is_taken_within_its_limits_and_refused_beyond(name: str) -> No
     for value in refused:
         with pytest.raises(msgspec.ValidationError, match=key):
             read(value)
+
+
+@pytest.mark.parametrize(
+    ("struct", "key"), [(Weighted, "weights"), (Deadline, "within_s"), (acceptance.PerPosition, "rates")]
+)
+def test_a_list_has_one_entry_or_more(struct: type[msgspec.Struct], key: str) -> None:
+    config = struct.__struct_config__
+    tag = {str(config.tag_field): config.tag}
+    assert getattr(msgspec.convert(tag | {key: [0.5]}, struct), key) == (0.5,)
+    with pytest.raises(msgspec.ValidationError, match=key):
+        msgspec.convert(tag | {key: []}, struct)

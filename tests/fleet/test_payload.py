@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.policies.shapes import CHAIN, Shape, dynamic, parents, tree
+from fleet.policies.shapes import CHAIN, Shape, depths_of, dynamic, parents, tree
 from fleet.stations.messages import Draft, DraftRequest, Leave
 from fleet.stations.payload import ENVELOPE_BYTES, decode, encode, payload_bytes
 
@@ -42,3 +42,9 @@ def test_a_typical_envelope_is_that_of_the_messages_that_are_sent() -> None:
     """Numbers above 127 take a byte or two more; none is far from the typical one."""
     for kind, message in ((Draft, Draft(3, 200, 150, 900, 7)), (DraftRequest, DraftRequest(3, 200, 150, 900))):
         assert abs(len(encode(message)) - ENVELOPE_BYTES[kind]) <= 4
+
+
+def test_nodes_of_a_tree_stand_one_level_below_their_parents() -> None:
+    assert depths_of(parents([2, 1, 2])) == [1, 1, 2, 2, 3, 3, 3, 3]
+    assert depths_of([0, 0, 2, 3, 1]) == [1, 1, 2, 3, 2]
+    assert depths_of([]) == []
