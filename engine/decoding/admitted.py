@@ -53,14 +53,13 @@ KNOWN = {kind: reason for reason, kinds in REASONS.items() for kind in kinds.spl
 def config_of(folder: Path) -> PretrainedConfig:
     """Read the configuration of a model in a local folder; InputError if the engine does not run its type."""
     content = read_json(folder / "config.json")
-    architectures = content.get("architectures") if isinstance(content, dict) else None
-    named = [content.get("model_type")] if isinstance(content, dict) else []
-    names = [str(name) for name in (*named, *(architectures if isinstance(architectures, list) else ())) if name]
-    if any("mtp" in name.lower() or "nextn" in name.lower() for name in names):
-        raise InputError(
-            f"{folder}: {' '.join(names)} is a head for multi-token prediction (MTP), with which the engine does not "
-            "draft; give a causal language model, or an EAGLE head with drafters.kind = 'eagle'"
-        )
+    if isinstance(content, dict):
+        names = [str(content.get("model_type") or ""), str(content.get("architectures") or "")]
+        if any("mtp" in name.lower() or "nextn" in name.lower() for name in names):
+            raise InputError(
+                f"{folder}: {' '.join(names)} is a head for multi-token prediction (MTP), with which the engine does "
+                "not draft; give a causal language model, or an EAGLE head with drafters.kind = 'eagle'"
+            )
     config = read_config(folder)
     check(config)
     return config

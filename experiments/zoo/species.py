@@ -73,7 +73,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2, no window": ("qwen2", {"use_sliding_window": False}),
     "gemma2, no caps": ("gemma2", {"attn_logit_softcapping": None, "final_logit_softcapping": None}),
     "gpt2, scaled by layer": ("gpt2", {"scale_attn_by_inverse_layer_idx": True}),
-    "gpt_bigcode, a head each": ("gpt_bigcode", {"multi_query": False}),
+    "gpt_bigcode, a head each": ("gpt_bigcode", {"multi_query": False, "num_key_value_heads": 4}),
     "opt, projected": ("opt", {"word_embed_proj_dim": 16, "do_layer_norm_before": False}),
     "phi, normed queries": ("phi", {"qk_layernorm": True}),
     "cohere, normed queries": ("cohere", {"use_qk_norm": True}),
