@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: install demo demo-short test lint docs bench modes gpu-check
+.PHONY: install demo demo-short test lint docs bench modes gpu-check mutants
 
 install: $(VENV)/installed
 
@@ -28,6 +28,10 @@ lint: install
 
 test: lint
 	$(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
+
+mutants: install
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[mutants]'
+	$(BIN)/python -m tests.mutation
 
 docs: install
 	$(BIN)/python -m specfleet.reference

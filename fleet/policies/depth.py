@@ -66,7 +66,7 @@ class AdaptiveDepth(msgspec.Struct, frozen=True, tag="adaptive", tag_field="poli
     beta is each session's own; the times and N are the drafter's, as it observes them.
 
     Keys:
-        first (tokens): Depth until two depths have been timed; `first` + 1 is the other one.
+        first (tokens): Depth until two depths have been timed, `most` - 1 at most; one token more is the other one.
         most (tokens): The deepest draft.
         memory (share): Weight of the newest round in the smoothed estimates.
     """
@@ -77,8 +77,8 @@ class AdaptiveDepth(msgspec.Struct, frozen=True, tag="adaptive", tag_field="poli
 
     @property
     def longest(self) -> int:
-        """The longest draft that can come out: after the two that are timed, `most`."""
-        return max(self.most, self.first + 1)
+        """The longest draft that can come out."""
+        return self.most
 
     def start(self) -> Accepted:
         """Return the state of a new session: as if seven of ten tokens had passed."""
@@ -93,7 +93,8 @@ class AdaptiveDepth(msgspec.Struct, frozen=True, tag="adaptive", tag_field="poli
         """Return the depth of the next draft, with that many sessions at the drafter."""
         line = seen.line()
         if line is None or not seen.returns:
-            return min(self.first + int(seen.steps) % 2, self.most)
+            shorter = max(min(self.first, self.most - 1), 1)
+            return min(shorter + int(seen.steps) % 2, self.most)
 
         def goodput(d: int) -> float:
             rounds = rounds_per_s_per_target(sessions, service_s(*line, d), seen.return_s)

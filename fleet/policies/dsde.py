@@ -101,10 +101,13 @@ class Dsde(Rule, frozen=True, tag="dsde", tag_field="policy", forbid_unknown_fie
         """Return Var_w of the short window over that of the long one (4).
 
         Where nothing varies, 0 / 0, the paper says nothing: 1 then, neither calmer nor wilder than before, so that the
-        scale factor alone decides.
+        scale factor alone decides. Rounding is no variation.
         """
-        long = weighted_variance(klds[-self.long :], self.decay)
-        return weighted_variance(klds[-self.short :], self.decay) / long if long > 0 else 1.0
+        known = klds[-self.long :]
+        long = weighted_variance(known, self.decay)
+        if long <= (1e-12 * max(known, default=0.0)) ** 2:
+            return 1.0
+        return weighted_variance(klds[-self.short :], self.decay) / long
 
 
 def sl_max(state: Stability) -> float:

@@ -89,7 +89,7 @@ def drifts(means: ArrayLike) -> bool:
     early, late = batches[: len(batches) // 5], batches[len(batches) // 2 :]
     rest = np.concatenate([early - early.mean(), late - late.mean()])
     freedom = len(rest) - 2
-    spread = math.sqrt(rest @ rest / freedom * (1 / len(early) + 1 / len(late))) if freedom > 0 else 0.0
+    spread = math.sqrt(rest @ rest / freedom * (1 / len(early) + 1 / len(late)))
     if spread <= 1e-12 * np.abs(batches).max():
         return False
     return bool(abs(early.mean() - late.mean()) > spread * stats.t.ppf(1 - FALSE_ALARM / 2, freedom))

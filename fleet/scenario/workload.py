@@ -42,13 +42,13 @@ class Request(msgspec.Struct, frozen=True):
     not_before_s: float = 0.0
 
 
-class Conversation(msgspec.Struct):
+class Conversation(msgspec.Struct, frozen=True):
     """A line of a Spec-Bench file."""
 
     turns: Annotated[list[str], Meta(min_length=1)]
 
 
-class Arrival(msgspec.Struct):
+class Arrival(msgspec.Struct, frozen=True):
     """A row of a trace: seconds and tokens."""
 
     arrived_at: Seconds

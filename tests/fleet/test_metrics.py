@@ -14,7 +14,7 @@ from scipy import stats
 from fleet.errors import InputError
 from fleet.policies.outcome import Outcome
 from fleet.records.intervals import jain_index
-from fleet.records.metrics import combine, measure, measure_targets
+from fleet.records.metrics import combine, device_count, measure, measure_targets
 from fleet.records.recorded import RecordedStation, log_of
 from fleet.records.run import Run, make_run
 from fleet.records.schema import Row
@@ -370,3 +370,34 @@ def test_replications_combine_to_their_mean_and_student_interval() -> None:
     assert combined["load"].value == pytest.approx(0.6)
     assert (combined["load"].low, combined["load"].high) == pytest.approx((theory.low, theory.high))
     assert math.isnan(combine(runs[:1])["load"].low)
+
+
+def test_devices_are_counted_once_however_many_stations_share_them() -> None:
+    one, other = {"host": {"sharing": "turns"}}, {"other": {"sharing": "turns"}}
+    for expected, scenario in (
+        (4, star()),
+        (1, star(devices=one, drafters={"device": "host"}, verifiers={"device": "host"})),
+        (2, star(devices=one | other, drafters={"device": "host"}, verifiers={"device": "other"})),
+        (2, star(devices=other, verifiers={"device": "other"})),
+        (4, star(devices=one, drafters={"device": "host"})),
+    ):
+        assert device_count(settle(scenario)) == expected
+    batch = star(batch={"rule": {"policy": "slots", "size": 2}}, verifiers={"count": 1})
+    assert device_count(settle(batch)) == 1
+
+
+def test_the_energy_of_a_fleet_is_power_times_time_of_each_device() -> None:
+    """Every step of a constant star is known: drafts 1 s, verifications 2 s, one target; Z = 4 s, so 5 s a round."""
+    profile = {"draft": {"base_s": 1.0}, "verify": {"base_s": 2.0}, "name": "p"}
+    power = {"idle_w": 10.0, "draft_w": 110.0, "verify_w": 210.0}
+    scenario = star(
+        verifiers={"count": 1},
+        drafters={"depth": 3},
+        profile=profile | {"power": power},
+        workload={"requests": 1, "new_tokens": 1 + 3 * 39},
+        measure={"warm_up_share": 0.5},
+    )
+    measured = values(run_star(scenario, two_of_three, prefill=5.0))
+    round_j = 1 * 110 + 2 * 210 + (2 * 5 - 3) * 10
+    assert measured["power_w"] == pytest.approx(round_j / 5)
+    assert measured["energy_j_per_token"] == pytest.approx(round_j / 3)

@@ -9,16 +9,18 @@ from hypothesis import strategies as st
 
 from fleet.chance.acceptance import Geometric, committed_closed_form, pmf
 from fleet.policies.allocate import Fixed
+from fleet.policies.goodspeed import GoodSpeed
 from fleet.policies.outcome import Outcome
 from fleet.policies.ragged import BatchRule, Realign, Rollback, Row, SameLength, Slots
 from fleet.records.metrics import measure
 from fleet.records.replay import replay
 from fleet.records.run import Run
 from fleet.scenario.reading import make_scenario
-from fleet.scenario.settled import SettledBatch
+from fleet.scenario.settled import SettledBatch, SettledVerifiers
 from fleet.stations.batch import BatchStation
 from fleet.stations.messages import Finished, Join, StepDone
 from fleet.stations.station import Start
+from fleet.stations.verifier import VerifierStation
 from fleet.times.step import Step
 from sim.analytic import batch_speedup
 from sim.run import simulate
@@ -94,6 +96,49 @@ def test_a_round_of_eqspec_is_prefill_realign_draft_verify() -> None:
     assert device.run(steps=8) == [*first, ("realign", both), ("draft", both), ("verify", both)]
 
 
+def test_a_prefill_feeds_the_prompt_and_the_drafters_leaves_the_newest_token_for_its_draft() -> None:
+    device = Device(Slots(2), [5, 9], 4)
+    device.run(steps=4)
+    assert [[(member.base, member.tokens) for member in step.members] for step in device.steps] == [
+        [(0, 5), (0, 9)], [(0, 5), (0, 9)], [(6, 3), (10, 3)], [(6, 3), (10, 3)],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", [Slots(3), Realign(3), Rollback(3), SameLength(3, window=3)])
+def test_empty_drafts_in_a_batch_give_the_targets_own_token(rule: BatchRule) -> None:
+    """A stop rule may leave a row without a token, or a grant without room; verified, it commits one all the same."""
+    station = BatchStation("batch", SettledBatch(rule, Fixed(3)))
+    for tag in range(3):
+        station.handle(Join(tag, 0, 5, 9), 0.0)
+    drafted, passed = (0, 2, -1), {0: 0, 1: 2, 2: 1}  # no token, two, as many as planned
+    verified = None
+    while verified is None:
+        plan = station.plan(0.0)
+        assert isinstance(plan, Start)
+        outcomes = tuple(Outcome() for _ in plan.step.members)
+        if plan.step.kind == "draft":
+            outcomes = tuple(Outcome(drafted=tokens) for tokens in drafted)
+        elif plan.step.kind == "verify":
+            verified = plan.step
+            outcomes = tuple(Outcome(passed[member.tag]) for member in verified.members)
+        station.handle(StepDone(plan.step.number, outcomes, 1.0), 0.0)
+    assert [(member.tag, member.tokens) for member in verified.members] == [(0, 0), (1, 2), (2, 3)]
+    assert {tag: session.base for tag, session in station.sessions.items()} == {0: 7, 1: 9, 2: 8}
+
+
+def test_a_report_of_more_or_fewer_outcomes_than_rows_is_an_error() -> None:
+    for station in (
+        BatchStation("batch", SettledBatch(Slots(2), Fixed(3))),
+        VerifierStation("verifier.1", SettledVerifiers()),
+        VerifierStation("verifier.1", SettledVerifiers(allocate=GoodSpeed(5))),
+    ):
+        station.handle(Join(0, 0, 5, 9), 0.0)
+        plan = station.plan(0.0)
+        assert isinstance(plan, Start)
+        with pytest.raises(ValueError, match="argument"):
+            station.handle(StepDone(plan.step.number, (Outcome(), Outcome()), 1.0), 0.0)
+
+
 def test_a_fixed_batch_carries_finished_rows_until_all_are_done() -> None:
     device = Device(Realign(2), [5, 5, 5], 8)
     device.run({0: 3})
@@ -115,6 +160,20 @@ def test_rows_that_were_realigned_together_and_accept_the_same_are_a_group_again
     shown = [kind for kind, _ in device.run({0: 2, 1: 2})]
     assert shown.count("realign") == 1
     assert shown.count("verify") == 7
+
+
+def test_realigned_rows_are_as_long_as_the_longest_of_them_and_may_meet_others_there() -> None:
+    """Both rows are 10 after prefill, realigned; they accept 0 and 1, so that the texts are 7 and 12 long.
+
+    No length is shared by two rows in the same state, so the two oldest are realigned: 12 each.
+    """
+    device = Device(SameLength(2, window=3), [5, 9, 12], 20)
+    device.run({1: 1}, steps=5)
+    assert device.station.pool == {0: 11, 1: 12, 2: 12}
+    plan = device.station.plan(0.0)
+    assert isinstance(plan, Start)
+    assert plan.step.kind == "realign"
+    assert device.station.pool == {0: 12, 1: 12, 2: 12}
 
 
 def test_sorting_takes_short_prompts_in_first() -> None:

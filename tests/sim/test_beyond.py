@@ -168,3 +168,19 @@ def test_the_analytic_model_tells_how_many_targets_fit() -> None:
     assert prediction.packings is not None
     assert (prediction.packings.colocated.targets, prediction.packings.shared.targets) == (8, 7)
     assert predict(star(4)).packings is None
+
+
+def test_the_predicted_communication_is_the_way_there_and_back_and_no_verification() -> None:
+    """0.25 s each way without the bytes: Z = 0.5 s + one t_v for each target that shares a device."""
+    scenario = star(4)
+    assert scenario.profile is not None
+    content = msgspec.to_builtins(scenario)
+    content["profile"]["link"] = {"latency_s": 0.25}
+    content["memory"] = msgspec.to_builtins(DeviceMemory(3, 24 * GB, ModelMemory(8 * GB, 1), DRAFTER))
+    prediction = predict(make_scenario(content))
+    assert prediction.packings is not None
+    targets = prediction.packings.shared.targets
+    assert targets > 2
+    tokens = sum(0.7**k for k in range(5))
+    expected = throughput(targets, 0.5 + 0.3 * 4, 0.5 + -(-targets // 2) * 6.0, tokens)
+    assert prediction.packings.shared.tokens_per_s == pytest.approx(expected)

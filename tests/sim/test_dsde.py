@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from fleet.chance.signals import Regional, read_signals, synthetic, write_signal
 from fleet.chance.token import Token
 from fleet.chance.tokens import TokenSampler
 from fleet.errors import InputError
-from fleet.policies.adaedl import AdaEdl
+from fleet.policies.adaedl import AdaEdl, Threshold
 from fleet.policies.allocate import Heuristic
 from fleet.policies.dsde import Dsde, Stability, scale_factor, sl_max, weighted_variance
 from fleet.policies.outcome import Outcome
@@ -191,8 +192,6 @@ def test_a_run_of_every_length_rule_replays(allocate: Any) -> None:
 
 
 def scenario_content(scenario: Any) -> dict[str, Any]:
-    import msgspec
-
     content: dict[str, Any] = msgspec.to_builtins(scenario)
     return content
 
@@ -221,3 +220,71 @@ def test_the_cap_speeds_a_large_batch_up() -> None:
         for cap in (True, False)
     )
     assert capped > free
+
+
+# The two windows of equation (4), whose ratio the examples above leave at 1.
+
+
+@repeatable
+@given(
+    st.lists(st.floats(0, 3), min_size=1, max_size=12), st.integers(1, 6), st.integers(1, 10), st.floats(0.3, 1),
+)  # fmt: skip
+def test_the_ratio_of_variances_is_equation_4(klds: list[float], short: int, long: int, decay: float) -> None:
+    """Written out with numpy: `short` newest steps over `long` newest ones, each weighed by its age."""
+
+    def variance(window: int) -> float:
+        newest = np.array(klds[-window:])
+        weights = decay ** np.arange(len(newest) - 1, -1, -1.0)
+        mean = np.average(newest, weights=weights)
+        return float(np.average((newest - mean) ** 2, weights=weights))
+
+    rule = Dsde(short=short, long=long, decay=decay, cap=False)
+    if variance(long) < 1e-12:
+        return
+    ratio = variance(short) / variance(long)
+    assert rule.wvir(klds) == pytest.approx(ratio, rel=1e-6)
+    state = msgspec.structs.replace(STEADY, klds=tuple(klds))
+    penalty = math.expm1(2 * klds[-1]) * ratio
+    expected = (1 - penalty) * (sl_max(state) - rule.least) + rule.least if penalty <= 1 else rule.least
+    assert rule.predicted(state) == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("kld", [0.0, 1e-9, 0.1, 0.35, 0.7, 3.3])
+@pytest.mark.parametrize("steps", [1, 7, 30])
+def test_a_divergence_that_never_varies_leaves_the_ratio_at_one_to_the_last_digit(kld: float, steps: int) -> None:
+    """30 times 0.35 have a mean beside 0.35 in floating point: noise over noise, which once gave the longest draft."""
+    assert Dsde().wvir((kld,) * steps) == 1.0
+    assert Dsde().wvir((*(kld,) * steps, kld + 0.01)) != 1.0 or steps < Dsde().short
+    assert Dsde().wvir(()) == 1.0
+
+
+def test_the_history_keeps_the_long_window_and_calibration_the_sums() -> None:
+    rule = Dsde(short=1, long=3, calibration=2)
+    state = rule.start()
+    for step, (drafted, accepted) in enumerate([(4, 1), (2, 2), (6, 6), (5, 5)], start=1):
+        state = rule.learn(state, drafted, Outcome(accepted, kld=0.1 * step, kld_peak=0.3 * step))
+    assert state.klds == pytest.approx((0.2, 0.3, 0.4))
+    assert (state.steps, state.longest, state.tokens) == (4, 2, 6)
+    assert (state.kld_sum, state.kld_peak) == pytest.approx((0.1 * 4 + 0.2 * 2, 0.6))
+
+
+def test_a_scale_factor_of_one_is_the_last_that_shortens_a_draft() -> None:
+    """Equation (8): beyond it the least length."""
+    rule = Dsde(cap=False)
+    assert scale_factor(math.log(2) / 2) == pytest.approx(1)
+    just_below = msgspec.structs.replace(STEADY, klds=(0.34,) * 30)
+    assert rule.least < rule.predicted(just_below) < rule.least + 0.3
+    assert rule.predicted(msgspec.structs.replace(STEADY, klds=(0.35,) * 30)) == rule.least
+
+
+def test_adaedl_smooths_the_share_of_accepted_tokens_and_its_threshold() -> None:
+    """By hand: half of the past share, nine tenths of the past threshold; the share meets its target from below."""
+    rule = AdaEdl(threshold=0.4, target=0.8, step=0.1, share_memory=0.5, threshold_memory=0.9)
+    assert rule.start() == Threshold(0.4, 0.8)
+    below = rule.learn(Threshold(0.4, 0.8), 4, Outcome(2))
+    assert (below.threshold, below.accepted_share) == pytest.approx((0.9 * 0.4 + 0.1 * 0.5, 0.65))
+    at = rule.learn(Threshold(0.4, 0.75), 4, Outcome(4))
+    assert (at.threshold, at.accepted_share) == pytest.approx((0.9 * 0.4 + 0.1 * 0.3, 0.875))
+    assert rule.learn(Threshold(0.0, 1.0), 4, Outcome(4)).threshold == 0.0
+    assert AdaEdl(step=1.0, threshold_memory=0.0).learn(Threshold(1.0, 0.0), 4, Outcome(0)).threshold == 1.0
+    assert not rule.stops(Threshold(0.0, 1.0), 5.0 - 1e-9)  # the bound 1 - sqrt(0.2 * 5) = 0 does not lie below 0

@@ -5,6 +5,7 @@ import math
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from fleet.policies.allocate import FixedShare, RandomShare
 from fleet.policies.goodspeed import GoodSpeed, expected_goodput, gradient_schedule
 from fleet.policies.outcome import Outcome
 from fleet.records.goodput import best_goodput, goodputs_of, mixed_goodput, smoothed, utility
-from fleet.records.metrics import measure
+from fleet.records.metrics import _acceptance_rates, measure
 from fleet.records.replay import replay
 from fleet.records.tables import verifications_of
 from fleet.scenario.reading import make_scenario
@@ -177,3 +178,12 @@ def test_iterations_are_the_verifiers_steps() -> None:
     assert x.shape[1] == 4
     assert np.nanmin(x) >= 1
     assert np.nanmax(x) <= 4  # three drafted and the own one
+
+
+def test_acceptance_of_a_client_is_its_mean_ratio_by_token_or_its_passed_share_of_what_was_tested() -> None:
+    """Client 0 has ratios of 2 and 6 tokens; 1 has none, 3 of 5 tested passed; 2 never drafted anything."""
+    table = pd.DataFrame(
+        [(0, 2, 2, 0.9), (0, 6, 1, 0.5), (1, 4, 1, 0.0), (1, 3, 2, 0.0), (2, 0, 0, 0.0)],
+        columns=["tag", "draft_tokens", "acceptance_length", "ratio"],
+    )
+    assert _acceptance_rates(table) == pytest.approx([(2 * 0.9 + 6 * 0.5) / 8, 3 / 5, 0.0])

@@ -22,6 +22,7 @@ from fleet.stations.station import Start
 from sim.mva import load_dependent_mva, mean_value_analysis
 from sim.run import simulate
 from tests.helpers.stars import repeatable
+from tests.helpers.stars import star as small_star
 
 
 def views(*queues: int, work_s: float = 1.0) -> list[DrafterView]:
@@ -230,3 +231,25 @@ def test_a_router_that_holds_nobody_back_adds_no_wait() -> None:
     sent = rounds_of(simulate(m_for_n(2, 6, "round-robin", 200)).frame())
     assert held.wait_s.mean() > 0
     assert (sent.asked_s == sent.reached_s).all()
+
+
+def test_latencies_of_a_routed_run_are_those_of_its_requests() -> None:
+    """Views of drafters are numbered like requests, and are none: times from the rows of each request alone."""
+    tables = {"drafters": {"depth": 5, "count": 3, "route": "shortest-queue"}, "verifiers": {"count": 3}}
+    run = simulate(small_star(workload={"requests": 30, "new_tokens": 20}, measure={"warm_up_share": 0.0}, **tables))
+    rows = run.frame().to_dict("records")
+    joined_s = {(row["tag"], row["request"]): row["time_s"] for row in rows if row["event"] == "join"}
+    firsts_s: dict[tuple[int, int], float] = {}
+    lasts_s: dict[tuple[int, int], float] = {}
+    for row in rows:
+        if row["event"] == "done" and row["station"].startswith("verifier"):
+            firsts_s.setdefault((row["tag"], row["request"]), row["time_s"])
+            lasts_s[row["tag"], row["request"]] = row["time_s"]
+    measured = measure(run)
+    ended = min(max(lasts_s[tag, number] for tag, number in lasts_s if tag == stream) for stream in range(3))
+    counted = [request for request in lasts_s if lasts_s[request] <= ended]
+    assert measured["requests"].value == len(counted) > 20
+    ttft_s = mean(firsts_s[request] - joined_s[request] for request in counted)
+    latency_s = mean(lasts_s[request] - joined_s[request] for request in counted)
+    assert measured["ttft_mean_s"].value == pytest.approx(ttft_s)
+    assert measured["latency_mean_s"].value == pytest.approx(latency_s)

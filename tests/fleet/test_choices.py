@@ -1,0 +1,245 @@
+"""Rules that choose: routes, orders, groups and admission, among equals too, against what their docstrings say."""
+
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from fleet.policies.admit import AtMost, Everyone, N_max, WithinMemory
+from fleet.policies.goodspeed import GoodSpeed
+from fleet.policies.group import Barrier, Batch, One
+from fleet.policies.order import Deadline, Fifo, Priority, Weighted
+from fleet.policies.outcome import Outcome
+from fleet.policies.overlap import Ahead
+from fleet.policies.ragged import BatchRule, Realign, Rollback, SameLength, Slots
+from fleet.policies.route import Affinity, Central, DrafterView, LeastWork, RoundRobin, ShortestQueue
+from fleet.policies.warm_up import AfterIdle, NoWarmUp
+from fleet.scenario.settled import SettledDrafters, SettledVerifiers
+from fleet.stations.drafter import DrafterStation
+from fleet.stations.messages import Draft, DraftRequest, Ignored, Instruction, Join, Refusal, StepDone
+from fleet.stations.station import Start, Work
+from fleet.stations.verifier import VerifierStation
+from tests.helpers.stars import repeatable
+
+some_views = st.lists(
+    st.builds(DrafterView, st.just(0.0), st.integers(0, 3), st.sampled_from([0.0, 1.0, 2.5]), st.integers(0, 2)),
+    min_size=1, max_size=4,
+)  # fmt: skip
+
+
+@st.composite
+def places(draw: st.DrawFn) -> tuple[list[DrafterView], int | None]:
+    """Views of some drafters, and a session's home among them, if it has one."""
+    views = draw(some_views)
+    return views, draw(st.none() | st.integers(0, len(views) - 1))
+
+
+@repeatable
+@given(places(), st.integers(0, 3))
+def test_a_session_goes_to_a_shorter_queue_if_it_is_shorter_by_more_than_the_margin(
+    place: tuple[list[DrafterView], int | None], margin: int
+) -> None:
+    views, home = place
+    chosen = ShortestQueue(margin).choose(0, home, views, 0)
+    queues = [view.waiting + view.sent_since for view in views]
+    if home is not None and queues[home] - min(queues) <= margin:
+        assert chosen == home
+    else:
+        assert chosen == queues.index(min(queues))
+
+
+@repeatable
+@given(places(), st.sampled_from([0.0, 0.5, 4.0]))
+def test_the_least_work_counts_what_was_sent_since_at_the_mean_and_a_move(
+    place: tuple[list[DrafterView], int | None], move_s: float
+) -> None:
+    """Equal work: the shorter queue; then home; then the lowest number."""
+    views, home = place
+    keys = []
+    for number, view in enumerate(views):
+        each_s = view.work_s / view.waiting if view.waiting else 0.0
+        work_s = view.work_s + view.sent_since * each_s + (move_s if home not in (None, number) else 0.0)
+        keys.append((work_s, view.waiting + view.sent_since, number != home, number))
+    assert LeastWork(move_s).choose(0, home, views, 0) == min(keys)[-1]
+
+
+@repeatable
+@given(places(), st.integers(0, 9), st.integers(0, 9))
+def test_the_other_routes_look_at_home_turn_or_idleness_alone(
+    place: tuple[list[DrafterView], int | None], tag: int, turn: int
+) -> None:
+    views, home = place
+    assert Affinity().choose(tag, home, views, turn) == (home if home is not None else tag % len(views))
+    assert RoundRobin().choose(tag, home, views, turn) == turn % len(views)
+    idle = [number for number, view in enumerate(views) if view.waiting + view.sent_since == 0]
+    expected = home if home in idle else (idle[0] if idle else None)
+    assert Central().choose(tag, home, views, turn) == expected
+
+
+works = st.lists(
+    st.builds(
+        Work,
+        st.sampled_from(["prefill", "verify", "decode"]),
+        st.integers(0, 5),
+        st.integers(0, 2),
+        st.integers(0, 3),
+        st.sampled_from([0.0, 1.0, 2.0]),
+        st.sampled_from([0.0, 0.5, 1.0]),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@repeatable
+@given(works)
+def test_orders_take_the_oldest_of_the_most_urgent(waiting: list[Work]) -> None:
+    assert Fifo().pick(waiting) == 0
+    priorities = [work.priority for work in waiting]
+    assert Priority().pick(waiting) == priorities.index(max(priorities))
+    starts = [work.virtual_start for work in waiting]
+    assert Weighted((1.0,)).pick(waiting) == starts.index(min(starts))
+    due_s = [work.asked_s + (2.0, 1.0, 0.5)[min(work.target, 2)] for work in waiting]
+    assert Deadline((2.0, 1.0, 0.5)).pick(waiting) == due_s.index(min(due_s))
+
+
+@repeatable
+@given(works, st.integers(0, 5))
+@example([Work("decode", 0), Work("verify", 1), Work("decode", 2)], 1)
+@example([Work("verify", 0), Work("decode", 1), Work("decode", 2)], 1)
+@example([Work("decode", 0), Work("verify", 1)], 1)
+def test_groups_are_of_one_kind_and_a_barrier_waits_for_every_speculating_session(
+    waiting: list[Work], sessions: int
+) -> None:
+    kinds = [work.kind for work in waiting]
+    of_kind = {kind: [index for index, each in enumerate(kinds) if each == kind] for kind in set(kinds)}
+    assert One().pick(waiting, sessions) == [0]
+    assert Batch().pick(waiting, sessions) == of_kind[kinds[0]]
+    assert Batch(most=2).pick(waiting, sessions) == of_kind[kinds[0]][:2]
+    verifies, decodes = of_kind.get("verify", []), of_kind.get("decode", [])
+    complete = bool(verifies) and len(verifies) == sessions
+    expected = of_kind.get("prefill", [])
+    if not expected:
+        expected = verifies if complete and (not decodes or decodes[0] > verifies[0]) else decodes
+    assert Barrier().pick(waiting, sessions) == expected
+    assert One().pick([], 0) == Batch().pick([], 0) == Barrier().pick([], 0) == []
+
+
+def test_admission_is_up_to_a_number_and_not_beyond() -> None:
+    assert Everyone().refusal(10**6) is None
+    assert [AtMost(2).refusal(active) is None for active in (0, 1, 2, 3)] == [True, True, False, False]
+    roomy = WithinMemory(cache_bytes=100, row_bytes=30)
+    assert [roomy.refusal(active) is None for active in (0, 2, 3)] == [True, True, False]
+    assert roomy.rows == 3
+
+
+def test_memory_is_settled_where_it_was_left_open_and_nowhere_else() -> None:
+    assert WithinMemory().settled(100, 30) == WithinMemory(100, 30)
+    assert WithinMemory(50, 0).settled(100, 30) == WithinMemory(50, 30)
+    assert WithinMemory(0, 20).settled(100, 30) == WithinMemory(100, 20)
+    assert WithinMemory().settled(-5, 30) == WithinMemory(1, 30)  # no room at all
+    for cache, row in product((0, 1), (0, 1)):
+        assert WithinMemory(cache, row).is_settled == bool(cache and row)
+
+
+def test_a_round_as_long_as_the_slowest_allowed_still_counts() -> None:
+    """4 tokens at 2 a second: rounds of 2 s. S + Z may be just that, and N S, too."""
+    assert N_max(0.5, 1.5, 4.0, 2.0) == 4
+    assert N_max(0.5, 1.6, 4.0, 2.0) == 0
+    assert N_max(0.4, 0.2, 4.0, 2.0) == 5
+    assert N_max(2.0, 0.0, 4.0, 2.0) == 1
+    assert N_max(0.1, 0.0, 0.3, 1.0) == 3  # 0.3 / 0.1 is a hair below 3
+    for standalone in (0.0, -1.0):
+        with pytest.raises(ValueError, match="must be positive"):
+            N_max(0.5, 1.5, 4.0, standalone)
+
+
+def test_warm_up_runs_from_its_gap_on() -> None:
+    assert [AfterIdle(2.0, 3).tokens_after(gap_s) for gap_s in (0.0, 1.9, 2.0, 9.0)] == [0, 0, 3, 3]
+    assert NoWarmUp().tokens_after(9.0) == 0
+    assert AfterIdle(0.0, 1).tokens_after(0.0) == 1
+
+
+@pytest.mark.parametrize("least", [1, 2, 3])
+def test_a_verification_ahead_waits_for_its_least_tail_or_for_the_last_of_it(least: int) -> None:
+    """Prompt of 5, goal of 9, 6 committed: three draft tokens are all that will come."""
+    station = VerifierStation("verifier.1", SettledVerifiers(overlap=Ahead(least=least)))
+    station.handle(Join(0, 0, 5, 4), 0.0)
+    plan = station.plan(0.0)
+    assert isinstance(plan, Start)
+    station.handle(StepDone(plan.step.number, (Outcome(),), 1.0), 1.0)
+    for tokens in range(1, 4):
+        station.handle(Draft(0, 0, epoch=1, base=5 + tokens, tokens=1), 2.0)
+        assert bool(station.waiting) == (tokens >= least)
+    assert len(station.waiting) == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "flags"),  # pool, together, sorts, aligns
+    [
+        (Slots(3), (3, False, False, False)),
+        (Realign(3), (3, True, False, True)),
+        (Realign(3, fixed=False), (3, False, False, True)),
+        (Rollback(3), (3, True, False, True)),
+        (SameLength(3, window=7), (7, False, False, True)),
+        (SameLength(3, window=3, sort=True), (3, False, True, True)),
+    ],
+)
+def test_what_a_batch_rule_asks_of_its_station(rule: BatchRule, flags: tuple[int, bool, bool, bool]) -> None:
+    assert (rule.pool, rule.together, rule.sorts, rule.aligns) == flags
+    expected = [1, 1, 1] if isinstance(rule, Rollback) else [3, 1, 2]
+    assert rule.kept([3, 1, 2]) == expected
+    assert rule.kept([]) == []
+
+
+def prefilled(**verifiers: Any) -> VerifierStation:
+    """A target after the prefill of five tokens, which waits for its first draft of epoch 1 at base 6."""
+    station = VerifierStation("verifier.1", SettledVerifiers(**verifiers))
+    station.handle(Join(0, 0, 5, 9), 0.0)
+    run_step(station)
+    return station
+
+
+def run_step(station: VerifierStation, accepted: int = 0) -> list[Instruction]:
+    plan = station.plan(0.0)
+    assert isinstance(plan, Start)
+    return station.handle(StepDone(plan.step.number, (Outcome(accepted),), 1.0), 1.0)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_repeated_empty_draft_is_verified_once(begun: bool) -> None:
+    station, empty = prefilled(), Draft(0, 0, epoch=1, base=6, tokens=0)
+    assert station.handle(empty, 2.0) == []
+    plan = station.plan(2.0) if begun else None
+    (ignored,) = station.handle(empty, 2.0)
+    assert isinstance(ignored, Ignored)
+    assert len(station.waiting) == (0 if begun else 1)
+    if isinstance(plan, Start):
+        assert plan.step.members[0].tokens == 0
+        assert station.handle(StepDone(plan.step.number, (Outcome(),), 1.0), 3.0) == [DraftRequest(0, 0, 2, 7)]
+
+
+def test_who_was_refused_gives_its_grant_back_and_gets_no_more() -> None:
+    station = prefilled(allocate=GoodSpeed(6))
+    assert station.grants is not None
+    assert station.grants.out == {0: 6}
+    assert station.handle(Refusal(0, 0, "full"), 2.0) == []
+    assert (station.grants.out, station.grants.states) == ({}, {})
+    assert run_step(station) == []
+    assert (station.grants.out, station.grants.states) == ({}, {})
+    assert station.sessions[0].base == 7
+
+
+def test_a_drafter_ends_its_drafts_where_the_models_positions_end() -> None:
+    for base, tokens in ((11, 5), (15, 5), (17, 3), (19, 1), (20, 0)):
+        hub = DrafterStation("drafter", SettledDrafters(positions=20))
+        hub.handle(DraftRequest(0, 0, epoch=1, base=base, opening=True), 0.0)
+        plan = hub.plan(0.0)
+        assert isinstance(plan, Start)
+        assert plan.step.members[0].tokens == base - 1
+        hub.handle(StepDone(plan.step.number, (Outcome(),), 1.0), 1.0)
+        plan = hub.plan(1.0)
+        assert isinstance(plan, Start)
+        assert plan.step.members[0].tokens == tokens

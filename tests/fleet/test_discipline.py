@@ -1,0 +1,65 @@
+"""Where a target's next round stands: rate limits, weights in virtual time, and what a drafter tells its router."""
+
+import pytest
+
+from fleet.policies.order import Weighted
+from fleet.policies.outcome import Outcome
+from fleet.policies.route import Affinity
+from fleet.scenario.settled import SettledDrafters
+from fleet.stations.discipline import Discipline
+from fleet.stations.drafter import DrafterStation
+from fleet.stations.messages import DraftRequest, StepDone, View
+from fleet.stations.station import Start
+
+
+def test_without_weights_and_limits_everybody_may_start_at_once() -> None:
+    plain = Discipline(order=SettledDrafters().order)
+    assert plain.plain
+    assert not plain.limited
+    assert (plain.virtual_start(3), plain.not_before_s(3, 7.0)) == (0.0, 0.0)
+    assert plain.target_of(7) == 7
+    assert Discipline(SettledDrafters().order, targets=3).target_of(7) == 1
+
+
+def test_rounds_of_a_limited_target_start_a_fixed_time_apart_and_others_at_once() -> None:
+    """Targets 0 and 1 have limits of their own; the last entry, no limit, holds for all further ones."""
+    held = Discipline(SettledDrafters().order, (0.5, 4.0, 0.0))
+    assert held.limited
+    assert [held.not_before_s(0, now_s) for now_s in (1.0, 1.5, 9.0, 9.0)] == [1.0, 3.0, 9.0, 11.0]
+    assert [held.not_before_s(1, 1.0) for _ in range(3)] == [1.0, 1.25, 1.5]
+    assert [held.not_before_s(target, 1.0) for target in (2, 3, 3)] == [0.0, 0.0, 0.0]
+
+
+def test_weights_space_rounds_in_virtual_time_and_credit_is_kept_up_to_two_rounds() -> None:
+    weighed = Discipline(Weighted((4.0, 1.0)))
+    assert [weighed.virtual_start(0) for _ in range(3)] == [0.0, 0.25, 0.5]
+    assert [weighed.virtual_start(target) for target in (1, 1, 2)] == [0.0, 1.0, 0.0]  # the last weight for the rest
+    weighed.served(10.0)
+    weighed.served(9.0)  # virtual time never goes back
+    assert weighed.virtual_start(0) == 10.0 - 2 / 1.0
+    assert weighed.virtual_start(5) == 10.0  # new: nothing to be behind with
+    assert not weighed.plain
+
+
+def test_a_drafter_tells_its_router_the_work_that_waits_in_smoothed_times() -> None:
+    hub = DrafterStation("drafter.1", SettledDrafters(route=Affinity()), drafter=1)
+
+    def run_step(duration_s: float) -> list[object]:
+        plan = hub.plan(0.0)
+        assert isinstance(plan, Start)
+        return list(hub.handle(StepDone(plan.step.number, (Outcome(),), duration_s), 0.0))
+
+    assert hub.handle(DraftRequest(0, 0, epoch=1, base=11, opening=True), 0.0) == [View(1, 1, 1, 0.0)]
+    assert run_step(2.0) == []  # the prefill; its draft follows
+    assert run_step(1.0)[-1] == View(1, 2, 0, 0.0)
+    assert hub.handle(DraftRequest(0, 0, epoch=2, base=13), 0.0) == [View(1, 3, 1, 1.0)]
+    run_step(3.0)
+    assert hub.mean_s == pytest.approx({"prefill": 2.0, "draft": 0.9 * 1.0 + 0.1 * 3.0})
+    (view,) = hub.handle(DraftRequest(1, 0, epoch=1, base=11, opening=True), 0.0)
+    assert isinstance(view, View)
+    assert (view.waiting, view.work_s) == (1, pytest.approx(2.0 + 1.2))
+    plan = hub.plan(0.0)
+    assert isinstance(plan, Start)
+    (view,) = hub.handle(DraftRequest(2, 0, epoch=1, base=11, opening=True), 0.0)
+    assert isinstance(view, View)
+    assert (view.waiting, view.work_s) == (2, pytest.approx(2.0 + 2 * 1.2))

@@ -1,0 +1,129 @@
+"""What the time of a step depends on: places of the profile's grid, rows, and what they are filled up with."""
+
+from itertools import islice
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.policies.shapes import CHAIN, tree
+from fleet.times.durations import (
+    batch_durations,
+    draft_durations,
+    extent,
+    grid_place,
+    nodes_of,
+    one_way_s,
+    ratios,
+    step_durations,
+    step_name,
+    timed,
+    verifier_durations,
+)
+from fleet.times.effects import IdleEffect, RecentLoad
+from fleet.times.station_times import BatchTimes, Delays, DrafterTimes, VerifierTimes
+from fleet.times.step import Member, Step, StepKind
+from fleet.times.step_time import Constant, Exponential, LinkTime, StepTime
+from tests.helpers.stars import repeatable
+
+RNG = np.random.default_rng(0)
+TIME = StepTime(
+    base_s=1.0, per_token_s=0.1, per_context_token_s=0.01, per_token_context_s=0.001, per_row_s=10.0,
+    per_row_token_s=100.0, per_row_context_s=0.5, several_s=1000.0, several_per_token_s=7.0,
+)  # fmt: skip
+
+
+def step(kind: StepKind, *rows: tuple[int, int], ballast: int = 0) -> Step:
+    """A step whose members have these tokens and committed lengths."""
+    members = tuple(Member(tag, 0, 1, base, tokens) for tag, (tokens, base) in enumerate(rows))
+    return Step(1, kind, members, ballast=ballast)
+
+
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    [
+        ("verify", (5, 30)), ("decode", (1, 30)), ("draft", (4, 30)), ("prefill", (4, 0)), ("draft_prefill", (4, 0)),
+        ("transfer", (4, 0)), ("realign", (4, 30)),
+    ],
+)  # fmt: skip
+def test_the_place_of_a_step_on_the_grid(kind: StepKind, place: tuple[int, int]) -> None:
+    assert grid_place(kind, 4, 30) == place
+    expected = 1 + 0.1 * place[0] + (0.01 + 0.001 * place[0]) * place[1]
+    assert timed(step_durations(TIME, RNG), TIME, step(kind, (4, 30))) == pytest.approx(expected)
+
+
+def test_drafter_and_target_have_a_prefill_each() -> None:
+    assert step_name(True, "prefill") == "draft_prefill"
+    assert step_name(False, "prefill") == "verify_prefill"
+    assert step_name(True, "draft") == step_name(False, "draft") == "draft"
+
+
+rows = st.lists(st.tuples(st.integers(0, 6), st.integers(1, 50)), min_size=1, max_size=5)
+
+
+@repeatable
+@given(rows, st.integers(0, 4), st.booleans(), st.sampled_from(["draft", "verify", "prefill"]))
+def test_rows_beyond_the_longest_count_their_tokens_padded_or_not_and_finished_rows_the_longest_ones(
+    members: list[tuple[int, int]], ballast: int, padded: bool, kind: StepKind
+) -> None:
+    one = step(kind, *members, ballast=ballast)
+    fed = [tokens + (kind == "verify") for tokens, _ in members]
+    known = [0 if kind == "prefill" else base for _, base in members]
+    grid = [max(fed) if padded else tokens for tokens in fed] + [max(fed)] * ballast
+    assert extent(one, padded) == (max(fed), max(known), len(grid), sum(grid) - max(fed))
+    mean_s = TIME.mean_s(max(fed), max(known), len(grid), sum(grid) - max(fed))
+    assert timed(step_durations(TIME, RNG), TIME, one, padded) == pytest.approx(mean_s)
+
+
+def test_what_the_members_work_on_may_differ_from_the_plan() -> None:
+    assert extent(step("draft", (4, 30), (4, 40)), tokens=[2, 3]) == (3, 40, 2, 2)
+    assert timed(step_durations(TIME, RNG), TIME, step("draft", (4, 30)), tokens=[2]) == pytest.approx(
+        TIME.mean_s(2, 30)
+    )
+    assert nodes_of(step("verify", (2, 30)), tree(2)) == [6]
+    assert nodes_of(step("verify", (2, 30)), CHAIN) is None
+
+
+def test_a_draft_is_slower_after_idleness_and_at_little_load_and_catches_up_for_each_token() -> None:
+    """Neither slows what else a drafter does, and the host's pace is left out where it is played back."""
+    load = RecentLoad(half_life_s=1.0, loads=(0.0, 1.0), slowdowns=(5.0, 1.0), paces=(3.0, 1.0))
+    idle = IdleEffect(gaps_s=(0.0, 10.0), slowdowns=(1.0, 2.0), recoveries=(1.0, 0.5))
+    single = [StepTime(base_s=base_s) for base_s in (2.0, 3.0, 5.0)]
+    times = DrafterTimes(0, *single, 0.25, idle, load, Delays())
+    member = Member(0, 0, 1, 30, 4, behind=2)
+    cold = Step(1, "draft", (member,), idle_gap_s=10.0, warm_tokens=1)
+    assert draft_durations(times, RNG)(cold, 0.0) == pytest.approx(2.0 * 1.5 * 5 * 3 + 2 * 0.25)
+    assert draft_durations(times, RNG, paced=True)(cold, 0.0) == pytest.approx(2.0 * 1.5 * 5 + 2 * 0.25)
+    assert draft_durations(times, RNG)(step("draft", (4, 30)), 1.0) == 2.0
+    assert draft_durations(times, RNG)(step("prefill", (4, 30)), 0.0) == 3.0
+    assert draft_durations(times, RNG)(step("transfer", (4, 30)), 0.0) == 5.0
+    steady = DrafterTimes(0, *single, 0.0, IdleEffect(), None, Delays())
+    assert draft_durations(steady, RNG)(cold, 0.0) == 2.0
+
+
+def test_the_one_way_time_is_latency_and_payload_over_bandwidth() -> None:
+    assert one_way_s(LinkTime(latency_s=0.5, bandwidth_bytes_per_s=100.0), RNG)(25) == pytest.approx(0.75)
+    assert one_way_s(LinkTime(latency_s=0.5), RNG)(25) == 0.5
+
+
+def test_multipliers_go_on_for_ever_and_are_new_ones() -> None:
+    assert list(islice(ratios(Constant(), RNG), 3)) == [1.0, 1.0, 1.0]
+    drawn = list(islice(ratios(Exponential(), np.random.default_rng(0)), 9000))
+    assert len(set(drawn)) == 9000
+    assert np.mean(drawn) == pytest.approx(1.0, abs=0.05)
+
+
+def test_each_kind_of_step_has_its_own_time_and_verified_trees_their_nodes() -> None:
+    def per_token(base_s: float) -> StepTime:
+        return StepTime(base_s=base_s, per_token_s=1.0)
+
+    of_target = VerifierTimes(0, per_token(10), per_token(20), per_token(30), Delays())
+    target = verifier_durations(of_target, tree(2), False, RNG)
+    assert target(step("verify", (2, 9)), 1.0) == 10 + 7  # six nodes and the root
+    assert target(step("prefill", (2, 9)), 1.0) == 20 + 2
+    assert target(step("decode", (2, 9)), 1.0) == 30 + 1
+    of_batch = BatchTimes(*(per_token(base_s) for base_s in (10, 20, 30, 40, 50, 60)), Delays())
+    batch = batch_durations(of_batch, tree(2), False, RNG, lambda one: [1 for _ in one.members])
+    kinds: list[StepKind] = ["draft", "draft_prefill", "prefill", "verify", "decode", "realign"]
+    assert [batch(step(kind, (2, 9)), 1.0) for kind in kinds] == [11, 22, 32, 47, 51, 62]

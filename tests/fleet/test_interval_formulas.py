@@ -1,0 +1,193 @@
+"""Intervals number by number: their formulas, by hand for batches that one can follow on paper."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from fleet.records.intervals import batch_interval, drifts, quantile_levels, student_t_interval, variance_of_mean
+from fleet.records.steady import CELLS, _of_number_inside_s, of_device_s
+from fleet.records.window import LEAST_RELAXATIONS, Window
+
+
+@pytest.mark.parametrize(
+    ("means", "correlation"),
+    [
+        ([0.0, 1.0] * 5, 0.0),  # neighbours repel each other: no reward for that
+        ([0.0] * 5 + [1.0] * 5, 1.75 / 2.5 + 1 / 10),
+        ([0.0] * 50 + [1.0] * 50, 0.9),  # 0.98, and 0.01 for 100 batches: the largest that is corrected for
+    ],
+)
+def test_the_variance_of_a_mean_grows_with_the_correlation_of_neighbours(
+    means: list[float], correlation: float
+) -> None:
+    independent = np.var(means, ddof=1) / len(means)
+    assert variance_of_mean(np.array(means)) == pytest.approx(independent * (1 + correlation) / (1 - correlation))
+
+
+def test_equal_batches_have_no_variance() -> None:
+    assert variance_of_mean(np.full(7, 3.5)) == 0.0
+    assert batch_interval([3.5] * 7) == (3.5, 3.5)
+
+
+def test_the_skewness_adjustment_is_undone_by_johnsons_polynomial() -> None:
+    """Willink 2005: (1 + 2 a G)^3 = 1 + 6 a (q - a), a = skewness / (6 sqrt(n)), on both sides of the mean."""
+    means = np.array([1.0, 1.0, 1.3, 0.9, 1.6, 1.0, 2.5, 1.0, 0.9, 1.1])
+    a = stats.skew(means, bias=False) / (6 * math.sqrt(10))
+    error = math.sqrt(variance_of_mean(means))
+    quantiles = [((1 + 2 * a * (means.mean() - end) / error) ** 3 - 1) / (6 * a) + a for end in batch_interval(means)]
+    assert quantiles == pytest.approx([stats.t.ppf(0.975, 9), -stats.t.ppf(0.975, 9)])
+
+
+def test_two_batches_and_symmetric_ones_have_students_interval() -> None:
+    for means in ([1.0, 2.0], [1.0, 3.0, 2.0, 1.0, 3.0]):
+        assert batch_interval(means) == pytest.approx(student_t_interval(means))
+
+
+def test_equal_shares_in_all_batches_make_every_value_count() -> None:
+    """Jeffreys' interval of 90 of 100."""
+    levels = quantile_levels([9.0] * 10, [10.0] * 10, 0.9)
+    assert levels == pytest.approx(stats.beta.ppf([0.025, 0.975], 90.5, 10.5))
+
+
+@pytest.mark.parametrize("each", [100.0, 1000.0])
+def test_shares_that_differ_between_batches_count_by_their_variance_however_many_values_there_are(each: float) -> None:
+    levels = quantile_levels([0.4 * each, 0.6 * each] * 5, [each] * 10, 0.5)
+    error = 0.1 / 9 / 10 * (stats.t.ppf(0.975, 9) / stats.norm.ppf(0.975)) ** 2
+    assert levels == pytest.approx(stats.beta.ppf([0.025, 0.975], 0.125 / error + 0.5, 0.125 / error + 0.5))
+
+
+def test_two_batches_have_levels_and_a_batch_without_values_takes_part() -> None:
+    assert not any(map(math.isnan, quantile_levels([1.0, 2.0], [2.0, 2.0], 0.5)))
+    assert all(map(math.isnan, quantile_levels([0.0, 0.0], [0.0, 0.0], 0.5)))
+    without = quantile_levels([5.0, 0.0, 5.0], [10.0, 0.0, 10.0], 0.5)
+    assert without == pytest.approx(stats.beta.ppf([0.025, 0.975], 10.5, 10.5))
+
+
+def test_a_drift_is_the_first_fifth_against_the_second_half() -> None:
+    """Two batches around D against five around 0: Student's two-sided test at 1 % with 5 degrees of freedom."""
+    limit = math.sqrt(4 / 5 * (1 / 2 + 1 / 5)) * stats.t.ppf(0.995, 5)
+    for factor, drifting in ((0.999, False), (1.001, True)):
+        for side in (1, -1):
+            early = side * factor * limit
+            assert drifts([early - 1, early + 1, 50.0, -90.0, 70.0, -1.0, 0.0, 0.0, 0.0, 1.0]) == drifting
+
+
+def test_five_batches_can_tell_a_drift_and_four_cannot() -> None:
+    assert drifts([100.0, 50.0, 0.0, 0.1, 0.0])
+    assert not drifts([100.0, 50.0, 0.0, 0.1])
+
+
+def test_a_devices_memory_is_that_of_its_queue() -> None:
+    """2 (1 + rho) / (1 - rho)^2 services in M/M/1, half of it in M/D/1; load counts arrivals that went elsewhere."""
+    constant = np.full(4, 0.5)
+    assert of_device_s(constant, 1.0, 1.0, 4) == pytest.approx(0.5 * 2 * 1.5 / 0.25 / 2)
+    assert of_device_s(constant, 1.0, 1.0, 8) == pytest.approx(0.5 * 2 * 1.25 / 0.75**2 / 2)
+    varied = np.array([0.0, 1.0, 0.0, 1.0])  # squared coefficient of variation 1
+    assert of_device_s(varied, 1.0, 1.0, 4) == pytest.approx(0.5 * 2 * 1.5 / 0.25)
+    assert of_device_s(varied, 1.0, 3.0, 4) == pytest.approx(2 * 0.5 * 2 * 1.5 / 0.25)
+    assert of_device_s(constant, 2.0, 1.0, 4) == math.inf
+    assert of_device_s(constant, 1.99, 1.0, 4) < math.inf
+
+
+def requests_inside(opened_s: np.ndarray, closed_s: np.ndarray) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Rows of joins and of commits: one of each a request."""
+    named = {"tag": np.arange(len(opened_s)), "request": 0}
+    return pd.DataFrame(named | {"event": "join", "time_s": opened_s}), pd.DataFrame(named | {"time_s": closed_s})
+
+
+def test_the_memory_of_a_crowd_is_that_of_exponential_stays() -> None:
+    """M/M/inf: the number inside has covariance exp(-t / s), and so remembers 2 s, both sides counted."""
+    rng, told = np.random.default_rng(1), []
+    for stay_s in (4.0, 16.0):
+        for _ in range(20):
+            opened_s = np.sort(rng.uniform(0.0, 1200.0, 12000))
+            rows, commits = requests_inside(opened_s, opened_s + rng.exponential(stay_s, 12000))
+            told.append(_of_number_inside_s(rows, commits, Window(np.linspace(200.0, 1200.0, 11))) / stay_s)
+    assert np.mean(told[:20]) == pytest.approx(2.0, rel=0.25)  # sums that stop where they fall to zero err upwards
+    assert np.mean(told[20:]) == pytest.approx(2.0, rel=0.25)
+
+
+def test_the_memory_of_a_crowd_is_geyers_sum_over_pairs_of_covariances() -> None:
+    """Written out without transforms: pairs of neighbouring lags, while positive, none larger than one before."""
+    rng = np.random.default_rng(2)
+    for stay_s in (3.0, 40.0, 400.0):
+        opened_s = np.sort(rng.uniform(0.0, 1000.0, 300))
+        closed_s = opened_s + rng.exponential(stay_s, 300)
+        cells_s = np.linspace(100.0, 900.0, CELLS)
+        inside = np.array([np.sum((opened_s < at_s) & (closed_s >= at_s)) for at_s in cells_s], dtype=float)
+        off = inside - inside.mean()
+        covariance = [off[: CELLS - lag] @ off[lag:] / CELLS for lag in range(CELLS // 2)]
+        integral, pair = -covariance[0], math.inf
+        for even, odd in zip(covariance[::2], covariance[1::2], strict=True):
+            if even + odd <= 0:
+                break
+            pair = min(pair, even + odd)
+            integral += 2 * pair
+        expected_s = max(integral / covariance[0], 1.0) * 800.0 / CELLS
+        window = Window(np.linspace(100.0, 900.0, 11))
+        assert _of_number_inside_s(*requests_inside(opened_s, closed_s), window) == pytest.approx(expected_s)
+
+
+def test_a_crowd_that_never_changes_or_always_does_remembers_one_cell() -> None:
+    window = Window(np.linspace(0.0, 512.0, 11))
+    nobody = requests_inside(np.array([600.0]), np.array([700.0]))
+    assert _of_number_inside_s(*nobody, window) == 512.0 / CELLS
+    opened_s = np.arange(0.0, 512.0, 2 * 512 / 511)  # in at every other cell
+    flicker = requests_inside(opened_s - 0.1, opened_s + 0.1)
+    assert _of_number_inside_s(*flicker, window) == 512.0 / CELLS
+
+
+def test_sums_count_from_after_the_beginning_of_a_batch_to_its_end() -> None:
+    window = Window(np.array([1.0, 2.0, 3.0]))
+    times_s = [0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, math.nan]
+    assert window.inside(times_s).tolist() == [False, False, True, True, True, True, False, False]
+    assert window.sums(times_s, [1, 2, 4, 8, 16, 32, 64, 128]).tolist() == [12.0, 48.0]
+    assert window.sums(times_s).tolist() == [2.0, 2.0]
+    assert (window.length_s, window.batch_s) == (2.0, 1.0)
+
+
+def test_a_ratio_leaves_out_batches_in_which_nothing_happened() -> None:
+    window = Window(np.linspace(0.0, 10.0, 11))
+    above, below = np.array([2.0, 0, 4, 3, 3, 2, 4, 3, 0, 3]), np.array([1.0, 0, 1, 1, 1, 1, 1, 1, 0, 1])
+    metric, told = window.ratio(above, below, "s"), Window(np.linspace(0.0, 8.0, 9))
+    alone = told.ratio(above[below > 0], below[below > 0], "s")
+    assert metric == alone
+    assert metric.value == 3.0
+    assert math.isnan(window.ratio(above, 0 * below, "s").value)
+
+
+def test_a_run_is_long_enough_from_fifty_memories_on() -> None:
+    edges_s, sums = np.linspace(0.0, 10.0, 11), np.array([3.0, 2, 4, 3, 3, 2, 4, 3, 3, 3])
+    assert LEAST_RELAXATIONS == 50
+    assert Window(edges_s, 50.0).rate(sums, "1/s").times_longer == 1
+    assert Window(edges_s, 25.0).rate(sums, "1/s").times_longer == 2
+    assert Window(edges_s, 0.0).rate(sums, "1/s").times_longer == math.inf
+    assert Window(edges_s[:2], 50.0).rate(sums[:1], "1/s").times_longer == 2
+
+
+def test_only_what_cannot_be_is_cut_off_an_interval() -> None:
+    """Below zero where a batch is; above one where a batch is, or where it is no share."""
+    window, swings = Window(np.array([0.0, 1.0, 2.0])), np.array([0.0, 1.0])
+    low, high = batch_interval(swings)
+    assert low < 0.0
+    assert high > 1.0
+    assert (window.rate(swings, "s").low, window.rate(swings, "s").high) == (0.0, high)
+    assert (window.rate(swings, "share of time").low, window.rate(swings, "share of time").high) == (0.0, 1.0)
+    assert window.rate(swings - 0.1, "s").low == pytest.approx(low - 0.1)
+    assert window.rate(swings + 0.1, "share of time").high == pytest.approx(high + 0.1)
+
+
+def test_a_quantiles_interval_lies_between_two_of_the_values() -> None:
+    """1,000 values in equal shares: Jeffreys' levels of 500 of 1,000, widened to whole values."""
+    window, times_s = Window(np.linspace(0.0, 1.0, 11)), (np.arange(1000) + 0.5) / 1000
+    values = np.tile(np.arange(100.0), 10) + np.repeat(np.arange(10) / 10, 100)
+    metric = window.quantile(times_s, values, 0.5, "s")
+    below, counts = window.sums(times_s[values <= metric.value]), window.sums(times_s)
+    low, high = quantile_levels(below, counts, 0.5)
+    ordered = np.sort(values)
+    assert metric.value == np.quantile(values, 0.5)
+    assert metric.low == ordered[math.floor(low * 1000) - 1]
+    assert metric.high == ordered[math.ceil(high * 1000)]

@@ -1,0 +1,106 @@
+"""How long drafts may be: the bounds of every rule's keys, and that no rule promises more than it can keep."""
+
+import dataclasses
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.policies.adaedl import AdaEdl
+from fleet.policies.admit import WithinMemory
+from fleet.policies.allocate import Fixed, FixedShare, Heuristic, RandomShare
+from fleet.policies.depth import AdaptiveDepth
+from fleet.policies.dsde import Dsde
+from fleet.policies.goodspeed import GoodSpeed
+from fleet.policies.outcome import Outcome
+from fleet.policies.overlap import Ahead
+from fleet.policies.ragged import Realign, SameLength
+from fleet.policies.reach import reach
+from fleet.policies.route import LeastWork, ShortestQueue
+from fleet.policies.shapes import Shape
+from fleet.policies.svip import Svip
+from tests.helpers.stars import repeatable
+
+
+@pytest.mark.parametrize(
+    ("rule", "defaults"),
+    [
+        (Dsde, {"short": 10, "long": 30, "decay": 0.85, "least": 2, "calibration": 4, "first": 8, "cap": True}),
+        (
+            AdaEdl,
+            {
+                "base": 7, "gamma": 0.2, "threshold": 0.4, "target": 0.9, "step": 0.01, "share_memory": 0.5,
+                "threshold_memory": 0.9,
+            },
+        ),
+        (Svip, {"base": 16, "threshold": 1.0}),
+        (AdaptiveDepth, {"first": 4, "most": 16, "memory": 0.05}),
+        (Heuristic, {"first": 5, "most": 64}),
+        (
+            GoodSpeed,
+            {"eta": 0.1, "beta": 0.5, "decay": 0.0, "fairness": 1.0, "acceptance": 0.5, "goodput": 1.0},
+        ),
+        (SameLength, {"window": 24, "sort": False}),
+        (Realign, {"fixed": True}),
+        (Ahead, {"least": 1, "busy": False}),
+        (Shape, {"kind": "chain", "branching": (2,), "width": 4, "most": 16}),
+        (ShortestQueue, {"margin": 0}),
+        (LeastWork, {"move_s": 0.0}),
+        (WithinMemory, {"cache_bytes": 0, "row_bytes": 0}),
+    ],
+)  # fmt: skip
+def test_what_a_scenario_leaves_out_is_what_its_paper_or_its_page_says(rule: Any, defaults: dict[str, Any]) -> None:
+    """A default that moves changes the results of every scenario that relies on it."""
+    fields = msgspec.structs.fields(rule) if issubclass(rule, msgspec.Struct) else dataclasses.fields(rule)
+    is_required = (msgspec.NODEFAULT, dataclasses.MISSING)
+    told = {field.name: field.default for field in fields if field.default not in is_required}
+    assert told == defaults
+
+
+@pytest.mark.parametrize(
+    ("rule", "longest"),
+    [
+        (Fixed(7), 7), (AdaptiveDepth(most=9), 9), (Heuristic(most=9), 9), (FixedShare(7), 7), (RandomShare(7), 7),
+        (GoodSpeed(7), 7), (Dsde(first=4), 8), (Dsde(first=1, least=5), 5), (AdaEdl(base=7), 7), (Svip(base=7), 7),
+    ],
+)  # fmt: skip
+def test_a_rules_longest_draft_is_told(rule: Any, longest: int) -> None:
+    assert rule.longest == longest
+
+
+@repeatable
+@given(st.integers(0, 40), st.integers(1, 6), st.integers(0, 3))
+def test_shares_of_a_budget_are_whole_and_use_it_up(budget: int, sessions: int, seed: int) -> None:
+    rng, states = np.random.default_rng(seed), [None] * sessions
+    fixed = FixedShare(budget).lengths(states, rng)
+    assert sum(fixed) == budget
+    assert max(fixed) - min(fixed) <= 1
+    assert fixed == sorted(fixed, reverse=True)
+    for spread in ("uniform", "tokens"):
+        drawn = RandomShare(budget, spread).lengths(states, rng)
+        assert sum(drawn) == budget
+        assert len(drawn) == sessions
+        assert min(drawn) >= 0
+    assert FixedShare(budget).lengths([], rng) == RandomShare(budget).lengths([], rng) == []
+
+
+@repeatable
+@given(st.integers(1, 12), st.integers(0, 12), st.integers(0, 12))
+def test_the_heuristic_stays_between_one_and_its_most(most: int, state: int, accepted: int) -> None:
+    rule = Heuristic(first=1, most=most)
+    state = min(max(state, 1), most)
+    accepted = min(accepted, state)
+    after = rule.learn(state, state, Outcome(accepted))
+    assert after == (min(state + 2, most) if accepted == state else max(state - 1, 1))
+
+
+@repeatable
+@given(st.integers(0, 9), st.integers(0, 30), st.integers(0, 25))
+def test_a_draft_ends_with_the_last_position_that_the_models_know(depth: int, base: int, positions: int) -> None:
+    expected = (
+        depth if positions == 0 else len([place for place in range(base + 1, base + depth + 1) if place <= positions])
+    )
+    assert reach(depth, base, positions) == expected

@@ -1,0 +1,50 @@
+"""What messages weigh: tokens, parents of a tree's nodes, and distributions of those that have children."""
+
+import pytest
+
+from fleet.policies.shapes import CHAIN, Shape, depths_of, dynamic, parents, tree
+from fleet.stations.messages import Draft, DraftRequest, Leave
+from fleet.stations.payload import ENVELOPE_BYTES, decode, encode, payload_bytes
+
+VOCABULARY = 1000
+
+
+@pytest.mark.parametrize("shape", [CHAIN, tree(2), tree(3, 1, 2)])
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_a_sampled_draft_carries_a_distribution_for_every_node_that_has_children(shape: Shape, depth: int) -> None:
+    """Two bytes a probability, and one byte in all for the rule; the root is the first of those nodes."""
+    of_node = parents(shape.children(depth))
+    token_bytes = 4 if shape.kind == "chain" else 8
+    greedy = ENVELOPE_BYTES[Draft] + token_bytes * len(of_node)
+    draft = Draft(1, 100, 100, 1000, depth)
+    assert payload_bytes(draft, 0.0, VOCABULARY, shape) == greedy
+    assert payload_bytes(draft, 0.7, VOCABULARY, shape) == greedy + 2 * VOCABULARY * len(set(of_node)) + 1
+
+
+def test_an_empty_draft_is_its_envelope_and_a_dynamic_tree_carries_no_distribution() -> None:
+    assert payload_bytes(Draft(1, 100, 100, 1000, 0), 0.7, VOCABULARY) == ENVELOPE_BYTES[Draft]
+    grown = payload_bytes(Draft(1, 100, 100, 1000, 3), 0.7, VOCABULARY, dynamic(2, 5))
+    assert grown == ENVELOPE_BYTES[Draft] + 5 * 8
+
+
+def test_an_opening_carries_the_prefix_and_a_later_request_one_token_and_both_their_hidden_states() -> None:
+    opening, later = (DraftRequest(1, 100, 100, 1000, opening=opening) for opening in (True, False))
+    envelope = ENVELOPE_BYTES[DraftRequest]
+    assert payload_bytes(opening, 0.0, VOCABULARY) == envelope + 4000
+    assert payload_bytes(later, 0.0, VOCABULARY) == envelope + 4
+    assert payload_bytes(later, 0.0, VOCABULARY, hidden_numbers=2.5) == envelope + 4 + 5
+    leave = Leave(1, 100)
+    assert payload_bytes(leave, 0.0, VOCABULARY) == len(encode(leave))
+    assert decode(encode(leave)) == leave
+
+
+def test_a_typical_envelope_is_that_of_the_messages_that_are_sent() -> None:
+    """Numbers above 127 take a byte or two more; none is far from the typical one."""
+    for kind, message in ((Draft, Draft(3, 200, 150, 900, 7)), (DraftRequest, DraftRequest(3, 200, 150, 900))):
+        assert abs(len(encode(message)) - ENVELOPE_BYTES[kind]) <= 4
+
+
+def test_nodes_of_a_tree_stand_one_level_below_their_parents() -> None:
+    assert depths_of(parents([2, 1, 2])) == [1, 1, 2, 2, 3, 3, 3, 3]
+    assert depths_of([0, 0, 2, 3, 1]) == [1, 1, 2, 3, 2]
+    assert depths_of([]) == []

@@ -1,0 +1,95 @@
+"""How long a fleet remembers, by hand for runs whose every time is known."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet.records.metrics import window_of
+from fleet.records.run import Run
+from fleet.records.steady import _of_number_inside_s, places_of, relaxation_s
+from fleet.records.tables import commits_of
+from fleet.scenario.reading import make_scenario
+from fleet.scenario.scenario import Scenario
+from sim.run import simulate
+from tests.helpers.stars import TABLES, star
+
+ALL_PASS = {"model": "geometric", "beta": 1.0}
+GAPS_OF_10_AND_20_S = [0.0, *(30.0 * pair + more for pair in range(10) for more in (10.0, 30.0))]
+
+
+def remembered_s(run: Run) -> float:
+    rows, fleet = run.frame(), run.header.fleet
+    commits = commits_of(rows)
+    return relaxation_s(fleet, rows, commits, window_of(fleet, commits))
+
+
+def traced(folder: Path, arrived_at_s: list[float], **tables: Any) -> Scenario:
+    rows = [f"{at_s},10,13" for at_s in arrived_at_s]
+    (folder / "trace.csv").write_text("\n".join(["arrived_at,num_prefill_tokens,num_decode_tokens", *rows]))
+    arrivals = {"process": "trace", "file": str(folder / "trace.csv")}
+    workload = {"requests": len(arrived_at_s), "arrivals": arrivals}
+    content = TABLES | {"acceptance": ALL_PASS, "verifiers": {"count": 1}, "workload": workload}
+    return make_scenario(content | tables)
+
+
+def of_queue_s(work_s: float, gap_s: float, variability: float) -> float:
+    """The time of a queue with constant work, by the mean gap and its squared variation."""
+    load = work_s / gap_s
+    return work_s * 2 * (1 + load) / (1 - load) ** 2 * variability / 2
+
+
+def test_a_closed_loop_remembers_half_a_round_of_a_stream() -> None:
+    """Three targets, S = 1 s and Z = 4 s: rounds of 5 s."""
+    run = simulate(star(acceptance=ALL_PASS, workload={"requests": 3, "new_tokens": 1 + 6 * 200}))
+    assert remembered_s(run) == pytest.approx(2.5, rel=0.02)
+
+
+def test_a_trace_remembers_by_its_busiest_device_and_the_variation_of_its_gaps(tmp_path: Path) -> None:
+    """Two rounds a request, 8 s of verification in all, 15 s apart on average."""
+    run = simulate(traced(tmp_path, GAPS_OF_10_AND_20_S))
+    assert remembered_s(run) == pytest.approx(of_queue_s(8.0, 15.0, 1 / 9))
+
+
+def test_on_one_device_the_work_of_all_stations_adds_up(tmp_path: Path) -> None:
+    """2 s of drafts and 8 s of verification."""
+    shared = {
+        "devices": {"host": {"sharing": "turns"}}, "drafters": {"depth": 5, "device": "host"},
+        "verifiers": {"count": 1, "device": "host"},
+    }  # fmt: skip
+    run = simulate(traced(tmp_path, GAPS_OF_10_AND_20_S, **shared))
+    assert remembered_s(run) == pytest.approx(of_queue_s(10.0, 15.0, 1 / 9))
+
+
+def test_a_router_is_no_device(tmp_path: Path) -> None:
+    routed = {"drafters": {"depth": 5, "count": 2, "route": "round-robin"}}
+    run = simulate(traced(tmp_path, GAPS_OF_10_AND_20_S, **routed))
+    assert remembered_s(run) == pytest.approx(of_queue_s(8.0, 15.0, 1 / 9))
+
+
+def test_arrivals_that_come_at_once_or_alone_are_never_long_enough(tmp_path: Path) -> None:
+    assert remembered_s(simulate(traced(tmp_path, [0.0, 0.0, 0.0]))) == math.inf
+    assert remembered_s(simulate(traced(tmp_path, [0.0]))) == math.inf
+
+
+def test_where_steps_are_shared_the_number_of_requests_inside_is_asked(tmp_path: Path) -> None:
+    """Two targets, two requests at the same time, and a drafter that drafts for whoever waits."""
+    arrived_at_s = [8.0 * (number // 2) for number in range(60)]
+    grouped = traced(tmp_path, arrived_at_s, drafters={"depth": 5, "group": "batch"}, verifiers={"count": 2})
+    run = simulate(grouped)
+    rows, fleet = run.frame(), run.header.fleet
+    commits = commits_of(rows)
+    window = window_of(fleet, commits)
+    assert rows[rows.event == "done"].duplicated(["station", "step"]).any()
+    assert relaxation_s(fleet, rows, commits, window) == _of_number_inside_s(rows, commits, window)
+
+
+def test_places_are_streams_or_rows_or_targets(tmp_path: Path) -> None:
+    slots = {"rule": {"policy": "slots", "size": 7}}
+    for expected, scenario in (
+        (3, star()),
+        (1, traced(tmp_path, [0.0, 9.0])),
+        (7, traced(tmp_path, [0.0, 9.0], batch=slots)),
+    ):
+        assert places_of(simulate(scenario).header.fleet) == expected

@@ -1,0 +1,37 @@
+"""Messages, states and policies are values: they cannot be changed, and read no key that they do not know."""
+
+import dataclasses
+import importlib
+import pkgutil
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+import fleet
+from fleet.policies.shapes import Shape
+
+NEVER_READ = {"Rule", "Memoryless", "_Rule"}
+
+
+def structs() -> Iterator[type[msgspec.Struct]]:
+    for module in pkgutil.walk_packages(fleet.__path__, "fleet."):
+        for value in vars(importlib.import_module(module.name)).values():
+            if isinstance(value, type) and issubclass(value, msgspec.Struct) and value.__module__ == module.name:
+                yield value
+
+
+STRUCTS = sorted(structs(), key=lambda struct: struct.__qualname__)
+
+
+def test_no_struct_can_be_changed() -> None:
+    assert len(STRUCTS) > 80
+    assert [struct for struct in STRUCTS if not struct.__struct_config__.frozen] == []
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Shape().width = 2  # type: ignore[misc]
+
+
+def test_every_policy_and_model_refuses_keys_that_it_does_not_know() -> None:
+    chosen_by_name = [struct for struct in STRUCTS if struct.__struct_config__.tag_field in ("policy", "model")]
+    assert len(chosen_by_name) > 30
+    assert [struct for struct in chosen_by_name if not struct.__struct_config__.forbid_unknown_fields] == []
