@@ -1,5 +1,7 @@
 """Some mutants of every kind of file; `python -m tests.inputs` tries thousands."""
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,15 @@ from tests.inputs.law import judged
 from tests.inputs.mutants import tried
 
 EACH = 10
+
+
+@pytest.fixture(autouse=True)
+def processes_are_real_ones_again_afterwards() -> Iterator[None]:
+    """What the engine's kinds put in the place of a node's process must not reach other tests."""
+    yield
+    serve = sys.modules.get("engine.runtime.serve")
+    if serve is not None:
+        serve.NodeProcess = sys.modules["engine.runtime.process"].NodeProcess  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", [name if name in KINDS else slow(name) for name in EVERY])
