@@ -114,7 +114,7 @@ def _demands(fleet: Fleet, rows: pd.DataFrame, streams: pd.Index) -> Iterator[_D
     for station, own in rows[rows.station != ROUTER].groupby("station"):
         drafting = str(station).startswith(DRAFTER)
         group = fleet.drafters.group if drafting else fleet.verifiers.group
-        if isinstance(group, Barrier):
+        if isinstance(group, Barrier) or own[own.event == "start"].step.nunique() < FEWEST_STEPS:
             continue
         jobs, steps = _jobs(own), _steps(own)
         if fleet.batch is not None:
