@@ -71,7 +71,7 @@ def simulate_to(
         there = sum(len(stream) for stream in streams_of(settle(longer)).values()) if lacking else requests
         most = MOST_TIMES * scenario.workload.requests
         if lacking and math.isinf(max(lacking.values())):
-            ended = "more is offered than is carried, so no run is long enough"
+            ended = "more is offered than is carried, or all of it at once, so no run is long enough"
         elif there < requests:
             ended = f"the workload's file has {there} requests"
         elif lacking and requests >= most:

@@ -97,6 +97,8 @@ def interval(metric: "Metric") -> str:
     """The 95 % interval; where the run is too short for it, what it would need; a dash where a quantity has none."""
     if math.isinf(metric.times_longer):
         return "no steady state"
+    if metric.drifting:
+        return "still changing"
     if metric.times_longer > 1:
         return f"needs {times_text(metric.times_longer)} the requests"
     return "-" if math.isnan(metric.low) else f"{number(metric.low)} .. {number(metric.high)}"

@@ -101,9 +101,10 @@ class Result(Shown):
         return f"{self.title()}: {number(self.metrics['throughput'].value)} tokens/s"
 
     def frame(self) -> pd.DataFrame:
-        """One row a metric: metric, value, low, high (of the 95 % interval), unit, times_longer.
+        """One row a metric: metric, value, low, high (of the 95 % interval), unit, times_longer, drifting.
 
         `times_longer`: how many times as long the run would have to be for an interval; 1 where it is long enough.
+        `drifting`: it has none because it was still changing.
         """
         return pd.DataFrame(
             [{"metric": name} | msgspec.structs.asdict(metric) for name, metric in self.metrics.items()]

@@ -47,7 +47,7 @@ def load_head(folder: Path, target: nn.Module, dtype: torch.dtype, device: torch
     if three:
         tensors = {name.replace("layers.0.", "midlayer.", 1): tensor for name, tensor in tensors.items()}
     with torch.device("meta"):  # numbers come from the checkpoint only
-        head = (_eagle3 if three else _eagle)(folder, content, config, tensors, target)
+        head = _eagle3(folder, content, config, tensors, target) if three else _eagle(config, tensors, target)
     _set_biases(head, config, tensors)
     _check(folder, tensors, own_tensors(head))
     placed = {name: tensor.to(device, dtype) for name, tensor in tensors.items()}
@@ -144,13 +144,7 @@ def _config_of(folder: Path, content: dict[str, object], embedding: torch.Tensor
     return config
 
 
-def _eagle(
-    folder: Path,  # noqa: ARG001  (as `_eagle3`)
-    content: Mapping[str, object],  # noqa: ARG001
-    config: LlamaConfig,
-    tensors: Tensors,
-    target: nn.Module,
-) -> EagleHead:
+def _eagle(config: LlamaConfig, tensors: Tensors, target: nn.Module) -> EagleHead:
     embedding = None if EMBEDDING in tensors else target.get_input_embeddings()
     return EagleHead(config, embedding, LM_HEAD in tensors)
 

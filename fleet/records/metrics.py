@@ -98,7 +98,8 @@ def combine(runs: Sequence[Mapping[str, Metric]]) -> dict[str, Metric]:
         values = [run[name].value for run in runs]
         times_longer = float(np.median([run[name].times_longer for run in runs]))
         interval = student_t_interval(values) if times_longer == 1 else NO_INTERVAL
-        combined[name] = Metric(float(np.mean(values)), *interval, runs[0][name].unit, times_longer)
+        drifting = sum(run[name].drifting for run in runs) > len(runs) / 2
+        combined[name] = Metric(float(np.mean(values)), *interval, runs[0][name].unit, times_longer, drifting)
     return combined
 
 

@@ -23,6 +23,7 @@ class Metric(msgspec.Struct, frozen=True):
         unit: Its unit.
         times_longer (runs): How many times as long the run would have to be for an interval: 1 where it is long enough,
             or where the quantity has none; infinite where no length is enough, since more is offered than is carried.
+        drifting: Whether it has no interval because it was still changing over the run; `times_longer` is then a guess.
     """
 
     value: float
@@ -30,6 +31,7 @@ class Metric(msgspec.Struct, frozen=True):
     high: float
     unit: str
     times_longer: float = 1.0
+    drifting: bool = False
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -115,8 +117,10 @@ class Window(msgspec.Struct, frozen=True):
     def _estimate(self, value: float, means: Floats, unit: str) -> Metric:
         """Put the interval around a value whose batch means these are, if the run is long enough and steady."""
         times_longer = self._times_longer()
-        if times_longer == 1 and (len(means) < 2 or drifts(means)):
-            times_longer = 2.0  # it was still changing: a guess, and the longer run is tested again
+        if times_longer == 1 and drifts(means):
+            return Metric(value, *NO_INTERVAL, unit, times_longer=2.0, drifting=True)  # the longer run is tested again
+        if len(means) < 2:
+            times_longer = max(times_longer, 2.0)
         if times_longer > 1:
             return Metric(value, *NO_INTERVAL, unit, times_longer)
         return Metric(value, *_within(batch_interval(means), value, means, unit), unit)

@@ -151,7 +151,8 @@ def test_a_run_that_drifts_has_no_interval_and_one_that_does_not_has_one_in_99_o
     assert stats.binom.ppf(1e-6, TRIALS, 0.01) <= alarms <= stats.binom.ppf(1 - 1e-6, TRIALS, 0.01)
     window, rising = Window(np.linspace(0.0, 10.0, 11)), np.arange(10.0)
     assert drifts(rising)
-    assert window.rate(rising, "tokens/s").times_longer == 2
+    changing = window.rate(rising, "tokens/s")
+    assert (changing.drifting, changing.times_longer) == (True, 2)
     assert not drifts(np.full(10, 0.1))
 
 

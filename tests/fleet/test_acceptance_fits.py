@@ -1,0 +1,215 @@
+"""Fits of acceptance models to accepted lengths, the interval of their mean, and the likelihood ratio test.
+
+Statistical tests raise a false alarm with probability FALSE_ALARM at most, each, were the seeds not fixed.
+"""
+
+import math
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import settings
+from scipy import stats
+from scipy.special import betaln
+
+from fleet.chance.acceptance import (
+    AcceptanceModel,
+    BetaGeometric,
+    Geometric,
+    PerPosition,
+    Recorded,
+    committed_closed_form,
+    expected_accepted,
+    pmf,
+)
+from fleet.chance.fits import (
+    fit_beta_geometric,
+    fit_geometric,
+    fit_per_position,
+    likelihood_ratio_test,
+    mean_interval,
+    total_variation,
+)
+from fleet.errors import InputError
+
+FALSE_ALARM = 1e-6
+DEPTH = 6
+
+repeatable = settings(derandomize=True, deadline=None)
+
+
+def cut_geometric(rng: np.random.Generator, beta: np.ndarray, depth: np.ndarray | int) -> np.ndarray:
+    """Lengths drawn by numpy's own geometric generator, one for each beta."""
+    return np.minimum(rng.geometric(1 - beta) - 1, depth)
+
+
+def mixed_rounds(beta: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Lengths and depths of rounds of every depth from 1 to 8, one for each beta."""
+    rng = np.random.default_rng(seed)
+    drafted = rng.integers(1, 9, len(beta))
+    return cut_geometric(rng, beta, drafted), drafted
+
+
+def log_likelihood(model: AcceptanceModel, lengths: np.ndarray, drafted: np.ndarray) -> float:
+    chances = {depth: pmf(model, depth) for depth in range(1, 9)}
+    return sum(math.log(chances[depth][length]) for length, depth in zip(lengths, drafted, strict=True))
+
+
+def test_one_beta_is_recovered_within_its_standard_error() -> None:
+    beta, rounds = 0.8, 20_000
+    lengths, drafted = mixed_rounds(np.full(rounds, beta), 10)
+    fit = fit_geometric(lengths, drafted)
+    verified = np.mean([committed_closed_form(beta, depth - 1) for depth in range(1, 9)]) * rounds
+    error = math.sqrt(beta * (1 - beta) / verified)  # from the Fisher information of a verified token
+    assert abs(fit.model.beta - beta) < stats.norm.isf(FALSE_ALARM / 2) * error
+    assert fit.rounds == rounds
+
+
+def test_many_betas_are_recovered_within_their_confidence_region() -> None:
+    """Twice the log-likelihood that the truth falls short of the fit is chi-square (Wilks), two parameters."""
+    lengths, drafted = mixed_rounds(np.random.default_rng(11).beta(3, 1, 20_000), 12)
+    fit = fit_beta_geometric(lengths, drafted)
+    shortfall = fit.log_likelihood - log_likelihood(BetaGeometric(3, 1), lengths, drafted)
+    assert 0 <= 2 * shortfall < stats.chi2.isf(FALSE_ALARM, 2)
+
+
+def test_a_beta_for_each_session_is_recovered_from_its_rounds() -> None:
+    """As above. Depth 1 says nothing about a round's own beta, but much about a session's."""
+    sessions, each, a, b = 1000, 20, 3, 1
+    beta = np.random.default_rng(13).beta(a, b, sessions).repeat(each)
+    lengths = cut_geometric(np.random.default_rng(14), beta, 1)
+    fit = fit_beta_geometric(lengths, 1, np.arange(sessions).repeat(each))
+    accepted = lengths.reshape(sessions, each).sum(axis=1)
+    at_truth = (betaln(a + accepted, b + each - accepted) - betaln(a, b)).sum()
+    assert 0 <= 2 * (fit.log_likelihood - at_truth) < stats.chi2.isf(FALSE_ALARM, 2)
+    assert fit.model.per == "session"
+    assert isinstance(fit_beta_geometric(lengths, 1).model, Geometric)
+
+
+def test_rates_are_recovered_within_their_standard_errors() -> None:
+    truth = PerPosition((0.9, 0.5, 0.8, 0.7))
+    rng = np.random.default_rng(15)
+    drafted = rng.integers(1, 5, 20_000)
+    passed = rng.random((20_000, 4)) < truth.conditional()
+    lengths = np.minimum(passed.cumprod(axis=1).sum(axis=1), drafted)
+    fit = fit_per_position(lengths, drafted)
+    for position, (rate, fitted) in enumerate(zip(truth.conditional(), fit.model.conditional(), strict=True), start=1):
+        verified = ((lengths >= position - 1) & (drafted >= position)).sum()
+        error = math.sqrt(rate * (1 - rate) / verified)
+        assert abs(fitted - rate) < stats.norm.isf(FALSE_ALARM / 2 / 4) * error
+
+
+@pytest.mark.parametrize("fit_model", [fit_geometric, fit_beta_geometric, fit_per_position])
+def test_the_stated_likelihood_is_that_of_the_stated_model(fit_model) -> None:
+    lengths, drafted = mixed_rounds(np.random.default_rng(16).beta(2, 1, 500), 17)
+    fit = fit_model(lengths, drafted)
+    assert fit.log_likelihood == pytest.approx(log_likelihood(fit.model, lengths, drafted))
+
+
+def test_all_accepted_and_none_accepted_are_fitted_as_certainty() -> None:
+    for fit_model in (fit_geometric, fit_beta_geometric):
+        assert fit_model([3, 5], [3, 5]) == fit_geometric([3, 5], [3, 5])
+        assert fit_model([3, 5], [3, 5]).model == Geometric(1)
+        assert fit_model([0, 0], 5).model == Geometric(0)
+    assert fit_per_position([3, 5], [3, 5]).model == PerPosition((1,) * 5)
+    assert fit_per_position([0, 0], 3).model == PerPosition((0, 0, 0))
+
+
+def test_lengths_that_spread_less_than_one_beta_allows_are_fitted_by_one_beta() -> None:
+    lengths = [1, 2] * 50
+    assert fit_beta_geometric(lengths, 8) == fit_geometric(lengths, 8)
+    test = likelihood_ratio_test(lengths, 8)
+    assert (test.statistic, test.p_value) == (0, 1)
+
+
+def test_all_or_nothing_is_fitted_by_betas_of_one_and_zero() -> None:
+    fit = fit_beta_geometric([8] * 30 + [0] * 10, 8)
+    assert pmf(fit.model, 8) == pytest.approx([1 / 4, *[0] * 7, 3 / 4], abs=1e-6)
+    msgspec.json.decode(msgspec.json.encode(fit.model), type=AcceptanceModel)  # still a model within its limits
+
+
+def test_rates_end_where_every_draft_was_at_its_end() -> None:
+    """Of depths 2 and 5, no draft got beyond 2: the long ones failed before, the short ones end there."""
+    assert fit_per_position([2, 2, 0, 1], [2, 2, 5, 5]).model == PerPosition((3 / 4, 2 / 3))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "drafted", "message"),
+    [
+        ([1, 7], [5, 5], r"lengths\[1\] = 7; allowed: 0 to depths\[1\] = 5"),
+        ([-1], [5], r"lengths\[0\] = -1; allowed: 0 to"),
+        ([1, 2], [5, 5, 5], "depths has 3 values; allowed: 1, or 2"),
+        ([], [], "depths of 0 rounds hold no draft token"),
+        ([0, 0], 0, "depths of 2 rounds hold no draft token"),
+    ],
+)
+def test_impossible_lengths_are_refused_by_key_and_value(lengths, drafted, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        fit_geometric(lengths, drafted)
+
+
+def test_the_likelihood_ratio_test_is_wrong_as_often_as_it_says() -> None:
+    """Under one beta. A plain chi-square p-value would reject half as often, and fail at the larger level.
+
+    The limit law holds for many rounds; 0.02 is allowed for 1000 of them.
+    """
+    rng = np.random.default_rng(20)
+    p_values = [likelihood_ratio_test(cut_geometric(rng, np.full(1000, 0.7), 6), 6).p_value for _ in range(500)]
+    for level in (0.4, 0.05):
+        rejected = sum(p_value <= level for p_value in p_values)
+        fewest = stats.binom.ppf(FALSE_ALARM / 4, 500, level - 0.02)
+        most = stats.binom.isf(FALSE_ALARM / 4, 500, level + 0.02)
+        assert fewest <= rejected <= most
+
+
+def test_the_likelihood_ratio_test_finds_many_betas() -> None:
+    """The statistic is then noncentral chi-square, by twice the divergence from the nearest single beta."""
+    a, b, rounds, repeats, level = 4, 1, 3000, 20, 1e-3
+    many = pmf(BetaGeometric(a, b), DEPTH)
+    accepted = expected_accepted(BetaGeometric(a, b), DEPTH)
+    one = pmf(Geometric(accepted / (accepted + 1 - many[-1])), DEPTH)
+    noncentrality = 2 * rounds * float(many @ np.log(many / one))
+    missed = stats.ncx2.cdf(stats.chi2.isf(2 * level, 1), 1, noncentrality)
+    assert missed * repeats < FALSE_ALARM  # so many rounds are enough
+    rng = np.random.default_rng(21)
+    for _ in range(repeats):
+        test = likelihood_ratio_test(cut_geometric(rng, rng.beta(a, b, rounds), DEPTH), DEPTH)
+        assert test.p_value < level
+        assert test.many_betas.log_likelihood > test.one_beta.log_likelihood
+
+
+def test_total_variation_is_zero_for_the_same_and_one_for_nothing_in_common() -> None:
+    lengths = (0, 1, 1, 4)
+    assert total_variation(Recorded(4, (lengths,)), lengths, 4) == pytest.approx(0)
+    assert total_variation(Geometric(1), (0, 1, 1, 3), 4) == pytest.approx(1)
+    assert total_variation(Geometric(0), lengths, 4) == pytest.approx(3 / 4)
+
+
+def test_the_interval_of_equal_sessions_is_students_over_their_means() -> None:
+    sessions = [[1, 2, 3], [0, 0, 5], [4, 4, 1], [2, 2, 2]]
+    students = stats.ttest_1samp([np.mean(session) for session in sessions], 0).confidence_interval(0.95)
+    assert mean_interval(sessions) == pytest.approx((26 / 12, students.low, students.high))
+
+
+def test_repeating_every_round_of_a_session_narrows_nothing() -> None:
+    sessions = [[1, 2, 3], [0, 5], [4, 4, 1, 0], [2]]
+    assert mean_interval([session * 7 for session in sessions]) == pytest.approx(mean_interval(sessions))
+
+
+def test_the_interval_holds_the_mean_as_often_as_it_says() -> None:
+    """Of sessions of unequal length with a beta each; 0.02 is allowed for 40 of them."""
+    rng = np.random.default_rng(22)
+    truth = expected_accepted(BetaGeometric(3, 1), DEPTH)
+    held = 0
+    for _ in range(500):
+        sizes = rng.integers(5, 30, 40)
+        lengths = cut_geometric(rng, rng.beta(3, 1, 40).repeat(sizes), DEPTH)
+        interval = mean_interval([part.tolist() for part in np.split(lengths, sizes.cumsum()[:-1])])
+        held += interval.low <= truth <= interval.high
+    assert stats.binom.ppf(FALSE_ALARM / 2, 500, 0.93) <= held <= stats.binom.isf(FALSE_ALARM / 2, 500, 0.97)
+
+
+def test_an_interval_needs_two_sessions() -> None:
+    for sessions in ([], [[1, 2]], [[1], []]):
+        with pytest.raises(InputError, match="allowed: two sessions or more, none empty"):
+            mean_interval(sessions)
