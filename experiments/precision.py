@@ -7,7 +7,8 @@ from typing import NamedTuple
 import msgspec
 
 from fleet.errors import InputError
-from fleet.records.metrics import measure
+from fleet.records.metrics import assess
+from fleet.records.overload import Overload
 from fleet.records.run import Run
 from fleet.records.window import Metric
 from fleet.scenario.scenario import Scenario
@@ -25,10 +26,11 @@ SPARE = 1.2  # more than was estimated: half of all estimates are too low
 
 
 class Precise(NamedTuple):
-    """The last run and its metrics; `unmet` says what was not reached, a line for each metric."""
+    """The last run, its metrics and verdict; `unmet` says what was not reached, a line for each metric."""
 
     run: Run
     metrics: dict[str, Metric]
+    overload: Overload | None
     unmet: tuple[str, ...]
 
 
@@ -65,7 +67,7 @@ def simulate_to(
         workload = msgspec.structs.replace(scenario.workload, requests=requests)
         longer = msgspec.structs.replace(scenario, workload=workload)
         run = simulate(longer, paces)
-        metrics = measure(run)
+        metrics, overload = assess(run)
         lacking = {name: factor for name in precision if (factor := times_longer(metrics, name, precision[name])) > 1}
         ended = "" if lacking else "reached"
         there = sum(len(stream) for stream in streams_of(settle(longer)).values()) if lacking else requests
@@ -78,7 +80,7 @@ def simulate_to(
             ended = f"{requests} requests are {MOST_TIMES} times as many as the scenario has; raise workload.requests"
         if ended:
             known = [f"{name} is known to {_share(metrics[name])}, not {precision[name]:.2g}" for name in lacking]
-            return Precise(run, metrics, tuple(f"{text}: {ended}" for text in known))
+            return Precise(run, metrics, overload, tuple(f"{text}: {ended}" for text in known))
         factor = min(max(lacking.values()) * SPARE, MOST_STEP)
         requests = min(math.ceil(requests * factor), most)
         told = ", ".join(f"{name} to {_share(metrics[name])}" for name in lacking)

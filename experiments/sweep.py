@@ -19,8 +19,8 @@ from experiments.worlds import World, run_in, with_seed
 from fleet.errors import InputError, OutputError
 from fleet.files import write_file
 from fleet.inputs.text import read_json, shortened
-from fleet.records.metrics import combine, measure
-from fleet.records.overload import overload_of, without_intervals
+from fleet.records.metrics import assess, combine
+from fleet.records.overload import without_intervals
 from fleet.records.window import Metric
 from fleet.scenario.changes import parse_value, parts_of
 from fleet.scenario.scenario import Scenario
@@ -176,17 +176,18 @@ def run_cell(
     try:
         if aims:
             precise = simulate_to(scenario, aims)
-            runs, verdicts, unmet = [precise.metrics], [overload_of(precise.run)], precise.unmet
+            assessed, unmet = [(precise.metrics, precise.overload)], precise.unmet
         else:
-            finished = [run_in(world, with_seed(scenario, scenario.seed + number)) for number in range(seeds)]
-            runs, verdicts, unmet = [measure(run) for run in finished], [overload_of(run) for run in finished], ()
+            reseeded = (with_seed(scenario, scenario.seed + number) for number in range(seeds))
+            assessed, unmet = [assess(run_in(world, one)) for one in reseeded], ()
     except InputError as error:  # it says in one line what is wrong
         return CellResult(cell, world, seeds, digest, error=f"InputError: {error}")
     except Exception as error:  # noqa: BLE001  (one broken cell must not lose the others; it is reported)
         traceback.print_exc()
         return CellResult(cell, world, seeds, digest, error=f"{type(error).__name__}: {error}")
+    runs = [metrics for metrics, _ in assessed]
     metrics = combine(runs) if len(runs) > 1 else runs[0]
-    overload = next((verdict.line() for verdict in verdicts if verdict is not None), "")
+    overload = next((verdict.line() for _, verdict in assessed if verdict is not None), "")
     if overload:
         metrics = without_intervals(metrics)
     values = analytic_values(scenario)

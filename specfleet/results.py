@@ -16,8 +16,8 @@ from experiments.draw import draw
 from experiments.printing import case_text, flat, number
 from experiments.reproduce import rows
 from fleet.policies.overlap import InTurn
-from fleet.records.metrics import measure, measure_targets
-from fleet.records.overload import Overload, overload_of
+from fleet.records.metrics import assess, measure_targets
+from fleet.records.overload import Overload
 from fleet.records.run import Run, write_run
 from fleet.records.tables import rounds_of, verifications_of
 from fleet.records.window import Metric
@@ -71,18 +71,22 @@ class Result(Shown):
         """The scenario as it was run."""
         return self.run.header.scenario
 
-    @cached_property
+    @property
     def metrics(self) -> dict[str, Metric]:
         """All metrics by name, each with its value, 95 % interval (`low`, `high`; NaN where there is none) and unit.
 
         A run that was offered more than it could carry has no steady state, and none of its metrics an interval.
         """
-        return measure(self.run)
+        return self._assessed[0]
 
-    @cached_property
+    @property
     def overload(self) -> Overload | None:
         """The verdict where requests came by themselves faster than they could be served; None else."""
-        return overload_of(self.run)
+        return self._assessed[1]
+
+    @cached_property
+    def _assessed(self) -> tuple[dict[str, Metric], Overload | None]:
+        return assess(self.run)
 
     @cached_property
     def notes(self) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ def simulate(
     function_of(report, "report")
     unmet: tuple[str, ...] = ()
     if aims:
-        simulated, _, unmet = simulate_to(chosen, aims, paces, report)
+        simulated, _, _, unmet = simulate_to(chosen, aims, paces, report)
     else:
         simulated = simulate_scenario(chosen, paces)
     if measured is not None and paces:

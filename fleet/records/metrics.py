@@ -17,7 +17,7 @@ from fleet.errors import InputError
 from fleet.policies.allocate import UNLIMITED
 from fleet.records.goodput import best_goodput, utility
 from fleet.records.intervals import NO_INTERVAL, jain_index, student_t_interval
-from fleet.records.overload import overload_of, without_intervals
+from fleet.records.overload import Overload, overload_of, without_intervals
 from fleet.records.run import Run
 from fleet.records.steady import places_of, relaxation_s
 from fleet.records.tables import REQUEST, at_drafter, cache_bytes, commits_of, rounds_of, verifications_of
@@ -34,6 +34,16 @@ def measure(run: Run) -> dict[str, Metric]:
 
     Raises InputError if the window holds no committed token.
     """
+    return assess(run)[0]
+
+
+def assess(run: Run) -> tuple[dict[str, Metric], Overload | None]:
+    """Return the metrics of a run, as `measure` does, and the verdict where it was offered more than it can carry."""
+    known, overload = _metrics(run), overload_of(run)
+    return known if overload is None else without_intervals(known), overload
+
+
+def _metrics(run: Run) -> dict[str, Metric]:
     rows, fleet = run.frame(), run.header.fleet
     targets, speculates = places_of(fleet), fleet.drafters.count > 0
     commits = commits_of(rows)
@@ -63,8 +73,7 @@ def measure(run: Run) -> dict[str, Metric]:
         metrics["draft_cache_peak_bytes"] = Metric(float(peak), *NO_INTERVAL, "bytes")
     metrics |= _energy(window, rows, fleet, window.sums(commits.time_s, commits.committed))
     metrics |= _latencies(window, rows, commits, speculates)
-    known = {name: metric for name, metric in metrics.items() if not math.isnan(metric.value)}
-    return known if overload_of(run) is None else without_intervals(known)
+    return {name: metric for name, metric in metrics.items() if not math.isnan(metric.value)}
 
 
 def measure_targets(run: Run) -> pd.DataFrame:

@@ -110,46 +110,53 @@ def _streams_per_s(fleet: Fleet, opened_s: pd.Series) -> float:
 
 def _demands(fleet: Fleet, rows: pd.DataFrame, streams: pd.Index) -> Iterator[_Demand]:
     """Yield the demand of each station that was saturated at times, and of each target's rate limit."""
-    held = _jobs(rows[rows.station == ROUTER])  # who waits at the router waits for any drafter
-    for station, own in rows[rows.station != ROUTER].groupby("station"):
-        drafting = str(station).startswith(DRAFTER)
+    jobs_of, steps_of = dict(list(_jobs(rows).groupby("station"))), dict(list(_steps(rows).groupby("station")))
+    held = jobs_of.get(ROUTER)  # who waits there waits for any drafter
+    for name, steps in steps_of.items():
+        station, drafting = str(name), str(name).startswith(DRAFTER)
         group = fleet.drafters.group if drafting else fleet.verifiers.group
-        if isinstance(group, Barrier) or own[own.event == "start"].step.nunique() < FEWEST_STEPS:
+        if station == ROUTER or isinstance(group, Barrier) or len(steps) < FEWEST_STEPS or name not in jobs_of:
             continue
-        jobs, steps = _jobs(own), _steps(own)
+        jobs = jobs_of[name]
         if fleet.batch is not None:
-            full = _pool_is_full(fleet, own, steps)
+            full = _pool_is_full(fleet, rows[rows.station == station], steps)
             jobs = jobs[jobs.after == "join"]  # others wait in the pool for their turn
         elif isinstance(group, Batch):  # what comes before a draft is of its group
             full = (steps.members.where(steps.kind == "draft").bfill() if drafting else steps.members) == group.most
         else:
             full = pd.Series(True, index=steps.index)
-        waiting = _waiting(jobs, steps.begun_s) + (_waiting(held, steps.begun_s) if drafting else 0)
+        waiting = _waiting(jobs, steps.begun_s)
+        if drafting and held is not None:
+            waiting += _waiting(held, steps.begun_s)
+        cycle_s = steps.cycle_s
         if drafting and any(fleet.drafters.limits_per_s):  # a pause may be the limit's, not the drafter's
-            turnaround_s = fleet.drafter_times(0).delays.turnaround_s
-            steps = steps.assign(cycle_s=np.minimum(steps.cycle_s, steps.duration_s + turnaround_s))
-        steps = steps.assign(saturated=full & (waiting > 0) & steps.cycle_s.notna())
-        demand = _demand(str(station), own, steps, streams, isinstance(group, One) or fleet.batch is not None)
+            cycle_s = np.minimum(cycle_s, steps.duration_s + fleet.drafter_times(0).delays.turnaround_s)
+        told = steps.assign(cycle_s=cycle_s, saturated=full & (waiting > 0) & cycle_s.notna())
+        demand = _demand(station, rows, told, streams, isinstance(group, One) or fleet.batch is not None)
         if demand is not None:
             yield demand
     yield from _limits(fleet, rows, streams)
 
 
-def _jobs(own: pd.DataFrame) -> pd.DataFrame:
-    """Return what waited at a station: asked_s and begun_s of each step of a stream, and `after`, what it came from."""
-    told = own[own.event != "view"]
-    before = told.groupby("tag")[["time_s", "event"]].shift()
-    jobs = pd.DataFrame({"asked_s": before.time_s, "begun_s": told.time_s, "after": before.event})
+def _jobs(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return what waited: station, asked_s and begun_s of each step of a stream, and `after`, what it came from."""
+    told = rows[rows.event != "view"]
+    before = told.groupby(["station", "tag"])[["time_s", "event"]].shift()
+    jobs = pd.DataFrame(
+        {"station": told.station, "asked_s": before.time_s, "begun_s": told.time_s, "after": before.event}
+    )
     return jobs[(told.event == "start") & jobs.asked_s.notna()]
 
 
-def _steps(own: pd.DataFrame) -> pd.DataFrame:
-    """Return a station's steps in order: kind, begun_s, members, duration_s, and cycle_s until the next one begins."""
-    begun = own[own.event == "start"].groupby("step").agg(
+def _steps(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return each station's steps in order: kind, begun_s, members, duration_s, and cycle_s until the next begins."""
+    place = ["station", "step"]
+    begun = rows[rows.event == "start"].groupby(place).agg(
         kind=("kind", "first"), begun_s=("time_s", "first"), members=("tag", "size")
     )  # fmt: skip
-    duration_s = own[own.event == "done"].groupby("step").duration_s.first()
-    return begun.assign(duration_s=duration_s.reindex(begun.index), cycle_s=begun.begun_s.shift(-1) - begun.begun_s)
+    duration_s = rows[rows.event == "done"].groupby(place).duration_s.first()
+    next_s = begun.groupby("station").begun_s.shift(-1)
+    return begun.assign(duration_s=duration_s.reindex(begun.index), cycle_s=next_s - begun.begun_s)
 
 
 def _waiting(jobs: pd.DataFrame, at_s: pd.Series) -> pd.Series:
@@ -171,7 +178,7 @@ def _pool_is_full(fleet: Fleet, own: pd.DataFrame, steps: pd.DataFrame) -> pd.Se
     return pd.Series(taken - left >= rule.pool, index=steps.index)
 
 
-def _demand(station: str, own: pd.DataFrame, steps: pd.DataFrame, streams: pd.Index, singly: bool) -> _Demand | None:
+def _demand(station: str, rows: pd.DataFrame, steps: pd.DataFrame, streams: pd.Index, singly: bool) -> _Demand | None:
     """Return a station's demand; None where it was too seldom saturated to tell.
 
     Kinds of steps that never were count with their plain times where steps do not grow (`singly`), else not at all:
@@ -180,7 +187,8 @@ def _demand(station: str, own: pd.DataFrame, steps: pd.DataFrame, streams: pd.In
     main = steps.groupby("kind").duration_s.sum().idxmax()
     if (steps.saturated & (steps.kind == main)).sum() < FEWEST_STEPS:
         return None
-    counts = own[own.event == "start"].groupby(["tag", "kind"]).size().unstack(fill_value=0)
+    begun = rows[(rows.station == station) & (rows.event == "start")]
+    counts = begun.groupby(["tag", "kind"]).size().unstack(fill_value=0)
     of_stream_s, variance = np.zeros(len(counts)), 0.0
     share = len(counts) / len(streams)  # of the streams that come here, which is settled as they are dealt
     for kind, of_kind in steps.groupby("kind"):

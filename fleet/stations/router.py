@@ -11,6 +11,8 @@ from fleet.stations.session import Session
 from fleet.stations.station import Station, Work
 from fleet.times.step import Member, StepKind
 
+_LEFT = 1 << 40  # epoch of a session that left: past every real one, so that what comes late is recognised
+
 
 class RouterStation(Station):
     """Routes draft requests by views of the drafters; its steps take no time, and are recorded and replayed as others.
@@ -45,12 +47,11 @@ class RouterStation(Station):
 
     def _leave(self, event: Leave, now_s: float) -> list[Instruction]:
         session = self.sessions.get(event.tag)
-        if session is None or session.request != event.request:
+        if session is None or session.request != event.request or session.epoch == _LEFT:
             return [Ignored(event, f"request {event.request} of tag {event.tag} is not open")]
         self.waiting = deque(work for work in self.waiting if work.tag != event.tag)
         self.held.pop(event.tag, None)
-        # The session's place stays known, so that a repeated request of it is recognised.
-        self.sessions[event.tag] = msgspec.structs.replace(session, epoch=session.epoch + (1 << 40))
+        self.sessions[event.tag] = msgspec.structs.replace(session, epoch=_LEFT)
         home = self.homes.pop(event.tag, None)
         return [] if home is None else [Routed(event.tag, event.request, home, event)]
 

@@ -46,15 +46,26 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
+def state_of(stat: Path) -> tuple[str, int]:
+    """Read a process's state (R running, S asleep, Z ended) and its session from its file below /proc."""
+    state, _, _, session = stat.read_text().rpartition(")")[2].split()[:4]
+    return state, int(session)
+
+
+def is_asleep(process: subprocess.Popen[str]) -> bool:
+    """Whether the process's main thread waits for something."""
+    return state_of(Path(f"/proc/{process.pid}/stat"))[0] == "S"
+
+
 def alive(session: int) -> list[int]:
     """List the processes of a session that have not ended."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            state, _, _, of_session = stat.read_text().rpartition(")")[2].split()[:4]
+            state, of_session = state_of(stat)
         except OSError:  # it has just ended
             continue
-        if int(of_session) == session and state != "Z":
+        if of_session == session and state != "Z":
             found.append(int(stat.parent.name))
     return found
 

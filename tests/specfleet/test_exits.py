@@ -1,9 +1,12 @@
 """How programs end: real signals to real processes, closed and full outputs, and the statuses that are documented."""
 
+import fcntl
 import json
 import os
 import signal
+import struct
 import subprocess
+import termios
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from experiments.exits import STATUSES
 from fleet.records.run import read_run
 from specfleet.cli.entry import app
 from tests.helpers.marks import slow
-from tests.helpers.processes import alive, ended, eventually, specfleet, start
+from tests.helpers.processes import alive, ended, eventually, is_asleep, specfleet, start
 
 SIGNALS = {"Ctrl-C": (signal.SIGINT, "interrupted"), "SIGTERM": (signal.SIGTERM, "ended by SIGTERM")}
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
@@ -117,14 +120,21 @@ def test_a_signal_while_input_is_read_says_that_nothing_was_written(name: str, h
     process = specfleet(name, pipe, *(str(out) if argument == "OUT" else argument for argument in arguments))
     writers: list[int] = []
 
-    def is_reading() -> bool:
+    def is_open() -> bool:
         try:
             writers.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
         except OSError:  # nobody has opened it to read
             return False
         return True
 
-    assert eventually(is_reading, process)
+    def is_read() -> bool:
+        """Whether what was written is taken, and more is waited for: Python sees no signal just before it waits."""
+        unread = struct.unpack("i", fcntl.ioctl(writers[0], termios.FIONREAD, bytes(4)))[0]
+        return unread == 0 and is_asleep(process)
+
+    assert eventually(is_open, process)
+    os.write(writers[0], b"# ")
+    assert eventually(is_read, process)
     tell(process, how)
     assert assert_ended_by(process, how, kept.replace("OUT", str(out))) == ""
     assert not out.exists()
