@@ -16,6 +16,7 @@ Interval = tuple[float, float]
 NO_INTERVAL: Interval = (float("nan"), float("nan"))
 LARGEST_CORRELATION = 0.9  # between neighbouring batches; beyond it the correction has nothing to rest on
 FALSE_ALARM = 0.01  # of the test for drift, where there is none
+LARGEST_STEP = 0.05  # between a run's beginning and its end where neither varies, as a share
 
 
 def student_t_interval(values: ArrayLike) -> Interval:
@@ -90,9 +91,10 @@ def drifts(means: ArrayLike) -> bool:
     rest = np.concatenate([early - early.mean(), late - late.mean()])
     freedom = len(rest) - 2
     spread = math.sqrt(rest @ rest / freedom * (1 / len(early) + 1 / len(late)))
-    if spread <= 1e-12 * np.abs(batches).max():
-        return False
-    return bool(abs(early.mean() - late.mean()) > spread * stats.t.ppf(1 - FALSE_ALARM / 2, freedom))
+    change, largest = abs(early.mean() - late.mean()), np.abs(batches).max()
+    if spread <= 1e-12 * largest:  # two constants, but for rounding; what is counted may be off by one
+        return bool(change > LARGEST_STEP * largest)
+    return bool(change > spread * stats.t.ppf(1 - FALSE_ALARM / 2, freedom))
 
 
 def jain_index(shares: ArrayLike) -> float:

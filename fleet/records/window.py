@@ -99,6 +99,8 @@ class Window(msgspec.Struct, frozen=True):
         counts, below = self.sums(times_s), self.sums(times_s[sample <= value])
         needed = round(LEAST_BEYOND / min(level, 1 - level), 6)  # 1 - 0.9 is a little less than 0.1
         times_longer = max(self._times_longer(needed), needed / len(sample))
+        if times_longer == 1 and self.mean(times_s, sample, unit).drifting:
+            return _still_changing(value, unit)
         levels = quantile_levels(below, counts, level)
         if times_longer > 1 or math.isnan(levels[0]):
             return Metric(value, *NO_INTERVAL, unit, times_longer)
@@ -118,12 +120,16 @@ class Window(msgspec.Struct, frozen=True):
         """Put the interval around a value whose batch means these are, if the run is long enough and steady."""
         times_longer = self._times_longer()
         if times_longer == 1 and drifts(means):
-            return Metric(value, *NO_INTERVAL, unit, times_longer=2.0, drifting=True)  # the longer run is tested again
+            return _still_changing(value, unit)
         if len(means) < 2:
             times_longer = max(times_longer, 2.0)
         if times_longer > 1:
             return Metric(value, *NO_INTERVAL, unit, times_longer)
         return Metric(value, *_within(batch_interval(means), value, means, unit), unit)
+
+
+def _still_changing(value: float, unit: str) -> Metric:
+    return Metric(value, *NO_INTERVAL, unit, times_longer=2.0, drifting=True)  # the longer run is tested again
 
 
 def _within(interval: Interval, value: float, means: Floats, unit: str) -> Interval:

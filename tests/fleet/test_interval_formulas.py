@@ -80,6 +80,11 @@ def test_five_batches_can_tell_a_drift_and_four_cannot() -> None:
     assert not drifts([100.0, 50.0, 0.0, 0.1])
 
 
+def test_two_constants_are_a_drift_unless_they_are_what_counting_makes_of_one() -> None:
+    for step, drifting in ((0.04, False), (0.06, True)):
+        assert drifts([1.0 - step, 1.0 - step, *[1.0] * 8]) == drifting
+
+
 def test_a_devices_memory_is_that_of_its_queue() -> None:
     """2 (1 + rho) / (1 - rho)^2 services in M/M/1, half of it in M/D/1; load counts arrivals that went elsewhere."""
     constant = np.full(4, 0.5)

@@ -131,12 +131,13 @@ def test_beyond_capacity_no_run_is_long_enough() -> None:
 def test_quantiles_need_values_and_independent_stretches_beyond_them() -> None:
     window = Window(np.linspace(0.0, 1.0, 11), math.inf)
     times_s = (np.arange(10 * LEAST_BEYOND) + 0.5) / (10 * LEAST_BEYOND)
-    assert window.quantile(times_s, times_s, 0.9, "s").times_longer == 1
-    assert window.quantile(times_s[1:], times_s[1:], 0.9, "s").times_longer > 1
-    assert window.quantile(times_s, times_s, 0.99, "s").times_longer == pytest.approx(10)
+    values = np.random.default_rng(0).permutation(times_s)
+    assert window.quantile(times_s, values, 0.9, "s").times_longer == 1
+    assert window.quantile(times_s[1:], values[1:], 0.9, "s").times_longer > 1
+    assert window.quantile(times_s, values, 0.99, "s").times_longer == pytest.approx(10)
     remembered = Window(window.edges_s, 5 * LEAST_BEYOND)
-    assert remembered.quantile(times_s, times_s, 0.9, "s").times_longer == pytest.approx(2)
-    assert remembered.quantile(times_s, times_s, 0.5, "s").times_longer == 1
+    assert remembered.quantile(times_s, values, 0.9, "s").times_longer == pytest.approx(2)
+    assert remembered.quantile(times_s, values, 0.5, "s").times_longer == 1
 
 
 def test_quantiles_of_equal_values_lie_on_them() -> None:
@@ -153,6 +154,8 @@ def test_a_run_that_drifts_has_no_interval_and_one_that_does_not_has_one_in_99_o
     assert drifts(rising)
     changing = window.rate(rising, "tokens/s")
     assert (changing.drifting, changing.times_longer) == (True, 2)
+    times_s = np.linspace(0.001, 10.0, 1000)
+    assert all(window.quantile(times_s, times_s, level, "s").drifting for level in (0.1, 0.5, 0.9))
     assert not drifts(np.full(10, 0.1))
 
 

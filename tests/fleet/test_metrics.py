@@ -283,8 +283,8 @@ def test_latencies_are_those_of_the_requests() -> None:
     assert measured["tpot_mean_s"].value == pytest.approx(0.1010)
     assert measured["latency_p50_s"].value == pytest.approx(3 * 0.0505)
     assert measured["latency_p90_s"].value == pytest.approx(3 * 0.0901)
-    median = measured["ttft_p50_s"]
-    assert (median.low, median.high) == pytest.approx((0.001, 0.100))  # they rise all the time: it could be any of them
+    assert measured["ttft_mean_s"].drifting  # they rise all the time
+    assert measured["ttft_p50_s"].drifting
     assert math.isnan(measured["ttft_p99_s"].low)  # a hundred requests cannot bracket their 99th percentile
     assert measured["requests"].value == 100
 

@@ -88,7 +88,15 @@ def test_repeated_and_late_messages_change_nothing() -> None:
         assert isinstance(route(station, event)[0], Ignored)
     assert (dict(station.homes), list(station.views), station.turn) == before
     route(station, Leave(0, 0))
-    assert isinstance(route(station, opening)[0], Ignored)
+    for event in (opening, Leave(0, 0)):
+        assert isinstance(route(station, event)[0], Ignored)
+
+
+def test_a_request_that_left_before_its_route_was_chosen_leaves_once() -> None:
+    station = RouterStation("router", 1, Central())
+    route(station, DraftRequest(0, 0, 1, 11, opening=True), View(0, 0, 1, 0.0), DraftRequest(1, 0, 1, 11, opening=True))
+    assert route(station, Leave(1, 0)) == []
+    assert isinstance(route(station, Leave(1, 0))[0], Ignored)
 
 
 def test_requests_wait_for_news_and_go_on_with_it() -> None:
