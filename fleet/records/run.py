@@ -44,6 +44,8 @@ class RunHeader(msgspec.Struct, frozen=True):
         started_unix_s: When the run was written, in seconds since 1970.
         rows (rows): How many rows each station wrote, by its name, so that a log that was cut short shows.
         pace_of: Digest of the measured run whose host's pace a simulation played back; empty where it did not.
+        played_of: Digest of the measured run of which a simulation played back more; empty where it did not.
+        played: What that was: steps, acceptance, links, delays.
     """
 
     scenario: Scenario
@@ -56,6 +58,8 @@ class RunHeader(msgspec.Struct, frozen=True):
     started_unix_s: float
     rows: dict[str, int]
     pace_of: str = ""
+    played_of: str = ""
+    played: tuple[str, ...] = ()
 
 
 class Run(msgspec.Struct, frozen=True):
