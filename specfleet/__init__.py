@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fleet.times.profile import HardwareProfile
     from specfleet.calibrating import calibrate
     from specfleet.results import Comparison, Prediction, Reproduction, Result, SettledFleet, Sweep
-    from specfleet.running import analytic, read_run, run, show, simulate
+    from specfleet.running import analytic, play_back, read_run, run, show, simulate
     from specfleet.scenario import scenario_of
     from specfleet.studies import compare, figure, reproduce, sweep
 
@@ -35,7 +35,7 @@ _HOMES = {
     "fleet.times.profile": ("HardwareProfile",),
     "specfleet.calibrating": ("calibrate",),
     "specfleet.results": ("Comparison", "Prediction", "Reproduction", "Result", "SettledFleet", "Sweep"),
-    "specfleet.running": ("analytic", "read_run", "run", "show", "simulate"),
+    "specfleet.running": ("analytic", "play_back", "read_run", "run", "show", "simulate"),
     "specfleet.scenario": ("scenario_of",),
     "specfleet.studies": ("compare", "figure", "reproduce", "sweep"),
 }
@@ -58,6 +58,7 @@ __all__ = [
     "calibrate",
     "compare",
     "figure",
+    "play_back",
     "read_run",
     "reproduce",
     "run",

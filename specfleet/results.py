@@ -95,8 +95,9 @@ class Result(Shown):
 
     def title(self) -> str:
         """Say which run this is."""
-        header = self.run.header
-        return f"{header.scenario.name}, world: {header.world}, seed {header.scenario.seed}, digest {self.run.digest()}"
+        header, digest = self.run.header, self.run.digest()
+        title = f"{header.scenario.name}, world: {header.world}, seed {header.scenario.seed}, digest {digest}"
+        return f"{title}, {', '.join(header.played)} of {header.played_of}" if header.played else title
 
     def line(self) -> str:
         """Say which run this is, and its throughput, or that it was offered more than it could carry."""

@@ -1,6 +1,6 @@
 """simulate, run, analytic: one scenario in the simulated world, in the real one, and in the equations."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from fleet.errors import InputError, OutputError
 from fleet.files import check_writable
 from fleet.records import run as records
 from fleet.records.paces import paces_of
+from fleet.records.playback import MECHANISM, parse_parts, playback_of
 from fleet.scenario.changes import Changes
 from fleet.scenario.settle import settle
 from fleet.scenario.workload import unknown_ends
@@ -62,6 +63,30 @@ def simulate(
         header = msgspec.structs.replace(simulated.header, pace_of=measured.run.digest())
         simulated = msgspec.structs.replace(simulated, header=header)
     return Result(simulated, unmet)
+
+
+def play_back(
+    run: Result | str | Path,
+    parts: Sequence[str] = MECHANISM,
+    changes: Changes | None = None,
+    **keys: Any,
+) -> Result:
+    """Simulate a run's own scenario, and play back parts of what was measured in it.
+
+    `parts`: of steps (how long each took), acceptance (what each verification accepted), links (how long each message
+    was on its way), delays (what passed at the stations between steps, and with users between requests), or "all",
+    which gives the run again. What a simulation with some parts still misses is the error of the others. `changes` and
+    keywords as in `simulate`. Raises InputError for a file that is no run, or that its scenario cannot lead to.
+
+    >>> import specfleet
+    >>> first = specfleet.simulate("star", workload={"requests": 20})
+    >>> again = specfleet.play_back(first, ["all"], seed=7)
+    >>> again.metrics["throughput"].value == first.metrics["throughput"].value
+    True
+    """
+    measured = run if isinstance(run, Result) else Result(records.read_run(path_of(run, "run")))
+    playback = playback_of(measured.run, parse_parts([parts] if isinstance(parts, str) else parts))
+    return Result(simulate_scenario(scenario_of(measured.scenario, changes, **keys), playback=playback))
 
 
 def precision_of(precision: float | Precision | None) -> dict[str, float]:

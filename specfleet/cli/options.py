@@ -69,10 +69,11 @@ def shipped(incomplete: str) -> list[str]:
     return [name for name in shipped_scenarios() if name.startswith(incomplete)]
 
 
-ScenarioFile = Annotated[
-    Path,
-    typer.Argument(metavar="SCENARIO", help="File (TOML), or name of a shipped scenario.", autocompletion=shipped),
-]
+_SCENARIO: Any = typer.Argument(
+    metavar="SCENARIO", help="File (TOML), or name of a shipped scenario.", autocompletion=shipped
+)
+ScenarioFile = Annotated[Path, _SCENARIO]
+ScenarioOrNone = Annotated[Path | None, _SCENARIO]
 Changes = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the scenario.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 RunFile = Annotated[Path | None, file_option("-o", "--out", metavar="RUN", help="Write the records here (Parquet).")]
