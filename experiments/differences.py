@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from experiments.printing import flat
 from fleet.chance.acceptance import AcceptanceModel, Recorded
 from fleet.chance.fits import MeanLength, mean_interval
 from fleet.errors import InputError
 from fleet.records.paces import paces_of
 from fleet.records.run import Run
+from fleet.scenario.changes import flat
 from fleet.scenario.facts import accepts, crowds, models_of
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settled import Fleet

@@ -13,14 +13,15 @@ from matplotlib.figure import Figure
 
 from experiments import compare, sweep
 from experiments.draw import draw
-from experiments.printing import case_text, flat, number
 from experiments.reproduce import rows
+from experiments.terminal.printing import case_text, number
 from fleet.policies.overlap import InTurn
 from fleet.records.metrics import assess, measure_targets
 from fleet.records.overload import Overload
 from fleet.records.run import Run, write_run
 from fleet.records.tables import rounds_of, verifications_of
 from fleet.records.window import Metric
+from fleet.scenario.changes import flat
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settled import Fleet
 from fleet.scenario.show import describe_fleet

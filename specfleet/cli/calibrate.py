@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.exits import keeping
-from experiments.printing import print_comparison, print_json, print_table, progress, remark
+from experiments.terminal.exits import keeping
+from experiments.terminal.printing import print_comparison, print_json, print_table, progress, remark
 from fleet.errors import InputError, OutputError
 from specfleet.cli.options import AsJson, Changes, file_option, folder_option, settings
 

@@ -25,7 +25,7 @@ def precision_of(texts: list[str] | None) -> dict[str, float]:
 
 def say_unmet(lines: Iterable[str]) -> None:
     """Say what is not as precise as was asked; exit status 1 if anything is."""
-    from experiments.printing import remark
+    from experiments.terminal.printing import remark
 
     told = list(lines)
     for line in told:

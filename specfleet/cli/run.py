@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.exits import keeping
-from experiments.printing import busy, interval, number, print_json, print_table, remark, value_text
+from experiments.terminal.exits import keeping
+from experiments.terminal.printing import busy, interval, number, print_json, print_table, remark, value_text
 from fleet.errors import OutputError
 from specfleet.cli.options import (
     AsJson,

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from experiments.exits import keeping
-from experiments.printing import (
+from experiments.terminal.exits import keeping
+from experiments.terminal.printing import (
     busy,
     case_text,
     interval,

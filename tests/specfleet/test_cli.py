@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from experiments.printing import print_table
+from experiments.terminal.printing import print_table
 from fleet.records.run import write_run
 from sim.run import simulate
 from specfleet import cli
