@@ -44,10 +44,24 @@ def parse_precision(texts: Sequence[str]) -> dict[str, float]:
             aim = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
         except ValueError:
             aim = math.nan
-        if not 0 < aim < 1 or (separator and not name.strip()):
+        if not _is_share(aim) or (separator and not name.strip()):
             raise InputError(f"--precision {text}: write a share below 1, such as 2%, or METRIC=2% (tpot_p90_s=5%)")
         aims[name.strip() or "throughput"] = aim
     return aims
+
+
+def precision_of(precision: float | Precision | None) -> dict[str, float]:
+    """Return the asked half widths by metric; one number is the throughput's. InputError for what is no share."""
+    aims = precision if isinstance(precision, Mapping) else {} if precision is None else {"throughput": precision}
+    for name, aim in aims.items():
+        if isinstance(aim, bool) or not isinstance(aim, (int, float)) or not _is_share(aim):
+            raise InputError(f"precision of {name} = {aim!r}: needs a share between 0 and 1, such as 0.02")
+    return dict(aims)
+
+
+def _is_share(aim: float) -> bool:
+    """Whether a half width can be asked for: more than nothing, and less than the value itself."""
+    return 0 < aim < 1
 
 
 def simulate_to(

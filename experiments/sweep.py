@@ -15,7 +15,7 @@ import pandas as pd
 from experiments.jobs import side_by_side
 from experiments.precision import Precision, simulate_to
 from experiments.resume import resume_digest
-from experiments.worlds import World, run_in, with_seed
+from experiments.worlds import run_in, with_seed
 from fleet.errors import InputError, OutputError
 from fleet.files import write_file
 from fleet.inputs.text import read_json, shortened
@@ -23,6 +23,7 @@ from fleet.records.metrics import assess, combine
 from fleet.records.overload import without_intervals
 from fleet.records.window import Metric
 from fleet.scenario.changes import parse_value, parts_of
+from fleet.scenario.names import World
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from sim.predict import predict_fleet, star_inputs

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from fleet.chance.signals import SignalFile
+from fleet.chance.signals import SIGNALS_FILE, SignalFile
 from fleet.files import write_file
 from fleet.scenario.facts import models_of
 from fleet.scenario.scenario import Acceptance, Device, Drafters, Scenario, Trace, Verifiers, Workload, needs_of
@@ -20,7 +20,6 @@ from specfleet.meaning.kinds import changed, tag_of, toml
 HOST = "host"  # name of the device that all stations share
 SLOWED = 1.1  # from this factor on, steps that run at once slow each other too much to be told apart from sharing
 REQUESTS = 48
-SIGNALS = "signals.parquet"
 ALWAYS = {
     Drafters: ("model", "depth"),
     Verifiers: ("model", "count"),
@@ -55,7 +54,7 @@ def fitting(scenario: Scenario, profile: HardwareProfile) -> Scenario:
 
 def measured_acceptance(scenario: Scenario) -> Acceptance | None:
     """Return the signals that a batch recorded, where a rule needs them; None leaves acceptance to the profile."""
-    return None if needs_of(scenario) == "lengths" else SignalFile(SIGNALS)
+    return None if needs_of(scenario) == "lengths" else SignalFile(SIGNALS_FILE)
 
 
 def shares_device(scenario: Scenario, profile: HardwareProfile) -> bool:

@@ -8,10 +8,10 @@ from itertools import pairwise
 
 import msgspec
 
-from experiments.worlds import World
 from fleet.chance.acceptance import PerPosition, Recorded, expected_committed
 from fleet.errors import InputError
 from fleet.scenario.facts import accepts, mean_accepted
+from fleet.scenario.names import World
 from fleet.scenario.scenario import Scenario, mean_tokens, needs_of
 from fleet.scenario.settle import settle
 from fleet.times.profile import HardwareProfile

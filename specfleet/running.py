@@ -1,12 +1,12 @@
 """simulate, run, analytic: one scenario in the simulated world, in the real one, and in the equations."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from experiments.precision import Precision, simulate_to
+from experiments.precision import Precision, precision_of, simulate_to
 from fleet.errors import InputError, OutputError
 from fleet.files import check_writable
 from fleet.records import run as records
@@ -62,15 +62,6 @@ def simulate(
         header = msgspec.structs.replace(simulated.header, pace_of=measured.run.digest())
         simulated = msgspec.structs.replace(simulated, header=header)
     return Result(simulated, unmet)
-
-
-def precision_of(precision: float | Precision | None) -> dict[str, float]:
-    """Return the asked half widths by metric, as shares of the values; one number is the throughput's."""
-    aims = precision if isinstance(precision, Mapping) else {} if precision is None else {"throughput": precision}
-    for name, aim in aims.items():
-        if isinstance(aim, bool) or not isinstance(aim, (int, float)) or not 0 < aim < 1:
-            raise InputError(f"precision of {name} = {aim!r}: needs a share between 0 and 1, such as 0.02")
-    return dict(aims)
 
 
 def run(

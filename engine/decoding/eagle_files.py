@@ -39,7 +39,7 @@ WRITTEN_KEYS = (
 def load_head(folder: Path, target: nn.Module, dtype: torch.dtype, device: torch.device | str) -> AnyHead:
     """Load a published checkpoint for `target`, a causal language model; InputError if it does not fit."""
     weight_files(folder)
-    content = read_config(folder)
+    content = read_head_config(folder)
     tensors = _named_plainly(folder, read_tensors(folder))
     three = is_eagle3(content)
     config = _config_of(folder, content, target.get_input_embeddings().weight, own_width=three)
@@ -89,7 +89,7 @@ def save_head(head: AnyHead, folder: Path) -> None:
     write_file(folder / "model.safetensors", save(tensors, metadata={"format": "pt"}))
 
 
-def read_config(folder: Path) -> dict[str, object]:
+def read_head_config(folder: Path) -> dict[str, object]:
     """Read a head's config.json; InputError if there is none, or not that of a Llama-type head."""
     path = folder / "config.json"
     if not path.is_file():
@@ -109,7 +109,7 @@ def read_config(folder: Path) -> dict[str, object]:
 
 def taps_of(folder: Path, layers: int) -> tuple[int, ...]:
     """Return the layers whose inputs the head in a folder reads, of a target with so many; none for EAGLE's first."""
-    content = read_config(folder)
+    content = read_head_config(folder)
     return tapped_layers(content, layers, folder / "config.json") if is_eagle3(content) else ()
 
 

@@ -14,7 +14,8 @@ from scipy import stats
 from experiments.coverage.settings import Setting
 from experiments.jobs import side_by_side
 from experiments.worlds import with_seed
-from fleet.records.metrics import PERCENTILES, measure
+from fleet.records.glossary import PERCENTILES
+from fleet.records.metrics import measure
 from fleet.records.window import Metric
 from fleet.scenario.scenario import Scenario
 from sim.run import simulate

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from fleet.records.metrics import PERCENTILES
+from fleet.records.glossary import PERCENTILES
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 

@@ -15,6 +15,7 @@ import pandas as pd
 
 from fleet.errors import InputError
 from fleet.policies.allocate import UNLIMITED
+from fleet.records.glossary import PERCENTILES
 from fleet.records.goodput import best_goodput, utility
 from fleet.records.intervals import NO_INTERVAL, jain_index, student_t_interval
 from fleet.records.overload import Overload, overload_of, without_intervals
@@ -25,8 +26,6 @@ from fleet.records.window import Floats, Metric, Window
 from fleet.scenario.scenario import GrantRule
 from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import streams_of
-
-PERCENTILES = (50, 90, 99)
 
 
 def measure(run: Run) -> dict[str, Metric]:

@@ -16,7 +16,7 @@ Precision = Annotated[
 ]
 
 
-def precision_of(texts: list[str] | None) -> dict[str, float]:
+def asked_precision(texts: list[str] | None) -> dict[str, float]:
     """Read `--precision`, as shares by metric; InputError where a text is none."""
     from experiments.precision import parse_precision
 

@@ -15,8 +15,8 @@ from specfleet.cli.options import (
     Precision,
     RunFile,
     ScenarioFile,
+    asked_precision,
     file_option,
-    precision_of,
     say_unmet,
     settings,
 )
@@ -38,7 +38,7 @@ def simulate(
     """Run a scenario in simulated time."""
     from specfleet.running import simulate
 
-    aims = precision_of(precision)
+    aims = asked_precision(precision)
     with keeping(out):
         result = simulate(scenario, settings(changes), pace=pace, precision=aims, report=remark)
         show_run(result, as_json, out)
