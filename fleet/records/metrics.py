@@ -62,14 +62,12 @@ def _metrics(run: Run) -> dict[str, Metric]:
             metrics |= _returning(window, rounds)
             metrics |= _in_time(window, rounds, fleet.verifiers.count, fleet.measure.deadlines_s)
         metrics |= _load(window, rows, rounds, targets)
+        if fleet.verifiers.allocate is not None:
+            metrics |= _fair_goodput(window, verified, fleet.verifiers.allocate)
+        if fleet.memory is not None:
+            metrics |= _draft_caches(window, rows, fleet.memory.drafter.kv_bytes_per_token)
     if fleet.batch is not None:
         metrics |= _batching(window, rows)
-    if speculates and fleet.verifiers.allocate is not None:
-        metrics |= _fair_goodput(window, verifications_of(rows), fleet.verifiers.allocate)
-    if fleet.memory is not None and fleet.drafters.count:
-        held = cache_bytes(rows, fleet.memory.drafter.kv_bytes_per_token)
-        peak = held[window.inside(held.time_s)].bytes.max()
-        metrics["draft_cache_peak_bytes"] = Metric(float(peak), *NO_INTERVAL, "bytes")
     metrics |= _energy(window, rows, fleet, window.sums(commits.time_s, commits.committed))
     metrics |= _latencies(window, rows, commits, speculates)
     return {name: metric for name, metric in metrics.items() if not math.isnan(metric.value)}
@@ -206,6 +204,13 @@ def _acceptance(window: Window, verified: pd.DataFrame) -> dict[str, Metric]:
         "mean_acceptance_length": window.mean(verified.verified_s, verified.acceptance_length + 1, "tokens/round"),
         "acceptance_rate": window.ratio(accepted, window.sums(verified.verified_s, verified.draft_tokens), "share"),
     }
+
+
+def _draft_caches(window: Window, rows: pd.DataFrame, bytes_per_token: int) -> dict[str, Metric]:
+    """The most that all caches of the drafters held at once."""
+    held = cache_bytes(rows, bytes_per_token)
+    peak = held[window.inside(held.time_s)].bytes.max()
+    return {"draft_cache_peak_bytes": Metric(float(peak), *NO_INTERVAL, "bytes")}
 
 
 def _latencies(window: Window, rows: pd.DataFrame, commits: pd.DataFrame, speculates: bool) -> dict[str, Metric]:
