@@ -17,6 +17,7 @@ from experiments.reproduce import REPRODUCTIONS
 from experiments.reproduce.rows import Inputs
 from fleet.errors import InputError, OutputError
 from fleet.files import check_folder
+from fleet.inputs.text import shortened
 from fleet.scenario.changes import Changes, plain
 from fleet.scenario.names import World
 from fleet.times.profile import HardwareProfile, read_profile
@@ -137,7 +138,7 @@ def reproduce(
     'quantity'
     """
     if not isinstance(name, str) or name not in REPRODUCTIONS:
-        raise InputError(f"reproduce {name}: unknown; allowed: {', '.join(REPRODUCTIONS)}")
+        raise InputError(f"reproduce {shortened(name, quoted=False)}: unknown; allowed: {', '.join(REPRODUCTIONS)}")
     if profile is None or isinstance(profile, HardwareProfile):
         measured = profile
     else:

@@ -97,6 +97,24 @@ def test_wrong_commands_end_with_status_2_and_one_line(
     assert "\n" not in line
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "init LONG",
+        "explain LONG",
+        "show LONG",
+        "reproduce LONG",
+        "figure LONG x -o x.png",
+        "figure timeline LONG -o x.png",
+    ],
+)
+def test_whatever_is_typed_the_line_that_refuses_it_stays_short(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(monkeypatch, *command.replace("LONG", "a" * 10_000).split()) == 2
+    assert len(capsys.readouterr().err) < 1000
+
+
 def test_a_missing_model_folder_is_named_before_anything_runs(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
