@@ -81,8 +81,8 @@ def measure_targets(run: Run) -> pd.DataFrame:
     """Return one row a target: tag, throughput O_i in tokens a second, and with a drafter what its rounds are like.
 
     These are rounds_per_s (R_p), the means wait_s and return_s in seconds, and acceptance_length in draft tokens a
-    round (NaN without a round). Ahead of a target and in a batch nobody waits, so those two are left out. Raises InputError
-    as `measure` does.
+    round (NaN without a round). Ahead of a target and in a batch nobody waits, so those two are left out. Raises
+    InputError as `measure` does.
     """
     rows, fleet = run.frame(), run.header.fleet
     commits = commits_of(rows)
