@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from experiments.precision import Precision, simulate_to
+from experiments.precision import Precision, check_names, simulate_to
 from fleet.errors import InputError, OutputError
 from fleet.files import check_writable
 from fleet.records import run as records
@@ -45,14 +45,14 @@ def simulate(
     >>> result.scenario.seed, result.scenario.verifiers.count
     (3, 8)
     """
+    function_of(report, "report")
+    aims = precision_of(precision)
     chosen = scenario_of(scenario, changes, **keys)
     measured = pace if isinstance(pace, Result) or pace is None else Result(records.read_run(path_of(pace, "pace")))
     paces = paces_of(measured.run, settle(chosen).control_s) if measured else {}
     note = unknown_ends(settle(chosen))
     if note:
         report(f"note: {note}")
-    aims = precision_of(precision)
-    function_of(report, "report")
     unmet: tuple[str, ...] = ()
     if aims:
         simulated, _, _, unmet = simulate_to(chosen, aims, paces, report)
@@ -65,11 +65,15 @@ def simulate(
 
 
 def precision_of(precision: float | Precision | None) -> dict[str, float]:
-    """Return the asked half widths by metric, as shares of the values; one number is the throughput's."""
+    """Return the asked half widths by metric, as shares of the values; one number is the throughput's.
+
+    Raises InputError for what is no such share, and for a name that no metric has.
+    """
     aims = precision if isinstance(precision, Mapping) else {} if precision is None else {"throughput": precision}
     for name, aim in aims.items():
         if isinstance(aim, bool) or not isinstance(aim, (int, float)) or not 0 < aim < 1:
             raise InputError(f"precision of {name} = {aim!r}: needs a share between 0 and 1, such as 0.02")
+    check_names(aims)
     return dict(aims)
 
 
