@@ -14,6 +14,7 @@ from fleet.scenario.facts import accepts, mean_accepted
 from fleet.scenario.names import World
 from fleet.scenario.scenario import Scenario, mean_tokens, needs_of
 from fleet.scenario.settle import settle
+from fleet.scenario.unread import READ_IN_A_BATCH
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
 from sim.predict import predict
@@ -95,15 +96,16 @@ def _assumed_turns(scenario: Scenario) -> Iterator[str]:
 def _mixed_times(scenario: Scenario) -> Iterator[str]:
     """Note a target whose times come in part from the scenario and in part from the profile."""
     profile, verifiers = scenario.profile, scenario.verifiers
-    given = {name: getattr(verifiers, name) for name in OF_TARGET if getattr(verifiers, name) is not None}
-    if isinstance(profile, str) or len(given) in (0, len(OF_TARGET)):
+    read = [name for name in OF_TARGET if scenario.batch is None or name in READ_IN_A_BATCH["verifiers"]]
+    given = {name: getattr(verifiers, name) for name in read if getattr(verifiers, name) is not None}
+    if isinstance(profile, str) or len(given) in (0, len(read)):
         return
     own = [
         f"verifiers.{name} = {_ms(scenario, name, time)} is the scenario's "
         f"(the profile's: {_ms(scenario, name, getattr(profile, OF_TARGET[name]))})"
         for name, time in given.items()
     ]
-    left = [name for name in OF_TARGET if name not in given]
+    left = [name for name in read if name not in given]
     theirs = [f"{name} = {_ms(scenario, name, getattr(profile, OF_TARGET[name]))}" for name in left]
     yield (
         f"{', '.join(own)}; {' and '.join(theirs)} {'is' if len(left) == 1 else 'are'} still the profile's. "
@@ -114,7 +116,7 @@ def _mixed_times(scenario: Scenario) -> Iterator[str]:
 
 def _consequence(scenario: Scenario, given: dict[str, StepTime]) -> str:
     """Say what rests on both sources: N_max, which holds speculation against plain decoding, or the first token."""
-    if ("verify" in given) == ("decode" in given):
+    if scenario.batch is not None or ("verify" in given) == ("decode" in given):
         return "The time to the first token rests on both: "
     plain = msgspec.structs.replace(scenario.verifiers, verify=None, prefill=None, decode=None)
     try:

@@ -45,14 +45,14 @@ def simulate(
     >>> result.scenario.seed, result.scenario.verifiers.count
     (3, 8)
     """
+    function_of(report, "report")
+    aims = precision_of(precision)
     chosen = scenario_of(scenario, changes, **keys)
     measured = pace if isinstance(pace, Result) or pace is None else Result(records.read_run(path_of(pace, "pace")))
     paces = paces_of(measured.run, settle(chosen).control_s) if measured else {}
     note = unknown_ends(settle(chosen))
     if note:
         report(f"note: {note}")
-    aims = precision_of(precision)
-    function_of(report, "report")
     unmet: tuple[str, ...] = ()
     if aims:
         simulated, _, _, unmet = simulate_to(chosen, aims, paces, report)

@@ -21,7 +21,7 @@ from fleet.records.intervals import NO_INTERVAL, jain_index, student_t_interval
 from fleet.records.overload import Overload, overload_of, without_intervals
 from fleet.records.run import Run
 from fleet.records.steady import places_of, relaxation_s
-from fleet.records.tables import REQUEST, at_drafter, cache_bytes, commits_of, rounds_of, verifications_of
+from fleet.records.tables import REQUEST, at_drafter, cache_bytes, commits_of, rounds_table, verifications_of
 from fleet.records.window import Floats, Metric, Window
 from fleet.scenario.scenario import GrantRule
 from fleet.scenario.settled import Fleet
@@ -53,8 +53,9 @@ def _metrics(run: Run) -> dict[str, Metric]:
     if speculates:
         verified = verifications_of(rows)
         in_turn = fleet.in_turn
-        # Ahead of the target there is no round but the verification: drafts neither ask nor wait.
-        rounds = rounds_of(rows) if in_turn else verified.assign(drafted_s=verified.verified_s)
+        rounds = rounds_table(fleet, rows)
+        if not in_turn:  # a draft that goes on has no end but its verification
+            rounds = rounds.assign(drafted_s=rounds.verified_s)
         metrics |= _rounds(window, commits, rounds, targets)
         metrics |= _acceptance(window, verified)
         if in_turn:
@@ -77,7 +78,8 @@ def measure_targets(run: Run) -> pd.DataFrame:
     """Return one row a target: tag, throughput O_i in tokens a second, and with a drafter what its rounds are like.
 
     These are rounds_per_s (R_p), the means wait_s and return_s in seconds, and acceptance_length in draft tokens a
-    round (NaN without a round). Raises InputError as `measure` does.
+    round (NaN without a round). Ahead of a target and in a batch nobody waits, so those two are left out. Raises
+    InputError as `measure` does.
     """
     rows, fleet = run.frame(), run.header.fleet
     commits = commits_of(rows)
@@ -85,10 +87,11 @@ def measure_targets(run: Run) -> pd.DataFrame:
     commits, places = commits.assign(tag=commits.tag % places_of(fleet)), places_of(fleet)
     columns = {"throughput": commits[window.inside(commits.time_s)].groupby("tag").committed.sum() / window.length_s}
     if fleet.drafters.count:
-        rounds = rounds_of(rows)
+        rounds = rounds_table(fleet, rows)
+        waits = ("wait_s", "return_s") if fleet.in_turn and fleet.batch is None else ()
         of_target = rounds[window.inside(rounds.verified_s)].assign(tag=rounds.tag % places).groupby("tag")
         columns["rounds_per_s"] = of_target.size() / window.length_s
-        columns |= {name: of_target[name].mean() for name in ("wait_s", "return_s", "acceptance_length")}
+        columns |= {name: of_target[name].mean() for name in (*waits, "acceptance_length")}
     targets = pd.DataFrame(columns).reindex(range(places))
     return targets.fillna({"throughput": 0.0, "rounds_per_s": 0.0}).reset_index(names="tag")
 

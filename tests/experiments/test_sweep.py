@@ -24,6 +24,7 @@ from fleet.times.profile import HardwareProfile, write_profile
 from fleet.times.step_time import StepTime
 from sim.predict import predict
 from sim.run import simulate
+from tests.helpers.ends import write_ends
 from tests.helpers.stars import star
 
 SCENARIO = """
@@ -161,7 +162,7 @@ def test_tables_have_the_same_columns_whatever_the_cells_gave() -> None:
 
 
 TRACE = "arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,{0},30\n1.0,20,{0}\n"
-FILES: dict[str, tuple[dict[str, Any], Callable[[Path, int], None]]] = {
+FILES: dict[str, tuple[dict[str, Any], Callable[[Path, int], object]]] = {
     "trace.csv": (
         {"workload": {"arrivals": {"process": "trace", "file": "trace.csv"}, "new_tokens": 96}},
         lambda path, size: write(path, TRACE.format(size)),
@@ -173,6 +174,10 @@ FILES: dict[str, tuple[dict[str, Any], Callable[[Path, int], None]]] = {
     "signals.parquet": (
         {"acceptance": {"model": "signals", "file": "signals.parquet"}},
         lambda path, size: write_signals([[Token(size / 100, 0.1, 0.1)] * 9], path),
+    ),
+    "ends.parquet": (
+        {"workload": {"ignore_eos": False, "ends": "ends.parquet"}},
+        lambda path, size: write_ends(path, dict.fromkeys(range(16), size // 4)),
     ),
     "profile.json": (
         {"profile": "profile.json"},

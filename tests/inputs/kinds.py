@@ -14,6 +14,7 @@ import msgspec
 from fleet.records.run import write_run
 from fleet.scenario.reading import make_scenario
 from sim.run import simulate
+from tests.helpers.ends import write_ends
 from tests.inputs.values import toml_of
 
 SIMULATE = ("simulate", "scenario.toml", "--json", "-o", "out.parquet")
@@ -155,6 +156,12 @@ def write_signal_files(folder: Path) -> None:
     write_signals(sessions, folder / "signals.parquet")
 
 
+def write_ended(folder: Path) -> None:
+    """Write a scenario, and the run that tells where its texts end."""
+    scenario("star", workload={**WORKLOAD, "ignore_eos": False, "ends": "ends.parquet"})(folder)
+    write_ends(folder / "ends.parquet", {0: 5, 1: 20, 4: 9})
+
+
 def write_sweep(folder: Path) -> None:
     """Write a scenario and the folder of a sweep."""
     from specfleet import sweep
@@ -235,6 +242,7 @@ KINDS: dict[str, Kind] = {
         ),
     ),
     "signals": Kind(write_signal_files, ("signals.parquet",), "parquet", (SIMULATE,)),
+    "ends of texts": Kind(write_ended, ("ends.parquet",), "parquet", (SIMULATE,)),
     "trace": Kind(
         scenario("routed", workload={"requests": 6, "arrivals": {"process": "trace", "file": "trace.csv"}}),
         ("trace.csv",), "csv", (SIMULATE,),
