@@ -84,7 +84,8 @@ def measure_targets(run: Run) -> pd.DataFrame:
     rows, fleet = run.frame(), run.header.fleet
     commits = commits_of(rows)
     window = window_of(fleet, commits)
-    commits, places = commits.assign(tag=commits.tag % places_of(fleet)), places_of(fleet)
+    places = places_of(fleet)
+    commits = commits.assign(tag=commits.tag % places)
     columns = {"throughput": commits[window.inside(commits.time_s)].groupby("tag").committed.sum() / window.length_s}
     if fleet.drafters.count:
         rounds = rounds_table(fleet, rows)
