@@ -101,6 +101,14 @@ def test_a_rerun_computes_only_what_is_missing(file: Path, tmp_path: Path, monke
     assert sorted(map(repr, first)) == sorted(map(repr, second))
 
 
+@pytest.mark.parametrize("place", ["sweep.csv", "cells/verifiers.count=2.json"])
+def test_a_folder_in_the_place_of_results_is_told_before_any_cell_runs(file: Path, tmp_path: Path, place: str) -> None:
+    (tmp_path / "out" / place).mkdir(parents=True)
+    with pytest.raises(InputError, match=rf"^{tmp_path / 'out' / place}: is a folder, where results belong; "):
+        swept(file, ["verifiers.count=1:2"], tmp_path / "out", seeds=1)
+    assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+
+
 def test_results_come_in_the_order_of_the_cells_whether_kept_or_run(file: Path, tmp_path: Path) -> None:
     swept(file, ["verifiers.count=2"], tmp_path / "out", seeds=1)
     results = swept(file, ["verifiers.count=1:3"], tmp_path / "out", seeds=1)
