@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: install demo demo-short test lint docs bench modes gpu-check mutants
+.PHONY: install demo demo-short test test-all lint docs bench modes gpu-check mutants
 
 install: $(VENV)/installed
 
@@ -27,7 +28,10 @@ lint: install
 	$(BIN)/lint-imports
 
 test: lint
-	$(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
+	$(PYTEST) -m "not slow"
+
+test-all: lint
+	$(PYTEST)
 
 mutants: install
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[mutants]'

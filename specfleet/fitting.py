@@ -119,7 +119,8 @@ def lines_of(scenario: Scenario, profile: HardwareProfile, profile_file: str) ->
         if keys:
             yield from ("", f"[{name}]", *(f"{key} = {toml(value)}" for key, value in keys.items()))
     for name, device in scenario.devices.items():
-        yield from ("", *_sharing(profile), f"[devices.{name}]", f"sharing = {toml(device.sharing)}")
+        told = _sharing(profile) if _takes_turns_here(scenario, name) else ()
+        yield from ("", *told, f"[devices.{name}]", f"sharing = {toml(device.sharing)}")
 
 
 def _keys(table: msgspec.Struct) -> dict[str, Any]:
@@ -127,6 +128,12 @@ def _keys(table: msgspec.Struct) -> dict[str, Any]:
     field, name = tag_of(type(table))
     shown = {key: getattr(table, key) for key in ALWAYS.get(type(table), ())}
     return ({field: name} if field else {}) | shown | changed(table)
+
+
+def _takes_turns_here(scenario: Scenario, device: str) -> bool:
+    """Whether that device is the host, with all stations on it, as `fitting` lets them share it."""
+    places = {scenario.drafters.device, scenario.verifiers.device}
+    return device == HOST and places == {HOST} and scenario.devices[device].sharing == "turns"
 
 
 def _sharing(profile: HardwareProfile) -> Iterator[str]:

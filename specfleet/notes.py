@@ -8,11 +8,11 @@ from itertools import pairwise
 
 import msgspec
 
-from fleet.chance.acceptance import PerPosition, Recorded, expected_committed
+from fleet.chance.acceptance import PerPosition, expected_committed
 from fleet.errors import InputError
-from fleet.scenario.facts import accepts, mean_accepted
+from fleet.scenario.facts import accepts, mean_accepted, replaced_acceptance
 from fleet.scenario.names import World
-from fleet.scenario.scenario import Scenario, mean_tokens, needs_of
+from fleet.scenario.scenario import Scenario, mean_tokens
 from fleet.scenario.settle import settle
 from fleet.scenario.unread import READ_IN_A_BATCH
 from fleet.times.profile import HardwareProfile
@@ -56,16 +56,14 @@ def _absent_tiers(scenario: Scenario) -> Iterator[str]:
 
 def _replaced_acceptance(scenario: Scenario) -> Iterator[str]:
     """Note an acceptance that stands in place of one that the profile measured, with what both come to."""
-    profile, given, depth = scenario.profile, scenario.acceptance, scenario.drafters.depth
-    if not isinstance(profile, HardwareProfile) or not isinstance(profile.acceptance, Recorded) or given is None:
+    replaced, given, depth = replaced_acceptance(scenario), scenario.acceptance, scenario.drafters.depth
+    if replaced is None or given is None or not isinstance(scenario.profile, HardwareProfile):
         return
-    if needs_of(scenario) != "lengths":  # no profile has what this rule looks at
-        return
-    ours, measured = mean_accepted(given, depth), mean_accepted(profile.acceptance, depth)
+    ours, measured = mean_accepted(given, depth), mean_accepted(replaced, depth)
     if ours is None or measured is None or abs(ours - measured) > NEARLY * measured:
         yield (
-            f"[acceptance] is the scenario's, {accepts(given, depth)}, and replaces what profile {profile.name} "
-            f"measured, {accepts(profile.acceptance, depth)}; leave the table out to simulate that"
+            f"[acceptance] is the scenario's, {accepts(given, depth)}, and replaces what profile "
+            f"{scenario.profile.name} measured, {accepts(replaced, depth)}; leave the table out to simulate that"
         )
 
 
