@@ -42,7 +42,7 @@ def calibrate(
     from calibrate.run import STAGES
     from fleet.chance.signals import SIGNALS_FILE
     from specfleet.calibrating import calibrate, own_scenario
-    from specfleet.fitting import fitting_path
+    from specfleet.host_scenario import fitting_path
 
     if scenario is None and changes:
         raise InputError("--set changes keys of a scenario; give one with --scenario")

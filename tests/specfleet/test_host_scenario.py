@@ -15,7 +15,7 @@ from fleet.times.profile import HardwareProfile, write_profile
 from fleet.times.step_time import StepTime
 from specfleet.calibrating import own_scenario
 from specfleet.cli import main
-from specfleet.fitting import fitting, fitting_path, scenario_of_pair, write_fitting
+from specfleet.host_scenario import fitting, fitting_path, scenario_of_pair, write_fitting
 from specfleet.notes import notes_of
 from specfleet.scenario import scenario_of, shipped_scenarios
 
