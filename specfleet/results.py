@@ -13,14 +13,14 @@ from matplotlib.figure import Figure
 
 from experiments import compare, sweep
 from experiments.draw import draw
-from experiments.printing import case_text, flat, number
 from experiments.reproduce import rows
-from fleet.policies.overlap import InTurn
+from experiments.terminal.printing import case_text, number
 from fleet.records.metrics import assess, measure_targets
 from fleet.records.overload import Overload
 from fleet.records.run import Run, write_run
-from fleet.records.tables import rounds_of, verifications_of
+from fleet.records.tables import rounds_table
 from fleet.records.window import Metric
+from fleet.scenario.changes import flat
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settled import Fleet
 from fleet.scenario.show import describe_fleet
@@ -121,8 +121,7 @@ class Result(Shown):
 
     def rounds(self) -> pd.DataFrame:
         """One row a round with its times in seconds, see `rounds_of`; ahead of a target, one row a verification."""
-        in_turn = isinstance(self.scenario.drafters.overlap, InTurn)
-        return rounds_of(self.rows()) if in_turn else verifications_of(self.rows())
+        return rounds_table(self.run.header.fleet, self.rows())
 
     def targets(self) -> pd.DataFrame:
         """One row a target: tag, throughput in tokens/s, and what its rounds are like, see `measure_targets`."""

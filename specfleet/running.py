@@ -1,12 +1,12 @@
 """simulate, run, analytic: one scenario in the simulated world, in the real one, and in the equations."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from experiments.precision import Precision, simulate_to
+from experiments.precision import Precision, precision_of, simulate_to
 from fleet.errors import InputError, OutputError
 from fleet.files import check_writable
 from fleet.records import run as records
@@ -46,14 +46,14 @@ def simulate(
     >>> result.scenario.seed, result.scenario.verifiers.count
     (3, 8)
     """
+    function_of(report, "report")
+    aims = precision_of(precision)
     chosen = scenario_of(scenario, changes, **keys)
     measured = pace if isinstance(pace, Result) or pace is None else Result(records.read_run(path_of(pace, "pace")))
     paces = paces_of(measured.run, settle(chosen).control_s) if measured else {}
     note = unknown_ends(settle(chosen))
     if note:
         report(f"note: {note}")
-    aims = precision_of(precision)
-    function_of(report, "report")
     unmet: tuple[str, ...] = ()
     if aims:
         simulated, _, _, unmet = simulate_to(chosen, aims, paces, report)
@@ -87,15 +87,6 @@ def play_back(
     measured = run if isinstance(run, Result) else Result(records.read_run(path_of(run, "run")))
     playback = playback_of(measured.run, parse_parts([parts] if isinstance(parts, str) else parts))
     return Result(simulate_scenario(scenario_of(measured.scenario, changes, **keys), playback=playback))
-
-
-def precision_of(precision: float | Precision | None) -> dict[str, float]:
-    """Return the asked half widths by metric, as shares of the values; one number is the throughput's."""
-    aims = precision if isinstance(precision, Mapping) else {} if precision is None else {"throughput": precision}
-    for name, aim in aims.items():
-        if isinstance(aim, bool) or not isinstance(aim, (int, float)) or not 0 < aim < 1:
-            raise InputError(f"precision of {name} = {aim!r}: needs a share between 0 and 1, such as 0.02")
-    return dict(aims)
 
 
 def run(

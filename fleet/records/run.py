@@ -8,7 +8,6 @@ import sys
 import time
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 import numpy as np
@@ -23,11 +22,10 @@ from fleet.inputs.parquet import read_table
 from fleet.inputs.text import reason
 from fleet.records.recorded import Log
 from fleet.records.schema import SCHEMA
+from fleet.scenario.names import World
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
-
-World = Literal["sim", "engine"]
 
 
 class RunHeader(msgspec.Struct, frozen=True):

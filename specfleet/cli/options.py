@@ -16,7 +16,7 @@ Precision = Annotated[
 ]
 
 
-def precision_of(texts: list[str] | None) -> dict[str, float]:
+def asked_precision(texts: list[str] | None) -> dict[str, float]:
     """Read `--precision`, as shares by metric; InputError where a text is none."""
     from experiments.precision import parse_precision
 
@@ -25,7 +25,7 @@ def precision_of(texts: list[str] | None) -> dict[str, float]:
 
 def say_unmet(lines: Iterable[str]) -> None:
     """Say what is not as precise as was asked; exit status 1 if anything is."""
-    from experiments.printing import remark
+    from experiments.terminal.printing import remark
 
     told = list(lines)
     for line in told:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from experiments.exits import keeping
-from experiments.printing import busy, interval, number, print_json, print_table, remark, value_text
+from experiments.terminal.exits import keeping
+from experiments.terminal.printing import busy, interval, number, print_json, print_table, remark, value_text
 from fleet.errors import InputError, OutputError
 from specfleet.cli.options import (
     AsJson,
@@ -16,8 +16,8 @@ from specfleet.cli.options import (
     RunFile,
     ScenarioFile,
     ScenarioOrNone,
+    asked_precision,
     file_option,
-    precision_of,
     say_unmet,
     settings,
 )
@@ -47,7 +47,7 @@ def simulate(
     """Run a scenario in simulated time."""
     from specfleet.running import simulate
 
-    aims = precision_of(precision)
+    aims = asked_precision(precision)
     if of is not None or play_back is not None or scenario is None:
         result = _played_back(scenario, of, play_back, settings(changes), other=pace is not None or bool(aims))
         with keeping(out):
