@@ -19,6 +19,7 @@ from experiments.worlds import run_in, with_seed
 from fleet.errors import InputError, OutputError
 from fleet.files import write_file
 from fleet.inputs.text import read_json, shortened
+from fleet.interrupts import deferred
 from fleet.records.metrics import assess, combine
 from fleet.records.overload import without_intervals
 from fleet.records.window import Metric
@@ -156,13 +157,14 @@ def _collect(
     tabled = 0
     try:
         for (place, cell, _), result in zip(todo, finished, strict=True):
-            results[place] = result
-            if folder:
-                write_file(cell_file(folder, cell), sealed(result))
-                if len(results) - tabled >= TABLED_SHARE * len(results):
-                    keep_table(folder, results)
-                    tabled = len(results)
-            done(result)
+            with deferred():  # what is kept is counted, too
+                results[place] = result
+                if folder:
+                    write_file(cell_file(folder, cell), sealed(result))
+                    if len(results) - tabled >= TABLED_SHARE * len(results):
+                        keep_table(folder, results)
+                        tabled = len(results)
+                done(result)
     finally:
         if folder and tabled < len(results):
             keep_table(folder, results)
