@@ -96,7 +96,8 @@ class Result(Shown):
     def title(self) -> str:
         """Say which run this is."""
         header = self.run.header
-        return f"{header.scenario.name}, world: {header.world}, seed {header.scenario.seed}, digest {self.run.digest()}"
+        run = f"{header.scenario.name}, world: {header.world}, seed {header.scenario.seed}, digest {self.run.digest()}"
+        return ", ".join(filter(None, (run, self.run.warning)))
 
     def line(self) -> str:
         """Say which run this is, and its throughput, or that it was offered more than it could carry."""
@@ -188,7 +189,8 @@ class Sweep(Shown):
     def frame(self) -> pd.DataFrame:
         """One row a cell: the varied keys, `world`, and three columns a metric: `throughput`, `throughput_low`, ...
 
-        What the equations say, where they apply, stands in `analytic_throughput`, ... ; `overload` says where a cell
+        What the equations say, where they apply, stands in `analytic_throughput`, ... ; `basis` says what step times
+        rest on (measured, stated, estimated or assumed), `overload` where a cell
         was offered more than it could carry, `error` why it failed; both are empty elsewhere.
         """
         return sweep.wide_table(self.cells)

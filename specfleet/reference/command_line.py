@@ -14,17 +14,38 @@ from specfleet.reference.markdown import code, paragraph, table_of
 def command_page() -> list[str]:
     """Return the page in parts."""
     group: Any = typer.main.get_command(app)
-    functions = {one.name or one.callback.__name__: one.callback for one in app.registered_commands if one.callback}
-    index = [(f"[{name}](#{name})", paragraph(command.help or "")) for name, command in group.commands.items()]
+    commands, functions = _commands(group), _functions(app)
+    index = [(f"[{name}](#{name.replace(' ', '-')})", paragraph(one.help or "")) for name, one in commands.items()]
     statuses = [(str(int(status)), meaning) for status, meaning in STATUSES.items()]
     parts = ["# Command line", group.help, paragraph(texts.COMMANDS), table_of(("command", "what it does"), index)]
     parts += ["## Exit statuses", "An error is one line on standard error.", table_of(("status", "meaning"), statuses)]
-    for name, command in group.commands.items():
+    for name, command in commands.items():
         hints = get_type_hints(functions[name])
         rows = [_parameter(param, hints[param.name]) for param in command.params if param.name in hints]
         table = table_of(("argument or option", "value", "default", "what it is"), rows)
         parts += [f"## {name}", paragraph(command.help or ""), table if rows else "It has no arguments or options."]
     return parts
+
+
+def _commands(group: Any, before: str = "") -> dict[str, Any]:
+    """Return the commands by name; those of a group follow with its name before theirs."""
+    listed: dict[str, Any] = {}
+    for name, command in group.commands.items():
+        inner = getattr(command, "commands", None)
+        listed |= {f"{before}{name}": command} if inner is None else _commands(command, f"{before}{name} ")
+    return listed
+
+
+def _functions(typed: Any, before: str = "") -> dict[str, Any]:
+    """Return the function of each command, by the same names."""
+    found = {
+        f"{before}{one.name or one.callback.__name__}": one.callback
+        for one in typed.registered_commands
+        if one.callback
+    }
+    for one in typed.registered_groups:
+        found |= _functions(one.typer_instance, f"{before}{one.name} ")
+    return found
 
 
 def _parameter(param: Any, hint: Any) -> tuple[str, str, str, str]:
