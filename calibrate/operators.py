@@ -17,7 +17,7 @@ from fleet.estimate.device import Device, Figure
 from fleet.estimate.passes import Placed, kernel_s, product_s
 from fleet.estimate.profile import placed
 from fleet.estimate.shipped import shape_of
-from fleet.inputs.text import named, read_csv
+from fleet.inputs.text import named, parsed, read_csv, shortened
 
 MODEL = "llama-2-7b"
 PRODUCTS = ("attn_pre_proj", "attn_post_proj", "mlp_up_proj", "mlp_down_proj")
@@ -25,6 +25,8 @@ KERNELS = ("input_layernorm", "post_attention_layernorm", "attn_rope", "mlp_act"
 START = {"bandwidth_share": 0.85, "compute_share": 0.75, "product_s": 5e-6, "kernel_s": 2e-6, "kernel_share": 0.5}
 FIGURES = tuple(START)  # what is fitted, and from where
 COLUMNS = ("num_tokens", "num_tensor_parallel_workers", "n_embd", "n_expanded_embd", "n_head", "n_kv_head")
+
+MOST = 10**6  # tokens, workers, seconds: more is damage
 
 
 class Operators(msgspec.Struct, frozen=True):
@@ -41,25 +43,34 @@ def read_operators(path: Path) -> list[Operators]:
     Raises InputError where the file is not of that form, or of another model.
     """
     columns = (*COLUMNS, *(f"time_stats.{name}.median" for name in (*PRODUCTS, *KERNELS)))
-    shape = shape_of(MODEL)
     found: dict[tuple[int, int], list[dict[str, float]]] = {}
     for line, row in read_csv(path, columns):
-        try:
-            numbers = {name: float(cell) for name, cell in row.items()}
-        except ValueError as error:
-            raise InputError(f"{named(path, '')}, line {line}: {error}") from error
-        sizes = tuple(int(numbers[name]) for name in COLUMNS[2:])
-        if sizes != (shape.hidden, shape.intermediate, shape.heads, shape.kv_heads):
-            raise InputError(f"{named(path, '')}, line {line}: sizes {sizes} are not those of {MODEL}")
-        times_s = {name: numbers[f"time_stats.{name}.median"] / 1000 for name in (*PRODUCTS, *KERNELS)}
-        tokens, parallel = int(numbers["num_tokens"]), int(numbers["num_tensor_parallel_workers"])
-        if tokens < 1 or parallel < 1 or not all(0 < time_s < 1e6 for time_s in times_s.values()):
-            raise InputError(f"{named(path, '')}, line {line}: needs tokens and workers from 1 on, and times above 0")
-        found.setdefault((tokens, parallel), []).append(times_s)
+        read = _operators_of(row, f"{named(path, '')}, line {line}")
+        found.setdefault((read.tokens, read.parallel), []).append(read.times_s)
+    if not found:
+        raise InputError(f"{named(path, '')}: holds no measurement")
     return [
         Operators(tokens, parallel, {name: float(np.mean([one[name] for one in group])) for name in group[0]})
         for (tokens, parallel), group in sorted(found.items())
     ]
+
+
+def _operators_of(row: dict[str, str], origin: str) -> Operators:
+    """Return what a line of the file tells; InputError, which begins with `origin`, where it tells nothing of MODEL."""
+    numbers: dict[str, float] = {}
+    for name, cell in row.items():
+        number = parsed(cell)
+        if isinstance(number, str):
+            raise InputError(f"{origin}: {name} = {shortened(cell)} is no number")
+        numbers[name] = number
+    shape, sizes = shape_of(MODEL), tuple(numbers[name] for name in COLUMNS[2:])
+    if sizes != (shape.hidden, shape.intermediate, shape.heads, shape.kv_heads):
+        raise InputError(f"{origin}: sizes {shortened(sizes)} are not those of {MODEL}")
+    times_s = {name: numbers[f"time_stats.{name}.median"] / 1000 for name in (*PRODUCTS, *KERNELS)}
+    counts = [numbers[name] for name in COLUMNS[:2]]
+    if not all(1 <= count <= MOST for count in counts) or not all(0 < time_s <= MOST for time_s in times_s.values()):
+        raise InputError(f"{origin}: needs tokens and workers from 1 on, and times above 0, all up to {MOST}")
+    return Operators(int(counts[0]), int(counts[1]), times_s)
 
 
 def estimated_s(model: Placed, tokens: int) -> dict[str, float]:

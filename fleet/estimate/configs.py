@@ -70,10 +70,9 @@ def _experts(kind: str, config: "_Config") -> dict[str, int]:
     if kind == "mixtral":
         return {"experts": config.size("num_local_experts"), "experts_used": config.size("num_experts_per_tok")}
     if kind == "qwen3_moe":
+        renamed = config.content.get("num_local_experts")  # by transformers 5
         return {
-            "experts": config.size(
-                "num_experts", config.content.get("num_local_experts")
-            ),  # as transformers 5 writes it
+            "experts": config.size("num_experts", renamed),
             "experts_used": config.size("num_experts_per_tok"),
             "intermediate": config.size("moe_intermediate_size"),
         }
