@@ -58,6 +58,7 @@ ASSUMED = [
         "its figure 3 prints no lengths: a mean context of 5000 tokens for AIME and GPQA, 1500 for other sets. Its "
         "rows are copies of one prompt, and use the same experts; its rates hold prefill and detokenisation"
     ),
+    "that copies use the same experts, and that the head waits for Python, was put in after these rows had been seen",
     (
         "AMUSD: efficiencies of A100, and the host's time a layer from its drafter, whose rows are input. What its "
         "verification takes longer than its decoding is its program comparing tokens and cutting caches"
