@@ -80,8 +80,8 @@ def reproduction_of(reproduction: Reproduction) -> Drawn:
         for row in reproduction.rows
     ]
     caption = (
-        f"{reproduction.name}: the paper's numbers, and those computed by the simulator. Only predicted and estimated rows count; "
-        "fitted ones set a parameter, input ones are the paper's own, identities are arithmetic of others. "
+        f"{reproduction.name}: the paper's numbers, and those computed by the simulator. Only predicted and estimated "
+        "rows count; fitted ones set a parameter, input ones are the paper's own, identities are arithmetic of others. "
         f"{_sentence(reproduction.score.line())} Assumed: " + "; ".join(reproduction.assumptions) + "."
     )
     return reproduction_figure.draw(pd.DataFrame(rows)), caption
