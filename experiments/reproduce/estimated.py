@@ -5,27 +5,22 @@ round; those of both estimate engines that Vidur did not measure; the host's tim
 estimates AMUSD's target and StarSD.
 """
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from calibrate.amusd import read_runs
-from calibrate.operators import Operators, estimated_s, of_other, read_operators
 from experiments.reproduce import amusd, starsd_draft_time, starsd_scaling
+from experiments.reproduce.estimated_operators import vidur, vidur_files, whole_grid
 from experiments.reproduce.rows import Inputs, Kind, Reproduction, Row, row, score_of
-from fleet.errors import InputError
-from fleet.estimate.passes import Placed, roofline_of
+from fleet.estimate.passes import roofline_of
 from fleet.estimate.profile import estimated_profile, placed_of
 from fleet.inputs.text import is_file
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
 
-VIDUR = {"a100-80gb": "vidur-a100-llama2-7b-mlp.csv", "h100": "vidur-h100-llama2-7b-mlp.csv"}
 AMUSD_RUNS = "amusd-a100-refactorchat-sample.json"
-SHOWN_TOKENS = (1, 8, 32, 64, 128, 256, 512, 1024, 4096)
 # SpecDecode-Bench, simulator: Llama-3.1-8B on H100, by tokens in the cache and tokens fed; an EAGLE-3 draft of 3.
 TARGET_S = (5.88590713e-3, 2.10103129e-5, 3.92645679e-8)  # fixed, a token fed, a token in the cache
 EAGLE_S = (2.13526175e-3, 2.37768493e-9)  # fixed, a token in the cache
@@ -60,7 +55,7 @@ ASSUMED = [
     ),
     "that copies use the same experts, and that the head waits for Python, was put in after these rows had been seen",
     (
-        "AMUSD: efficiencies of A100, and the host's time a layer from its drafter, whose rows are input. What its "
+        "AMUSD: efficiencies of A100, and the host's time a layer from its drafter, whose row is input. What its "
         "verification takes longer than its decoding is its program comparing tokens and cutting caches"
     ),
     (
@@ -72,9 +67,9 @@ ASSUMED = [
 
 def estimates(inputs: Inputs) -> Reproduction:
     """Hold estimates against measurements of Vidur, SpecDecode-Bench, AMUSD and StarSD; `--data` has Vidur's files."""
-    vidur, missing = _vidur(inputs.data)
+    of_vidur, missing = vidur(inputs.data)
     by_source = {
-        **vidur,
+        **of_vidur,
         "SpecDecode-Bench's constants, Llama-3.1-8B on H100": _constants(),
         "SpecDecode-Bench's figure 3, Qwen3-8B on H100": _throughput("qwen3-8b@h100", QWEN_TOKENS_PER_S),
         "SpecDecode-Bench's figure 3, GLM-4.5-Air on 4 H100": _throughput("glm-4.5-air@4xh100", GLM_TOKENS_PER_S),
@@ -82,59 +77,9 @@ def estimates(inputs: Inputs) -> Reproduction:
         "StarSD, an EAGLE-2 pair on RTX 4090 and A100": _starsd(),
     }
     rows = [one for part in by_source.values() for one in part]
-    assumed = [*missing, *(_whole_grid(device, inputs.data) for device in vidur_files(inputs.data)), *ASSUMED]
+    assumed = [*missing, *(whole_grid(device, inputs.data) for device in vidur_files(inputs.data)), *ASSUMED]
     parts = {source: score_of(part) for source, part in by_source.items()}
     return Reproduction("estimates", rows, assumed, parts=parts)
-
-
-def vidur_files(folder: str | None) -> dict[str, Path]:
-    """Return Vidur's files that are in the folder, by device."""
-    return {device: file for device, name in VIDUR.items() if is_file(file := Path(folder or "") / name) and folder}
-
-
-def _vidur(folder: str | None) -> tuple[dict[str, list[Row]], list[str]]:
-    """Return the rows of each file that is there, and what to say of those that are not."""
-    found, rows = vidur_files(folder), {}
-    if folder is not None and not Path(folder).is_dir():
-        raise InputError(f"--data {folder}: no folder; it holds {', '.join(VIDUR.values())}, or some of them")
-    for device, file in found.items():
-        other = next(name for name in VIDUR if name != device)
-        rows[f"Vidur, operators of Llama-2-7B on {device}"] = [
-            row(
-                "operators of a layer, ms",
-                {"device": device, "efficiencies of": other, "workers": one.parallel, "tokens": one.tokens},
-                "estimated",
-                1000 * sum(one.times_s.values()),
-                1000 * ours_s,
-            )
-            for one, ours_s in _crosswise(device, read_operators(file))
-            if one.tokens in SHOWN_TOKENS
-        ]
-    where = f"not in {folder}" if folder else "give --data FOLDER"
-    return rows, [
-        f"no measurements of Vidur for {device} ({name}: {where})"
-        for device, name in VIDUR.items()
-        if device not in found
-    ]
-
-
-def _crosswise(device: str, measured: Iterable[Operators]) -> list[tuple[Operators, float]]:
-    """Estimate the operators of a layer on a device, in seconds, with the efficiencies of the other one."""
-    other = placed_of(f"llama-2-7b@{next(name for name in VIDUR if name != device)}").device
-
-    def placed(parallel: int) -> Placed:
-        own = placed_of(f"llama-2-7b@{device}", parallel=parallel)
-        return msgspec.structs.replace(own, device=of_other(own.device, other))
-
-    return [(one, sum(estimated_s(placed(one.parallel), one.tokens).values())) for one in measured]
-
-
-def _whole_grid(device: str, folder: str | None) -> str:
-    """Say how far the estimates are off at every place of a file, of which the table shows some."""
-    pairs = _crosswise(device, read_operators(vidur_files(folder)[device]))
-    errors = np.array([abs(ours_s / sum(one.times_s.values()) - 1) for one, ours_s in pairs])
-    told = f"mean absolute error {errors.mean():.1%}, worst {errors.max():.1%}"
-    return f"all {len(errors)} places of {VIDUR[device]}: {told}"
 
 
 def _constants() -> list[Row]:
@@ -228,7 +173,7 @@ def _amusd(folder: str | None) -> list[Row]:
     for number, sample in read_runs(file).items():
         of_run = case | {"from": f"run file, sample {number}"}
         sd = sample["sd"]
-        rows.append(row("draft of a token, ms", of_run, "input", 1000 * sd.draft_s, ours_ms("draft", 1)))
+        rows.append(row("draft of a token, ms", of_run, "identity", 1000 * sd.draft_s, ours_ms("draft", 1)))
         rows.append(
             row("verification, ms", of_run, "estimated", 1000 * sd.verify_s, ours_ms("verify", amusd.DEPTH + 1))
         )
