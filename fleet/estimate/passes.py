@@ -116,6 +116,18 @@ def kernel_s(device: Device, numbers: float) -> float:
     return device.kernel_s.value + numbers * ACTIVATION_BYTES / bandwidth
 
 
+def rewrite_s(placed: Placed) -> float:
+    """Return the time of reading a token's keys and values in all layers and writing them elsewhere on the device."""
+    device, moved_bytes = placed.device, 2 * placed.shape.cache_bytes_per_token() / placed.parallel
+    return moved_bytes / (device.kernel_share.value * device.bandwidth_bytes_per_s.value)
+
+
+def send_s(placed: Placed) -> float:
+    """Return the time of sending a token's keys and values in all layers to another device of the host."""
+    device = placed.device
+    return placed.shape.cache_bytes_per_token() / (device.link_share.value * device.link_bytes_per_s.value)
+
+
 def all_reduce_s(placed: Placed, numbers: float) -> float:
     """Return the time of summing numbers over the devices that share a model, by a ring; none on one device."""
     if placed.parallel == 1:

@@ -2,7 +2,7 @@
 
 from fleet.errors import InputError
 from fleet.estimate.device import Engine, Figure
-from fleet.estimate.passes import Placed, check, roofline_of
+from fleet.estimate.passes import Placed, check, rewrite_s, roofline_of, send_s
 from fleet.estimate.shape import Shape
 from fleet.estimate.shipped import device_of, engine_of, shape_of
 from fleet.times.profile import HardwareProfile
@@ -44,8 +44,9 @@ def placed(
 def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwareProfile:
     """Return the profile of a target and its drafter; without one, the same model in both roles.
 
-    A draft is a pass for each token, a verification one pass over all. Acceptance is not in it, and no delay between
-    steps is: the scenario states them, or there are none. Raises InputError for an EAGLE head as target.
+    A draft is a pass for each token, a verification one pass over all; each has its engine's overhead of a step. A batch
+    that is realigned writes both caches anew. Acceptance is not in it, and no delay between steps is: the scenario says
+    them, or there are none. Raises InputError for an EAGLE head as target, and for one of another width than its target.
     """
     if target.shape.head:
         raise InputError(f"target {target.shape.name}: an EAGLE head only drafts; name the model that it drafts for")
@@ -56,7 +57,7 @@ def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwarePr
             f"{target.shape.name} has {target.shape.hidden}"
         )
     one_pass = StepTime(base_s=target.engine.step_s.value, roofline=roofline_of(target))
-    step_s = drafter.engine.step_s.value
+    step_s, rewritten_s = drafter.engine.step_s.value, rewrite_s(target) + rewrite_s(drafter)
     return HardwareProfile(
         name=f"{drafter.shape.name}-for-{target.shape.name}" if draft else target.shape.name,
         draft=StepTime(base_s=step_s, roofline=roofline_of(drafter, in_turn=True)),
@@ -64,6 +65,8 @@ def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwarePr
         decode=one_pass,
         draft_prefill=StepTime(base_s=step_s, roofline=roofline_of(drafter, every_logit=False)),
         verify_prefill=StepTime(base_s=target.engine.step_s.value, roofline=roofline_of(target, every_logit=False)),
+        realign=StepTime(per_context_token_s=rewritten_s, per_row_context_s=rewritten_s),
+        transfer=StepTime(per_token_s=send_s(drafter)),
         vocabulary=target.shape.vocabulary,
         hidden=target.shape.hidden if drafter.shape.head else 0,
         sources=_sources(target, drafter),
@@ -79,8 +82,11 @@ def _sources(target: Placed, drafter: Placed) -> dict[str, str]:
         "decode": f"{of_target}, one pass",
         "draft_prefill": f"{of_drafter}, one pass, the last token scored",
         "verify_prefill": f"{of_target}, one pass, the last token scored",
+        "realign": f"estimated: the caches of {target.shape.name} and {drafter.shape.name}, read and written once",
+        "transfer": f"estimated: the cache of {drafter.shape.name}, over the link of its device",
         "vocabulary": f"stated: {target.shape.name}",
         "hidden": f"stated: {target.shape.name}",
+        "catch_up_s": LEFT_OUT,
         "turnaround_s": LEFT_OUT,
         "wake_up_s": LEFT_OUT,
         "link": LEFT_OUT,

@@ -212,7 +212,7 @@ def test_an_estimated_profile_labels_all_that_it_holds() -> None:
     profile = pair()
     given = {name for name in profile.__struct_fields__ if getattr(profile, name) != _default(name)}
     assert given - {"name", "sources"} <= profile.sources.keys()
-    assert estimated_numbers(profile) == list(STEPS)
+    assert estimated_numbers(profile) == [*STEPS, "realign", "transfer"]
     assert basis_of(profile) == "estimated"
     assert all(label_of(source) != "measured" for source in profile.sources.values())
     assert {basis_of(read_profile(name, Path())) for name in ("a100", "rtx-4090")} == {"stated"}
@@ -238,6 +238,16 @@ def test_a_draft_is_passes_of_the_drafter_and_a_verification_one_of_the_target()
     assert profile.verify_prefill.mean_s(2000) < profile.verify.mean_s(2000)  # one token is scored
     alone = estimated_profile(placed_of("llama-3.1-8b@h100"))
     assert alone.draft.mean_s(1, 500) == pytest.approx(alone.decode.mean_s(1, 500))
+
+
+def test_a_realigned_batch_writes_the_caches_of_all_rows_and_a_transfer_sends_one() -> None:
+    profile = pair()
+    place = on("llama-3.1-8b", "h100").device
+    both_bytes = sum(shape_of(name).cache_bytes_per_token() for name in ("llama-3.1-8b", "eagle3-llama-3.1-8b"))
+    least_bytes_s = 2 * both_bytes / place.bandwidth_bytes_per_s.value
+    assert 1 < profile.realign.mean_s(1, 100, rows=4, row_tokens=3) / (least_bytes_s * 400) < 3
+    head_bytes = shape_of("eagle3-llama-3.1-8b").cache_bytes_per_token()
+    assert 1 < profile.transfer.mean_s(100) / (100 * head_bytes / place.link_bytes_per_s.value) < 3
 
 
 def test_an_eager_program_takes_its_launches_where_its_device_would_be_faster() -> None:
