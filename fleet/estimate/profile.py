@@ -44,7 +44,7 @@ def placed(
 def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwareProfile:
     """Return the profile of a target and its drafter; without one, the same model in both roles.
 
-    A draft is a pass for each token, a verification one pass over all; each has its engine's overhead of a step. Where a
+    A draft is a pass for each token, a verification one pass over all; each has the overhead of its engine. Where a
     batch is realigned, both caches are written anew. Acceptance is not in it, and no delay between steps: the scenario
     says them, or there are none. Raises InputError for an EAGLE head as target, and for one that is of another width.
     """
