@@ -43,6 +43,8 @@ def _profile(first: Run, second: Run) -> Iterator[str]:
     profile, ran = first.header.scenario.profile, second.header.scenario
     if first.header.world != "sim" or not isinstance(profile, HardwareProfile):
         return
+    if first.warning:
+        yield f"profile: {profile.name}: {first.warning}"
     if second.header.world == "sim":
         if first.header.profile_digest != second.header.profile_digest:
             names = f"{profile.name} ({first.header.profile_digest}), {second.header.fleet.profile or 'none'}"

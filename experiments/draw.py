@@ -20,6 +20,7 @@ from fleet.inputs.strict import convert
 from fleet.inputs.text import is_file, read_json, read_text, reason, shortened
 from fleet.records.run import Run, read_run
 from fleet.records.window import Metric
+from fleet.times.labels import warning_of
 from fleet.times.measured import after_idle, after_warm_up, fitted_steps
 from fleet.times.profile import HardwareProfile, read_profile
 
@@ -57,7 +58,9 @@ def timeline_of(run: Run) -> Drawn:
     """Draw the timeline of one run."""
     scenario, world = run.header.scenario, run.header.world
     title = f"{scenario.name}, N = {scenario.verifiers.count}, world: {world}"
-    return timeline.draw({title: run.frame()}), f"Steps of drafter and targets, from the records of run {run.digest()}."
+    warning = f" {_sentence(run.warning)}" if run.warning else ""
+    caption = f"Steps of drafter and targets, from the records of run {run.digest()}.{warning}"
+    return timeline.draw({title: run.frame()}), caption
 
 
 def reproduction_of(reproduction: Reproduction) -> Drawn:
@@ -77,8 +80,8 @@ def reproduction_of(reproduction: Reproduction) -> Drawn:
         for row in reproduction.rows
     ]
     caption = (
-        f"{reproduction.name}: the paper's numbers, and those computed by the simulator. Only predicted rows count; "
-        "fitted ones set a parameter, input ones are the paper's own, identities are arithmetic of others. "
+        f"{reproduction.name}: the paper's numbers, and those computed by the simulator. Only predicted and estimated "
+        "rows count; fitted ones set a parameter, input ones are the paper's own, identities are arithmetic of others. "
         f"{_sentence(reproduction.score.line())} Assumed: " + "; ".join(reproduction.assumptions) + "."
     )
     return reproduction_figure.draw(pd.DataFrame(rows)), caption
@@ -96,7 +99,7 @@ def throughput_of(table: pd.DataFrame) -> Drawn:
     """Draw throughput against N from the long table of a sweep over verifiers.count."""
     if COUNT not in table:
         raise InputError(f"figure throughput: {COUNT} was not varied; sweep it, for example over 1 to 8")
-    known = {COUNT, "world", "quantity", *Metric.__struct_fields__}
+    known = {COUNT, "world", "basis", "quantity", *Metric.__struct_fields__}
     varied = [name for name in table.columns if name not in known]
     rows, marks = [], dict[str, dict[str, float]]()
     for place, group in table.groupby([*varied, COUNT, "world"]):
@@ -118,6 +121,8 @@ def throughput_of(table: pd.DataFrame) -> Drawn:
     caption = "Committed tokens a second (bonus tokens included)."
     if (table.world == "analytic").any():
         caption += f" {NO_PREFILL}"
+    if "basis" in table:
+        caption += "".join(f" {_sentence(warning)}" for warning in {warning_of(str(one)) for one in table.basis} - {""})
     return throughput.draw(pd.DataFrame(rows), named), caption
 
 

@@ -46,6 +46,7 @@ class CellResult(msgspec.Struct, frozen=True):
     `analytic`: what the equations say of it, where they apply. `overload`: the verdict where it was offered more than
     it could carry; it then has no steady state, and no intervals. `precision`: how precise the metrics were asked to
     be, and `unmet` which of them are not, a line each. `scenario_digest`: of all that its runs read (`resume.py`).
+    `basis`: what its step times rest on; see `fleet/times/labels.py`.
     """
 
     cell: dict[str, Any]
@@ -58,6 +59,7 @@ class CellResult(msgspec.Struct, frozen=True):
     error: str = ""
     precision: dict[str, float] = {}
     unmet: tuple[str, ...] = ()
+    basis: str = ""
 
 
 def parse_vary(text: str) -> tuple[str, list[Any]]:
@@ -202,8 +204,8 @@ def run_cell(
     overload = next((verdict.line() for _, verdict in assessed if verdict is not None), "")
     if overload:
         metrics = without_intervals(metrics)
-    values = analytic_values(scenario)
-    return CellResult(cell, world, len(runs), digest, metrics, values, overload, precision=aims, unmet=unmet)
+    values, basis = analytic_values(scenario), settle(scenario).basis if world == "sim" else "measured"
+    return CellResult(cell, world, len(runs), digest, metrics, values, overload, "", aims, unmet, basis)
 
 
 def analytic_values(scenario: Scenario) -> dict[str, float]:
@@ -225,23 +227,23 @@ def analytic_values(scenario: Scenario) -> dict[str, float]:
 
 
 def table(results: Sequence[CellResult]) -> pd.DataFrame:
-    """One row a cell and metric: the varied keys, world (or "analytic"), quantity, value, low, high, unit.
+    """One row a cell and metric: the varied keys, world (or "analytic"), basis, quantity, value, low, high, unit.
 
     The columns are the same whatever the cells gave.
     """
     rows = []
     for result in results:
-        place = shown(result.cell)
+        place = shown(result.cell) | {"basis": result.basis}
         for name, metric in result.metrics.items():
             rows.append({**place, "world": result.world, "quantity": name, **msgspec.structs.asdict(metric)})
         for name, value in result.analytic.items():
             rows.append({**place, "world": "analytic", "quantity": name, "value": value})
     keys = dict.fromkeys(key for result in results for key in result.cell)
-    return pd.DataFrame(rows, columns=[*keys, "world", "quantity", *Metric.__struct_fields__])
+    return pd.DataFrame(rows, columns=[*keys, "world", "basis", "quantity", *Metric.__struct_fields__])
 
 
 def wide_table(results: Sequence[CellResult]) -> pd.DataFrame:
-    """One row a cell: the varied keys, world, NAME, NAME_low and NAME_high a metric, analytic_NAME, overload, error.
+    """One row a cell: varied keys, world, NAME, NAME_low, NAME_high a metric, analytic_NAME, basis, overload, error.
 
     The equations' columns are there also where they say nothing of any cell: NaN then.
     """
@@ -251,7 +253,8 @@ def wide_table(results: Sequence[CellResult]) -> pd.DataFrame:
         for name, metric in result.metrics.items():
             row |= {name: metric.value, f"{name}_low": metric.low, f"{name}_high": metric.high}
         rows.append(row | {f"analytic_{name}": result.analytic.get(name, math.nan) for name in ANALYTIC})
-    told = {"overload": [result.overload for result in results], "error": [result.error for result in results]}
+    told = {"basis": [result.basis for result in results], "overload": [result.overload for result in results]}
+    told |= {"error": [result.error for result in results]}
     return pd.DataFrame(rows).assign(**told)
 
 

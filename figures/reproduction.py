@@ -11,6 +11,7 @@ from figures.style import STYLE, new_figure
 
 KIND_COLOURS = {
     "predicted": "#0072B2",
+    "estimated": "#56B4E9",
     "fitted": "#E69F00",
     "input": "#999999",
     "identity": "#CC79A7",
@@ -31,7 +32,7 @@ def draw(table: pd.DataFrame) -> Figure:
         for line_number, line in enumerate(lines):
             for column, (quantity, rows) in enumerate(line):
                 _draw_panel(figure.add_subplot(grid[line_number, column]), quantity, rows, heights[line_number])
-        figure.legend(handles=_keys(table), loc="outside upper right", ncols=5, fontsize=8)
+        figure.legend(handles=_keys(table), loc="outside upper right", ncols=6, fontsize=8)
     return figure
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fleet.scenario.scenario import Scenario
     from fleet.times.profile import HardwareProfile
     from specfleet.calibrating import calibrate
+    from specfleet.estimating import estimate
     from specfleet.results import Comparison, Prediction, Reproduction, Result, SettledFleet, Sweep
     from specfleet.running import analytic, play_back, read_run, run, show, simulate
     from specfleet.scenario import scenario_of
@@ -34,6 +35,7 @@ _HOMES = {
     "fleet.scenario.scenario": ("Scenario",),
     "fleet.times.profile": ("HardwareProfile",),
     "specfleet.calibrating": ("calibrate",),
+    "specfleet.estimating": ("estimate",),
     "specfleet.results": ("Comparison", "Prediction", "Reproduction", "Result", "SettledFleet", "Sweep"),
     "specfleet.running": ("analytic", "play_back", "read_run", "run", "show", "simulate"),
     "specfleet.scenario": ("scenario_of",),
@@ -57,6 +59,7 @@ __all__ = [
     "analytic",
     "calibrate",
     "compare",
+    "estimate",
     "figure",
     "play_back",
     "read_run",

@@ -15,6 +15,7 @@ from fleet.scenario.names import World
 from fleet.scenario.scenario import Scenario, mean_tokens
 from fleet.scenario.settle import settle
 from fleet.scenario.unread import READ_IN_A_BATCH
+from fleet.times.labels import basis_of, estimated_numbers, warning_of
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
 from sim.predict import predict
@@ -31,7 +32,7 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     >>> notes_of(scenario_of("star", {"verifiers.verify.base_s": 0.04}))[0][:24]
     'verifiers.verify = 40 ms'
     """
-    notes = [] if world == "engine" else [*_falling_rates(scenario), *_assumed_turns(scenario)]
+    notes = [] if world == "engine" else [*_estimated(scenario), *_falling_rates(scenario), *_assumed_turns(scenario)]
     if world == "sim" or scenario.verifiers.kind == "replayed":  # a real target takes the time that it takes
         notes += [*_mixed_times(scenario), *_mixed_tiers(scenario)]
     return (*notes, *_absent_tiers(scenario), *_replaced_acceptance(scenario))
@@ -44,6 +45,17 @@ def notes_on_prediction(scenario: Scenario) -> tuple[str, ...]:
     if known is not None and known.mean_s(1, _middle_context(scenario)) == 0:
         return (*notes_of(scenario), "a plain decoding step takes no time here (decode is not given), so N_max is 0")
     return notes_of(scenario)
+
+
+def _estimated(scenario: Scenario) -> Iterator[str]:
+    """Note step times that follow from a device's figures and nobody's measurement."""
+    profile = scenario.profile
+    if isinstance(profile, HardwareProfile) and (warning := warning_of(basis_of(profile))):
+        yield (
+            f"profile {profile.name}: {warning} ({', '.join(estimated_numbers(profile))}); delays between "
+            "steps and links are none unless the scenario gives them. `specfleet reproduce estimates` says how far "
+            "such estimates are off"
+        )
 
 
 def _absent_tiers(scenario: Scenario) -> Iterator[str]:

@@ -97,7 +97,8 @@ class Result(Shown):
         """Say which run this is."""
         header, digest = self.run.header, self.run.digest()
         title = f"{header.scenario.name}, world: {header.world}, seed {header.scenario.seed}, digest {digest}"
-        return f"{title}, {', '.join(header.played)} of {header.played_of}" if header.played else title
+        played = f"{', '.join(header.played)} of {header.played_of}" if header.played else ""
+        return ", ".join(filter(None, (title, played, self.run.warning)))
 
     def line(self) -> str:
         """Say which run this is, and its throughput, or that it was offered more than it could carry."""
@@ -188,7 +189,8 @@ class Sweep(Shown):
     def frame(self) -> pd.DataFrame:
         """One row a cell: the varied keys, `world`, and three columns a metric: `throughput`, `throughput_low`, ...
 
-        What the equations say, where they apply, stands in `analytic_throughput`, ... ; `overload` says where a cell
+        What the equations say, where they apply, stands in `analytic_throughput`, ... ; `basis` says what step times
+        rest on (measured, stated, estimated or assumed), `overload` where a cell
         was offered more than it could carry, `error` why it failed; both are empty elsewhere.
         """
         return sweep.wide_table(self.cells)

@@ -126,12 +126,17 @@ def compare(first: Result | str | Path, second: Result | str | Path) -> Comparis
 
 
 def reproduce(
-    name: str, *, profile: HardwareProfile | str | Path | None = None, trace: str | Path | None = None
+    name: str,
+    *,
+    profile: HardwareProfile | str | Path | None = None,
+    trace: str | Path | None = None,
+    data: str | Path | None = None,
 ) -> Reproduction:
     """Reproduce a paper's table or figure: the paper's number, ours and the error, row by row.
 
     `profile`: a calibrated profile, or its file, where this host stands in. `trace`: a run file of the authors
-    (amusd-a100). Raises InputError, which lists the names, for an unknown one.
+    (amusd-a100). `data`: a folder with measurements that others published (estimates). Raises InputError, which lists
+    the names, for an unknown one.
 
     >>> import specfleet
     >>> specfleet.reproduce("starsd-fig6").frame().columns[0]
@@ -144,7 +149,8 @@ def reproduce(
     else:
         measured = read_profile(str(path_of(profile, "profile")), Path())
     file = None if trace is None else str(path_of(trace, "trace"))
-    reproduction = REPRODUCTIONS[name](Inputs(measured, file))
+    folder = None if data is None else str(path_of(data, "data"))
+    reproduction = REPRODUCTIONS[name](Inputs(measured, file, folder))
     return Reproduction(**msgspec.structs.asdict(reproduction))
 
 

@@ -3,7 +3,8 @@
 Kinds: "input", taken from the paper; "fitted", ours was set by this number, or by numbers that it is made of;
 "identity", arithmetic of other rows or of the paper's own columns; "predicted", ours would be the same if the paper had
 printed another number there; "measured", of other models on this host. Only predicted rows count, and each number of a
-paper counts once.
+paper counts once; so do "estimated" ones, where ours is an estimate from shapes and data sheets that was fitted on none
+of that source's numbers.
 """
 
 from collections.abc import Sequence
@@ -14,15 +15,17 @@ from msgspec import Meta
 
 from fleet.times.profile import HardwareProfile
 
-Kind = Literal["input", "fitted", "identity", "predicted", "measured"]
+Kind = Literal["input", "fitted", "identity", "predicted", "estimated", "measured"]
+JUDGED = ("predicted", "estimated")  # kinds that count
 CLAIM = " (1: yes)"  # how the quantity of a claim ends
 
 
 class Inputs(msgspec.Struct, frozen=True):
-    """What a user may hand to a reproduction: a profile of this host, and a run file of a paper's authors."""
+    """What a user may hand to a reproduction: a profile of this host, a run file of authors, a folder of data."""
 
     profile: HardwareProfile | None = None
     trace: str | None = None
+    data: str | None = None
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -49,6 +52,7 @@ class Score(msgspec.Struct, frozen=True):
 
     `mean_error`, `worst_error`: of the absolute errors of `rows` rows, None where there is none. `worst`: quantity and
     case of the worst. `claims`, `claims_held`: how many the paper makes of what was predicted, and how many hold.
+    `kind`: what the rows are.
     """
 
     rows: int = 0
@@ -57,6 +61,7 @@ class Score(msgspec.Struct, frozen=True):
     worst: str = ""
     claims: int = 0
     claims_held: int = 0
+    kind: str = "predicted"
 
     def line(self) -> str:
         """Say it in one line."""
@@ -67,16 +72,20 @@ class Score(msgspec.Struct, frozen=True):
             parts.append(f"{rows}, {errors}")
         if self.claims:
             parts.append(f"{self.claims_held} of {self.claims} claims hold")
-        return f"predicted: {'; '.join(parts)}" if parts else "no row here is a prediction"
+        return f"{self.kind}: {'; '.join(parts)}" if parts else "no row here is a prediction"
 
 
 class Reproduction(msgspec.Struct, frozen=True):
-    """A table or figure of a paper, row by row, and what had to be assumed; `score` follows from the rows."""
+    """A table or figure of a paper, row by row, and what had to be assumed; `score` follows from the rows.
+
+    `parts`: the same by source, where there are several.
+    """
 
     name: Annotated[str, Meta(max_length=200)]
     rows: Annotated[list[Row], Meta(max_length=10_000)]
     assumptions: list[Annotated[str, Meta(max_length=2000)]]
     score: Score = Score()
+    parts: dict[str, Score] = {}
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "score", score_of(self.rows))
@@ -95,11 +104,12 @@ def claim(quantity: str, case: dict[str, Any], holds: bool) -> Row:
 
 
 def score_of(rows: Sequence[Row]) -> Score:
-    """Judge the predicted rows: yes-or-no claims are counted, the errors of all others averaged."""
-    predicted = [row for row in rows if row.kind == "predicted"]
+    """Judge the rows that count: yes-or-no claims are counted, the errors of all others averaged."""
+    predicted = [row for row in rows if row.kind in JUDGED]
+    kind = "estimated" if any(row.kind == "estimated" for row in predicted) else "predicted"
     claims = [row for row in predicted if row.is_claim]
     errors = [(abs(row.error), row) for row in predicted if row.error is not None and not row.is_claim]
-    counted = Score(claims=len(claims), claims_held=sum(row.ours == row.paper for row in claims))
+    counted = Score(claims=len(claims), claims_held=sum(row.ours == row.paper for row in claims), kind=kind)
     if not errors:
         return counted
     worst_error, worst = max(errors, key=lambda entry: entry[0])

@@ -26,6 +26,7 @@ from fleet.scenario.names import World
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
+from fleet.times.labels import warning_of
 
 
 class RunHeader(msgspec.Struct, frozen=True):
@@ -76,6 +77,11 @@ class Run(msgspec.Struct, frozen=True):
             else:
                 digest.update(np.ascontiguousarray(column.to_numpy()).tobytes())
         return digest.hexdigest()[:16]
+
+    @property
+    def warning(self) -> str:
+        """What goes with every result of this run: that its step times were estimated, if they were."""
+        return warning_of(self.header.fleet.basis) if self.header.world == "sim" else ""
 
     def frame(self) -> pd.DataFrame:
         """Return the rows as a pandas frame."""

@@ -19,6 +19,7 @@ from fleet.scenario.settled import (
 )
 from fleet.scenario.sharing import assumed, in_one_process, shared_device, turns_of
 from fleet.scenario.workload import longest_of
+from fleet.times.labels import basis_of
 from fleet.times.profile import HardwareProfile
 from fleet.times.station_times import BatchTimes, Delays, DrafterTimes, VerifierTimes
 from fleet.times.step_time import LinkTime
@@ -52,6 +53,7 @@ def settle(scenario: Scenario) -> Fleet:
         control_s=profile.control_s if profile else 0.0,
         profile=profile.name if profile else "",
         profile_digest=profile.digest() if profile else "",
+        basis=basis_of(profile) if profile else "",
     )
 
 

@@ -6,7 +6,7 @@ engine needs no times, and whoever needs them asks through `Fleet`, whose error 
 """
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -38,6 +38,7 @@ from fleet.scenario.scenario import (
     Workload,
 )
 from fleet.times.effects import Power
+from fleet.times.labels import Basis
 from fleet.times.station_times import BatchTimes, DrafterTimes, VerifierTimes
 from fleet.times.step_time import LinkTime
 
@@ -143,7 +144,7 @@ class Fleet(msgspec.Struct, frozen=True):
     `links[i][j]`: between drafters of `drafters.times[i]` and targets of `verifiers.times[j]`; empty if unknown.
     `streams`: how many decode at a time in a closed loop; 0 if every request is a stream of its own. `needs`: what the
     length rule must know of draft tokens. `vocabulary` and `hidden` size what travels beside messages. `control_s`: the
-    control computation at the pace that all times refer to; 0 if unknown.
+    control computation at the pace that all times refer to; 0 if unknown. `basis`: what the step times rest on.
     """
 
     name: str
@@ -167,6 +168,7 @@ class Fleet(msgspec.Struct, frozen=True):
     control_s: float = 0.0
     profile: str = ""
     profile_digest: str = ""
+    basis: Basis | Literal[""] = ""
 
     @property
     def routed(self) -> bool:

@@ -30,7 +30,7 @@ def describe_fleet(fleet: Fleet) -> list[Row]:
 def _whole(fleet: Fleet) -> Iterator[Row]:
     workload, place = fleet.workload, fleet.name
     if fleet.profile_digest:
-        yield place, "profile", f"{fleet.profile} (digest {fleet.profile_digest})"
+        yield place, "profile", f"{fleet.profile} ({fleet.basis}; digest {fleet.profile_digest})"
     else:
         yield place, "profile", "none: times are unknown"
     yield place, "streams", _streams(fleet)

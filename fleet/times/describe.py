@@ -6,7 +6,10 @@ import numpy as np
 
 from fleet.times.effects import IdleEffect
 from fleet.times.profile import STEPS, HardwareProfile
+from fleet.times.roofline import Roofline
 from fleet.times.step_time import StepTime
+
+SHOWN_TOKENS = (1, 16, 256)  # of an estimated pass
 
 
 def formula_ms(time: StepTime) -> str:
@@ -16,7 +19,18 @@ def formula_ms(time: StepTime) -> str:
         (time.per_token_context_s, " k n"), (time.per_row_s, " r"), (time.per_row_token_s, " m"),
         (time.per_row_context_s, " r n"), (time.several_s, " [r]"), (time.several_per_token_s, " [r] k"),
     ]  # fmt: skip
-    return (" + ".join(f"{1000 * value:.3g}{term}" for value, term in terms if value) or "0") + " ms"
+    told = [f"{1000 * value:.3g}{term}" for value, term in terms if value]
+    if time.roofline is not None:
+        told.append(roofline_ms(time.roofline))
+    return (" + ".join(told) or "0") + " ms"
+
+
+def roofline_ms(roofline: Roofline) -> str:
+    """Return an estimated pass at some tokens fed, and what context adds to a row that feeds one, in milliseconds."""
+    at = [f"{1000 * roofline.mean_s(1, 0, fed, fed - 1):.3g} at {fed}" for fed in SHOWN_TOKENS]
+    a_thousand_ms = roofline.mean_s(1, 1000) - roofline.mean_s(1, 0)
+    passes = "k x (" if roofline.in_turn else "("
+    return f"{passes}estimated: {', '.join(at)} tokens a pass, + {1000 * a_thousand_ms:.2g} a row and 1000 n)"
 
 
 def describe(profile: HardwareProfile) -> list[tuple[str, str, str]]:

@@ -43,6 +43,8 @@ def step_durations(time: StepTime, rng: np.random.Generator) -> Draw:
     """
     spread = ratios(time.spread, rng)
     a, b, c, e = time.base_s, time.per_token_s, time.per_context_token_s, time.per_token_context_s
+    if time.roofline is not None:
+        return lambda tokens, context, rows_s: (time.mean_s(tokens, context) + rows_s) * next(spread)
     return lambda tokens, context, rows_s: (a + b * tokens + (c + e * tokens) * context + rows_s) * next(spread)
 
 

@@ -6,6 +6,8 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
+from fleet.times.roofline import Roofline
+
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]  # thirty years
 Share = Annotated[float, Meta(ge=0, le=1)]
 Factor = Annotated[float, Meta(gt=0, le=1e6)]
@@ -71,6 +73,7 @@ class StepTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         several_s: What is added once where there are several rows: other kernels, and masks.
         several_per_token_s (s/token): What is added for each token of the longest row where there are several rows.
         spread: How single times spread around this mean; their mean is it.
+        roofline: What passes take by a roofline, beside the terms above: estimated profiles have it.
     """
 
     base_s: Seconds = 0.0
@@ -83,6 +86,7 @@ class StepTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     several_s: Seconds = 0.0
     several_per_token_s: Seconds = 0.0
     spread: Spread = Constant()
+    roofline: Roofline | None = None
 
     def mean_s(self, tokens: float, context: float = 0.0, rows: int = 1, row_tokens: float = 0.0) -> float:
         """Mean time in seconds; `row_tokens`: tokens of all rows but the longest."""
@@ -92,6 +96,8 @@ class StepTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             + self.per_context_token_s * context
             + self.per_token_context_s * tokens * context
         )
+        if self.roofline is not None:
+            single_s += self.roofline.mean_s(tokens, context)
         return single_s + self.rows_s(tokens, context, rows, row_tokens)
 
     def rows_s(self, tokens: float, context: float, rows: int, row_tokens: float) -> float:
@@ -100,13 +106,17 @@ class StepTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return 0.0
         several_s = self.several_s + self.several_per_token_s * tokens
         rows_s = (self.per_row_s + self.per_row_context_s * context) * (rows - 1)
-        return several_s + rows_s + self.per_row_token_s * row_tokens
+        added_s = several_s + rows_s + self.per_row_token_s * row_tokens
+        if self.roofline is not None:
+            added_s += self.roofline.mean_s(tokens, context, rows, row_tokens) - self.roofline.mean_s(tokens, context)
+        return added_s
 
     def slowed(self, factor: float) -> "StepTime":
         """Return the same step, `factor` times slower."""
         times_s = msgspec.structs.asdict(self)
-        spread = times_s.pop("spread")
-        return StepTime(**{name: factor * time_s for name, time_s in times_s.items()}, spread=spread)
+        spread, roofline = times_s.pop("spread"), self.roofline.slowed(factor) if self.roofline is not None else None
+        del times_s["roofline"]
+        return StepTime(**{name: factor * time_s for name, time_s in times_s.items()}, spread=spread, roofline=roofline)
 
 
 class LinkTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -5,6 +5,7 @@
     run.py        simulate, run, analytic: one scenario
     show.py       show: what a scenario comes to
     study.py      sweep, compare, reproduce, figure: several runs, papers, pictures
+    profile.py    profile estimate, devices, models: hardware that nobody measured
     calibrate.py  calibrate, demo: this host is measured
     nodes.py      drafter, verifier: one node of a fleet over several hosts
     meaning.py    explain, profiles, scenarios, init: what things mean, what ships, a scenario to begin with

@@ -9,6 +9,7 @@ from fleet.errors import InputError
 from specfleet.cli.calibrate import calibrate, demo
 from specfleet.cli.meaning import explain, init, profiles, scenarios
 from specfleet.cli.nodes import drafter, verifier
+from specfleet.cli.profile import devices, estimate, models
 from specfleet.cli.run import analytic, run, simulate
 from specfleet.cli.show import show
 from specfleet.cli.study import compare, figure, reproduce, sweep
@@ -26,6 +27,11 @@ COMMANDS = (
 )  # fmt: skip
 for command in COMMANDS:
     app.command()(command)
+profile = typer.Typer(help="Step times of hardware that nobody measured.", rich_markup_mode=None)
+profile.command()(estimate)
+profile.command()(devices)
+profile.command()(models)
+app.add_typer(profile, name="profile")
 
 
 def print_version(asked: bool) -> None:

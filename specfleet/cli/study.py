@@ -89,6 +89,8 @@ def sweep(
 
 def print_sweep(swept: "Sweep", out: Path) -> None:
     """Print a line for each cell."""
+    from fleet.times.labels import warning_of
+
     rows = [
         (
             case_text(result.cell),
@@ -97,7 +99,8 @@ def print_sweep(swept: "Sweep", out: Path) -> None:
         )
         for result in swept.cells
     ]
-    print_table(f"sweep in {out}", ("cell", "throughput, tokens/s", "rounds/s", "error"), rows)
+    warnings = {warning_of(result.basis) for result in swept.cells} - {""}
+    print_table("; ".join([f"sweep in {out}", *warnings]), ("cell", "throughput, tokens/s", "rounds/s", "error"), rows)
     for result in swept.cells:
         if result.overload:
             print(f"{case_text(result.cell)}: {result.overload}")
@@ -138,6 +141,9 @@ def reproduce(
     name: Annotated[str, typer.Argument(help="Name of a table or figure of a paper; empty lists them.")] = "",
     profile: Annotated[Path | None, typer.Option(help="A calibrated profile, where this host stands in.")] = None,
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="A run file of the authors (amusd-a100).")] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Measurements that others published (estimates).")
+    ] = None,
     out: Annotated[Path | None, file_option("-o", "--out", metavar="FILE", help="Draw the rows, too.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -156,7 +162,7 @@ def reproduce(
         format_of(out)  # before anything runs
     with keeping(out):
         with busy(f"reproducing {name}"):
-            reproduction = reproduce(name, profile=profile, trace=trace)
+            reproduction = reproduce(name, profile=profile, trace=trace, data=data)
         print_reproduction(name, reproduction, as_json)
         if out is not None:
             reproduction.figure(out=out)
@@ -182,6 +188,8 @@ def print_reproduction(name: str, reproduction: "Reproduction", as_json: bool) -
     print_table(name, ("quantity", "case", "kind", "paper", "ours", "error"), rows)
     for assumption in reproduction.assumptions:
         print(f"assumed: {assumption}")
+    for part, score in reproduction.parts.items():
+        print(f"{part}: {score.line()}")
     print(reproduction.score.line())
 
 

@@ -3,12 +3,12 @@
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
 from fleet.errors import InputError
 from fleet.inputs.text import shortened
+from fleet.times.labels import Basis, basis_of, label_of
 from fleet.times.profile import HardwareProfile, read_profile, shipped_profiles
 from specfleet.scenario import shipped_scenarios
 
@@ -16,12 +16,12 @@ from specfleet.scenario import shipped_scenarios
 class ShippedProfile(msgspec.Struct, frozen=True):
     """A profile and where its numbers come from.
 
-    `basis`: measured on a host, stated by sources, or assumed throughout. `stated` and `assumed` name numbers.
+    `basis`: measured on a host, stated by sources, estimated, or assumed throughout. `stated`, `assumed`: its numbers.
     """
 
     name: str
     what: str
-    basis: Literal["measured", "stated", "assumed"]
+    basis: Basis
     stated: tuple[str, ...]
     assumed: tuple[str, ...]
     provenance: Mapping[str, str]
@@ -59,12 +59,13 @@ def first_comment(text: str) -> str:
 
 
 def _profile(name: str, profile: HardwareProfile) -> ShippedProfile:
-    assumed = tuple(key for key, source in profile.sources.items() if source.startswith("assumed"))
+    assumed = tuple(key for key, source in profile.sources.items() if label_of(source) == "assumed")
     stated = tuple(key for key in profile.sources if key not in assumed)
-    if profile.measured or profile.provenance:
+    basis = basis_of(profile)
+    if basis == "measured":
         what = "; ".join(f"{key}: {value}" for key, value in profile.provenance.items()) or "measured"
-        return ShippedProfile(name, what, "measured", stated, assumed, profile.provenance)
+        return ShippedProfile(name, what, basis, stated, assumed, profile.provenance)
     drafting = profile.sources.get("draft.per_token_s", "no source is told")
     counts = f"{len(stated)} numbers stated, {len(assumed)} assumed"
     what = f"{counts}; time of a draft token: {drafting}"
-    return ShippedProfile(name, what, "stated" if stated else "assumed", stated, assumed, profile.provenance)
+    return ShippedProfile(name, what, basis, stated, assumed, profile.provenance)

@@ -1,9 +1,11 @@
 """The page of the command line, made from the commands themselves."""
 
 import json
+from collections.abc import Callable
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import typer.main
+from typer.models import CommandInfo
 
 from experiments.terminal.exits import STATUSES
 from specfleet.cli.entry import app
@@ -14,17 +16,44 @@ from specfleet.reference.markdown import code, paragraph, table_of
 def command_page() -> list[str]:
     """Return the page in parts."""
     group: Any = typer.main.get_command(app)
-    functions = {one.name or one.callback.__name__: one.callback for one in app.registered_commands if one.callback}
-    index = [(f"[{name}](#{name})", paragraph(command.help or "")) for name, command in group.commands.items()]
+    commands, functions = all_commands(), all_functions()
+    index = [(f"[{name}](#{name.replace(' ', '-')})", paragraph(one.help or "")) for name, one in commands.items()]
     statuses = [(str(int(status)), meaning) for status, meaning in STATUSES.items()]
     parts = ["# Command line", group.help, paragraph(texts.COMMANDS), table_of(("command", "what it does"), index)]
     parts += ["## Exit statuses", "An error is one line on standard error.", table_of(("status", "meaning"), statuses)]
-    for name, command in group.commands.items():
+    for name, command in commands.items():
         hints = get_type_hints(functions[name])
         rows = [_parameter(param, hints[param.name]) for param in command.params if param.name in hints]
         table = table_of(("argument or option", "value", "default", "what it is"), rows)
         parts += [f"## {name}", paragraph(command.help or ""), table if rows else "It has no arguments or options."]
     return parts
+
+
+def all_commands() -> dict[str, Any]:
+    """Return the commands by name; those of a group have its name before theirs."""
+    return _commands(typer.main.get_command(app))
+
+
+def all_functions() -> dict[str, Callable[..., Any]]:
+    """Return the function of each command, by the same names."""
+    return {name: info.callback for name, info in registered(app).items() if info.callback}
+
+
+def registered(typed: typer.Typer, before: str = "") -> dict[str, CommandInfo]:
+    """Return what was registered for each command, by the same names."""
+    found = {f"{before}{one.name or getattr(one.callback, '__name__', '')}": one for one in typed.registered_commands}
+    for group in typed.registered_groups:
+        if group.typer_instance is not None:
+            found |= registered(group.typer_instance, f"{before}{group.name} ")
+    return found
+
+
+def _commands(group: Any, before: str = "") -> dict[str, Any]:
+    listed: dict[str, Any] = {}
+    for name, command in group.commands.items():
+        within = hasattr(command, "commands")
+        listed |= _commands(command, f"{before}{name} ") if within else {f"{before}{name}": command}
+    return listed
 
 
 def _parameter(param: Any, hint: Any) -> tuple[str, str, str, str]:

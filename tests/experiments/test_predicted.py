@@ -10,8 +10,17 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from experiments.reproduce import REPRODUCTIONS, amusd, batch, dsde, goodspeed, starsd_draft_time, starsd_scaling
-from experiments.reproduce.rows import Inputs, Row
+from experiments.reproduce import (
+    REPRODUCTIONS,
+    amusd,
+    batch,
+    dsde,
+    estimated,
+    goodspeed,
+    starsd_draft_time,
+    starsd_scaling,
+)
+from experiments.reproduce.rows import JUDGED, Inputs, Row
 from tests.helpers.marks import slow
 from tests.helpers.reproductions import forget_signals, reproduced, smaller
 
@@ -104,9 +113,21 @@ PREDICTED: dict[str, tuple[Printed, ...]] = {
         Printed(amusd, "ACCEPTED_ASYNCHRONOUS"),
         Printed(amusd, "ACCEPTED_SYNCHRONOUS", fits=True),
     ),
+    "estimates": (
+        Printed(estimated, "TARGET_S"),
+        Printed(estimated, "EAGLE_S", first(0)),
+        Printed(estimated, "QWEN_TOKENS_PER_S"),
+        Printed(estimated, "GLM_TOKENS_PER_S"),
+        Printed(amusd, "TABLE_1_MS", second(0)),
+        Printed(amusd, "VERIFY_MS"),
+        Printed(STAR, "IDLE_GAP_S", first(0)),
+        Printed(STAR, "ROUNDS_PER_S", first(5)),
+        Printed(DRAFTS, "DRAFT_TOKEN_MS", first(3)),
+        Printed(DRAFTS, "DRAFT_MS", first(2)),
+    ),
 }
 ELSEWHERE = {"amusd-a100", "dsde-table2", "batch-fig5b-engine"}  # test_amusd.py; measured on this host
-QUICK = ("starsd-table2", "starsd-fig4", "starsd-fig6", "goodspeed-fig2", "batch-table2")
+QUICK = ("starsd-table2", "starsd-fig4", "starsd-fig6", "goodspeed-fig2", "batch-table2", "estimates")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -131,7 +152,7 @@ def test_a_predicted_number_does_not_move_with_the_papers(name: str, monkeypatch
             after = REPRODUCTIONS[name](Inputs()).rows
         forget_signals()
         moved = [place for place, row in enumerate(before) if row.paper != after[place].paper]
-        predicted = [place for place in moved if before[place].kind == "predicted"]
+        predicted = [place for place in moved if before[place].kind in JUDGED]
         for place in predicted:
             assert after[place].ours == before[place].ours, f"{before[place]} moves with {printed.table}"
         fitted = [place for place in moved if before[place].kind == "fitted"]
@@ -139,7 +160,7 @@ def test_a_predicted_number_does_not_move_with_the_papers(name: str, monkeypatch
         growths = [growth(before[place], after[place]) for place in predicted]
         assert len(set(growths)) == len(growths), f"a number of {printed.table} counts twice"
         held += predicted
-    counted = [place for place, row in enumerate(before) if row.kind == "predicted" and row.error is not None]
+    counted = [place for place, row in enumerate(before) if row.kind in JUDGED and row.error is not None]
     assert {place for place in counted if not before[place].is_claim} <= set(held)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from experiments.draw import draw
 from experiments.reproduce import REPRODUCTIONS
-from experiments.reproduce.rows import Reproduction
+from experiments.reproduce.rows import JUDGED, Reproduction
 from fleet.errors import InputError
 from tests.helpers.marks import slow
 from tests.helpers.reproductions import reproduced, smaller
@@ -55,7 +55,7 @@ def test_every_reproduction_states_its_errors_and_is_scored_by_its_predicted_row
     errors = [
         abs(row.error)
         for row in reproduction.rows
-        if row.kind == "predicted" and row.error is not None and "(1: yes)" not in row.quantity
+        if row.kind in JUDGED and row.error is not None and "(1: yes)" not in row.quantity
     ]
     assert score.rows == len(errors)
     assert score.mean_error == (pytest.approx(sum(errors) / len(errors)) if errors else None)
@@ -108,5 +108,5 @@ def test_a_reproduction_is_drawn_from_what_json_printed(tmp_path: Path) -> None:
 
 def test_the_json_form_has_the_documented_keys() -> None:
     content = msgspec.to_builtins(reproduced("batch-table2"))
-    assert set(content) == {"name", "rows", "assumptions", "score"}
+    assert set(content) == {"name", "rows", "assumptions", "score", "parts"}
     assert set(content["rows"][0]) == {"quantity", "case", "kind", "paper", "ours", "error"}

@@ -11,8 +11,11 @@ from unittest import mock
 
 import msgspec
 
+from calibrate import operators
+from fleet.estimate.shipped import shipped_devices
 from fleet.records.run import write_run
 from fleet.scenario.reading import make_scenario
+from fleet.times.profile import write_profile
 from sim.run import simulate
 from tests.helpers.ends import write_ends
 from tests.inputs.values import toml_of
@@ -192,6 +195,27 @@ def write_calibrated(folder: Path) -> None:
     (folder / "profile.json").write_text(json.dumps(content))
 
 
+def write_estimate(folder: Path) -> None:
+    """Write what an estimate reads: a config.json, a device, and Vidur's operators of one."""
+    sizes = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96, "vocab_size": 100}
+    config = {"model_type": "qwen3_moe", "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, **sizes}
+    config |= {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "tie_word_embeddings": True}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "device.toml").write_text(shipped_devices()["h100"].read_text())
+    head = [*operators.COLUMNS, *(f"time_stats.{name}.median" for name in (*operators.PRODUCTS, *operators.KERNELS))]
+    rows = [[tokens, 1, 4096, 11008, 32, 32] + [0.1] * 9 for tokens in (1, 64, 1024)]
+    lines = [",".join(map(str, row)) for row in [head, *rows]]
+    (folder / "vidur-h100-llama2-7b-mlp.csv").write_text("\n".join(lines) + "\n")
+
+
+def write_estimated(folder: Path) -> None:
+    """Write a scenario with an estimated profile."""
+    from specfleet import estimate
+
+    scenario("star", profile="estimated.json")(folder)
+    write_profile(estimate("llama-3.1-8b@h100", "eagle3-llama-3.1-8b@h100"), folder / "estimated.json")
+
+
 def write_amusd(folder: Path) -> None:
     """Write a run file of the AMUSD authors' form."""
     accepted = [6, 3, 6, 1, 6, 2] * 3
@@ -233,6 +257,17 @@ KINDS: dict[str, Kind] = {
             ("figure", "draft-time", "profile.json", "-o", "x.png"),
         ),
     ),
+    "estimate": Kind(
+        write_estimate, ("config.json",), "json", (("profile", "estimate", "--target", "config.json@h100", "--json"),)
+    ),
+    "device": Kind(
+        write_estimate, ("device.toml",), "toml",
+        (("profile", "estimate", "--target", "llama-3.1-8b@device.toml", "--json"),),
+    ),
+    "operators": Kind(
+        write_estimate, ("vidur-h100-llama2-7b-mlp.csv",), "csv", (("reproduce", "estimates", "--data", ".", "--json"),)
+    ),
+    "estimated profile": Kind(write_estimated, ("estimated.json",), "json", (SIMULATE,)),
     "run": Kind(
         write_run_files, ("run.parquet",), "parquet",
         (
@@ -276,6 +311,13 @@ KINDS: dict[str, Kind] = {
             ("simulate", "scenario.toml", "--pace", "VALUE", "--json"),
             ("reproduce", "VALUE", "--json"),
             ("reproduce", "amusd-a100", "--trace", "VALUE"),
+            ("reproduce", "estimates", "--data", "VALUE", "--json"),
+            ("profile", "estimate", "--target", "VALUE", "--json"),
+            ("profile", "estimate", "--target", "llama-3.1-8b@h100", "--draft", "VALUE", "--json"),
+            ("profile", "estimate", "--model", "llama-3.1-8b", "--device", "VALUE", "--json"),
+            ("profile", "estimate", "--target", "llama-3.1-8b@h100", "--precision", "VALUE", "--json"),
+            ("profile", "estimate", "--target", "llama-3.1-8b@h100", "--tensor-parallel", "VALUE", "--json"),
+            ("profile", "estimate", "--target", "llama-3.1-8b@h100", "--engine", "VALUE", "--json"),
             ("reproduce", "starsd-fig6", "--profile", "VALUE", "--json"),
             ("explain", "VALUE"),
             ("init", "VALUE"),

@@ -8,20 +8,18 @@ import struct
 import subprocess
 import termios
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
-import typer.main
 
 from experiments.terminal.exits import STATUSES
 from fleet.records.run import read_run
-from specfleet.cli.entry import app
+from specfleet.reference.command_line import all_commands
 from tests.helpers.marks import slow
 from tests.helpers.processes import ROOT, alive, ended, eventually, is_asleep, specfleet, start
 
 SIGNALS = {"Ctrl-C": (signal.SIGINT, "interrupted"), "SIGTERM": (signal.SIGTERM, "ended by SIGTERM")}
-COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+COMMANDS = all_commands()
 SMALL = ["--set", "workload.requests=12", "--set", "workload.new_tokens=24"]
 
 
@@ -67,11 +65,12 @@ def needed(name: str) -> list[str]:
 IDLE = """
 import functools, signal, sys
 from specfleet.cli import entry, main
+from specfleet.reference.command_line import registered
 
 def idle(command):
     return functools.wraps(command)(lambda **_: (print("ready", file=sys.stderr, flush=True), signal.pause()))
 
-for command in entry.app.registered_commands:
+for command in registered(entry.app).values():
     command.callback = idle(command.callback)
 main()
 """
@@ -81,7 +80,7 @@ main()
 @pytest.mark.parametrize("name", [name if name == "explain" else slow(name) for name in COMMANDS])
 def test_every_command_ends_by_a_signal_with_its_status_and_one_line(name: str, how: str) -> None:
     """The command proper waits for ever; what is around it is what a user runs."""
-    process = start("-c", IDLE, name, *needed(name))
+    process = start("-c", IDLE, *name.split(), *needed(name))
     assert process.stderr is not None
     assert process.stderr.readline() == "ready\n"
     tell(process, how)

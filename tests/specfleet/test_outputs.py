@@ -7,7 +7,6 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 import pytest
-import typer.main
 
 import specfleet as api
 from fleet.errors import InputError, OutputError
@@ -15,14 +14,13 @@ from fleet.records.run import read_run
 from fleet.times.profile import read_profile
 from sim.run import simulate
 from specfleet import cli
-from specfleet.cli.entry import app
+from specfleet.reference.command_line import all_commands, all_functions
 from tests.helpers.marks import slow
 from tests.helpers.processes import ended, specfleet
 from tests.helpers.stars import star
 
-COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-FUNCTIONS = {info.name or info.callback.__name__: info.callback for info in app.registered_commands if info.callback}
-READ = {"--pace", "--profile", "--trace", "--scenario"}  # options that name what is read
+COMMANDS, FUNCTIONS = all_commands(), all_functions()
+READ = {"--pace", "--profile", "--trace", "--data", "--scenario"}  # options that name what is read
 SMALL = ["--set", "workload.requests=12", "--set", "workload.new_tokens=24"]
 
 
@@ -45,6 +43,7 @@ def test_every_option_for_a_path_is_known_as_one_that_is_read_or_written() -> No
     assert {option for _, param in of_paths() for option in param.opts} >= READ
     assert {name for name, _ in WRITERS} == {
         "simulate", "run", "sweep", "calibrate", "reproduce", "demo", "figure", "drafter", "verifier", "init",
+        "profile estimate",
     }  # fmt: skip
 
 
@@ -62,7 +61,7 @@ def test_a_place_that_cannot_be_written_is_told_before_anything_runs(
     (tmp_path / "taken").write_text("old")
     fills_a_folder = name in {"sweep", "demo"}
     for place in (tmp_path / "taken" / "new", tmp_path / "taken" if fills_a_folder else tmp_path, Path("/proc/new")):
-        words = [name, option, str(place)]
+        words = [*name.split(), option, str(place)]
         for param in COMMANDS[name].params:
             if param.required and option not in param.opts:
                 words += ["nothing=1"] if param.param_type_name == "argument" else [param.opts[0], "nothing=1"]

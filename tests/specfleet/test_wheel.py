@@ -61,6 +61,9 @@ def test_the_wheel_holds_the_packages_their_data_and_the_licence(wheel: Path) ->
     others = names - modules
     allowed = (
         "calibrate/profiles/",
+        "calibrate/shapes/",
+        "calibrate/devices/",
+        "calibrate/engines/",
         "experiments/scenarios/",
         "engine/demo_pair/",
         "fleet/py.typed",

@@ -39,6 +39,7 @@ GOOD: dict[str, dict[str, Any]] = {
     },
     "compare": {"first": "a.parquet", "second": "b.parquet"},
     "calibrate": {},
+    "estimate": {"target": "llama-3.1-8b@h100", "draft": "llama-3.2-1b@h100"},
     "reproduce": {"name": "batch-table2"},
     "figure": {"name": "timeline", "results": "a.parquet"},
     "read_run": {"path": "a.parquet"},

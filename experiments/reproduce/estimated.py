@@ -1,0 +1,229 @@
+"""Step times that nobody measured here, held against what others measured: each estimate against the row it predicts.
+
+No efficiency is used on the source that it was fitted on: those of the A100 estimate Vidur's H100 and the other way
+round; those of both estimate engines that Vidur did not measure; the host's time a layer, from AMUSD's drafter,
+estimates AMUSD's target and StarSD.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibrate.amusd import read_runs
+from experiments.reproduce import amusd, starsd_draft_time, starsd_scaling
+from experiments.reproduce.estimated_operators import vidur, vidur_files, whole_grid
+from experiments.reproduce.rows import Inputs, Kind, Reproduction, Row, row, score_of
+from fleet.estimate.passes import roofline_of
+from fleet.estimate.profile import estimated_profile, placed_of
+from fleet.inputs.text import is_file
+from fleet.times.profile import HardwareProfile
+from fleet.times.step_time import StepTime
+
+AMUSD_RUNS = "amusd-a100-refactorchat-sample.json"
+# SpecDecode-Bench, simulator: Llama-3.1-8B on H100, by tokens in the cache and tokens fed; an EAGLE-3 draft of 3.
+TARGET_S = (5.88590713e-3, 2.10103129e-5, 3.92645679e-8)  # fixed, a token fed, a token in the cache
+EAGLE_S = (2.13526175e-3, 2.37768493e-9)  # fixed, a token in the cache
+EAGLE_DEPTH = 3
+# The same, figure 3: tokens a second without speculation, by data set and batch.
+QWEN_TOKENS_PER_S = {
+    "GSM8K": {1: 136, 16: 1885, 64: 5469, 128: 7983},
+    "CNN": {1: 136, 16: 1778, 64: 4569, 128: 6674},
+    "ShareGPT": {1: 135, 16: 1855, 64: 5206, 128: 7711},
+    "InstructCoder": {1: 135, 16: 1888, 64: 5597, 128: 8377},
+    "AIME": {1: 132, 8: 782, 16: 1150},
+    "GPQA": {1: 135, 8: 909, 16: 1558},
+}
+GLM_TOKENS_PER_S = {"AIME": {1: 146, 2: 269, 4: 515}, "GPQA": {1: 141, 2: 266, 4: 515}}
+CONTEXT = {"AIME": 5000, "GPQA": 5000}  # tokens, assumed; of all other sets:
+SHORT_CONTEXT = 1500
+STARSD_TREE = 60  # nodes that EAGLE-2 verifies, its default
+STARSD_PASSES = 6  # of a draft: EAGLE-2's default depth of 5, and the root
+ASSUMED = [
+    "Vidur: efficiencies of the other device; its operators leave out attention, and are summed over one layer",
+    (
+        "SpecDecode-Bench: efficiencies of H100, from Vidur; an overhead of 1.2 ms a step is its own simulator's "
+        "constant, and input"
+    ),
+    (
+        "its EAGLE-3 head is driven from Python, a pass a token: engine eager. Memory alone would allow less than half "
+        "of that; what the host does between the passes of a draft is no roofline's"
+    ),
+    (
+        "its figure 3 prints no lengths: a mean context of 5000 tokens for AIME and GPQA, 1500 for other sets. Its "
+        "rows are copies of one prompt, and use the same experts; its rates hold prefill and detokenisation"
+    ),
+    (
+        "fitted: that copies use the same experts (GLM), and that the EAGLE-3 head waits for Python, was put in after "
+        "these rows had been seen; the mean contexts and the sharpness of 1.5 were chosen with the others in view"
+    ),
+    (
+        "AMUSD: efficiencies of A100, and the host's time a layer from its drafter, whose row is input. What its "
+        "verification takes longer than its decoding is its program comparing tokens and cutting caches"
+    ),
+    (
+        "StarSD does not print its models: Llama-2-7B with its EAGLE head, the host as AMUSD's. A return holds both "
+        "ways over the link, a draft the choice of a tree's nodes: neither is a pass, and both are left out"
+    ),
+]
+
+
+def estimates(inputs: Inputs) -> Reproduction:
+    """Hold estimates against measurements of Vidur, SpecDecode-Bench, AMUSD and StarSD; `--data` has Vidur's files."""
+    of_vidur, missing = vidur(inputs.data)
+    by_source = {
+        **of_vidur,
+        "SpecDecode-Bench's constants, Llama-3.1-8B on H100": _constants(),
+        "SpecDecode-Bench's figure 3, Qwen3-8B on H100": _throughput("qwen3-8b@h100", QWEN_TOKENS_PER_S),
+        "SpecDecode-Bench's figure 3, GLM-4.5-Air on 4 H100": _throughput(
+            "glm-4.5-air@4xh100", GLM_TOKENS_PER_S, "fitted"
+        ),
+        "AMUSD, Llama-3 on A100": _amusd(inputs.data),
+        "StarSD, an EAGLE-2 pair on RTX 4090 and A100": _starsd(),
+    }
+    rows = [one for part in by_source.values() for one in part]
+    assumed = [*missing, *(whole_grid(device, inputs.data) for device in vidur_files(inputs.data)), *ASSUMED]
+    parts = {source: score_of(part) for source, part in by_source.items()}
+    return Reproduction("estimates", rows, assumed, parts=parts)
+
+
+def _constants() -> list[Row]:
+    """Return the rows of the constants that SpecDecode-Bench's simulator fitted to vLLM."""
+    target = estimated_profile(placed_of("llama-3.1-8b@h100")).verify
+    case: dict[str, Any] = {"device": "h100", "efficiencies of": "h100"}
+
+    def ours_s(fed: int, context: float = 0.0) -> float:
+        """A batch of rows that feed one token each, or one row where there is no context."""
+        return target.mean_s(1, context, fed, fed - 1) - target.base_s
+
+    rows = [
+        row("verification, fixed, ms", case, "estimated", 1000 * TARGET_S[0], 1000 * ours_s(1)),
+        row(
+            "verification, a token fed (1 to 256), us", case, "estimated",
+            1e6 * TARGET_S[1], 1e6 * (ours_s(256) - ours_s(1)) / 255,
+        ),
+        row(
+            "verification, a token in the cache, ns", case, "estimated", 1e9 * TARGET_S[2],
+            1e9 * (ours_s(64, 1000) - ours_s(64)) / 64_000,
+        ),
+        row(
+            "draft of 3 by EAGLE-3, fixed, ms", case | {"engine": "eager"}, "fitted",
+            1000 * EAGLE_S[0], 1000 * _eagle_s(),
+        ),
+        row(
+            "draft of 3 by EAGLE-3, fixed, ms", case | {"engine": "graphs"}, "identity",
+            1000 * EAGLE_S[0], 1000 * _eagle_s("graphs"),
+        ),
+    ]  # fmt: skip
+    for batch, fed in ((1, 1), (1, 4), (16, 16), (16, 64), (64, 64), (64, 256)):
+        context = 500
+        paper_s = TARGET_S[0] + fed * TARGET_S[1] + batch * context * TARGET_S[2]
+        each = fed // batch
+        batch_s = target.mean_s(each, context, batch, fed - each) - target.base_s
+        place = case | {"batch": batch, "tokens": fed, "context": context}
+        rows.append(row("verification by these constants, ms", place, "identity", 1000 * paper_s, 1000 * batch_s))
+    return rows
+
+
+def _eagle_s(engine: str = "eager") -> float:
+    pair = estimated_profile(placed_of("llama-3.1-8b@h100"), placed_of("eagle3-llama-3.1-8b@h100", engine=engine))
+    return pair.draft.mean_s(EAGLE_DEPTH) - pair.draft.base_s
+
+
+def _throughput(place: str, printed: dict[str, dict[int, int]], kind: Kind = "estimated") -> list[Row]:
+    """Return the rows of figure 3: plain decoding of copies of one prompt, the overhead of a step included."""
+    one = placed_of(place)
+    decode = StepTime(base_s=one.engine.step_s.value, roofline=roofline_of(one, alike=True))
+    return [
+        row(
+            "plain decoding, tokens/s",
+            {"place": place, "set": name, "batch": batch},
+            kind,
+            paper,
+            batch / decode.mean_s(1, CONTEXT.get(name, SHORT_CONTEXT), batch, batch - 1),
+        )
+        for name, by_batch in printed.items()
+        for batch, paper in by_batch.items()
+    ]
+
+
+def _amusd(folder: str | None) -> list[Row]:
+    """Return the rows of AMUSD's paper, and of its authors' run file where the folder has it."""
+    pair = estimated_profile(
+        *(placed_of(f"{name}@a100-80gb", engine="eager") for name in ("llama-3.1-8b", "llama-3.2-1b"))
+    )
+    case: dict[str, Any] = {"device": "a100-80gb", "host from": "llama-3.2-1b"}
+    context = 1000
+
+    def ours_ms(step: str, tokens: int) -> float:
+        return 1000 * float(getattr(pair, step).mean_s(tokens, context))
+
+    rows = [row("draft of a token, ms", case | {"from": "section IV-A"}, "input", amusd.DRAFT_MS, ours_ms("draft", 1))]
+    for name, (plain_ms, *_) in amusd.TABLE_1_MS.items():
+        rows.append(
+            row("decoding step, ms", case | {"from": f"table I, {name}"}, "estimated", plain_ms, ours_ms("decode", 1))
+        )
+    rows.append(
+        row(
+            "verification, ms",
+            case | {"from": "section IV-A"},
+            "estimated",
+            amusd.VERIFY_MS,
+            ours_ms("verify", amusd.DEPTH + 1),
+        )
+    )
+    file = Path(folder or "") / AMUSD_RUNS
+    if folder is None or not is_file(file):
+        return rows
+    for number, sample in read_runs(file).items():
+        of_run = case | {"from": f"run file, sample {number}"}
+        sd = sample["sd"]
+        rows.append(row("draft of a token, ms", of_run, "identity", 1000 * sd.draft_s, ours_ms("draft", 1)))
+        rows.append(
+            row("verification, ms", of_run, "estimated", 1000 * sd.verify_s, ours_ms("verify", amusd.DEPTH + 1))
+        )
+        if "greedy" in sample:
+            token_s = float(np.median(sample["greedy"].token_times))
+            rows.append(row("decoding step, ms", of_run, "estimated", 1000 * token_s, ours_ms("decode", 1)))
+    return rows
+
+
+def _starsd() -> list[Row]:
+    """Return the rows of StarSD: returns of targets on either device, and its drafter's times."""
+    case: dict[str, Any] = {"host from": "AMUSD's llama-3.2-1b"}
+    pairs: dict[str, HardwareProfile] = {
+        device: estimated_profile(
+            *(placed_of(f"{name}@{device}", engine="eager") for name in ("llama-2-7b", "eagle-llama-2-7b"))
+        )
+        for device in ("rtx-4090", "a100-80gb")
+    }
+
+    def one(quantity: str, device: str, kind: Kind, paper_ms: float, ours_s: float) -> Row:
+        return row(quantity, case | {"device": device}, kind, paper_ms, 1000 * ours_s)
+
+    local, remote = pairs["rtx-4090"], pairs["a100-80gb"]
+    remote_ms = 1000 * starsd_scaling.remote_return_s(starsd_scaling.local_return_s())
+    return [
+        one(
+            "return time Z (T_idle at N = 1), ms",
+            "rtx-4090",
+            "estimated",
+            1000 * starsd_scaling.IDLE_GAP_S[0],
+            local.verify.mean_s(STARSD_TREE, 300),
+        ),
+        one(
+            "return time Z (from N = 6), ms",
+            "a100-80gb",
+            "estimated",
+            remote_ms,
+            remote.verify.mean_s(STARSD_TREE, 300),
+        ),
+        one("t_s, ms", "rtx-4090", "estimated", starsd_draft_time.DRAFT_TOKEN_MS[3], local.draft.mean_s(1, 300)),
+        one(
+            "draft inference (table 2, N = 2), ms",
+            "rtx-4090",
+            "estimated",
+            starsd_draft_time.DRAFT_MS[2],
+            local.draft.mean_s(STARSD_PASSES, 300),
+        ),
+    ]

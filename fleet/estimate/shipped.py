@@ -1,0 +1,69 @@
+"""Models, devices and engines by name: those that ship as TOML files beside `calibrate/`, or files of a user."""
+
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from fleet.errors import InputError
+from fleet.estimate.configs import shape_of_config
+from fleet.estimate.device import Device, Engine
+from fleet.estimate.shape import Shape
+from fleet.inputs.strict import convert
+from fleet.inputs.text import is_file, read_json, read_toml, shortened
+
+CONFIG = "config.json"
+
+
+def shipped_devices() -> dict[str, Path]:
+    """List the files of the devices that ship, by name."""
+    return _files("devices")
+
+
+def shipped_engines() -> dict[str, Path]:
+    """List the files of the engines that ship, by name."""
+    return _files("engines")
+
+
+@cache
+def shipped_models() -> dict[str, dict[str, Any]]:
+    """Return the models that ship, by name: keys of their config.json, `parameters` and `source`."""
+    return {name: table for path in _files("shapes").values() for name, table in read_toml(path).items()}
+
+
+def device_of(name: str) -> Device:
+    """Return a device by its shipped name, or from a TOML file of the same keys; InputError names those that ship."""
+    return convert(read_toml(_path(name, "device", shipped_devices())), Device, f"device {shortened(name)}")
+
+
+def engine_of(name: str) -> Engine:
+    """Return an engine by its shipped name, or from a TOML file of the same keys; InputError names those that ship."""
+    return convert(read_toml(_path(name, "engine", shipped_engines())), Engine, f"engine {shortened(name)}")
+
+
+def shape_of(name: str) -> Shape:
+    """Return a model by its shipped name, or from a config.json or the folder of one; InputError names those."""
+    models = shipped_models()
+    if name in models:
+        return shape_of_config(name, models[name], f"model {name}")
+    path = Path(name)
+    if is_file(path / CONFIG):
+        path = path / CONFIG
+    if not is_file(path):
+        raise InputError(
+            f"model {shortened(name)}: does not ship, and is no {CONFIG} nor the folder of one; allowed: "
+            f"{', '.join(models)}"
+        )
+    return shape_of_config(path.parent.name or path.stem, read_json(path), str(path))
+
+
+def _path(name: str, what: str, shipped: dict[str, Path]) -> Path:
+    path = shipped.get(name, Path(name))
+    if not is_file(path):
+        raise InputError(f"{what} {shortened(name)}: does not ship, and is no file; allowed: {', '.join(shipped)}")
+    return path
+
+
+def _files(folder: str) -> dict[str, Path]:
+    place = Path(str(resources.files("calibrate"))) / folder
+    return {path.stem: path for path in sorted(place.glob("*.toml"))}

@@ -1,0 +1,112 @@
+"""profile estimate, devices, models: step times of hardware that nobody measured, and what they are made of."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from experiments.terminal.exits import keeping
+from experiments.terminal.printing import print_json, print_table, remark
+from fleet.errors import InputError
+from specfleet.cli.options import AsJson, file_option
+
+if TYPE_CHECKING:
+    from fleet.times.profile import HardwareProfile
+
+FORM = "MODEL@DEVICE[:PRECISION], or MODEL@4xDEVICE for tensor parallel 4."
+
+
+def estimate(
+    out: Annotated[
+        Path | None, file_option("-o", "--out", metavar="PROFILE", help="Profile to write (JSON); else it is printed.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(metavar="PLACE", help=f"The target: {FORM}")] = None,
+    draft: Annotated[str | None, typer.Option(metavar="PLACE", help=f"The drafter: {FORM}")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="With --device, the same as --target MODEL@DEVICE: a name, or a config.json.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="Device of --model: a name, or a TOML file.")] = None,
+    tensor_parallel: Annotated[int, typer.Option(min=1, help="Devices that share the target's tensors.")] = 1,
+    precision: Annotated[str, typer.Option(help="Of the target's weights: bf16, fp16, fp8, int8 or int4.")] = "bf16",
+    engine: Annotated[
+        str, typer.Option(help="graphs (vLLM, SGLang), eager (transformers), or a TOML file.")
+    ] = "graphs",
+    draft_engine: Annotated[str | None, typer.Option(help="Of the drafter.", show_default="as --engine")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Estimate the step times of a target and its drafter from their shapes and their devices' figures.
+
+    Without a drafter the profile has the model in both roles. Each number is labelled: estimated, stated, assumed.
+    """
+    from fleet.times.profile import write_profile
+    from specfleet.estimating import estimate
+
+    if (model is None) != (device is None) or (target is None) == (model is None):
+        raise InputError("profile estimate: give --target MODEL@DEVICE, or --model and --device")
+    with keeping(out):
+        profile = estimate(
+            target if target is not None else f"{model}@{device}",
+            draft,
+            precision=precision,
+            tensor_parallel=tensor_parallel,
+            engine=engine,
+            draft_engine=draft_engine,
+        )
+        if out is not None:
+            write_profile(profile, out)
+        print_estimate(profile, as_json)
+    if out is not None and not as_json:
+        remark(f"profile: {out} (digest {profile.digest()})")
+
+
+def print_estimate(profile: "HardwareProfile", as_json: bool) -> None:
+    """Print estimated step times, and the figures that they follow from, each with its label."""
+    from fleet.times.describe import formula_ms
+    from fleet.times.labels import label_of
+    from fleet.times.profile import STEPS
+
+    if as_json:
+        print_json(profile)
+        return
+    rows = [
+        (name, formula_ms(getattr(profile, name)), profile.sources[name]) for name in (*STEPS, "realign", "transfer")
+    ]
+    print_table(f"profile {profile.name}, estimated", ("step", "time (k tokens, n context)", "source"), rows, texts=3)
+    figures = [(name, label_of(source), source) for name, source in profile.sources.items() if "." in name]
+    print_table("made of", ("figure", "label", "source"), figures, texts=3)
+
+
+def devices(as_json: AsJson = False) -> None:
+    """List the devices that ship, each figure with its source."""
+    from fleet.estimate.shipped import device_of, shipped_devices
+
+    named = {name: device_of(name) for name in shipped_devices()}
+    if as_json:
+        print_json({"devices": named})
+        return
+    rows = [
+        (name, figure, f"{number.value:g}", number.source)
+        for name, device in named.items()
+        for figure, number in device.figures().items()
+    ]
+    print_table("devices", ("device", "figure", "value", "source"), rows, texts=4)
+
+
+def models(as_json: AsJson = False) -> None:
+    """List the models that ship, with their parameters and caches."""
+    from fleet.estimate.shipped import shape_of, shipped_models
+
+    named = {name: shape_of(name) for name in shipped_models()}
+    if as_json:
+        print_json({"models": named})
+        return
+    rows = [
+        (
+            name,
+            f"{shape.parameters() / 1e9:.2f}",
+            f"{shape.cache_bytes_per_token() / 1024:.0f}",
+            shipped_models()[name]["source"],
+        )
+        for name, shape in named.items()
+    ]
+    print_table("models", ("model", "parameters, 10^9", "cache, KiB/token", "source"), rows, texts=1)

@@ -1,0 +1,338 @@
+"""Estimated step times: laws of every roofline, parameters of shapes, labels of every number, refusals in one line."""
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleet.errors import InputError
+from fleet.estimate.configs import shape_of_config
+from fleet.estimate.device import LABELS, Figure
+from fleet.estimate.passes import (
+    WEIGHT_BYTES,
+    Placed,
+    computes_in,
+    distinct_experts,
+    precisions_of,
+    products_s,
+    roofline_of,
+)
+from fleet.estimate.profile import estimated_profile, placed, placed_of
+from fleet.estimate.shape import Shape
+from fleet.estimate.shipped import device_of, engine_of, shape_of, shipped_devices, shipped_engines, shipped_models
+from fleet.times.labels import basis_of, estimated_numbers, label_of
+from fleet.times.profile import STEPS, HardwareProfile, read_profile, write_profile
+from fleet.times.step_time import StepTime
+
+MODELS = [name for name in shipped_models() if not name.startswith("eagle")]
+DEVICES = list(shipped_devices())
+ROUNDED = 0.02  # by its authors' list, of heads of 0.24 to 0.99 10^9 parameters
+PARALLEL = (1, 2, 4, 8)
+
+
+@cache
+def on(model: str, device: str, parallel: int = 1, precision: str = "bf16") -> Placed:
+    """A model on a device, whether or not it fits its memory: laws hold for every size."""
+    return Placed(shape_of(model), device_of(device), engine_of("graphs"), precision, parallel, model)
+
+
+def least_s(place: Placed, fed: int, context: int) -> tuple[float, float]:
+    """The least time of a pass: bytes over the peak bandwidth, operations over the peak rate, each counted anew."""
+    shape, peaks = place.shape, place.device
+    experts = min(shape.experts, fed * shape.experts_used) and shape.experts_used
+    wide = sum(count * 3 * shape.hidden * width for count, width in shape.wide_layers)
+    used = 3 * shape.hidden * (experts * shape.intermediate + shape.shared_intermediate) * shape.expert_layers
+    attention = shape.layers * (
+        shape.attention_inputs * (shape.query_numbers + shape.cache_numbers) + shape.query_numbers * shape.hidden
+    )
+    head = shape.hidden * shape.head_outputs
+    layers = attention + wide + used
+    far = shape.layers - shape.windowed_layers
+    cache_bytes = 2 * shape.cache_numbers * (far * context + shape.windowed_layers * min(context, shape.window))
+    weights_bytes = layers * WEIGHT_BYTES[place.precision] + 2 * head
+    memory_s = (weights_bytes + cache_bytes) / peaks.bandwidth_bytes_per_s.value
+    head_s = 2 * fed * head / peaks.compute["bf16"].value
+    compute_s = 2 * fed * layers / peaks.compute[computes_in(place.precision)].value + head_s
+    return memory_s / place.parallel, compute_s / place.parallel
+
+
+@pytest.mark.parametrize("model", list(shipped_models()))
+def test_a_shape_has_as_many_parameters_as_its_checkpoint(model: str) -> None:
+    published = shipped_models()[model]["parameters"]
+    allowed = ROUNDED if "head" in shape_of(model).head or model.startswith("eagle") else 0.01
+    assert shape_of(model).parameters() == pytest.approx(published, rel=allowed)
+    assert shipped_models()[model]["source"].startswith("stated: ")
+
+
+@pytest.mark.parametrize("model", [name for name in MODELS if shipped_models()[name]["parameters"] % 10**6])
+def test_a_shape_whose_checkpoint_was_counted_has_exactly_its_parameters(model: str) -> None:
+    assert shape_of(model).parameters() == shipped_models()[model]["parameters"]
+
+
+TINY = {
+    "num_hidden_layers": 3, "hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16,
+    "intermediate_size": 80, "vocab_size": 96, "tie_word_embeddings": False, "pad_token_id": 0,
+}  # fmt: skip
+FAMILIES: dict[str, list[dict[str, Any]]] = {
+    "llama": [{}, {"tie_word_embeddings": True}, {"attention_bias": True}, {"num_key_value_heads": 6, "head_dim": 8}],
+    "mistral": [{}, {"sliding_window": 16}],
+    "qwen2": [{"head_dim": 8}, {"tie_word_embeddings": True, "head_dim": 8}],
+    "qwen3": [{}, {"num_key_value_heads": 1, "tie_word_embeddings": True}],
+    "gemma3_text": [{"tie_word_embeddings": True, "sliding_window": 16}],
+    "mixtral": [{"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 8}],
+    "qwen3_moe": [{"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24}],
+    "glm4_moe": [
+        {
+            "n_routed_experts": 6, "num_experts_per_tok": 2, "n_shared_experts": 1, "moe_intermediate_size": 24,
+            "first_k_dense_replace": 1, "attention_bias": True, "n_group": 1, "topk_group": 1,
+        }
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "change"), [(kind, change) for kind in FAMILIES for change in FAMILIES[kind]])
+def test_a_shape_has_as_many_parameters_as_transformers_makes(kind: str, change: dict[str, Any]) -> None:
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    config = transformers.AutoConfig.for_model(kind, **TINY | change)
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(config)
+    counted = sum(parameter.numel() for parameter in model.parameters())
+    assert (
+        shape_of_config("tiny", json.loads(config.to_json_string(use_diff=False)), "config.json").parameters()
+        == counted
+    )
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    "model", ["llama-3.1-8b", "gemma-3-27b", "qwen3-30b-a3b", "eagle3-llama-3.1-8b", "glm-4.5-air"]
+)
+def test_a_pass_takes_at_least_what_the_peaks_of_its_device_allow(model: str, device: str) -> None:
+    for precision in precisions_of(device_of(device)):
+        for parallel in PARALLEL[:2]:
+            place = on(model, device, parallel, precision)
+            roofline = roofline_of(place)
+            for fed in (1, 3, 64, 777, 20_000):
+                for context in (0, 3000):
+                    time_s = roofline.mean_s(fed, context)
+                    assert time_s >= max(least_s(place, fed, context)), (precision, parallel, fed, context)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(MODELS), st.sampled_from(DEVICES), st.sampled_from(PARALLEL),
+    st.integers(1, 4000), st.integers(0, 20_000), st.integers(1, 64), st.booleans(),
+)  # fmt: skip
+def test_time_never_falls_with_tokens_context_or_rows(
+    model: str, device: str, parallel: int, tokens: int, context: int, rows: int, in_turn: bool
+) -> None:
+    roofline = roofline_of(on(model, device, parallel), in_turn=in_turn)
+    others = tokens * (rows - 1)
+    now_s = roofline.mean_s(tokens, context, rows, others) * (1 - 1e-9)
+    assert roofline.mean_s(tokens + 1, context, rows, others) >= now_s
+    assert roofline.mean_s(tokens, context + 1, rows, others) >= now_s
+    assert roofline.mean_s(tokens, context, rows + 1, others + 1) >= now_s
+
+
+GROWING = ("layers", "hidden", "heads", "intermediate", "vocabulary")
+
+
+@pytest.mark.parametrize("key", GROWING)
+@pytest.mark.parametrize("model", ["llama-3.2-1b", "qwen3-30b-a3b", "gemma-3-4b"])
+def test_time_never_falls_with_the_size_of_a_model(model: str, key: str) -> None:
+    small = on(model, "h100")
+    grown = msgspec.structs.replace(small.shape, **{key: 2 * getattr(small.shape, key)})
+    large = msgspec.structs.replace(small, shape=grown)
+    for fed in (1, 64, 2048):
+        assert roofline_of(large).mean_s(fed, 1000) >= roofline_of(small).mean_s(fed, 1000)
+    assert large.weights_bytes > small.weights_bytes
+
+
+@pytest.mark.parametrize("device", ["h100", "l40s"])
+@pytest.mark.parametrize("model", ["llama-3.1-70b", "llama-3.2-1b", "qwen3-235b-a22b"])
+def test_a_model_on_t_devices_is_never_faster_than_a_tth_of_its_time_on_one(model: str, device: str) -> None:
+    for fed in (1, 64, 2048):
+        alone_s = roofline_of(on(model, device)).mean_s(fed, 2000)
+        for parallel in PARALLEL[1:]:
+            assert roofline_of(on(model, device, parallel)).mean_s(fed, 2000) >= alone_s / parallel
+
+
+def test_a_large_model_gains_from_a_second_device_and_more_by_nvlink_than_by_pcie() -> None:
+    def gain(device: str) -> float:
+        one_s, two_s = (roofline_of(on("llama-3.1-70b", device, count)).mean_s(256) for count in (1, 2))
+        return one_s / two_s
+
+    assert 1.5 < gain("h100") < 2
+    assert gain("h100-pcie") < gain("h100")
+
+
+def test_between_its_knots_a_roofline_is_within_a_hundredth_of_the_formula() -> None:
+    for model in ("llama-3.1-8b", "qwen3-30b-a3b"):
+        place = on(model, "h100")
+        roofline = roofline_of(place)
+        bare = msgspec.structs.replace(roofline, attention=())
+        for fed in (7, 37, 117, 333, 1111, 9000):
+            assert bare.mean_s(fed) == pytest.approx(products_s(place, fed, fed), rel=0.01)
+
+
+def test_more_experts_are_read_the_more_tokens_choose_among_them() -> None:
+    assert distinct_experts(128, 8, 1) == pytest.approx(8)
+    assert distinct_experts(128, 8, 2) == pytest.approx(16 - 8 * 8 / 128)
+    assert distinct_experts(128, 8, 10_000) == pytest.approx(128)
+    place = on("qwen3-30b-a3b", "h100")
+    unlike, alike = (roofline_of(place, alike=copies).mean_s(1, 0, 8, 7) for copies in (False, True))
+    assert alike < unlike
+
+
+def test_smaller_weights_are_read_sooner() -> None:
+    by_precision = {name: roofline_of(on("llama-3.1-8b", "h100", 1, name)).mean_s(1) for name in WEIGHT_BYTES}
+    assert by_precision["int4"] < by_precision["fp8"] == by_precision["int8"] < by_precision["bf16"]
+
+
+def test_every_number_of_a_device_and_an_engine_has_a_labelled_source() -> None:
+    for made in (*map(device_of, shipped_devices()), *map(engine_of, shipped_engines())):
+        for name, figure in made.figures().items():
+            assert figure.label in LABELS, name
+    with pytest.raises(ValueError, match="a source begins with"):
+        Figure(1.0, "somewhere")
+
+
+def pair(engine: str = "graphs") -> HardwareProfile:
+    places = (placed_of(f"{model}@h100", engine=engine) for model in ("llama-3.1-8b", "eagle3-llama-3.1-8b"))
+    return estimated_profile(*places)
+
+
+def test_an_estimated_profile_labels_all_that_it_holds() -> None:
+    profile = pair()
+    given = {name for name in profile.__struct_fields__ if getattr(profile, name) != _default(name)}
+    assert given - {"name", "sources"} <= profile.sources.keys()
+    assert estimated_numbers(profile) == [*STEPS, "realign", "transfer"]
+    assert basis_of(profile) == "estimated"
+    assert all(label_of(source) != "measured" for source in profile.sources.values())
+    assert {basis_of(read_profile(name, Path())) for name in ("a100", "rtx-4090")} == {"stated"}
+    assert basis_of(read_profile("jetson-orin", Path())) == "assumed"
+
+
+def _default(name: str) -> Any:
+    return getattr(HardwareProfile(name="", draft=StepTime(), verify=StepTime()), name)
+
+
+def test_an_estimated_profile_survives_its_file(tmp_path: Path) -> None:
+    write_profile(pair(), tmp_path / "pair.json")
+    assert read_profile("pair.json", tmp_path) == pair()
+
+
+def test_a_draft_is_passes_of_the_drafter_and_a_verification_one_of_the_target() -> None:
+    profile, target = pair(), roofline_of(on("llama-3.1-8b", "h100"))
+    step_s = engine_of("graphs").step_s.value
+    head = roofline_of(on("eagle3-llama-3.1-8b", "h100"), in_turn=True)
+    assert profile.verify.mean_s(6, 500) == pytest.approx(step_s + target.mean_s(6, 500))
+    assert profile.draft.mean_s(5, 500) == pytest.approx(step_s + head.mean_s(5, 500))
+    assert head.mean_s(5, 500) == pytest.approx(5 * head.mean_s(1, 502), rel=1e-6)
+    assert profile.verify_prefill.mean_s(2000) < profile.verify.mean_s(2000)  # one token is scored
+    alone = estimated_profile(placed_of("llama-3.1-8b@h100"))
+    assert alone.draft.mean_s(1, 500) == pytest.approx(alone.decode.mean_s(1, 500))
+
+
+def test_a_realigned_batch_writes_the_caches_of_all_rows_and_a_transfer_sends_one() -> None:
+    profile = pair()
+    place = on("llama-3.1-8b", "h100").device
+    both_bytes = sum(shape_of(name).cache_bytes_per_token() for name in ("llama-3.1-8b", "eagle3-llama-3.1-8b"))
+    least_bytes_s = 2 * both_bytes / place.bandwidth_bytes_per_s.value
+    assert 1 < profile.realign.mean_s(1, 100, rows=4, row_tokens=3) / (least_bytes_s * 400) < 3
+    head_bytes = shape_of("eagle3-llama-3.1-8b").cache_bytes_per_token()
+    assert 1 < profile.transfer.mean_s(100) / (100 * head_bytes / place.link_bytes_per_s.value) < 3
+
+
+def test_an_eager_program_takes_its_launches_where_its_device_would_be_faster() -> None:
+    layer_s = engine_of("eager").layer_s.value
+    assert pair("eager").decode.mean_s(1, 100) == pytest.approx(32 * layer_s)
+    assert pair("eager").draft.mean_s(1, 100) == pytest.approx(layer_s)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("llama-3.1-8b", "needs MODEL@DEVICE"),
+        ("@h100", "needs MODEL@DEVICE"),
+        ("llama-9@h100", "model 'llama-9': does not ship, .*allowed: .*llama-3.1-8b, "),
+        ("llama-3.1-8b@b200", "device 'b200': does not ship, .*allowed: a100-40gb, a100-80gb, h100"),
+        ("llama-3.1-8b@a100-80gb:fp8", "precision fp8: .*A100.*allowed: bf16, fp16, int8, int4"),
+        ("llama-3.1-8b@h100:fp3", "precision fp3: .*allowed: bf16"),
+        ("llama-3.1-8b@3xh100", "tensor parallel 3: the 32 heads.*allowed: 1, 2, 4, 8, 16, 32"),
+        ("llama-3.1-8b@0xh100", "tensor parallel 0"),
+        ("llama-3.1-70b@h100", "weights of 141.1 GB; 1 x NVIDIA H100.* 80 GB; needs 2 of them"),
+        ("eagle3-llama-3.1-8b@h100", "an EAGLE head only drafts"),
+    ],
+)
+def test_what_cannot_be_placed_is_refused_in_one_line(text: str, line: str) -> None:
+    with pytest.raises(InputError, match=line) as refusal:
+        estimated_profile(placed_of(text))
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_place_says_devices_and_precision() -> None:
+    place = placed_of("llama-3.1-70b@4xh100:fp8")
+    assert (place.parallel, place.precision, place.device.title) == (4, "fp8", "NVIDIA H100 SXM 80 GB")
+    assert placed_of("llama-3.1-70b@4xh100", precision="bf16", parallel=1).parallel == 4
+
+
+def test_a_head_drafts_for_models_of_its_own_width() -> None:
+    with pytest.raises(InputError, match="a head for models of 4096 hidden numbers"):
+        estimated_profile(placed_of("llama-3.2-1b@h100"), placed_of("eagle3-llama-3.1-8b@h100"))
+
+
+CONFIG = {"model_type": "llama", **TINY}
+
+
+def test_a_model_is_a_config_json_or_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    assert shape_of(str(folder)) == shape_of(str(folder / "config.json"))
+    assert shape_of(str(folder)).name == "tiny"
+    seeing = {"model_type": "gemma3", "text_config": {**TINY, "tie_word_embeddings": True}}
+    (folder / "config.json").write_text(json.dumps(seeing))
+    assert shape_of(str(folder)).norms == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"model_type": "mamba"}, "model_type = 'mamba' is not known; allowed: llama, mistral"),
+        ({"hidden_size": None}, "hidden_size is missing"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers = 0"),
+        ({"intermediate_size": "wide"}, "intermediate_size = 'wide'"),
+        ({"num_key_value_heads": 4}, "num_attention_heads = 6 is no multiple of 4"),
+        ({"head_dim": True}, "head_dim = True"),
+    ],
+)
+def test_a_config_that_is_not_understood_is_refused_in_one_line(change: dict[str, Any], line: str) -> None:
+    with pytest.raises(InputError, match=f"^here: {re.escape(line)}") as refusal:
+        shape_of_config("tiny", CONFIG | change, "here")
+    assert "\n" not in str(refusal.value)
+    with pytest.raises(InputError, match="needs the table of a config"):
+        shape_of_config("tiny", [CONFIG], "here")
+
+
+def test_a_device_may_be_a_file_of_the_users(tmp_path: Path) -> None:
+    text = shipped_devices()["h100"].read_text()
+    (tmp_path / "mine.toml").write_text(text.replace("3.35e12", "6.7e12"))
+    mine = placed(shape_of("llama-3.1-8b"), str(tmp_path / "mine.toml"))
+    assert roofline_of(mine).mean_s(1) < roofline_of(on("llama-3.1-8b", "h100")).mean_s(1)
+    for found, made in (("stated: NVIDIA H100 data sheet", "somewhere"), ("value = 0.903", "value = 1.5")):
+        (tmp_path / "mine.toml").write_text(text.replace(found, made, 1))
+        with pytest.raises(InputError, match="device ") as refusal:
+            device_of(str(tmp_path / "mine.toml"))
+        assert "\n" not in str(refusal.value)
+
+
+def test_shapes_are_values() -> None:
+    assert isinstance(shape_of("llama-3.1-8b"), Shape)
+    assert shape_of("llama-3.1-8b").cache_bytes_per_token() == 131072

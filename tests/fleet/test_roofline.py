@@ -1,0 +1,109 @@
+"""Rooflines: their time never falls with work, they are exact at their knots, and steps draw them."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.errors import InputError
+from fleet.inputs.strict import convert
+from fleet.times.describe import formula_ms
+from fleet.times.durations import step_durations, timed
+from fleet.times.roofline import AttentionTime, Roofline
+from fleet.times.step import Member, Step
+from fleet.times.step_time import StepTime
+
+FLAT_THEN_STEEP = Roofline(tokens=(1, 64, 128), pass_s=(5.0, 5.0, 10.0))
+TIMES_S = st.floats(0, 10)
+attention = st.builds(AttentionTime, TIMES_S, TIMES_S, st.integers(0, 300))
+
+
+@st.composite
+def rooflines(draw: st.DrawFn) -> Roofline:
+    tokens = sorted(draw(st.sets(st.integers(1, 500), min_size=2, max_size=6)))
+    times_s = sorted(draw(st.lists(TIMES_S, min_size=len(tokens), max_size=len(tokens))))
+    kinds = tuple(draw(st.lists(attention, max_size=2)))
+    sharpness, host_s = draw(st.floats(1, 8)), draw(TIMES_S)
+    return Roofline(tuple(tokens), tuple(times_s), kinds, sharpness, host_s, draw(st.booleans()))
+
+
+def test_a_pass_is_flat_under_its_memory_and_as_steep_beyond_its_last_knot_as_before() -> None:
+    assert [FLAT_THEN_STEEP.mean_s(fed) for fed in (1, 64, 96, 128, 256)] == pytest.approx([5, 5, 7.5, 10, 20])
+
+
+def test_the_tokens_of_all_rows_share_a_pass() -> None:
+    assert FLAT_THEN_STEEP.mean_s(1, 0, rows=96, row_tokens=95) == pytest.approx(7.5)
+
+
+def test_a_draft_is_a_pass_for_each_token_of_its_longest_row() -> None:
+    draft = msgspec.structs.replace(FLAT_THEN_STEEP, in_turn=True)
+    assert draft.mean_s(4) == pytest.approx(20)
+    assert draft.mean_s(4, 0, rows=96, row_tokens=4 * 95) == pytest.approx(4 * 7.5)
+    assert draft.mean_s(0) == 0
+
+
+def test_attention_reads_the_context_of_each_row_or_computes_on_its_pairs() -> None:
+    reads = Roofline((1, 2), (0.0, 0.0), (AttentionTime(read_s=2.0, pair_s=0.0),))
+    assert reads.mean_s(1, 100, rows=3, row_tokens=2) == pytest.approx(2 * (3 * 100 + 3))
+    pairs = Roofline((1, 2), (0.0, 0.0), (AttentionTime(read_s=0.0, pair_s=2.0),))
+    assert pairs.mean_s(4, 100) == pytest.approx(2 * sum(100 + place for place in (1, 2, 3, 4)))
+
+
+def test_windowed_layers_look_no_farther_back() -> None:
+    windowed = Roofline((1, 2), (0.0, 0.0), (AttentionTime(read_s=1.0, pair_s=0.0, window=50),))
+    assert windowed.mean_s(1, 50) == windowed.mean_s(1, 5000) > windowed.mean_s(1, 40)
+
+
+def test_a_pass_is_no_shorter_than_what_the_host_takes_to_launch_it() -> None:
+    assert msgspec.structs.replace(FLAT_THEN_STEEP, host_s=7.0).mean_s(1) == 7.0
+    assert msgspec.structs.replace(FLAT_THEN_STEEP, host_s=7.0).mean_s(128) == 10.0
+
+
+@given(rooflines(), st.integers(1, 200), st.integers(0, 2000), st.integers(1, 20), st.data())
+def test_time_never_falls_with_tokens_context_or_rows(
+    roofline: Roofline, tokens: int, context: int, rows: int, data: st.DataObject
+) -> None:
+    row_tokens = data.draw(st.integers(rows - 1, (rows - 1) * tokens))
+    now_s = roofline.mean_s(tokens, context, rows, row_tokens) * (1 - 1e-9)
+    assert roofline.mean_s(tokens + 1, context, rows, row_tokens) >= now_s
+    assert roofline.mean_s(tokens, context + 7, rows, row_tokens) >= now_s
+    assert roofline.mean_s(tokens, context, rows + 1, row_tokens + data.draw(st.integers(1, tokens))) >= now_s
+
+
+@given(rooflines(), st.integers(1, 50), st.integers(0, 500), st.integers(1, 9), st.floats(0.1, 10))
+def test_a_step_takes_its_terms_and_its_roofline_alone_in_rows_and_slowed(
+    roofline: Roofline, tokens: int, context: int, rows: int, factor: float
+) -> None:
+    time = StepTime(base_s=1.0, per_row_s=2.0, roofline=roofline)
+    others = tokens * (rows - 1)
+    expected = 1.0 + 2.0 * (rows - 1) + roofline.mean_s(tokens, context, rows, others)
+    assert time.mean_s(tokens, context, rows, others) == pytest.approx(expected)
+    assert time.slowed(factor).mean_s(tokens, context, rows, others) == pytest.approx(factor * expected)
+    members = tuple(Member(tag, 0, 1, context, tokens) for tag in range(rows))
+    drawn = timed(step_durations(time, np.random.default_rng(0)), time, Step(1, "draft", members))
+    assert drawn == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"tokens": [1, 1], "pass_s": [1.0, 2.0]},
+        {"tokens": [1, 2], "pass_s": [2.0, 1.0]},
+        {"tokens": [1, 2, 3], "pass_s": [1.0, 2.0]},
+        {"tokens": [1], "pass_s": [1.0]},
+        {"tokens": [1, 2], "pass_s": [1.0, 2.0], "sharpness": 0.5},
+    ],
+)
+def test_a_roofline_that_contradicts_itself_is_refused_in_one_line(content: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"profile: .*roofline") as refusal:
+        convert({"roofline": content}, StepTime, "profile")
+    assert "\n" not in str(refusal.value)
+
+
+def test_people_read_that_a_step_is_estimated() -> None:
+    told = formula_ms(StepTime(base_s=0.001, roofline=FLAT_THEN_STEEP))
+    assert told.startswith("1 + (estimated: 5e+03 at 1")
+    assert formula_ms(StepTime(roofline=msgspec.structs.replace(FLAT_THEN_STEEP, in_turn=True))).startswith("k x (")

@@ -1,0 +1,136 @@
+"""Estimated profiles from the command line and Python; their label in every table, header, note and figure."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import specfleet
+from fleet.times.labels import basis_of
+from fleet.times.profile import write_profile
+from specfleet import cli
+from specfleet.meaning.shipped import profiles
+
+WARNING = "step times estimated, not measured"
+SMALL = {"workload.requests": 20}
+
+
+def run_cli(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["specfleet", *arguments])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    return int(end.value.code or 0)
+
+
+@pytest.fixture(scope="module")
+def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A star on an estimated profile."""
+    folder = tmp_path_factory.mktemp("estimated")
+    profile = specfleet.estimate("llama-3.1-70b@4xh100", "llama-3.2-1b@h100")
+    write_profile(profile, folder / "pair.json")
+    (folder / "star.toml").write_text(
+        'name = "star"\nseed = 1\nprofile = "pair.json"\nacceptance = { model = "geometric", beta = 0.8 }\n'
+        "[drafters]\ndepth = 4\n[verifiers]\ncount = 2\n"
+        "[workload]\nrequests = 20\nprompt_tokens = 200\nnew_tokens = 32\n"
+    )
+    return folder / "star.toml"
+
+
+def test_a_scenario_names_an_estimated_profile_as_any_other(scenario: Path) -> None:
+    result = specfleet.simulate(scenario)
+    assert result.metrics["throughput"].value > 0
+    assert specfleet.analytic(scenario).throughput.with_bonus > 0
+
+
+def test_the_label_stands_in_every_table_header_and_note(
+    scenario: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run_cli(monkeypatch, "show", str(scenario)) == 0
+    shown = capsys.readouterr().out
+    assert "estimated; digest" in shown
+    assert "(estimated:" in shown
+    assert run_cli(monkeypatch, "simulate", str(scenario)) == 0
+    simulated = capsys.readouterr()
+    assert WARNING in " ".join(simulated.out.split("━")[0].split())  # above the table
+    assert WARNING in simulated.err
+    assert run_cli(monkeypatch, "analytic", str(scenario)) == 0
+    assert WARNING in capsys.readouterr().err
+    sweep = ("sweep", str(scenario), "--vary", "verifiers.count=1,2", "--seeds", "1", "--jobs", "1")
+    assert run_cli(monkeypatch, *sweep, "-o", str(tmp_path / "swept")) == 0
+    assert WARNING in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_label_stands_in_figures_and_frames(scenario: Path) -> None:
+    result = specfleet.simulate(scenario)
+    swept = specfleet.sweep(scenario, {"verifiers.count": [1, 2]}, seeds=1, jobs=1)
+    assert set(swept.frame()["basis"]) == {"estimated"}
+    for figure in (result.figure("timeline"), swept.figure()):
+        assert any("estimated, not measured" in text.get_text().replace("\n", " ") for text in figure.texts)
+
+
+def test_what_was_measured_or_stated_is_not_called_estimated() -> None:
+    result = specfleet.simulate("star", SMALL)
+    assert "estimated" not in result.title()
+    assert not any("estimated" in note for note in result.notes)
+    swept = specfleet.sweep("star", {"verifiers.count": [1]}, SMALL, seeds=1, jobs=1)
+    assert set(swept.frame()["basis"]) == {"stated"}
+    assert {one.basis for one in profiles()} == {"stated", "assumed"}
+
+
+def test_the_command_writes_what_python_returns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.json"
+    named = ("--model", "llama-3.1-8b", "--device", "l40s", "--tensor-parallel", "2", "--precision", "fp8")
+    assert run_cli(monkeypatch, "profile", "estimate", *named, "-o", str(file)) == 0
+    out = capsys.readouterr().out
+    assert "assumed" in out
+    assert "NVIDIA L40S data sheet" in out
+    written = json.loads(file.read_text())
+    expected = specfleet.estimate("llama-3.1-8b@l40s", tensor_parallel=2, precision="fp8")
+    assert written == json.loads(msgspec.json.encode(expected))
+    assert run_cli(monkeypatch, "profile", "estimate", "--target", "llama-3.1-8b@2xl40s:fp8", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == written
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ((), "give --target MODEL@DEVICE, or --model and --device"),
+        (("--model", "llama-3.1-8b"), "give --target"),
+        (("--target", "llama-3.1-8b@h100", "--model", "llama-3.1-8b", "--device", "h100"), "give --target"),
+        (("--target", "llama-3.1-8b@h100", "--engine", "steam"), "engine 'steam': does not ship"),
+        (("--target", "llama-3.1-8b@h100", "--draft-engine", "eager"), "there is no draft"),
+        (("--target", "llama-3.1-8b@b200"), "device 'b200'"),
+    ],
+)
+def test_a_command_that_cannot_be_understood_ends_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], line: str
+) -> None:
+    assert run_cli(monkeypatch, "profile", "estimate", *arguments) == 2
+    told = capsys.readouterr().err
+    assert line in told
+    assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize("what", ["devices", "models"])
+def test_what_ships_is_listed_with_its_sources(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], what: str
+) -> None:
+    assert run_cli(monkeypatch, "profile", what) == 0
+    assert "stated:" in capsys.readouterr().out
+    assert run_cli(monkeypatch, "profile", what, "--json") == 0
+    listed: dict[str, Any] = json.loads(capsys.readouterr().out)[what]
+    assert {"h100", "rtx-4090"} <= listed.keys() or {"llama-3.1-8b", "qwen3-8b"} <= listed.keys()
+
+
+def test_a_larger_target_takes_longer_and_a_pair_has_both() -> None:
+    small, large = (specfleet.estimate(f"{name}@h200") for name in ("llama-3.1-8b", "qwen2.5-32b"))
+    assert large.decode.mean_s(1, 500) > small.decode.mean_s(1, 500)
+    pair = specfleet.estimate("qwen2.5-32b@h200", "qwen2.5-0.5b@rtx-4090")
+    assert pair.decode == large.decode
+    assert pair.draft.mean_s(1, 500) < large.draft.mean_s(1, 500)
+    assert basis_of(pair) == "estimated"
