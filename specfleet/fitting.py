@@ -72,7 +72,7 @@ def shares_device(scenario: Scenario, profile: HardwareProfile) -> bool:
 def absolute(scenario: Scenario) -> Scenario:
     """Return the scenario with the files that it names by absolute paths, so that it may be read from anywhere."""
     workload = scenario.workload
-    files = {name: getattr(workload, name) for name in ("prompts", "conversations")}
+    files = {name: getattr(workload, name) for name in ("prompts", "conversations", "lengths")}
     changes: dict[str, Any] = {name: _absolute(file) for name, file in files.items()}
     if isinstance(workload.arrivals, Trace):
         arrivals = msgspec.structs.replace(workload.arrivals, file=_absolute(workload.arrivals.file))

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from fleet.chance.places import ByPlace
 from fleet.chance.signals import SignalFile
 from fleet.errors import InputError
 from fleet.inputs.strict import convert
@@ -60,11 +61,13 @@ def _located(scenario: Scenario, base: Path) -> Scenario:
     workload, model = scenario.workload, scenario.acceptance
     if workload.conversations:
         workload = msgspec.structs.replace(workload, conversations=str(base / workload.conversations))
+    if workload.lengths:
+        workload = msgspec.structs.replace(workload, lengths=str(base / workload.lengths))
     if workload.ends:
         workload = msgspec.structs.replace(workload, ends=str(base / workload.ends))
     if isinstance(workload.arrivals, Trace):
         arrivals = msgspec.structs.replace(workload.arrivals, file=str(base / workload.arrivals.file))
         workload = msgspec.structs.replace(workload, arrivals=arrivals)
-    if isinstance(model, SignalFile):
-        model = SignalFile(str(base / model.file))
+    if isinstance(model, SignalFile | ByPlace):
+        model = msgspec.structs.replace(model, file=str(base / model.file))
     return msgspec.structs.replace(scenario, workload=workload, acceptance=model)

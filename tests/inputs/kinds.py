@@ -141,6 +141,19 @@ def write_signal_files(folder: Path) -> None:
     write_signals(sessions, folder / "signals.parquet")
 
 
+def write_place_files(folder: Path) -> None:
+    """Write a scenario, the places that it plays and the lengths of its requests."""
+    from fleet.chance.places import write_places
+
+    acceptance = {"model": "by-place", "file": "places.parquet", "depth": 5}
+    workload = {"requests": 6, "lengths": "lengths.csv"}
+    scenario("star", acceptance=acceptance, workload=workload)(folder)
+    rng = random.Random(1)
+    write_places([[rng.randrange(6) for _ in range(20)] for _ in range(4)], folder / "places.parquet")
+    rows = "".join(f"{20 + request},{12 + 3 * request}\n" for request in range(6))
+    (folder / "lengths.csv").write_text("num_prefill_tokens,num_decode_tokens\n" + rows)
+
+
 def write_sweep(folder: Path) -> None:
     """Write a scenario and the folder of a sweep."""
     from specfleet import sweep
@@ -222,6 +235,9 @@ KINDS: dict[str, Kind] = {
         ),
     ),
     "signals": Kind(write_signal_files, ("signals.parquet",), "parquet", (SIMULATE,)),
+    "places": Kind(write_place_files, ("places.parquet",), "parquet", (SIMULATE,)),
+    "lengths": Kind(write_place_files, ("lengths.csv",), "csv", (SIMULATE,)),
+    "scenario (by place)": Kind(write_place_files, ("scenario.toml",), "toml", (SIMULATE,)),
     "trace": Kind(
         scenario("routed", workload={"requests": 6, "arrivals": {"process": "trace", "file": "trace.csv"}}),
         ("trace.csv",), "csv", (SIMULATE,),
