@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fleet.scenario.scenario import Scenario
     from fleet.times.profile import HardwareProfile
     from specfleet.calibrating import calibrate
+    from specfleet.importing import Imported, import_record
     from specfleet.results import Comparison, Prediction, Reproduction, Result, SettledFleet, Sweep
     from specfleet.running import analytic, read_run, run, show, simulate
     from specfleet.scenario import scenario_of
@@ -34,6 +35,7 @@ _HOMES = {
     "fleet.scenario.scenario": ("Scenario",),
     "fleet.times.profile": ("HardwareProfile",),
     "specfleet.calibrating": ("calibrate",),
+    "specfleet.importing": ("Imported", "import_record"),
     "specfleet.results": ("Comparison", "Prediction", "Reproduction", "Result", "SettledFleet", "Sweep"),
     "specfleet.running": ("analytic", "read_run", "run", "show", "simulate"),
     "specfleet.scenario": ("scenario_of",),
@@ -44,6 +46,7 @@ _HOMES = {
 __all__ = [
     "Comparison",
     "HardwareProfile",
+    "Imported",
     "InputError",
     "Metric",
     "OutputError",
@@ -58,6 +61,7 @@ __all__ = [
     "calibrate",
     "compare",
     "figure",
+    "import_record",
     "read_run",
     "reproduce",
     "run",

@@ -13,6 +13,7 @@ from experiments.reproduce import amusd
 from fleet.records.run import write_run
 from fleet.scenario.reading import make_scenario
 from sim.run import simulate
+from tests.helpers import engines
 from tests.inputs.values import toml_of
 
 SIMULATE = ("simulate", "scenario.toml", "--json", "-o", "out.parquet")
@@ -207,7 +208,66 @@ def write_amusd(folder: Path) -> None:
     amusd.SEEDS = 2  # a reproduction of the paper takes more
 
 
+def imported(kind: str, file: str, form: str, content: Callable[[], str]) -> Kind:
+    """Return the kind of another engine's records, which `import` reads."""
+    command = ("import", kind, file, "-o", "made.toml", "--json", "--draft-ms", "2", "--verify-ms", "25")
+    return Kind(lambda folder: write_text(folder / file, content()), (file,), form, (command,))
+
+
+def write_recordings(folder: Path) -> None:
+    """Write recordings of SpecDecode-Bench as one table."""
+    rows = [("a", str(number), 9, 5, [1, 3, 1, 21, 1], [1] * 5) for number in range(4)]
+    engines.write_specdecode_bench(folder / "all.parquet", rows)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file."""
+    path.write_text(text)
+
+
+ROUNDS = [[(4, 4), (4, 1), (4, 0), (4, 1)], [(4, 2), (4, 3)], [(4, 0)]]  # of three requests: drafted, accepted
+TEXTS = [[3, 0, 1, 20, 2, 0, 0], [0, 0, 5, 4, 1]]
+OF_ENGINES: dict[str, Kind] = {
+    "vLLM's answers": imported(
+        "vllm", "answers.jsonl", "jsonl",
+        lambda: "".join(
+            json.dumps(engines.vllm_answer(engines.vllm_stats(session, 4, detail))) + "\n"
+            for session, detail in zip(ROUNDS, ("detailed", "by-length", "summary"), strict=True)
+        ),
+    ),
+    "vLLM's answer": imported(
+        "vllm", "answer.json", "json",
+        lambda: json.dumps(engines.vllm_answer(engines.vllm_stats(ROUNDS[0], 4, "detailed")), indent=1),
+    ),
+    "SGLang's answers": imported(
+        "sglang", "answers.jsonl", "jsonl",
+        lambda: "".join(json.dumps(engines.sglang_answer(session, 4)) + "\n" for session in ROUNDS),
+    ),
+    "AIPerf's records": imported(
+        "aiperf", "records.jsonl", "jsonl",
+        lambda: "".join(json.dumps(engines.aiperf_line(session, 4)) + "\n" for session in ROUNDS),
+    ),
+    "vLLM's metrics": imported(
+        "vllm-metrics", "metrics.txt", "bytes", lambda: engines.prometheus(dict(enumerate(ROUNDS)), 4)
+    ),
+    "vLLM's log": imported(
+        "vllm-log", "server.log", "bytes", lambda: "".join(engines.vllm_log(session, 4) for session in ROUNDS[:2])
+    ),
+    "inference-lab's trace": imported(
+        "inference-lab", "rounds.csv", "csv", lambda: engines.inference_lab(ROUNDS[0] + ROUNDS[1], 4, oracle=False)
+    ),
+    "SpecDecode-Bench's answers": imported(
+        "specdecode-bench", "answers.jsonl", "jsonl", lambda: engines.specdecode_bench(TEXTS)
+    ),
+    "SpecDecode-Bench's table": Kind(
+        write_recordings, ("all.parquet",), "parquet",
+        (("import", "specdecode-bench", "all.parquet", "-o", "made.toml", "--json"),),
+    ),
+}  # fmt: skip
+
+
 KINDS: dict[str, Kind] = {
+    **OF_ENGINES,
     **{
         f"scenario ({name})": Kind(
             scenario(name), ("scenario.toml",), "toml", (SIMULATE, SIMULATE, ("show", "scenario.toml", "--json"))
@@ -273,11 +333,18 @@ KINDS: dict[str, Kind] = {
             ("reproduce", "amusd-a100", "--trace", "VALUE"),
             ("reproduce", "starsd-fig6", "--profile", "VALUE", "--json"),
             ("explain", "VALUE"),
+            ("import", "VALUE", "run.parquet", "-o", "made.toml", "--json"),
+            ("import", "vllm", "VALUE", "-o", "made.toml", "--json"),
+            ("import", "vllm-log", "nowhere", "-o", "made.toml", "--draft-ms", "VALUE", "--verify-ms", "VALUE"),
             ("init", "VALUE"),
         ),
         (0, 1),
     ),
     "AMUSD run": Kind(
-        write_amusd, ("runs.json",), "json", (("reproduce", "amusd-a100", "--trace", "runs.json", "--json"),)
+        write_amusd, ("runs.json",), "json",
+        (
+            ("reproduce", "amusd-a100", "--trace", "runs.json", "--json"),
+            ("import", "amusd", "runs.json", "-o", "made.toml", "--json"),
+        ),
     ),
 }  # fmt: skip

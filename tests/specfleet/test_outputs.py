@@ -45,6 +45,7 @@ def test_every_option_for_a_path_is_known_as_one_that_is_read_or_written() -> No
     assert {option for _, param in of_paths() for option in param.opts} >= READ
     assert {name for name, _ in WRITERS} == {
         "simulate", "run", "sweep", "calibrate", "reproduce", "demo", "figure", "drafter", "verifier", "init",
+        "import",
     }  # fmt: skip
 
 
