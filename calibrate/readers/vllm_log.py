@@ -69,7 +69,7 @@ def read_vllm_log(files: Sequence[Path]) -> Recording:
     shares = f"{len(intervals)} lines, weighted by their drafts; a share is written to 3 digits"
     return Recording(
         format="vLLM's log",
-        acceptance=PerPosition(survival=tuple(min(share, 1.0) for share in survival)),
+        acceptance=PerPosition(survival=tuple(min(round(share, 6), 1.0) for share in survival)),
         depth=depths[0],
         rounds=round(drafts),
         accepted=accepted,
