@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fleet.scenario.scenario import Scenario
     from fleet.times.profile import HardwareProfile
     from specfleet.calibrating import calibrate
+    from specfleet.exporting import export
     from specfleet.importing import Imported, import_record
     from specfleet.results import Comparison, Prediction, Reproduction, Result, SettledFleet, Sweep
     from specfleet.running import analytic, read_run, run, show, simulate
@@ -35,6 +36,7 @@ _HOMES = {
     "fleet.scenario.scenario": ("Scenario",),
     "fleet.times.profile": ("HardwareProfile",),
     "specfleet.calibrating": ("calibrate",),
+    "specfleet.exporting": ("export",),
     "specfleet.importing": ("Imported", "import_record"),
     "specfleet.results": ("Comparison", "Prediction", "Reproduction", "Result", "SettledFleet", "Sweep"),
     "specfleet.running": ("analytic", "read_run", "run", "show", "simulate"),
@@ -60,6 +62,7 @@ __all__ = [
     "analytic",
     "calibrate",
     "compare",
+    "export",
     "figure",
     "import_record",
     "read_run",

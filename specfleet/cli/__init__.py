@@ -6,7 +6,7 @@
     show.py       show: what a scenario comes to
     study.py      sweep, compare, reproduce, figure: several runs, papers, pictures
     calibrate.py  calibrate, demo: this host is measured
-    imports.py    import: records of other engines become scenarios
+    imports.py    import, export: records of other engines become scenarios; theirs is forced to a scenario's
     nodes.py      drafter, verifier: one node of a fleet over several hosts
     meaning.py    explain, profiles, scenarios, init: what things mean, what ships, a scenario to begin with
 

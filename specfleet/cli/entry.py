@@ -7,7 +7,7 @@ import typer
 
 from fleet.errors import InputError
 from specfleet.cli.calibrate import calibrate, demo
-from specfleet.cli.imports import import_
+from specfleet.cli.imports import export, import_
 from specfleet.cli.meaning import explain, init, profiles, scenarios
 from specfleet.cli.nodes import drafter, verifier
 from specfleet.cli.run import analytic, run, simulate
@@ -22,8 +22,8 @@ app = typer.Typer(
     context_settings={"max_content_width": 120},
 )
 COMMANDS = (
-    simulate, run, analytic, show, sweep, compare, calibrate, import_, reproduce, demo, figure, drafter, verifier,
-    explain, profiles, scenarios, init,
+    simulate, run, analytic, show, sweep, compare, calibrate, import_, export, reproduce, demo, figure,
+    drafter, verifier, explain, profiles, scenarios, init,
 )  # fmt: skip
 for command in COMMANDS:
     app.command(command.__name__.rstrip("_"))(command)  # `import` is a word of Python

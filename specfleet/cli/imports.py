@@ -1,4 +1,4 @@
-"""import: records of other engines become scenarios."""
+"""import, export: records of other engines become scenarios; a scenario's acceptance is forced on other engines."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -7,7 +7,7 @@ import typer
 
 from experiments.exits import keeping
 from experiments.printing import number, print_json, print_table, remark
-from specfleet.cli.options import AsJson, file_option
+from specfleet.cli.options import AsJson, Changes, ScenarioFile, file_option, settings
 
 if TYPE_CHECKING:
     from specfleet.importing import Imported
@@ -68,3 +68,17 @@ def print_imported(imported: "Imported") -> None:
 
 def _cell(value: float | None) -> str:
     return "-" if value is None else str(value) if isinstance(value, int) else number(value)
+
+
+def export(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = False) -> None:
+    """Print the settings that force a scenario's acceptance on other engines.
+
+    One line each for vLLM, SGLang, TensorRT-LLM and ATOM, for benchmarks at the same mean acceptance length.
+    """
+    from specfleet.exporting import export
+
+    lines = export(scenario, settings(changes))
+    if as_json:
+        print_json(lines)
+    else:
+        print("\n".join(f"{engine}: {line}" for engine, line in lines.items()))

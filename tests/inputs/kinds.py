@@ -333,6 +333,7 @@ KINDS: dict[str, Kind] = {
             ("reproduce", "amusd-a100", "--trace", "VALUE"),
             ("reproduce", "starsd-fig6", "--profile", "VALUE", "--json"),
             ("explain", "VALUE"),
+            ("export", "VALUE", "--json"),
             ("import", "VALUE", "run.parquet", "-o", "made.toml", "--json"),
             ("import", "vllm", "VALUE", "-o", "made.toml", "--json"),
             ("import", "vllm-log", "nowhere", "-o", "made.toml", "--draft-ms", "VALUE", "--verify-ms", "VALUE"),

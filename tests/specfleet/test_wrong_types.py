@@ -40,6 +40,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "compare": {"first": "a.parquet", "second": "b.parquet"},
     "calibrate": {},
     "reproduce": {"name": "batch-table2"},
+    "export": {"scenario": "star"},
     "import_record": {"kind": "vllm", "files": "a.json", "out": "a.toml", "draft_ms": 2.0, "verify_ms": 9.0},
     "figure": {"name": "timeline", "results": "a.parquet"},
     "read_run": {"path": "a.parquet"},
