@@ -15,7 +15,7 @@ from calibrate.readers.counts import model_of, rounds_of, totals
 from calibrate.readers.entries import entries_of, found_in, table_of
 from calibrate.readers.laws import rounds_to, same
 from calibrate.readers.recording import Recording
-from calibrate.readers.stats import MOST, Count, Real, Request, Stats, recording_of
+from calibrate.readers.stats import MOST, Count, Length, Real, Request, Stats, recording_of
 from fleet.errors import InputError
 from fleet.inputs.strict import convert
 
@@ -28,7 +28,7 @@ class Record(Stats, frozen=True, kw_only=True):
 
     engine: str = ""
     acceptance_histogram: Sparse
-    completion_tokens: Count | None = None
+    completion_tokens: Length | None = None
 
 
 class Value(msgspec.Struct, frozen=True):

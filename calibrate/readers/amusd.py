@@ -36,7 +36,7 @@ class Measured(msgspec.Struct, frozen=True):
 
     total_time: Span
     tokens_generated: Annotated[int, Meta(ge=2, le=10**6)]
-    time_per_token: Span | None = None
+    time_per_token: Seconds = 0.0  # zero where it is not told
     token_times: list[Span] = []
     draft_times: list[Span] = []
     verify_times: list[Span] = []
@@ -113,7 +113,7 @@ def _entry(origin: str, entry: Any) -> tuple[int, str, Measured]:
     if measured.total_time <= longest_s:
         raise InputError(f"{origin} ({strategy}): total_time = {measured.total_time}; a step took {longest_s}")
     rounds_to(
-        f"{origin} ({strategy})", "time_per_token", measured.time_per_token,
+        f"{origin} ({strategy})", "time_per_token", measured.time_per_token or None,
         "total_time / tokens_generated", measured.total_time / measured.tokens_generated,
     )  # fmt: skip
     return index, strategy, measured

@@ -14,7 +14,7 @@ from calibrate.readers.counts import Rounds, model_of, rounds_of, totals
 from calibrate.readers.entries import entries_of, found_in, table_of
 from calibrate.readers.laws import at_most, rounds_to, same
 from calibrate.readers.recording import Recording
-from calibrate.readers.stats import Count, Histogram, Real
+from calibrate.readers.stats import Count, Histogram, Length, Real
 from fleet.errors import InputError
 from fleet.inputs.strict import convert
 
@@ -29,8 +29,8 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     spec_accept_histogram: Histogram | None = None  # its older name
     spec_accept_rate: Real | None = None
     spec_accept_length: Real | None = None
-    prompt_tokens: Count | None = None
-    completion_tokens: Count | None = None
+    prompt_tokens: Length | None = None
+    completion_tokens: Length | None = None
 
     @property
     def histogram(self) -> list[int] | None:

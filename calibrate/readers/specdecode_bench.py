@@ -14,7 +14,7 @@ import pyarrow as pa
 from msgspec import Meta
 
 from calibrate.readers.entries import entries_of, table_of
-from calibrate.readers.laws import same
+from calibrate.readers.laws import at_most, same
 from calibrate.readers.recording import Recording
 from fleet.chance.places import ByPlace, walk
 from fleet.errors import InputError
@@ -26,6 +26,7 @@ Method = Literal["eagle", "ngram"]
 DRAFTED = 20  # tokens of each recorded draft
 DEPTH = 5  # at which rounds are counted, unless told otherwise
 COLUMNS = {"eagle": "acc_len_eagle3", "ngram": "acc_len_ngram"}
+LONGEST = 10**7  # tokens of a text: no model reads more
 KINDS: dict[Method, DraftKind] = {"eagle": "eagle", "ngram": "lookup"}
 
 Entries = list[Annotated[int, Meta(ge=1, le=DRAFTED + 1)]]
@@ -81,6 +82,7 @@ def read_specdecode_bench(
         for place, entry in enumerate(entries):
             if not 1 <= entry <= DRAFTED + 1:
                 raise InputError(f"{origin}: {key}[{place}] = {entry}; allowed: 1 to {DRAFTED + 1}")
+        at_most(origin, "its prompt's tokens", prompt_tokens, "the longest text", LONGEST)
         if len(entries) > 1:  # else the prefill has given all there is
             texts.append(tuple(entry - 1 for entry in entries[1:]))
             lengths.append((prompt_tokens, len(entries)))

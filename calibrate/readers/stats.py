@@ -15,6 +15,7 @@ from fleet.errors import InputError
 MOST = 4096  # tokens of a draft
 Count = Annotated[int, Meta(ge=0, le=10**12)]
 Tokens = Annotated[int, Meta(ge=0, le=MOST)]  # of one draft
+Length = Annotated[int, Meta(ge=0, le=10**7)]  # of a prompt or an answer, in tokens
 Histogram = Annotated[list[Count], Meta(max_length=MOST + 1)]
 Real = Annotated[float, Meta(ge=0, le=1e6)]
 

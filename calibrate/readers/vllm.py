@@ -13,24 +13,24 @@ from msgspec import Meta
 from calibrate.readers.entries import entries_of, found_in, table_of
 from calibrate.readers.laws import same
 from calibrate.readers.recording import Recording
-from calibrate.readers.stats import MOST, Count, Histogram, Request, Stats, recording_of
+from calibrate.readers.stats import MOST, Histogram, Length, Request, Stats, recording_of
 from fleet.inputs.strict import convert
 
-Length = Annotated[str, Meta(pattern="^[0-9]{1,4}$")]  # of a draft, as a key of JSON
+DraftLength = Annotated[str, Meta(pattern="^[0-9]{1,4}$")]  # as a key of JSON
 
 
 class VllmStats(Stats, frozen=True, kw_only=True):
     """`metrics.speculative_decoding` of a response; its histogram counts 0, 1, ... num_spec_tokens accepted drafts."""
 
     acceptance_histogram: Histogram
-    acceptance_histogram_by_draft_length: Annotated[dict[Length, Histogram], Meta(max_length=MOST)] | None = None
+    acceptance_histogram_by_draft_length: Annotated[dict[DraftLength, Histogram], Meta(max_length=MOST)] | None = None
 
 
 class Usage(msgspec.Struct, frozen=True):
     """Tokens of a request."""
 
-    prompt_tokens: Count = 0
-    completion_tokens: Count = 0
+    prompt_tokens: Length = 0
+    completion_tokens: Length = 0
 
 
 def read_vllm(files: Sequence[Path]) -> Recording:
