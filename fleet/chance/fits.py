@@ -101,22 +101,20 @@ def fit_beta_geometric(lengths: ArrayLike, depths: ArrayLike, sessions: ArrayLik
     return Fit(model, -float(best.fun) * trials, one_beta.rounds)
 
 
-def fit_per_position(lengths: ArrayLike, depths: ArrayLike, counts: ArrayLike = 1) -> Fit:
+def fit_per_position(lengths: ArrayLike, depths: ArrayLike) -> Fit:
     """Fit one rate a position: the share accepted of the tokens verified there (Kaplan and Meier's estimator).
 
     After a position at which every draft failed, the rates are 0. Where every draft that got so far was at its
-    end, nothing is known and the rates end. `counts[r]`: how many rounds, one or more, are like round r. Raises as
-    `fit_geometric` does.
+    end, nothing is known and the rates end. Raises as `fit_geometric` does.
     """
     wins, losses = _trials(lengths, depths)
-    alike = np.broadcast_to(np.asarray(counts, dtype=np.int64), wins.shape)
-    verified = _exceeding(wins + losses, alike)
+    verified = _exceeding(wins + losses)
     accepted = np.zeros_like(verified)
-    accepted[: wins.max()] = _exceeding(wins, alike)
+    accepted[: wins.max()] = _exceeding(wins)
     rates = accepted / verified
     log_likelihood = float((xlogy(accepted, rates) + xlogy(verified - accepted, 1 - rates)).sum())
     beyond = int(np.max(depths)) - len(rates) if rates[-1] == 0 else 0
-    return Fit(PerPosition((*rates.tolist(), *[0.0] * beyond)), log_likelihood, int(alike.sum()))
+    return Fit(PerPosition((*rates.tolist(), *[0.0] * beyond)), log_likelihood, len(wins))
 
 
 def likelihood_ratio_test(lengths: ArrayLike, depths: ArrayLike, sessions: ArrayLike | None = None) -> LikelihoodRatio:
@@ -182,9 +180,9 @@ def _sums(trials: Counts, sessions: ArrayLike) -> Counts:
     return np.bincount(np.asarray(sessions), weights=trials).astype(np.int64)
 
 
-def _exceeding(counts: Counts, alike: Counts | None = None) -> Counts:
-    """How many of the counts are larger than i, for i = 0 .. max(counts) - 1; each stands for `alike` of them."""
-    return np.bincount(counts, alike)[::-1].cumsum()[::-1][1:].astype(np.int64)
+def _exceeding(counts: Counts) -> Counts:
+    """How many of the counts are larger than i, for i = 0 .. max(counts) - 1."""
+    return np.bincount(counts)[::-1].cumsum()[::-1][1:]
 
 
 def _polya_log_likelihood(mean: float, spread: float, won: Counts, lost: Counts, tried: Counts) -> tuple[float, Floats]:

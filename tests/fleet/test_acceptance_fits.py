@@ -8,8 +8,7 @@ import math
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import settings
 from scipy import stats
 from scipy.special import betaln
 
@@ -127,16 +126,6 @@ def test_all_or_nothing_is_fitted_by_betas_of_one_and_zero() -> None:
     fit = fit_beta_geometric([8] * 30 + [0] * 10, 8)
     assert pmf(fit.model, 8) == pytest.approx([1 / 4, *[0] * 7, 3 / 4], abs=1e-6)
     msgspec.json.decode(msgspec.json.encode(fit.model), type=AcceptanceModel)  # still a model within its limits
-
-
-@settings(derandomize=True, deadline=None)
-@given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 4), st.integers(1, 5)), min_size=1, max_size=12))
-def test_counted_rounds_are_fitted_as_those_rounds_one_by_one(rounds: list[tuple[int, int, int]]) -> None:
-    drafted, accepted, counts = zip(*[(d, min(k, d), n) for d, k, n in rounds], strict=True)
-    counted = fit_per_position(accepted, drafted, counts)
-    one_by_one = fit_per_position(np.repeat(accepted, counts), np.repeat(drafted, counts))
-    assert (counted.model, counted.rounds) == (one_by_one.model, one_by_one.rounds)
-    assert counted.log_likelihood == pytest.approx(one_by_one.log_likelihood)
 
 
 def test_rates_end_where_every_draft_was_at_its_end() -> None:
