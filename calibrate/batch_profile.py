@@ -13,6 +13,7 @@ from calibrate.acceptance import describe_acceptance
 from calibrate.fits import fit_batch_step
 from engine.decoding.telemetry import host_facts
 from fleet.chance.acceptance import Recorded
+from fleet.scenario.provenance import provenance_of
 from fleet.scenario.scenario import Scenario
 from fleet.times.pace import typical_control_s, uninterrupted
 from fleet.times.profile import HardwareProfile
@@ -65,14 +66,11 @@ def profile_of_batch(
         vocabulary=vocabulary,
         control_s=reference_s,
         provenance=facts
+        | {"written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}
+        | provenance_of(scenario)
         | {
-            "written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "drafter": f"{scenario.drafters.kind} {scenario.drafters.model}",
-            "target": scenario.verifiers.model,
             "rule": str(scenario.batch.rule.__struct_config__.tag),
             "largest": str(scenario.batch.rule.size),
-            "precision": scenario.precision,
-            "prompts": scenario.workload.prompts,
             "unread": "; ".join(unread) or "nothing",
         },
         measured={

@@ -18,7 +18,7 @@ from engine.runtime.build import load_target
 from engine.runtime.positions import with_positions
 from engine.runtime.process import THREADS
 from engine.runtime.prompts import prompts_of
-from fleet.chance.signals import write_signals
+from fleet.chance.signals import SIGNALS_FILE, write_signals
 from fleet.policies.ragged import Slots
 from fleet.records.run import make_run
 from fleet.scenario.scenario import Batch, Scenario
@@ -145,6 +145,6 @@ def record_acceptance(scenario: Scenario, large: CausalLM, folder: Path) -> list
     executor = executor_of(fleet, station, large, prompts_of(fleet), signals)
     rows = make_run(recorded, "engine", drive(fleet, station, executor, large.device)).frame()
     if signals:
-        write_signals(list(executor.recorded.values()), folder / "signals.parquet")
+        write_signals(list(executor.recorded.values()), folder / SIGNALS_FILE)
     verified = rows[(rows.event == "done") & (rows.kind == "verify")]
     return [part.accepted.tolist() for _, part in verified.groupby("request")]

@@ -35,6 +35,7 @@ from engine.runtime.process import THREADS
 from engine.runtime.prompts import prompts_of
 from fleet.errors import InputError
 from fleet.records.run import Run
+from fleet.scenario.provenance import provenance_of
 from fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload, mean_tokens
 from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
@@ -206,8 +207,7 @@ def bench_of(scenario: Scenario, folder: Path, effort: Effort, report: Report) -
 def described(profile: HardwareProfile, bench: Bench) -> HardwareProfile:
     """Return the profile with its name, the models' sizes, and where it comes from."""
     facts, unread = host_facts()
-    scenario, model = bench.scenario, bench.target.model
-    kind, shape = scenario.drafters.kind, scenario.drafters.shape
+    model = bench.target.model
     return msgspec.structs.replace(
         profile,
         name=f"calibrated-{facts['machine']}",
@@ -215,12 +215,10 @@ def described(profile: HardwareProfile, bench: Bench) -> HardwareProfile:
         hidden=bench.drafter.state_numbers,
         positions=bench.fleet.drafters.positions,
         provenance=facts
+        | {"written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}
+        | provenance_of(bench.scenario)
         | {
-            "written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "drafter": f"{kind} {scenario.drafters.model}" + ("" if shape.kind == "chain" else f", {shape}"),
-            "target": scenario.verifiers.model,
-            "precision": scenario.precision,
-            "prompts": f"{scenario.workload.prompts}, the first {bench.effort.prompts}",
+            "prompts_count": str(bench.effort.prompts),  # the first ones of the file
             "unread": "; ".join(unread) or "nothing",
         },
     )

@@ -16,9 +16,9 @@ COMPARED = (
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One quantity of one case in both worlds; `error` is (sim - engine) / engine.
+    """One quantity of one case in both worlds; `error` is (sim - engine) / engine, NaN where the engine's is zero.
 
-    For times that are nearly zero the relative error says nothing; `judged` leaves such rows out of the mean.
+    Such rows are left out of the mean. Intervals are NaN where a run has none.
     """
 
     quantity: str

@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from experiments.printing import flat
-from fleet.chance.acceptance import AcceptanceModel, Recorded
 from fleet.chance.fits import MeanLength, mean_interval
 from fleet.errors import InputError
 from fleet.records.paces import paces_of
 from fleet.records.run import Run
-from fleet.scenario.facts import accepts, crowds, models_of
+from fleet.scenario.changes import flat
+from fleet.scenario.facts import accepts, crowds, models_of, replaced_acceptance
+from fleet.scenario.provenance import measured_on
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settled import Fleet
 from fleet.times.profile import HardwareProfile
@@ -48,27 +48,16 @@ def _profile(first: Run, second: Run) -> Iterator[str]:
             names = f"{profile.name} ({first.header.profile_digest}), {second.header.fleet.profile or 'none'}"
             yield f"profile: {names} ({second.header.profile_digest or 'no times'})"
         return
-    provenance = profile.provenance
-    if "drafter" not in provenance:
+    known = measured_on(profile.provenance)
+    if known is None:
         yield f"profile: {profile.name} was not calibrated on the models that ran"
         return
-    asked = (("drafters", _model(provenance["drafter"])), ("verifiers", provenance.get("target", "")))
-    for role, calibrated in asked:
+    for role, calibrated in (("drafters", known.drafter_model), ("verifiers", known.target_model)):
         model = getattr(ran, role).model
         if not _same_file(calibrated, model):
             yield f"profile: {profile.name} was calibrated on {role}.model = {calibrated}, and {model} ran"
-    if _prompts(provenance.get("prompts", "")) == ran.workload.prompts:
+    if _same_file(known.prompts_file, ran.workload.prompts):
         yield f"prompts: {profile.name} was calibrated on those of the run, {ran.workload.prompts}: it has seen them"
-
-
-def _model(drafter: str) -> str:
-    """The model of a profile's "KIND MODEL, SHAPE"."""
-    return drafter.partition(" ")[2].partition(", ")[0]
-
-
-def _prompts(prompts: str) -> str:
-    """The file of a profile's "FILE, the first N"."""
-    return prompts.rpartition(", the first ")[0] or prompts
 
 
 def _same_file(one: str, other: str) -> bool:
@@ -77,22 +66,16 @@ def _same_file(one: str, other: str) -> bool:
 
 def _acceptance(first: Run, second: Run) -> Iterator[str]:
     """Accepted tokens a round, where the two differ beyond chance, or where a measured acceptance was replaced."""
-    lengths = lengths_of(first), lengths_of(second)
+    lengths = mean_length_of(first), mean_length_of(second)
     if any(length is None for length in lengths):
         return
     one, other = (length for length in lengths if length is not None)
     halves = (one.high - one.low) / 2, (other.high - other.low) / 2
-    if abs(one.mean - other.mean) <= float(np.hypot(*halves)) and not _replaces_measured(first):
+    simulated = first.header.world == "sim"
+    replaced = replaced_acceptance(first.header.scenario) if simulated else None
+    if abs(one.mean - other.mean) <= float(np.hypot(*halves)) and replaced is None:
         return
     yield f"acceptance: {_mean(one)} tokens a round {_source(first)}; {_mean(other)} {_source(second)}"
-
-
-def _replaces_measured(run: Run) -> bool:
-    """Whether a simulation's acceptance is its scenario's, where the profile had measured lengths."""
-    scenario = run.header.scenario
-    measured = isinstance(scenario.profile, HardwareProfile) and isinstance(scenario.profile.acceptance, Recorded)
-    ours = isinstance(scenario.acceptance, AcceptanceModel)
-    return run.header.world == "sim" and measured and ours
 
 
 def _mean(length: MeanLength) -> str:
@@ -103,17 +86,16 @@ def _source(run: Run) -> str:
     scenario, depth = run.header.scenario, run.header.scenario.drafters.depth
     if run.header.world == "engine":
         return "accepted by the models"
-    profile = scenario.profile
-    if scenario.acceptance is not None:
-        over = isinstance(profile, HardwareProfile) and profile.acceptance is not None
-        instead = f" in place of profile {profile.name}'s" if over and isinstance(profile, HardwareProfile) else ""
-        return f"simulated from the scenario's [acceptance]{instead} ({accepts(scenario.acceptance, depth)})"
-    assert isinstance(profile, HardwareProfile)
-    assert profile.acceptance is not None
-    return f"simulated from profile {profile.name}'s ({accepts(profile.acceptance, depth)})"
+    fleet = run.header.fleet
+    assert fleet.acceptance is not None  # nothing is simulated without
+    told = accepts(fleet.acceptance, depth)
+    if scenario.acceptance is None:
+        return f"simulated from profile {fleet.profile}'s ({told})"
+    instead = "" if replaced_acceptance(scenario) is None else f" in place of profile {fleet.profile}'s"
+    return f"simulated from the scenario's [acceptance]{instead} ({told})"
 
 
-def lengths_of(run: Run) -> MeanLength | None:
+def mean_length_of(run: Run) -> MeanLength | None:
     """Return the mean accepted length of a run's rounds, with its interval; None for fewer than two requests."""
     rows = run.frame()
     rows = rows[(rows.event == "done") & (rows.kind == "verify")]

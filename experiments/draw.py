@@ -39,7 +39,7 @@ def draw(name: str, results: Any, out: Path | None = None) -> Figure:
     InputError for an unknown name, and for results that another figure is made of.
     """
     if name not in FIGURES:
-        raise InputError(f"figure {name}: unknown; allowed: {', '.join(FIGURES)}")
+        raise InputError(f"figure {shortened(name, quoted=False)}: unknown; allowed: {', '.join(FIGURES)}")
     if out is not None:
         format_of(out)
     chosen = FIGURES[name]

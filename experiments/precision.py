@@ -7,6 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from fleet.errors import InputError
+from fleet.records.glossary import METRICS
 from fleet.records.metrics import assess
 from fleet.records.overload import Overload
 from fleet.records.run import Run
@@ -44,10 +45,36 @@ def parse_precision(texts: Sequence[str]) -> dict[str, float]:
             aim = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
         except ValueError:
             aim = math.nan
-        if not 0 < aim < 1 or (separator and not name.strip()):
+        if not _is_share(aim) or (separator and not name.strip()):
             raise InputError(f"--precision {text}: write a share below 1, such as 2%, or METRIC=2% (tpot_p90_s=5%)")
         aims[name.strip() or "throughput"] = aim
     return aims
+
+
+def precision_of(precision: float | Precision | None) -> dict[str, float]:
+    """Return the asked half widths by metric, as shares of the values; one number is the throughput's.
+
+    Raises InputError for what is no such share, and for a name that no metric has.
+    """
+    aims = precision if isinstance(precision, Mapping) else {} if precision is None else {"throughput": precision}
+    for name, aim in aims.items():
+        if isinstance(aim, bool) or not isinstance(aim, (int, float)) or not _is_share(aim):
+            raise InputError(f"precision of {name} = {aim!r}: needs a share between 0 and 1, such as 0.02")
+    check_names(aims)
+    return dict(aims)
+
+
+def _is_share(aim: float) -> bool:
+    """Whether a half width can be asked for: more than nothing, and less than the value itself."""
+    return 0 < aim < 1
+
+
+def check_names(precision: Precision) -> None:
+    """Raise InputError for a name that no metric has, before anything runs."""
+    known = [one.name for one in METRICS]
+    for name in precision:
+        if name not in known:
+            raise InputError(f"precision: no metric is called {name!r}; allowed: {', '.join(known)}")
 
 
 def simulate_to(
@@ -60,7 +87,7 @@ def simulate_to(
 
     The runs have one seed, so each begins like the one before it. It ends at MOST_TIMES the scenario's requests, where
     a trace or a file of conversations has no more, or where more is offered than is carried. `report` is told before
-    each longer run. Raises InputError for a metric that the run does not have, or that has no interval.
+    each longer run.
     """
     requests = scenario.workload.requests
     while True:
@@ -68,39 +95,55 @@ def simulate_to(
         longer = msgspec.structs.replace(scenario, workload=workload)
         run = simulate(longer, paces)
         metrics, overload = assess(run)
-        lacking = {name: factor for name in precision if (factor := times_longer(metrics, name, precision[name])) > 1}
-        ended = "" if lacking else "reached"
-        there = sum(len(stream) for stream in streams_of(settle(longer)).values()) if lacking else requests
-        most = MOST_TIMES * scenario.workload.requests
-        if lacking and math.isinf(max(lacking.values())):
-            ended = "more is offered than is carried, or all of it at once, so no run is long enough"
-        elif there < requests:
-            ended = f"the workload's file has {there} requests"
-        elif lacking and requests >= most:
-            ended = f"{requests} requests are {MOST_TIMES} times as many as the scenario has; raise workload.requests"
+        never = {name: reason for name in precision if (reason := _why_never(metrics, name))}
+        factors = {name: times_longer(metrics[name], precision[name]) for name in precision if name not in never}
+        lacking = {name: factor for name, factor in factors.items() if factor > 1}
+        told = {name: _state(name, metrics[name], precision[name]) for name in lacking}
+        ended = _why_ended(scenario, longer, max(lacking.values(), default=0.0))
         if ended:
-            known = [f"{name} is known to {_share(metrics[name])}, not {precision[name]:.2g}" for name in lacking]
-            return Precise(run, metrics, overload, tuple(f"{text}: {ended}" for text in known))
+            unmet = [f"{name}: {reason}" for name, reason in never.items()]
+            unmet += [f"{text}: {ended}" for text in told.values()]
+            return Precise(run, metrics, overload, tuple(unmet))
         factor = min(max(lacking.values()) * SPARE, MOST_STEP)
-        requests = min(math.ceil(requests * factor), most)
-        told = ", ".join(f"{name} to {_share(metrics[name])}" for name in lacking)
-        report(f"{there} requests tell {told}; next {requests}")
+        more = min(math.ceil(requests * factor), MOST_TIMES * scenario.workload.requests)
+        report(f"{requests} requests: {', '.join(told.values())}; next {more}")
+        requests = more
 
 
-def times_longer(metrics: Mapping[str, Metric], name: str, aim: float) -> float:
+def times_longer(metric: Metric, aim: float) -> float:
     """How many times as long a run would have to be for a metric's half width; 1 or less where it is reached."""
-    if name not in metrics:
-        raise InputError(f"precision: this run has no metric {name!r}; it has {', '.join(metrics)}")
-    metric = metrics[name]
     if metric.times_longer > 1:
         return metric.times_longer
-    if math.isnan(metric.low):
-        raise InputError(f"precision: {name} has no interval; name another metric, such as throughput")
     half = (metric.high - metric.low) / 2
     return (half / (aim * abs(metric.value))) ** 2 if half else 1.0
 
 
-def _share(metric: Metric) -> str:
-    if math.isnan(metric.low) or not metric.value:
-        return "no interval yet"
-    return f"{(metric.high - metric.low) / 2 / abs(metric.value):.2g}"
+def _why_never(metrics: Mapping[str, Metric], name: str) -> str:
+    """Say why runs of this scenario, however long, tell no interval of a metric; empty where they do."""
+    if name not in metrics:
+        return f"this run has no such metric; it has {', '.join(metrics)}"
+    metric = metrics[name]
+    without = math.isnan(metric.low) and metric.times_longer == 1
+    return "it has no interval, however long a run is; name another metric, such as throughput" if without else ""
+
+
+def _why_ended(scenario: Scenario, longer: Scenario, factor: float) -> str:
+    """Say why no run follows on `longer`, which would have to be `factor` times as long; empty where one does."""
+    if factor <= 1:
+        return "reached"
+    if math.isinf(factor):
+        return "more is offered than is carried, or all of it at once, so no run is long enough"
+    requests, there = longer.workload.requests, sum(len(stream) for stream in streams_of(settle(longer)).values())
+    if there < requests:
+        return f"the workload's file has {there} requests"
+    if requests >= MOST_TIMES * scenario.workload.requests:
+        return f"{requests} requests are {MOST_TIMES} times as many as the scenario has; raise workload.requests"
+    return ""
+
+
+def _state(name: str, metric: Metric, aim: float) -> str:
+    """Say how well a metric is known, and how well it was asked for, as shares of its value."""
+    if math.isnan(metric.low):
+        return f"{name} has no interval yet (asked: {aim:.2g})"
+    known = (metric.high - metric.low) / 2 / abs(metric.value)
+    return f"{name} is known to {known:.2g} (asked: {aim:.2g})"

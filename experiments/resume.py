@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from fleet.inputs.text import is_file
 from fleet.scenario.scenario import Scenario
 
 
@@ -17,7 +18,7 @@ def resume_digest(scenario: Scenario) -> str:
     folder counts by the names, sizes and times of change of its files, which are large.
     """
     content = msgspec.to_builtins(msgspec.structs.replace(scenario, profile=""))  # its numbers are in the scenario
-    parts = [_content(Path(text)) for text in _texts(content) if _is_file(text)]
+    parts = [_content(Path(text)) for text in _texts(content) if is_file(Path(text))]
     models = [Path(model) for model in (scenario.drafters.model, scenario.verifiers.model)]
     parts += [_listing(folder) for folder in models if folder.is_dir()]
     if not parts:
@@ -32,13 +33,6 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, list | dict):
         for item in value.values() if isinstance(value, dict) else value:
             yield from _texts(item)
-
-
-def _is_file(text: str) -> bool:
-    try:
-        return Path(text).is_file()
-    except (OSError, ValueError):  # too long for a path, or no text of one
-        return False
 
 
 def _content(path: Path) -> str:

@@ -15,14 +15,16 @@ import pandas as pd
 from experiments.jobs import side_by_side
 from experiments.precision import Precision, simulate_to
 from experiments.resume import resume_digest
-from experiments.worlds import World, run_in, with_seed
+from experiments.worlds import run_in, with_seed
 from fleet.errors import InputError, OutputError
 from fleet.files import write_file
 from fleet.inputs.text import read_json, shortened
+from fleet.interrupts import deferred
 from fleet.records.metrics import assess, combine
 from fleet.records.overload import without_intervals
 from fleet.records.window import Metric
 from fleet.scenario.changes import parse_value, parts_of
+from fleet.scenario.names import World
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from sim.predict import predict_fleet, star_inputs
@@ -109,12 +111,14 @@ def sweep(
 
     With a folder, results stay there: a cell whose file is there for the same scenario, with the same content in the
     files that it names, world and seeds is not run again, unless it failed. The engine runs one cell at a time: two
-    would measure each other.
+    would measure each other. InputError, before any is run, where a folder is in the place of a file of results.
     """
     results: dict[int, CellResult] = {}
     todo, aims = [], dict(precision or {})
+    if folder:
+        _free(folder / TABLE)
     for place, (cell, scenario) in enumerate(cells):
-        kept = _read(cell_file(folder, cell)) if folder else None
+        kept = _read(_free(cell_file(folder, cell))) if folder else None
         if (
             kept
             and not kept.error
@@ -135,6 +139,13 @@ def sweep(
     return _in_order(results)
 
 
+def _free(file: Path) -> Path:
+    """Return the place of a file of results; InputError where a folder is in it."""
+    if file.is_dir():
+        raise InputError(f"{file}: is a folder, where results belong; remove it, or name another folder for the sweep")
+    return file
+
+
 def _collect(
     finished: Iterator[CellResult],
     todo: Sequence[tuple[int, Cell, Scenario]],
@@ -146,13 +157,14 @@ def _collect(
     tabled = 0
     try:
         for (place, cell, _), result in zip(todo, finished, strict=True):
-            results[place] = result
-            if folder:
-                write_file(cell_file(folder, cell), sealed(result))
-                if len(results) - tabled >= TABLED_SHARE * len(results):
-                    keep_table(folder, results)
-                    tabled = len(results)
-            done(result)
+            with deferred():  # what is kept is counted, too
+                results[place] = result
+                if folder:
+                    write_file(cell_file(folder, cell), sealed(result))
+                    if len(results) - tabled >= TABLED_SHARE * len(results):
+                        keep_table(folder, results)
+                        tabled = len(results)
+                done(result)
     finally:
         if folder and tabled < len(results):
             keep_table(folder, results)

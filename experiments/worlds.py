@@ -1,13 +1,10 @@
 """Run a scenario in either world: the one place where a world is chosen by its name."""
 
-from typing import Literal
-
 import msgspec
 
 from fleet.records.run import Run
+from fleet.scenario.names import World
 from fleet.scenario.scenario import Scenario
-
-World = Literal["sim", "engine"]
 
 
 def run_in(world: World, scenario: Scenario) -> Run:

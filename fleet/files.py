@@ -44,14 +44,6 @@ def write_file(path: Path, content: bytes | str) -> None:
         raise OutputError(f"{path}: cannot be written ({_reason(error)}){unchanged}") from error
 
 
-def make_folder(path: Path) -> None:
-    """Make a folder, with those above it, unless it is there. Raises OutputError where that fails."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:
-        raise OutputError(f"{path}: this folder cannot be made ({_reason(error)})") from error
-
-
 def check_writable(path: Path) -> None:
     """Raise InputError where no file can be written to `path`; nothing is made and nothing changes."""
     try:

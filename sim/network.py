@@ -1,6 +1,5 @@
 """The network in simulated time: drafters, verifiers, the links between them, and the users of every stream."""
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import product
@@ -9,6 +8,7 @@ import numpy as np
 from simpy import Environment
 from simpy.events import Event
 
+from fleet.records.playback import NOTHING_PLAYED, Playback
 from fleet.records.recorded import Log, RecordedStation
 from fleet.scenario.settled import Fleet, SettledDevice
 from fleet.scenario.workload import streams_of
@@ -34,41 +34,31 @@ from fleet.times.pace import Pace
 from fleet.times.station_times import Delays
 from fleet.times.step import Step
 from sim.outcomes import Outcomes, nothing
+from sim.playback import PlayedOutcomes, lateness_of, played_durations, ways_of
 from sim.servers import ContendedDevice, Device, OwnDevice, Server, Service, TurnsDevice
-
-
-class Wire:
-    """One direction of a link: messages arrive in the order in which they were sent, as over TCP, however late."""
-
-    def __init__(self, env: Environment, server: Server, one_way_s: Callable[[int], float]) -> None:
-        self.env = env
-        self.server = server
-        self.one_way_s = one_way_s
-        self.under_way: deque[tuple[Message, int]] = deque()
-        self.last_s = 0.0
-
-    def send(self, message: Message, payload_bytes: int) -> None:
-        """Let the message arrive at the server after its time on the way, and after all that were sent before."""
-        now_s = self.env.now
-        self.last_s = max(self.last_s, now_s + self.one_way_s(payload_bytes))
-        self.under_way.append((message, payload_bytes))
-        self.env.timeout(self.last_s - now_s).callbacks.append(self._arrive)
-
-    def _arrive(self, _arrival: Event) -> None:
-        self.server.deliver(*self.under_way.popleft())
+from sim.wires import PlayedWire, Wire
 
 
 class Network:
     """All servers of a fleet in one SimPy environment. `start` lets every stream send its first request.
 
-    `paces`: measured slowness over time of the hosts of some stations, by station name.
+    `paces`: measured slowness over time of the hosts of some stations, by station name. `playback`: a measured run,
+    parts of which take the place of what would be drawn.
     """
 
-    def __init__(self, env: Environment, fleet: Fleet, paces: Mapping[str, Pace] | None = None) -> None:
+    def __init__(
+        self,
+        env: Environment,
+        fleet: Fleet,
+        paces: Mapping[str, Pace] | None = None,
+        playback: Playback | None = None,
+    ) -> None:
         self.env = env
         self.paces = paces or {}
         self.fleet = fleet
-        self.devices = {name: _shared_device(device) for name, device in fleet.devices.items()}
+        self.playback = playback or NOTHING_PLAYED
+        self.devices = {name: _shared_device(name, device, self.playback) for name, device in fleet.devices.items()}
+        self.ways_s = ways_of(self.playback)
         self.log: Log = []
         self.requests = {tag: iter(requests) for tag, requests in streams_of(fleet).items()}
         self.owner: dict[int, Server] = {}  # the server that verifies a stream
@@ -86,7 +76,10 @@ class Network:
         self.plain_size_of = plain_size
         # One random stream for each cause of randomness, so that a change in one leaves the others alone.
         outcomes, targets, links, drafters = np.random.default_rng(fleet.seed).spawn(4)
-        self.outcomes = Outcomes(fleet, outcomes)
+        played = self.playback.plays("acceptance")
+        self.outcomes: Outcomes | PlayedOutcomes = (
+            PlayedOutcomes(self.playback) if played else Outcomes(fleet, outcomes)
+        )
         if fleet.batch is not None:
             self.servers = [self._batch(targets)]
             self.owner = dict.fromkeys(self.requests, self.servers[0])
@@ -110,8 +103,8 @@ class Network:
         pairs = list(product(range(N), range(M))) if routed else sorted(dealt)
         for (target, drafter), rng in zip(pairs, links.spawn(len(pairs)), strict=True):
             way_s = self._way_s(target, drafter, rng)
-            down = Wire(self.env, verifying[target], way_s)
-            self.wires[target, drafter] = down, Wire(self.env, drafting[drafter], way_s) if M else down
+            down = self._wire(verifying[target], way_s)
+            self.wires[target, drafter] = down, self._wire(drafting[drafter], way_s) if M else down
         for tag in self.requests:
             target, drafter = self.fleet.target_of(tag), self.fleet.drafter_of(tag)
             self.owner[tag] = verifying[target]
@@ -126,6 +119,11 @@ class Network:
         for server in verifying:
             server.post = self._post_to_router
         return [*verifying, *drafting, self.router]
+
+    def _wire(self, server: Server, way_s: Callable[[int], float]) -> Wire:
+        if self.playback.plays("links"):
+            return PlayedWire(self.env, server, way_s, self.ways_s)
+        return Wire(self.env, server, way_s)
 
     def _way_s(self, target: int, drafter: int, rng: np.random.Generator) -> Callable[[int], float]:
         """Return the function that draws one-way times; a measured link goes at the pace of the drafter's host."""
@@ -159,7 +157,10 @@ class Network:
 
     def _server(self, station: Station, device: Device, service: Service, delays: Delays) -> Server:
         recorded = RecordedStation(station, "simulated", self.log)
-        return Server(self.env, recorded, device, service, self._post, delays, self.paces.get(station.name))
+        if self.playback.plays("steps"):
+            service = service._replace(duration_s=played_durations(self.playback, station.name, service.duration_s))
+        late = lateness_of(self.playback, station.name) if self.playback.plays("delays") else None
+        return Server(self.env, recorded, device, service, self._post, delays, self.paces.get(station.name), late)
 
     def _device(self, name: str, effect: RecentLoad | None = None) -> Device:
         return self.devices[name] if name else OwnDevice(effect)
@@ -213,14 +214,17 @@ class Network:
         request = next(self.requests[tag], None)
         if request is not None:
             self.outcomes.text_begins(tag, request)
-            arrival = self.env.timeout(max(0.0, request.not_before_s - self.env.now))
+            late_s = self.playback.joins_s.get((tag, request.number), 0.0) if self.playback.plays("delays") else 0.0
+            arrival = self.env.timeout(max(0.0, request.not_before_s - self.env.now) + max(0.0, late_s))
             arrival.callbacks.append(partial(_join, self.owner[tag], join_of(self.fleet, tag, request)))
 
 
-def _shared_device(device: SettledDevice) -> Device:
+def _shared_device(name: str, device: SettledDevice, playback: Playback) -> Device:
+    """Build a device that stations share; what is played back of it holds what sharing it cost already."""
     if device.sharing == "contended":
-        return ContendedDevice(device.contention)
-    return TurnsDevice(device.handover_s)
+        return ContendedDevice((1.0,) if playback.plays("steps") else device.contention)
+    turns = playback.turns.get(name, []) if playback.whole else []
+    return TurnsDevice(0.0 if playback.plays("delays") else device.handover_s, turns)
 
 
 def no_time(_step: Step, _recent_load: float) -> float:

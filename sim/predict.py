@@ -144,7 +144,10 @@ def predict_fleet(fleet: Fleet) -> Prediction:
     """Return the analytic model of a settled fleet; raises as `predict` does."""
     key = not_of_a_star(fleet)
     if key is not None:
-        raise InputError(f"scenario {fleet.name!r}: the equations are a star's, and {key} is none; simulate it")
+        raise InputError(
+            f"scenario {fleet.name!r}: the equations hold for one star of plain rounds, and {key} makes this another "
+            "fleet; simulate it"
+        )
     inputs = star_inputs(fleet)
     if inputs.service_s == 0:
         raise InputError(f"scenario {fleet.name!r}: its profile's drafts take no time; the equations need S(d) > 0")

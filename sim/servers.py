@@ -6,7 +6,7 @@ a generator for each server would cost a third of the speed and say nothing more
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -31,11 +31,19 @@ class Service(NamedTuple):
     outcomes: Callable[[Step], tuple[Outcome, ...]]
 
 
+class Lateness(NamedTuple):
+    """Of one station, step by step, in seconds: what passes before one begins, and before its end is known."""
+
+    starts_s: Iterator[float]
+    ends_s: Iterator[float]
+
+
 class Server:
     """One station in simulated time.
 
     `post(instruction)`: carries out what the station asks for. `delays`: what passes between steps; meanwhile the
-    station already sends and receives. `pace`: slowness of its host over time.
+    station already sends and receives. `pace`: slowness of its host over time. `late`: of a run that is played back,
+    what passed between steps there, in place of `delays`.
     """
 
     def __init__(
@@ -47,6 +55,7 @@ class Server:
         post: Callable[[Instruction], None],
         delays: Delays,
         pace: Pace | None = None,
+        late: Lateness | None = None,
     ) -> None:
         self.env = env
         self.recorded = station
@@ -55,6 +64,10 @@ class Server:
         self.device = device
         self.duration_s, self.outcomes = service
         self.post = post
+        self.late = late
+        self.ending_s = 0.0  # of the running step, from its end on the device until the station knows
+        if late is not None:
+            delays = Delays()
         self.turnaround_s = delays.turnaround_s
         self.turnaround_row_s = delays.turnaround_row_s
         self.wake_up_s = delays.wake_up_s
@@ -67,19 +80,28 @@ class Server:
         for instruction in self.handle(event, self.env.now, payload_bytes):
             self.post(instruction)
         if self.station.ready and not self.pausing:
-            if self.idle and self.wake_up_s:
+            if self.late is not None:
+                self.device.offer_late(self, self.late.starts_s)
+            elif self.idle and self.wake_up_s:
                 self._pause(self.wake_up_s)
             else:
                 self.device.offer(self)
 
     def begin(self, recent_load: float) -> tuple[Step, float] | None:
-        """Start the planned step; return it with its time on an uncontended device of that recent load."""
+        """Start the planned step; return it with its time on an uncontended device of that recent load.
+
+        Where a run is played back, the time includes what passed until the station knew of the step's end.
+        """
         plan = self.recorded.plan(self.env.now)
         if not isinstance(plan, Start):
             if plan.until_s is not None and plan.until_s > self.env.now:
                 self.env.timeout(plan.until_s - self.env.now).callbacks.append(lambda _: self.device.offer(self))
             return None
-        return plan.step, self.paced(self.duration_s(plan.step, recent_load))
+        duration_s = self.paced(self.duration_s(plan.step, recent_load))
+        if self.late is not None:
+            self.ending_s = next(self.late.ends_s)
+            duration_s += self.ending_s
+        return plan.step, duration_s
 
     def finish(self, step: Step, duration_s: float) -> None:
         """Report the running step as done."""
@@ -87,7 +109,7 @@ class Server:
         if self.turnaround_s or self.turnaround_row_s:
             rows = len(step.members) + step.ballast
             self._pause(self.turnaround_s + self.turnaround_row_s * (rows - 1))
-        self.deliver(StepDone(step.number, self.outcomes(step), duration_s))
+        self.deliver(StepDone(step.number, self.outcomes(step), duration_s - self.ending_s))
         if self.wake_up_s:
             self.idle = self.station.running is None and not self.station.ready
 
@@ -95,9 +117,13 @@ class Server:
         """Return how long something takes at the host's pace of now."""
         return time_s * self.pace.at(self.env.now) if self.pace else time_s
 
-    def _pause(self, pause_s: float) -> None:
+    def pause(self, pause_s: float) -> None:
+        """Let time pass, then offer the station to its device if there is something to start."""
         self.pausing = True
-        self.env.timeout(self.paced(pause_s)).callbacks.append(self._go_on)
+        self.env.timeout(pause_s).callbacks.append(self._go_on)
+
+    def _pause(self, pause_s: float) -> None:
+        self.pause(self.paced(pause_s))
 
     def _go_on(self, _pause: Event) -> None:
         self.pausing = False
@@ -112,6 +138,14 @@ class Device:
     def offer(self, server: Server) -> None:
         """Let `server` start a step, now or when its turn comes."""
         raise NotImplementedError  # each kind of device decides when
+
+    def offer_late(self, server: Server, lates_s: Iterator[float]) -> None:
+        """Let `server` start a step so much after it could as its next one did in a run that is played back."""
+        late_s = next(lates_s)
+        if late_s:
+            server.pause(late_s)
+        else:  # before what else happens in this instant
+            self.offer(server)
 
 
 class OwnDevice(Device):
@@ -147,12 +181,15 @@ class OwnDevice(Device):
 class TurnsDevice(Device):
     """A device whose stations exclude each other; turns go in the order of asking.
 
-    It is handed over in `handover_s`, from the end of a step on.
+    It is handed over in `handover_s`, from the end of a step on. `turns`: names of stations whose turns they are, in
+    order, where that is played back.
     """
 
-    def __init__(self, handover_s: float) -> None:
+    def __init__(self, handover_s: float, turns: Iterable[str] = ()) -> None:
         self.handover_s = handover_s
+        self.turns = deque(turns)
         self.asking: deque[Server] = deque()
+        self.lates_s: dict[Server, Iterator[float]] = {}
         self.busy = False
 
     def offer(self, server: Server) -> None:
@@ -161,14 +198,41 @@ class TurnsDevice(Device):
             self.asking.append(server)
         self._next_turn()
 
+    def offer_late(self, server: Server, lates_s: Iterator[float]) -> None:
+        """Queue the server for its turn, which begins late."""
+        self.lates_s[server] = lates_s
+        self.offer(server)
+
     def _next_turn(self) -> None:
-        while self.asking and not self.busy:
-            server = self.asking.popleft()
-            begun = server.begin(recent_load=1.0)
-            if begun is not None:
-                self.busy = True
-                end = server.env.timeout(begun[1])
-                end.callbacks.append(partial(self._end, server, *begun))
+        while not self.busy and (server := self._whose_turn()) is not None:
+            late_s = next(self.lates_s[server]) if server in self.lates_s else 0.0
+            if late_s:
+                self.busy = server.pausing = True
+                server.env.timeout(late_s).callbacks.append(partial(self._begin_late, server))
+            else:
+                self._begin(server)
+
+    def _whose_turn(self) -> Server | None:
+        """Take the next server out of the queue; None if it does not ask yet."""
+        if not self.turns:
+            return self.asking.popleft() if self.asking else None
+        server = next((server for server in self.asking if server.station.name == self.turns[0]), None)
+        if server is not None:
+            self.asking.remove(server)
+            self.turns.popleft()
+        return server
+
+    def _begin_late(self, server: Server, _late: Event) -> None:
+        self.busy = server.pausing = False
+        self._begin(server)
+        self._next_turn()
+
+    def _begin(self, server: Server) -> None:
+        begun = server.begin(recent_load=1.0)
+        if begun is not None:
+            self.busy = True
+            end = server.env.timeout(begun[1])
+            end.callbacks.append(partial(self._end, server, *begun))
 
     def _end(self, server: Server, step: Step, duration_s: float, _end: Event) -> None:
         if self.handover_s:

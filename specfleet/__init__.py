@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from specfleet.exporting import export
     from specfleet.importing import Imported, import_record
     from specfleet.results import Comparison, Prediction, Reproduction, Result, SettledFleet, Sweep
-    from specfleet.running import analytic, read_run, run, show, simulate
+    from specfleet.running import analytic, play_back, read_run, run, show, simulate
     from specfleet.scenario import scenario_of
     from specfleet.studies import compare, figure, reproduce, sweep
 
@@ -39,7 +39,7 @@ _HOMES = {
     "specfleet.exporting": ("export",),
     "specfleet.importing": ("Imported", "import_record"),
     "specfleet.results": ("Comparison", "Prediction", "Reproduction", "Result", "SettledFleet", "Sweep"),
-    "specfleet.running": ("analytic", "read_run", "run", "show", "simulate"),
+    "specfleet.running": ("analytic", "play_back", "read_run", "run", "show", "simulate"),
     "specfleet.scenario": ("scenario_of",),
     "specfleet.studies": ("compare", "figure", "reproduce", "sweep"),
 }
@@ -65,6 +65,7 @@ __all__ = [
     "export",
     "figure",
     "import_record",
+    "play_back",
     "read_run",
     "reproduce",
     "run",

@@ -12,7 +12,7 @@ from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.times.profile import HardwareProfile, write_profile
 from specfleet.arguments import flag_of, function_of, path_of, text_of
-from specfleet.fitting import fitting_path, scenario_of_pair, write_fitting
+from specfleet.host_scenario import fitting_path, scenario_of_pair, write_fitting
 from specfleet.scenario import Given, pairs_of_given, scenario_of
 
 OWN = {"name": "calibration", "workload": {"prompt_tokens": 128, "new_tokens": 96}}

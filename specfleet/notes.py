@@ -8,12 +8,13 @@ from itertools import pairwise
 
 import msgspec
 
-from experiments.worlds import World
-from fleet.chance.acceptance import PerPosition, Recorded, expected_committed
+from fleet.chance.acceptance import PerPosition, expected_committed
 from fleet.errors import InputError
-from fleet.scenario.facts import accepts, mean_accepted
-from fleet.scenario.scenario import Scenario, needs_of
+from fleet.scenario.facts import accepts, mean_accepted, replaced_acceptance
+from fleet.scenario.names import World
+from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
+from fleet.scenario.unread import READ_IN_A_BATCH
 from fleet.scenario.workload import mean_lengths
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
@@ -56,16 +57,14 @@ def _absent_tiers(scenario: Scenario) -> Iterator[str]:
 
 def _replaced_acceptance(scenario: Scenario) -> Iterator[str]:
     """Note an acceptance that stands in place of one that the profile measured, with what both come to."""
-    profile, given, depth = scenario.profile, scenario.acceptance, scenario.drafters.depth
-    if not isinstance(profile, HardwareProfile) or not isinstance(profile.acceptance, Recorded) or given is None:
+    replaced, given, depth = replaced_acceptance(scenario), scenario.acceptance, scenario.drafters.depth
+    if replaced is None or given is None or not isinstance(scenario.profile, HardwareProfile):
         return
-    if needs_of(scenario) != "lengths":  # no profile has what this rule looks at
-        return
-    ours, measured = mean_accepted(given, depth), mean_accepted(profile.acceptance, depth)
+    ours, measured = mean_accepted(given, depth), mean_accepted(replaced, depth)
     if ours is None or measured is None or abs(ours - measured) > NEARLY * measured:
         yield (
-            f"[acceptance] is the scenario's, {accepts(given, depth)}, and replaces what profile {profile.name} "
-            f"measured, {accepts(profile.acceptance, depth)}; leave the table out to simulate that"
+            f"[acceptance] is the scenario's, {accepts(given, depth)}, and replaces what profile "
+            f"{scenario.profile.name} measured, {accepts(replaced, depth)}; leave the table out to simulate that"
         )
 
 
@@ -96,15 +95,16 @@ def _assumed_turns(scenario: Scenario) -> Iterator[str]:
 def _mixed_times(scenario: Scenario) -> Iterator[str]:
     """Note a target whose times come in part from the scenario and in part from the profile."""
     profile, verifiers = scenario.profile, scenario.verifiers
-    given = {name: getattr(verifiers, name) for name in OF_TARGET if getattr(verifiers, name) is not None}
-    if isinstance(profile, str) or len(given) in (0, len(OF_TARGET)):
+    read = [name for name in OF_TARGET if scenario.batch is None or name in READ_IN_A_BATCH["verifiers"]]
+    given = {name: getattr(verifiers, name) for name in read if getattr(verifiers, name) is not None}
+    if isinstance(profile, str) or len(given) in (0, len(read)):
         return
     own = [
         f"verifiers.{name} = {_ms(scenario, name, time)} is the scenario's "
         f"(the profile's: {_ms(scenario, name, getattr(profile, OF_TARGET[name]))})"
         for name, time in given.items()
     ]
-    left = [name for name in OF_TARGET if name not in given]
+    left = [name for name in read if name not in given]
     theirs = [f"{name} = {_ms(scenario, name, getattr(profile, OF_TARGET[name]))}" for name in left]
     yield (
         f"{', '.join(own)}; {' and '.join(theirs)} {'is' if len(left) == 1 else 'are'} still the profile's. "
@@ -115,7 +115,7 @@ def _mixed_times(scenario: Scenario) -> Iterator[str]:
 
 def _consequence(scenario: Scenario, given: dict[str, StepTime]) -> str:
     """Say what rests on both sources: N_max, which holds speculation against plain decoding, or the first token."""
-    if ("verify" in given) == ("decode" in given):
+    if scenario.batch is not None or ("verify" in given) == ("decode" in given):
         return "The time to the first token rests on both: "
     plain = msgspec.structs.replace(scenario.verifiers, verify=None, prefill=None, decode=None)
     try:

@@ -13,14 +13,14 @@ from matplotlib.figure import Figure
 
 from experiments import compare, sweep
 from experiments.draw import draw
-from experiments.printing import case_text, flat, number
 from experiments.reproduce import rows
-from fleet.policies.overlap import InTurn
+from experiments.terminal.printing import case_text, number
 from fleet.records.metrics import assess, measure_targets
 from fleet.records.overload import Overload
 from fleet.records.run import Run, write_run
-from fleet.records.tables import rounds_of, verifications_of
+from fleet.records.tables import rounds_table
 from fleet.records.window import Metric
+from fleet.scenario.changes import flat
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settled import Fleet
 from fleet.scenario.show import describe_fleet
@@ -95,8 +95,9 @@ class Result(Shown):
 
     def title(self) -> str:
         """Say which run this is."""
-        header = self.run.header
-        return f"{header.scenario.name}, world: {header.world}, seed {header.scenario.seed}, digest {self.run.digest()}"
+        header, digest = self.run.header, self.run.digest()
+        title = f"{header.scenario.name}, world: {header.world}, seed {header.scenario.seed}, digest {digest}"
+        return f"{title}, {', '.join(header.played)} of {header.played_of}" if header.played else title
 
     def line(self) -> str:
         """Say which run this is, and its throughput, or that it was offered more than it could carry."""
@@ -120,8 +121,7 @@ class Result(Shown):
 
     def rounds(self) -> pd.DataFrame:
         """One row a round with its times in seconds, see `rounds_of`; ahead of a target, one row a verification."""
-        in_turn = isinstance(self.scenario.drafters.overlap, InTurn)
-        return rounds_of(self.rows()) if in_turn else verifications_of(self.rows())
+        return rounds_table(self.run.header.fleet, self.rows())
 
     def targets(self) -> pd.DataFrame:
         """One row a target: tag, throughput in tokens/s, and what its rounds are like, see `measure_targets`."""

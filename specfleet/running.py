@@ -1,16 +1,17 @@
 """simulate, run, analytic: one scenario in the simulated world, in the real one, and in the equations."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from experiments.precision import Precision, simulate_to
+from experiments.precision import Precision, precision_of, simulate_to
 from fleet.errors import InputError, OutputError
 from fleet.files import check_writable
 from fleet.records import run as records
 from fleet.records.paces import paces_of
+from fleet.records.playback import MECHANISM, parse_parts, playback_of
 from fleet.scenario.changes import Changes
 from fleet.scenario.settle import settle
 from fleet.scenario.workload import unknown_ends
@@ -45,14 +46,14 @@ def simulate(
     >>> result.scenario.seed, result.scenario.verifiers.count
     (3, 8)
     """
+    function_of(report, "report")
+    aims = precision_of(precision)
     chosen = scenario_of(scenario, changes, **keys)
     measured = pace if isinstance(pace, Result) or pace is None else Result(records.read_run(path_of(pace, "pace")))
     paces = paces_of(measured.run, settle(chosen).control_s) if measured else {}
     note = unknown_ends(settle(chosen))
     if note:
         report(f"note: {note}")
-    aims = precision_of(precision)
-    function_of(report, "report")
     unmet: tuple[str, ...] = ()
     if aims:
         simulated, _, _, unmet = simulate_to(chosen, aims, paces, report)
@@ -64,13 +65,28 @@ def simulate(
     return Result(simulated, unmet)
 
 
-def precision_of(precision: float | Precision | None) -> dict[str, float]:
-    """Return the asked half widths by metric, as shares of the values; one number is the throughput's."""
-    aims = precision if isinstance(precision, Mapping) else {} if precision is None else {"throughput": precision}
-    for name, aim in aims.items():
-        if isinstance(aim, bool) or not isinstance(aim, (int, float)) or not 0 < aim < 1:
-            raise InputError(f"precision of {name} = {aim!r}: needs a share between 0 and 1, such as 0.02")
-    return dict(aims)
+def play_back(
+    run: Result | str | Path,
+    parts: Sequence[str] = MECHANISM,
+    changes: Changes | None = None,
+    **keys: Any,
+) -> Result:
+    """Simulate a run's own scenario, and play back parts of what was measured in it.
+
+    `parts`: of steps (how long each took), acceptance (what each verification accepted), links (how long each message
+    was on its way), delays (what passed at the stations between steps, and with users between requests), or "all",
+    which gives the run again. What a simulation with some parts still misses is the error of the others. `changes` and
+    keywords as in `simulate`. Raises InputError for a file that is no run, or that its scenario cannot lead to.
+
+    >>> import specfleet
+    >>> first = specfleet.simulate("star", workload={"requests": 20})
+    >>> again = specfleet.play_back(first, ["all"], seed=7)
+    >>> again.metrics["throughput"].value == first.metrics["throughput"].value
+    True
+    """
+    measured = run if isinstance(run, Result) else Result(records.read_run(path_of(run, "run")))
+    playback = playback_of(measured.run, parse_parts([parts] if isinstance(parts, str) else parts))
+    return Result(simulate_scenario(scenario_of(measured.scenario, changes, **keys), playback=playback))
 
 
 def run(

@@ -42,8 +42,9 @@ def scenario_of(given: Given, changes: Changes | None = None, **keys: Any) -> Sc
 
     `changes` are values by dotted key; keywords are keys of the scenario, where a dict changes only what it names. A
     dict that says which policy or model it is (`{"policy": "at-most", "sessions": 4}`) replaces what was there. Files
-    that a scenario file names are found from its folder, those of a shipped scenario or a Scenario from the working
-    folder. InputError, in one line with file, key, value and what is allowed, for what is wrong.
+    that a scenario file names are found from its folder, those of a shipped scenario or a Scenario, and all folders of
+    models, from the working folder. InputError, in one line with file, key, value and what is allowed, for what is
+    wrong.
 
     >>> scenario_of("star", {"verifiers.count": 8}, acceptance={"beta": 0.9}).verifiers.count
     8

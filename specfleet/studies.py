@@ -12,17 +12,18 @@ from experiments import sweep as sweeps
 from experiments.compare import compare_metrics, summarise
 from experiments.differences import differences
 from experiments.draw import draw
-from experiments.precision import Precision
+from experiments.precision import Precision, precision_of
 from experiments.reproduce import REPRODUCTIONS
 from experiments.reproduce.rows import Inputs
-from experiments.worlds import World
 from fleet.errors import InputError, OutputError
 from fleet.files import check_folder
+from fleet.inputs.text import shortened
 from fleet.scenario.changes import Changes, plain
+from fleet.scenario.names import World
 from fleet.times.profile import HardwareProfile, read_profile
 from specfleet.arguments import count_of, function_of, path_of, text_of
 from specfleet.results import Comparison, Reproduction, Result, Sweep
-from specfleet.running import precision_of, read_run
+from specfleet.running import read_run
 from specfleet.scenario import Given, pairs_of_given, scenario_of
 
 Vary = Mapping[str, Iterable[Any]] | Sequence[str]
@@ -137,7 +138,7 @@ def reproduce(
     'quantity'
     """
     if not isinstance(name, str) or name not in REPRODUCTIONS:
-        raise InputError(f"reproduce {name}: unknown; allowed: {', '.join(REPRODUCTIONS)}")
+        raise InputError(f"reproduce {shortened(name, quoted=False)}: unknown; allowed: {', '.join(REPRODUCTIONS)}")
     if profile is None or isinstance(profile, HardwareProfile):
         measured = profile
     else:

@@ -82,10 +82,9 @@ def refusal(config: PretrainedConfig) -> str:
         return "an encoder, whose tokens look ahead; only with is_decoder = true in its config.json it is a decoder"
     if getattr(config, "use_bidirectional_attention", None) or not getattr(config, "is_causal", True):
         return "its tokens look ahead (use_bidirectional_attention or is_causal in its config.json)"
-    if unknown := {str(rope.get("rope_type")) for rope in ropes(config)} - STATIC_ROPE - ROPE_BY_LENGTH:
-        return (
-            f"rotary embedding of type {', '.join(sorted(unknown))}; the engine knows {', '.join(sorted(STATIC_ROPE))}"
-        )
+    known = STATIC_ROPE | ROPE_BY_LENGTH
+    if unknown := {str(rope.get("rope_type")) for rope in ropes(config)} - known:
+        return f"rotary embedding of type {', '.join(sorted(unknown))}; the engine knows {', '.join(sorted(known))}"
     return ""
 
 

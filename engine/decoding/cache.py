@@ -61,11 +61,6 @@ class RowCache(Cache):
         """Bytes of one token of one row."""
         return self.shape.numbers * self.dtype.itemsize
 
-    @property
-    def used_bytes(self) -> int:
-        """Bytes of committed tokens."""
-        return self.bytes_per_token * sum(self.lengths.values())
-
     def open(self, tag: int, tokens: int = 0) -> None:
         """Begin an empty row that may need `tokens` tokens; ValueError if it is open, InputError if it has no room."""
         raise NotImplementedError

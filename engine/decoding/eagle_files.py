@@ -6,7 +6,7 @@ be there, and what nobody would read is an error.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -15,9 +15,9 @@ from torch import nn
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from engine.decoding.checkpoints import TABLES, read_tensors, some_of, weight_files
+from engine.decoding.checkpoints import TABLES, read_tensors, some_of
 from engine.decoding.eagle import EagleHead
-from engine.decoding.eagle3 import Eagle3Head, is_eagle3, tapped_layers
+from engine.decoding.eagle3 import LAYERS_KEY, Eagle3Head, is_eagle3, tapped_layers
 from engine.decoding.folders import explained
 from engine.decoding.llama import STATIC_ROPE
 from fleet.errors import InputError
@@ -26,6 +26,8 @@ from fleet.inputs.text import read_json, shortened
 
 AnyHead = EagleHead | Eagle3Head
 Tensors = Mapping[str, torch.Tensor]
+Content = Mapping[str, object]  # of a config.json
+Placed = Callable[[torch.Tensor], torch.Tensor]  # puts a weight onto the head's device, in its precision
 
 EMBEDDING, LM_HEAD = "embed_tokens.weight", "lm_head.weight"  # that a checkpoint may leave to the target
 DRAFT_IDS, IS_DRAFTED = "d2t", "t2d"  # maps between the draft vocabulary and the target's
@@ -34,31 +36,17 @@ WRITTEN_KEYS = (
     "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size",
     "hidden_act", "max_position_embeddings", "rms_norm_eps", "attention_bias", "mlp_bias",
 )  # fmt: skip
+KEYS_OF_SOME = ("norm_before_residual", "tie_word_embeddings", "qkv_bias")  # which decide what these heads compute
 
 
 def load_head(folder: Path, target: nn.Module, dtype: torch.dtype, device: torch.device | str) -> AnyHead:
     """Load a published checkpoint for `target`, a causal language model; InputError if it does not fit."""
-    weight_files(folder)
-    content = read_config(folder)
+    content = read_head_config(folder)
     tensors = _named_plainly(folder, read_tensors(folder))
-    three = is_eagle3(content)
-    config = _config_of(folder, content, target.get_input_embeddings().weight, own_width=three)
-    maps = {name: tensors.pop(name) for name in (DRAFT_IDS, IS_DRAFTED) if three and name in tensors}
-    if three:
-        tensors = {name.replace("layers.0.", "midlayer.", 1): tensor for name, tensor in tensors.items()}
-    with torch.device("meta"):  # numbers come from the checkpoint only
-        head = _eagle3(folder, content, config, tensors, target) if three else _eagle(config, tensors, target)
-    _set_biases(head, config, tensors)
-    _check(folder, tensors, own_tensors(head))
-    placed = {name: tensor.to(device, dtype) for name, tensor in tensors.items()}
-    head.load_state_dict(placed, strict=False, assign=True)  # strict would ask for what is the target's
-    if isinstance(head, Eagle3Head):
-        if head.lm_head is None:
-            head.lm_head = _tied(head.embed_tokens) if config.tie_word_embeddings else target.get_output_embeddings()
-        ids = _token_ids(folder, maps, head.lm_head.weight.shape[0], config.vocab_size)
-        head.token_ids = None if ids is None else ids.to(device)
+    load = _eagle3 if is_eagle3(content) else _eagle
+    head = load(folder, content, tensors, target, lambda tensor: tensor.to(device, dtype))
     # Computed, not loaded, and never in half precision.
-    head.rotary_emb = LlamaRotaryEmbedding(config=config).to(device)
+    head.rotary_emb = LlamaRotaryEmbedding(config=head.config).to(device)
     return head.eval()
 
 
@@ -74,6 +62,7 @@ def save_head(head: AnyHead, folder: Path) -> None:
     rope = dict(config.rope_parameters)
     content = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 1, "dtype": "float16"}
     content |= {key: getattr(config, key) for key in WRITTEN_KEYS}
+    content |= {key: getattr(config, key) for key in KEYS_OF_SOME if hasattr(config, key)}
     content |= {"bias": head.fc.bias is not None, "rope_theta": rope.pop("rope_theta")}
     if rope["rope_type"] != "default":
         content["rope_scaling"] = rope
@@ -81,7 +70,7 @@ def save_head(head: AnyHead, folder: Path) -> None:
     if isinstance(head, Eagle3Head):
         drafted = head.lm_head.weight.shape[0]
         content |= {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": drafted}
-        content["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": [number - 1 for number in head.taps]}
+        content["eagle_config"] = {LAYERS_KEY: [number - 1 for number in head.taps]}
         ids = torch.arange(drafted) if head.token_ids is None else head.token_ids.cpu()
         tensors[DRAFT_IDS] = ids - torch.arange(drafted)
         tensors[IS_DRAFTED] = torch.zeros(config.vocab_size, dtype=torch.bool).index_fill_(0, ids, 1)
@@ -89,7 +78,7 @@ def save_head(head: AnyHead, folder: Path) -> None:
     write_file(folder / "model.safetensors", save(tensors, metadata={"format": "pt"}))
 
 
-def read_config(folder: Path) -> dict[str, object]:
+def read_head_config(folder: Path) -> dict[str, object]:
     """Read a head's config.json; InputError if there is none, or not that of a Llama-type head."""
     path = folder / "config.json"
     if not path.is_file():
@@ -109,7 +98,7 @@ def read_config(folder: Path) -> dict[str, object]:
 
 def taps_of(folder: Path, layers: int) -> tuple[int, ...]:
     """Return the layers whose inputs the head in a folder reads, of a target with so many; none for EAGLE's first."""
-    content = read_config(folder)
+    content = read_head_config(folder)
     return tapped_layers(content, layers, folder / "config.json") if is_eagle3(content) else ()
 
 
@@ -125,16 +114,11 @@ def _named_plainly(folder: Path, tensors: Tensors) -> dict[str, torch.Tensor]:
     return plain
 
 
-def _config_of(folder: Path, content: dict[str, object], embedding: torch.Tensor, own_width: bool) -> LlamaConfig:
-    """Return the head's config with the target's own sizes, which `_check` then asks the tensors for.
-
-    `own_width`: whether it may be narrower or wider than the target.
-    """
-    vocabulary, width = embedding.shape
-    sizes = {"vocab_size": vocabulary, "num_hidden_layers": 1}
-    sizes["hidden_size"] = content.get("hidden_size", width) if own_width else width
+def _config_of(folder: Path, content: Content, vocabulary: int, width: object) -> LlamaConfig:
+    """Return the head's config with the target's vocabulary and this width, which `_fill` then asks the tensors for."""
+    sizes = {"vocab_size": vocabulary, "num_hidden_layers": 1, "hidden_size": width}
     with explained(folder / "config.json", "not that of a Llama-type draft head"):
-        config = LlamaConfig.from_dict(content | sizes)
+        config = LlamaConfig.from_dict({**content, **sizes})
     rope = config.rope_parameters["rope_type"]
     if rope not in STATIC_ROPE:
         raise InputError(
@@ -144,29 +128,55 @@ def _config_of(folder: Path, content: dict[str, object], embedding: torch.Tensor
     return config
 
 
-def _eagle(config: LlamaConfig, tensors: Tensors, target: nn.Module) -> EagleHead:
-    embedding = None if EMBEDDING in tensors else target.get_input_embeddings()
-    return EagleHead(config, embedding, LM_HEAD in tensors)
+def _eagle(folder: Path, content: Content, tensors: Tensors, target: nn.Module, placed: Placed) -> EagleHead:
+    embedding = target.get_input_embeddings()
+    config = _config_of(folder, content, *embedding.weight.shape)
+    with torch.device("meta"):  # numbers come from the checkpoint only
+        head = EagleHead(config, None if EMBEDDING in tensors else embedding, LM_HEAD in tensors)
+    _fill(folder, head, tensors, placed)
+    return head
 
 
-def _eagle3(
-    folder: Path, content: Mapping[str, object], config: LlamaConfig, tensors: Tensors, target: nn.Module
-) -> Eagle3Head:
+def _eagle3(folder: Path, content: Content, tensors: Tensors, target: nn.Module, placed: Placed) -> Eagle3Head:
+    maps = {name: tensor for name, tensor in tensors.items() if name in (DRAFT_IDS, IS_DRAFTED)}
+    weights = {name.replace("layers.0.", "midlayer.", 1): tensors[name] for name in tensors if name not in maps}
+    with torch.device("meta"):  # numbers come from the checkpoint only
+        head = _empty_eagle3(folder, content, weights, target)
+    _fill(folder, head, weights, placed)
+    if head.lm_head is None:
+        tied = head.config.tie_word_embeddings
+        head.lm_head = _tied(head.embed_tokens) if tied else target.get_output_embeddings()
+    ids = _token_ids(folder, maps, head.lm_head.weight.shape[0], head.config.vocab_size)
+    head.token_ids = None if ids is None else ids.to(head.fc.weight.device)
+    return head
+
+
+def _empty_eagle3(folder: Path, content: Content, weights: Tensors, target: nn.Module) -> Eagle3Head:
+    """Return a head of the sizes that config.json names, which may be narrower or wider than the target."""
     embedding, path = target.get_input_embeddings(), folder / "config.json"
-    width = embedding.weight.shape[1]
-    drafted = content.get("draft_vocab_size") or config.vocab_size
-    if type(drafted) is not int or not 0 < drafted <= config.vocab_size:
-        raise InputError(f"{path}: draft_vocab_size = {drafted!r}; allowed: 1 to the target's {config.vocab_size}")
-    for name, less in ((EMBEDDING, None), (LM_HEAD, drafted < config.vocab_size)):
-        if name not in tensors and (config.hidden_size != width or less):
+    vocabulary, width = embedding.weight.shape
+    config = _config_of(folder, content, vocabulary, content.get("hidden_size", width))
+    drafted = content.get("draft_vocab_size") or vocabulary
+    if type(drafted) is not int or not 0 < drafted <= vocabulary:
+        raise InputError(f"{path}: draft_vocab_size = {drafted!r}; allowed: 1 to the target's {vocabulary}")
+    for name, less in ((EMBEDDING, None), (LM_HEAD, drafted < vocabulary)):
+        if name not in weights and (config.hidden_size != width or less):
             raise InputError(
                 f"{folder}: tensor {name} is missing, and the target's does not fit a head of {config.hidden_size} "
                 f"numbers a token with a draft vocabulary of {drafted}"
             )
     taps = tapped_layers(content, int(target.config.num_hidden_layers), path)
     return Eagle3Head(
-        config, taps, width, drafted if LM_HEAD in tensors else 0, None if EMBEDDING in tensors else embedding
+        config, taps, width, drafted if LM_HEAD in weights else 0, None if EMBEDDING in weights else embedding
     )
+
+
+def _fill(folder: Path, head: AnyHead, weights: Tensors, placed: Placed) -> None:
+    """Give a head the weights of its checkpoint; InputError where they are not those that it needs."""
+    _set_biases(head, head.config, weights)
+    _check(folder, weights, own_tensors(head))
+    # strict would ask for what is the target's
+    head.load_state_dict({name: placed(tensor) for name, tensor in weights.items()}, strict=False, assign=True)
 
 
 def _tied(embedding: nn.Module) -> nn.Linear:

@@ -9,11 +9,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer
-
-from engine.decoding.folders import explained, read_config
+from engine.decoding.folders import explained, read_config, read_tokenizer
 from engine.decoding.models import folder_of
 from fleet.errors import InputError
+from fleet.inputs.text import read_json
 
 FAST = "tokenizer.json"
 OTHERS = ("tokenizer.model", "vocab.json", "spiece.model", "sentencepiece.bpe.model", "vocab.txt", "tiktoken.model")
@@ -59,16 +58,7 @@ def has_tokenizer(folder: Path) -> bool:
 def tokenizer_of(folder: Path) -> dict[str, Any]:
     """Return the content of a folder's tokenizer, as tokenizer.json has it; other files are translated into it."""
     file = folder / FAST
-    try:
-        if file.is_file():
-            content = json.loads(file.read_text(encoding="utf-8"))
-        else:
-            content = json.loads(
-                AutoTokenizer.from_pretrained(folder, local_files_only=True).backend_tokenizer.to_str()
-            )
-    except Exception as error:  # whatever a library that reads a kind of tokenizer raises
-        reason = str(error).strip().splitlines()[:1]
-        raise InputError(f"{folder}: its tokenizer cannot be read ({''.join(reason)}); expected {FAST}") from error
+    content = read_json(file) if file.is_file() else json.loads(read_tokenizer(folder).backend_tokenizer.to_str())
     if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
         raise InputError(f"{file}: no tokenizer; expected a table 'model'")
     return content

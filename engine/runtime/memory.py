@@ -9,7 +9,7 @@ from transformers import LlamaConfig
 
 from engine.decoding.admitted import config_of
 from engine.decoding.cache import CacheShape, shape_of
-from engine.decoding.eagle_files import read_config as read_head_config
+from engine.decoding.eagle_files import read_head_config
 from engine.decoding.folders import explained
 from engine.decoding.models import PRECISIONS, folder_of
 from engine.runtime.build import head_folder

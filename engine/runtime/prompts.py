@@ -12,6 +12,7 @@ from engine.runtime.demo_prompts import demo_prompts
 from fleet.errors import InputError
 from fleet.inputs.strict import convert
 from fleet.inputs.text import read_json_lines, shortened
+from fleet.scenario.named_files import DEMO_PROMPTS
 from fleet.scenario.settled import Fleet
 
 Text = Annotated[str, Meta(min_length=1)]
@@ -35,7 +36,7 @@ def prompts_of(fleet: Fleet) -> list[list[int]]:
     workload = fleet.workload
     source, asked = workload.prompts, workload.prompt_tokens
     most = asked if isinstance(asked, int) else asked.high
-    if source in ("demo/evaluation", "demo/calibration"):
+    if source in DEMO_PROMPTS:
         group: Literal["calibration", "evaluation"] = "calibration" if source.endswith("calibration") else "evaluation"
         prompts = demo_prompts(group, folder_of(fleet.verifiers.model, "target"))
     else:

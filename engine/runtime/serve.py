@@ -25,7 +25,6 @@ from engine.runtime.verifier import VerifierNode
 from fleet.chance.token import Token
 from fleet.errors import InputError
 from fleet.policies.group import One
-from fleet.policies.overlap import InTurn
 from fleet.records.recorded import Log
 from fleet.records.run import Run, make_run
 from fleet.scenario.facts import crowds, models_of
@@ -99,7 +98,7 @@ def check_can_run(fleet: Fleet) -> None:
         "drafters.count": drafters.count > 1,
         "drafters.limits_per_s": drafters.limits_per_s != (),
         "drafters.cache_tokens": drafters.cache_tokens > 0,
-        "drafters.overlap": not isinstance(drafters.overlap, InTurn),
+        "drafters.overlap": not fleet.in_turn,
         "verifiers.device": bool(shared and shared.sharing == "one-process" and elsewhere),
         "verifiers.group": not isinstance(verifiers.group, One),
         "verifiers.allocate": verifiers.allocate is not None,

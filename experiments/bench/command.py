@@ -20,7 +20,7 @@ PROMPT_TOKENS, NEW_TOKENS, LONGEST_PROMPT = 128, 96, 192
 
 def main() -> None:
     """Run what was asked for."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m experiments.bench", description=__doc__)
     parser.add_argument("--only", choices=["simulator", "single", "batches"], help="one of the three; else all")
     parser.add_argument("--repetitions", type=int, default=8, help="of the simulator, and of each batch size")
     parser.add_argument("--prompts", type=int, default=16, help="decoded one at a time")

@@ -145,7 +145,7 @@ def interleaved(*kinds: Iterator[tuple[dict[str, Any], Scenario]]) -> list[tuple
     return [cells[(index * stride) % len(cells)] for index in range(len(cells))]
 
 
-def run_cell(case: dict[str, Any], scenario: Scenario, folder: Path, report: Callable[[str], None]) -> Cell:
+def run_demo_cell(case: dict[str, Any], scenario: Scenario, folder: Path, report: Callable[[str], None]) -> Cell:
     """Run one scenario in both worlds, keep its records, and replay both logs (law 1)."""
     name = f"{scenario.name}, N = {scenario.verifiers.count}"
     report(name)

@@ -20,7 +20,7 @@ from experiments.demo.cells import (
     interleaved,
     real_cells,
     replayed_cells,
-    run_cell,
+    run_demo_cell,
 )
 from experiments.demo.report import draw_demo, findings, where_to_find
 from fleet.errors import OutputError
@@ -44,11 +44,11 @@ def run_demo(folder: Path, effort: DemoEffort, report: Callable[[str], None]) ->
     write_profile(profile, folder / "profile.json")
 
     cells = [
-        run_cell(case, scenario, folder, report)
+        run_demo_cell(case, scenario, folder, report)
         for case, scenario in interleaved(replayed_cells(profile, effort), real_cells(profile, effort))
     ]
     report("co-located and standalone baselines")
-    baselines = [run_cell(case, scenario, folder, report) for case, scenario in baseline_cells(profile, effort)]
+    baselines = [run_demo_cell(case, scenario, folder, report) for case, scenario in baseline_cells(profile, effort)]
     comparison, blind = (
         summarise(
             (row for cell in cells for row in compare_metrics(cell.case, getattr(cell, simulated), cell.engine)),

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
-from experiments.exits import keeping, run_child
 from experiments.gpu_check.parts import PARTS, Folder, run_part
 from experiments.gpu_check.place import Place, say
+from experiments.terminal.exits import keeping, run_child
 from fleet.files import check_folder
 
 NO_DEVICE = "no cuda device on this host; nothing was checked"

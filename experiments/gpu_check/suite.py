@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from experiments.exits import run_child
 from experiments.gpu_check.place import Place
+from experiments.terminal.exits import run_child
 
 ROOT = Path(__file__).parents[2]
 FILES = tuple(f"tests/engine/test_{name}.py" for name in ("cache", "rules", "drafters", "graphs"))

@@ -12,10 +12,10 @@ from calibrate.batches import PASSES
 from engine.decoding.telemetry import host_facts
 from engine.runtime.build import load_target
 from experiments.compare import Row, summarise
-from experiments.exits import keeping
 from experiments.modes.cases import DEPTH, FLEET_REQUESTS, REQUESTS, VERIFY_S, modes
 from experiments.modes.passes import SEEDS, Progress, compare_mode, run_pass
-from experiments.printing import print_table, progress, remark
+from experiments.terminal.exits import keeping
+from experiments.terminal.printing import print_table, progress, remark
 from figures import modes as figure
 from figures.style import save
 from fleet.files import check_folder, write_file
@@ -24,7 +24,7 @@ from fleet.scenario.settle import settle
 
 def main() -> int:
     """Compare all modes, or those that are named; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m experiments.modes", description=__doc__)
     parser.add_argument("-o", "--out", type=Path, default=Path("runs/modes"))
     parser.add_argument("--only", nargs="*", choices=[mode.name for mode in modes()], help="these; else all")
     parser.add_argument("--tolerance", type=float, default=0.1, help="of throughput, at the run's pace; exit 1 beyond")

@@ -18,6 +18,7 @@ from engine.runtime.serve import serve
 from experiments.compare import Row, compare_metrics
 from experiments.modes.cases import Mode
 from experiments.worlds import with_seed
+from fleet.chance.signals import SIGNALS_FILE
 from fleet.files import write_file
 from fleet.records.metrics import combine, measure
 from fleet.records.paces import paces_of
@@ -78,7 +79,7 @@ def compare_mode(mode: Mode, large: CausalLM, known: Progress, folder: Path) -> 
     for name, scenario in mode.cases.items():
         predicted = msgspec.structs.replace(scenario, profile=profile)
         if scenario.batch is not None and scenario.batch.allocate is not None:
-            signals = make_scenario({"acceptance": {"model": "signals", "file": str(folder / "signals.parquet")}})
+            signals = make_scenario({"acceptance": {"model": "signals", "file": str(folder / SIGNALS_FILE)}})
             predicted = msgspec.structs.replace(predicted, acceptance=signals.acceptance)
         runs = known.runs[name]
         measured, case = combine([measure(run) for run in runs]), {"mode": mode.name, "case": name}

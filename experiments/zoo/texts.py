@@ -86,7 +86,7 @@ def said(mode: str, target: CausalLM, kin: CausalLM) -> list[list[int]]:
     def drafter() -> Drafter:
         if not mode.startswith("EAGLE"):
             return Drafter(kin, shape)
-        head = head_of(target)
+        head = untrained_eagle_head(target)
         return EagleDrafter(head, target, shape, cache=target.new_cache(shape=head_shape(head)))
 
     return [
@@ -101,7 +101,7 @@ def accepts_its_own(target: CausalLM) -> bool:
     return accepted == [DEPTH, DEPTH]
 
 
-def head_of(target: CausalLM) -> EagleHead:
+def untrained_eagle_head(target: CausalLM) -> EagleHead:
     """Return an untrained EAGLE head that fits a target."""
     embedding = target.model.get_input_embeddings()
     config = LlamaConfig(

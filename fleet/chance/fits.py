@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, stats
 from scipy.special import xlogy
 
-from fleet.chance.acceptance import AcceptanceModel, BetaGeometric, Geometric, PerPosition, pmf
+from fleet.chance.acceptance import AcceptanceModel, BetaGeometric, Geometric, pmf
 from fleet.errors import InputError
 
 Counts = NDArray[np.int64]
@@ -26,7 +26,7 @@ LEAST_SPREAD = 1e-9  # of beta's variance over its largest possible one: below i
 class Fit(msgspec.Struct, frozen=True):
     """A fitted model, the natural logarithm of its likelihood, and the number of rounds behind it."""
 
-    model: Geometric | BetaGeometric | PerPosition
+    model: Geometric | BetaGeometric
     log_likelihood: float
     rounds: int
 
@@ -99,22 +99,6 @@ def fit_beta_geometric(lengths: ArrayLike, depths: ArrayLike, sessions: ArrayLik
     total = (1 - spread) / spread
     model = BetaGeometric(mean * total, (1 - mean) * total, "round" if sessions is None else "session")
     return Fit(model, -float(best.fun) * trials, one_beta.rounds)
-
-
-def fit_per_position(lengths: ArrayLike, depths: ArrayLike) -> Fit:
-    """Fit one rate a position: the share accepted of the tokens verified there (Kaplan and Meier's estimator).
-
-    After a position at which every draft failed, the rates are 0. Where every draft that got so far was at its
-    end, nothing is known and the rates end. Raises as `fit_geometric` does.
-    """
-    wins, losses = _trials(lengths, depths)
-    verified = _exceeding(wins + losses)
-    accepted = np.zeros_like(verified)
-    accepted[: wins.max()] = _exceeding(wins)
-    rates = accepted / verified
-    log_likelihood = float((xlogy(accepted, rates) + xlogy(verified - accepted, 1 - rates)).sum())
-    beyond = int(np.max(depths)) - len(rates) if rates[-1] == 0 else 0
-    return Fit(PerPosition((*rates.tolist(), *[0.0] * beyond)), log_likelihood, len(wins))
 
 
 def likelihood_ratio_test(lengths: ArrayLike, depths: ArrayLike, sessions: ArrayLike | None = None) -> LikelihoodRatio:

@@ -43,6 +43,7 @@ class SignalRow(NamedTuple):
     entropy: float
 
 
+SIGNALS_FILE = "signals.parquet"  # how calibration names it, beside the profile
 _STORED = {int: pa.int64(), float: pa.float64()}
 MOST_NATS = 1e6  # a ratio of exp(-1e6) is none that a computer knows
 SCHEMA = pa.schema([(name, _STORED[kind]) for name, kind in SignalRow.__annotations__.items()])

@@ -6,7 +6,6 @@ second, `_per_s` events a second, `_w` watts. A share is a number whose type lie
 
 import re
 from decimal import Decimal
-from typing import Any
 
 NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*([A-Za-zµμ%/1]*[A-Za-zµμ%])\s*")
 
@@ -63,8 +62,3 @@ def units_of(key: str, share: bool) -> tuple[dict[str, Decimal], str]:
         if key.endswith(suffix):
             return units, allowed
     return {}, "a plain number"
-
-
-def is_quantity(value: Any) -> bool:
-    """Tell whether a value is a text that begins like a number with a unit."""
-    return isinstance(value, str) and NUMBER.fullmatch(value) is not None

@@ -1,5 +1,12 @@
 """What happened in a run: one event table for both worlds, and everything that is computed from it.
 
-Begin with `schema.py` (the columns) and `run.py` (a run and its file). `tables.py` makes rounds and commits of rows,
-`metrics.py` makes numbers of these, `replay.py` checks that the logged plans follow from the logged events.
+Begin with `schema.py` (the columns) and `run.py` (a run and its file).
+
+    schema.py, recorded.py   the columns; a station that writes its rows, and a row's event
+    run.py, tables.py        a run and its file; rounds and commits of rows
+    metrics.py, goodput.py   all numbers of a run; GoodSpeed's. glossary.py says what each of them means
+    window.py, intervals.py  the part of a run that counts, and estimates from it; the formulas of their intervals
+    steady.py, overload.py   how long a run must be for intervals; whether more was offered than is carried
+    replay.py, matching.py   whether logged plans follow from logged events; whether texts are the same
+    paces.py, trace.py       how slow the host was in a run, by its control; a run as a trace for a viewer
 """

@@ -6,6 +6,8 @@ scenarios and profiles, and the quantities of the analytic model, are described 
 
 import msgspec
 
+PERCENTILES = (50, 90, 99)  # of each time of a request
+
 
 class Meaning(msgspec.Struct, frozen=True):
     """What a metric or a symbol means.
@@ -34,7 +36,7 @@ def _latencies() -> tuple[Meaning, ...]:
         "tpot": ("the time for each token after a request's first one", "TPOT", "(last - first) / (tokens - 1)"),
         "latency": ("the time from a request's arrival to its last token", "", ""),
     }
-    statistics = {"mean": "The mean of"} | {f"p{percent}": f"The {percent}th percentile of" for percent in (50, 90, 99)}
+    statistics = {"mean": "The mean of"} | {f"p{percent}": f"The {percent}th percentile of" for percent in PERCENTILES}
     return tuple(
         Meaning(f"{name}_{key}_s", "s", f"{which} {what}, over the requests that completed in the window.", *rest)
         for name, (what, *rest) in times.items()

@@ -15,18 +15,17 @@ import pandas as pd
 
 from fleet.errors import InputError
 from fleet.policies.allocate import UNLIMITED
+from fleet.records.glossary import PERCENTILES
 from fleet.records.goodput import best_goodput, utility
 from fleet.records.intervals import NO_INTERVAL, jain_index, student_t_interval
 from fleet.records.overload import Overload, overload_of, without_intervals
 from fleet.records.run import Run
 from fleet.records.steady import places_of, relaxation_s
-from fleet.records.tables import REQUEST, at_drafter, cache_bytes, commits_of, rounds_of, verifications_of
+from fleet.records.tables import REQUEST, at_drafter, cache_bytes, commits_of, rounds_table, verifications_of
 from fleet.records.window import Floats, Metric, Window
 from fleet.scenario.scenario import GrantRule
 from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import streams_of
-
-PERCENTILES = (50, 90, 99)
 
 
 def measure(run: Run) -> dict[str, Metric]:
@@ -54,8 +53,9 @@ def _metrics(run: Run) -> dict[str, Metric]:
     if speculates:
         verified = verifications_of(rows)
         in_turn = fleet.in_turn
-        # Ahead of the target there is no round but the verification: drafts neither ask nor wait.
-        rounds = rounds_of(rows) if in_turn else verified.assign(drafted_s=verified.verified_s)
+        rounds = rounds_table(fleet, rows)
+        if not in_turn:  # a draft that goes on has no end but its verification
+            rounds = rounds.assign(drafted_s=rounds.verified_s)
         metrics |= _rounds(window, commits, rounds, targets)
         metrics |= _acceptance(window, verified)
         if in_turn:
@@ -63,14 +63,12 @@ def _metrics(run: Run) -> dict[str, Metric]:
             metrics |= _returning(window, rounds)
             metrics |= _in_time(window, rounds, fleet.verifiers.count, fleet.measure.deadlines_s)
         metrics |= _load(window, rows, rounds, targets)
+        if fleet.verifiers.allocate is not None:
+            metrics |= _fair_goodput(window, verified, fleet.verifiers.allocate)
+        if fleet.memory is not None:
+            metrics |= _draft_caches(window, rows, fleet.memory.drafter.kv_bytes_per_token)
     if fleet.batch is not None:
         metrics |= _batching(window, rows)
-    if speculates and fleet.verifiers.allocate is not None:
-        metrics |= _fair_goodput(window, verifications_of(rows), fleet.verifiers.allocate)
-    if fleet.memory is not None and fleet.drafters.count:
-        held = cache_bytes(rows, fleet.memory.drafter.kv_bytes_per_token)
-        peak = held[window.inside(held.time_s)].bytes.max()
-        metrics["draft_cache_peak_bytes"] = Metric(float(peak), *NO_INTERVAL, "bytes")
     metrics |= _energy(window, rows, fleet, window.sums(commits.time_s, commits.committed))
     metrics |= _latencies(window, rows, commits, speculates)
     return {name: metric for name, metric in metrics.items() if not math.isnan(metric.value)}
@@ -80,18 +78,21 @@ def measure_targets(run: Run) -> pd.DataFrame:
     """Return one row a target: tag, throughput O_i in tokens a second, and with a drafter what its rounds are like.
 
     These are rounds_per_s (R_p), the means wait_s and return_s in seconds, and acceptance_length in draft tokens a
-    round (NaN without a round). Raises InputError as `measure` does.
+    round (NaN without a round). Ahead of a target and in a batch nobody waits, so those two are left out. Raises
+    InputError as `measure` does.
     """
     rows, fleet = run.frame(), run.header.fleet
     commits = commits_of(rows)
     window = window_of(fleet, commits)
-    commits, places = commits.assign(tag=commits.tag % places_of(fleet)), places_of(fleet)
+    places = places_of(fleet)
+    commits = commits.assign(tag=commits.tag % places)
     columns = {"throughput": commits[window.inside(commits.time_s)].groupby("tag").committed.sum() / window.length_s}
     if fleet.drafters.count:
-        rounds = rounds_of(rows)
+        rounds = rounds_table(fleet, rows)
+        waits = ("wait_s", "return_s") if fleet.in_turn and fleet.batch is None else ()
         of_target = rounds[window.inside(rounds.verified_s)].assign(tag=rounds.tag % places).groupby("tag")
         columns["rounds_per_s"] = of_target.size() / window.length_s
-        columns |= {name: of_target[name].mean() for name in ("wait_s", "return_s", "acceptance_length")}
+        columns |= {name: of_target[name].mean() for name in (*waits, "acceptance_length")}
     targets = pd.DataFrame(columns).reindex(range(places))
     return targets.fillna({"throughput": 0.0, "rounds_per_s": 0.0}).reset_index(names="tag")
 
@@ -207,6 +208,13 @@ def _acceptance(window: Window, verified: pd.DataFrame) -> dict[str, Metric]:
         "mean_acceptance_length": window.mean(verified.verified_s, verified.acceptance_length + 1, "tokens/round"),
         "acceptance_rate": window.ratio(accepted, window.sums(verified.verified_s, verified.draft_tokens), "share"),
     }
+
+
+def _draft_caches(window: Window, rows: pd.DataFrame, bytes_per_token: int) -> dict[str, Metric]:
+    """The most that all caches of the drafters held at once."""
+    held = cache_bytes(rows, bytes_per_token)
+    peak = held[window.inside(held.time_s)].bytes.max()
+    return {"draft_cache_peak_bytes": Metric(float(peak), *NO_INTERVAL, "bytes")}
 
 
 def _latencies(window: Window, rows: pd.DataFrame, commits: pd.DataFrame, speculates: bool) -> dict[str, Metric]:

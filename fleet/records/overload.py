@@ -113,29 +113,46 @@ def _demands(fleet: Fleet, rows: pd.DataFrame, streams: pd.Index) -> Iterator[_D
     jobs_of, steps_of = dict(list(_jobs(rows).groupby("station"))), dict(list(_steps(rows).groupby("station")))
     held = jobs_of.get(ROUTER)  # who waits there waits for any drafter
     for name, steps in steps_of.items():
-        station, drafting = str(name), str(name).startswith(DRAFTER)
-        group = fleet.drafters.group if drafting else fleet.verifiers.group
+        station, group = str(name), (fleet.drafters if _is_drafter(str(name)) else fleet.verifiers).group
         if station == ROUTER or isinstance(group, Barrier) or len(steps) < FEWEST_STEPS or name not in jobs_of:
             continue
-        jobs = jobs_of[name]
+        own, jobs = rows[rows.station == station], jobs_of[name]
         if fleet.batch is not None:
-            full = _pool_is_full(fleet, rows[rows.station == station], steps)
             jobs = jobs[jobs.after == "join"]  # others wait in the pool for their turn
-        elif isinstance(group, Batch):  # what comes before a draft is of its group
-            full = (steps.members.where(steps.kind == "draft").bfill() if drafting else steps.members) == group.most
-        else:
-            full = pd.Series(True, index=steps.index)
         waiting = _waiting(jobs, steps.begun_s)
-        if drafting and held is not None:
+        if held is not None and _is_drafter(station):
             waiting += _waiting(held, steps.begun_s)
-        cycle_s = steps.cycle_s
-        if drafting and any(fleet.drafters.limits_per_s):  # a pause may be the limit's, not the drafter's
-            cycle_s = np.minimum(cycle_s, steps.duration_s + fleet.drafter_times(0).delays.turnaround_s)
-        told = steps.assign(cycle_s=cycle_s, saturated=full & (waiting > 0) & cycle_s.notna())
-        demand = _demand(station, rows, told, streams, isinstance(group, One) or fleet.batch is not None)
+        timed = steps.assign(cycle_s=_cycle_s(fleet, station, steps))
+        full = _full(fleet, station, own, steps)
+        demand = _demand(
+            station, own, timed.assign(saturated=full & (waiting > 0) & timed.cycle_s.notna()), streams,
+            singly=isinstance(group, One) or fleet.batch is not None,
+        )  # fmt: skip
         if demand is not None:
             yield demand
     yield from _limits(fleet, rows, streams)
+
+
+def _is_drafter(station: str) -> bool:
+    return station.startswith(DRAFTER)
+
+
+def _full(fleet: Fleet, station: str, own: pd.DataFrame, steps: pd.DataFrame) -> pd.Series:
+    """Whether each step of a station takes as many as it ever can: one, the most of its group, a whole pool."""
+    if fleet.batch is not None:
+        return _pool_is_full(fleet, own, steps)
+    if _is_drafter(station) and isinstance(fleet.drafters.group, Batch):  # what comes before a draft is of its group
+        return steps.members.where(steps.kind == "draft").bfill() == fleet.drafters.group.most
+    if not _is_drafter(station) and isinstance(fleet.verifiers.group, Batch):
+        return steps.members == fleet.verifiers.group.most
+    return pd.Series(True, index=steps.index)
+
+
+def _cycle_s(fleet: Fleet, station: str, steps: pd.DataFrame) -> pd.Series:
+    """How long a station took from each step to its next; not beyond its turnaround where a limit may make it wait."""
+    if _is_drafter(station) and any(fleet.drafters.limits_per_s):
+        return np.minimum(steps.cycle_s, steps.duration_s + fleet.drafter_times(0).delays.turnaround_s)
+    return steps.cycle_s
 
 
 def _jobs(rows: pd.DataFrame) -> pd.DataFrame:
@@ -178,8 +195,8 @@ def _pool_is_full(fleet: Fleet, own: pd.DataFrame, steps: pd.DataFrame) -> pd.Se
     return pd.Series(taken - left >= rule.pool, index=steps.index)
 
 
-def _demand(station: str, rows: pd.DataFrame, steps: pd.DataFrame, streams: pd.Index, singly: bool) -> _Demand | None:
-    """Return a station's demand; None where it was too seldom saturated to tell.
+def _demand(station: str, own: pd.DataFrame, steps: pd.DataFrame, streams: pd.Index, singly: bool) -> _Demand | None:
+    """Return a station's demand, by its rows and steps; None where it was too seldom saturated to tell.
 
     Kinds of steps that never were count with their plain times where steps do not grow (`singly`), else not at all:
     with more to take in they would have been cheaper.
@@ -187,17 +204,17 @@ def _demand(station: str, rows: pd.DataFrame, steps: pd.DataFrame, streams: pd.I
     main = steps.groupby("kind").duration_s.sum().idxmax()
     if (steps.saturated & (steps.kind == main)).sum() < FEWEST_STEPS:
         return None
-    begun = rows[(rows.station == station) & (rows.event == "start")]
+    begun = own[own.event == "start"]
     counts = begun.groupby(["tag", "kind"]).size().unstack(fill_value=0)
     of_stream_s, variance = np.zeros(len(counts)), 0.0
     share = len(counts) / len(streams)  # of the streams that come here, which is settled as they are dealt
     for kind, of_kind in steps.groupby("kind"):
         saturated = of_kind[of_kind.saturated]
-        told = len(saturated) > 1
-        if not told and not singly:
+        enough = len(saturated) > 1
+        if not enough and not singly:
             continue
-        members = (saturated if told else of_kind).members.to_numpy(dtype=float)
-        times_s = (saturated.cycle_s if told else of_kind.duration_s.fillna(0.0)).to_numpy()
+        members = (saturated if enough else of_kind).members.to_numpy(dtype=float)
+        times_s = (saturated.cycle_s if enough else of_kind.duration_s.fillna(0.0)).to_numpy()
         each_s = times_s.sum() / members.sum()
         of_stream_s += counts[kind].to_numpy() * each_s
         spread_s = np.sqrt(((times_s - each_s * members) ** 2).sum()) / members.sum()

@@ -4,7 +4,7 @@ Rows hold all that a fresh station needs to come to the same plans again (`repla
 (`metrics.py`). A run is one Parquet file: the rows, with the run header in the schema's metadata.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Literal
 
 from fleet.records.schema import Row
@@ -153,8 +153,3 @@ EVENT_OF: dict[str, Callable[[Row], StationEvent]] = {
     "leave": lambda row: Leave(row.tag, row.request),
     "view": lambda row: View(row.tag, row.request, row.tokens, row.duration_s),
 }
-
-
-def log_of(rows: Iterable[Iterable[Any]]) -> Log:
-    """Write rows, whose values are in the order of SCHEMA, one after another, as a station does."""
-    return [value for row in rows for value in row]

@@ -1,12 +1,15 @@
 """The replay test: a log's events, fed to fresh stations, must lead to exactly the logged plans (law 1)."""
 
+from collections.abc import Mapping
+from typing import Protocol
+
 from fleet.policies.outcome import Outcome
 from fleet.records.recorded import EVENT_OF, ended_of
 from fleet.records.run import Run
 from fleet.records.schema import Row
 from fleet.stations.build import stations
-from fleet.stations.messages import StepDone
-from fleet.stations.station import Start, Station
+from fleet.stations.messages import Instruction, StationEvent, StepDone
+from fleet.stations.station import Plan, Start
 from fleet.times.step import Step
 
 
@@ -15,7 +18,29 @@ def replay(run: Run) -> list[str]:
 
     A station is dropped from the replay at its first contradiction: what follows would only repeat it.
     """
-    fresh = stations(run.header.fleet)
+    return replay_stations(run, stations(run.header.fleet))
+
+
+class Replayed(Protocol):
+    """A station, or what stands before one to see what it is told and what it does."""
+
+    @property
+    def name(self) -> str:
+        """Name of the station."""
+
+    @property
+    def running(self) -> Step | None:
+        """The step that runs."""
+
+    def handle(self, event: StationEvent, now_s: float) -> list[Instruction]:
+        """Take an event."""
+
+    def plan(self, now_s: float) -> Plan:
+        """Return what to do now."""
+
+
+def replay_stations(run: Run, fresh: Mapping[str, Replayed]) -> list[str]:
+    """Feed the log to these fresh stations, by name; return what `replay` does."""
     logs: dict[str, list[Row]] = {name: [] for name in fresh}
     for values in zip(*(column.to_pylist() for column in run.table.columns), strict=True):
         row = Row(*values)
@@ -36,7 +61,7 @@ def replay(run: Run) -> list[str]:
     return contradictions
 
 
-def _replay_station(station: Station, rows: list[Row]) -> str | None:
+def _replay_station(station: Replayed, rows: list[Row]) -> str | None:
     position = 0
     while position < len(rows):
         row = rows[position]

@@ -8,7 +8,6 @@ import sys
 import time
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 import numpy as np
@@ -23,11 +22,10 @@ from fleet.inputs.parquet import read_table
 from fleet.inputs.text import reason
 from fleet.records.recorded import Log
 from fleet.records.schema import SCHEMA
+from fleet.scenario.names import World
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
-
-World = Literal["sim", "engine"]
 
 
 class RunHeader(msgspec.Struct, frozen=True):
@@ -44,6 +42,8 @@ class RunHeader(msgspec.Struct, frozen=True):
         started_unix_s: When the run was written, in seconds since 1970.
         rows (rows): How many rows each station wrote, by its name, so that a log that was cut short shows.
         pace_of: Digest of the measured run whose host's pace a simulation played back; empty where it did not.
+        played_of: Digest of the measured run of which a simulation played back more; empty where it did not.
+        played: What that was: steps, acceptance, links, delays.
     """
 
     scenario: Scenario
@@ -56,6 +56,8 @@ class RunHeader(msgspec.Struct, frozen=True):
     started_unix_s: float
     rows: dict[str, int]
     pace_of: str = ""
+    played_of: str = ""
+    played: tuple[str, ...] = ()
 
 
 class Run(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fleet.scenario.names import DRAFTER, ROUTER
+from fleet.scenario.settled import Fleet
 
 REQUEST = ["tag", "request"]
 ROUND = ["tag", "request", "epoch"]  # what names one round of one stream
@@ -30,6 +31,15 @@ def commits_of(rows: pd.DataFrame) -> pd.DataFrame:
     return done.drop(columns="end").assign(
         committed=np.minimum(done.accepted + 1, room), from_draft=np.minimum(done.accepted, room)
     )
+
+
+def rounds_table(fleet: Fleet, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return one row a round: a draft with its way and its verification, as `rounds_of` tells.
+
+    Ahead of its target a drafter is not asked and does not wait, so a round is a verification there, and the table that
+    of `verifications_of`.
+    """
+    return rounds_of(rows) if fleet.in_turn else verifications_of(rows)
 
 
 def rounds_of(rows: pd.DataFrame) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from fleet.records.intervals import NO_INTERVAL, Interval, batch_interval, drifts, quantile_levels
 
 Floats = NDArray[np.float64]
-LEAST_RELAXATIONS = 50  # that a run must be long for an interval of a mean: its coverage is then 93 % or more
+LEAST_RELAXATIONS = 50  # that a run must be long for an interval of a mean: its coverage is then 92 % or more
 LEAST_BEYOND = 10  # of them, and of the values, that must lie beyond a quantile
 
 
@@ -112,9 +112,9 @@ class Window(msgspec.Struct, frozen=True):
         """Count what happened; a count has no interval."""
         return Metric(float(self.inside(time_s).sum()), *NO_INTERVAL, unit)
 
-    def _times_longer(self, relaxations: float = LEAST_RELAXATIONS) -> float:
-        needed = max(relaxations, LEAST_RELAXATIONS)
-        return max(1.0, needed / self.relaxations) if self.relaxations > 0 else math.inf
+    def _times_longer(self, needed: float = LEAST_RELAXATIONS) -> float:
+        """How many times as long the window would have to be for that many relaxations, and for LEAST_RELAXATIONS."""
+        return max(1.0, max(needed, LEAST_RELAXATIONS) / self.relaxations) if self.relaxations > 0 else math.inf
 
     def _estimate(self, value: float, means: Floats, unit: str) -> Metric:
         """Put the interval around a value whose batch means these are, if the run is long enough and steady."""

@@ -1,4 +1,4 @@
-"""Changes of a scenario's content by dotted keys, as `--set` writes them and as Python does."""
+"""A scenario's content by dotted keys: its changes, as `--set` writes them and as Python does, and its leaves."""
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -125,3 +125,16 @@ def _plain(value: Any) -> Any:
     if isinstance(value, PurePath):
         return str(value)
     raise TypeError(f"{type(value).__name__} is no value of a scenario")
+
+
+def flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the leaves of nested content as (dotted key, value).
+
+    >>> list(flat({"seed": 1, "link": {"latency_s": 0.01}}))
+    [('seed', 1), ('link.latency_s', 0.01)]
+    """
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

@@ -3,8 +3,9 @@
 from fleet.chance.acceptance import Geometric, LengthModel, Recorded, expected_accepted
 from fleet.chance.tokens import TokenModel
 from fleet.errors import InputError
-from fleet.scenario.scenario import Acceptance
+from fleet.scenario.scenario import Acceptance, Scenario, needs_of
 from fleet.scenario.settled import Fleet
+from fleet.times.profile import HardwareProfile
 
 
 def accepts(model: Acceptance, depth: int) -> str:
@@ -27,6 +28,17 @@ def mean_accepted(model: Acceptance, depth: int) -> float | None:
         return expected_accepted(lengths, depth)
     except InputError:
         return None
+
+
+def replaced_acceptance(scenario: Scenario) -> Recorded | None:
+    """Return the lengths that the profile measured, where the scenario's own `[acceptance]` stands in their place.
+
+    None where nothing was measured or replaced, or where a rule looks at signals, which no profile has.
+    """
+    profile = scenario.profile
+    measured = profile.acceptance if isinstance(profile, HardwareProfile) else None
+    replaces = scenario.acceptance is not None and needs_of(scenario) == "lengths"
+    return measured if replaces and isinstance(measured, Recorded) else None
 
 
 def models_of(fleet: Fleet) -> int:

@@ -1,4 +1,9 @@
-"""Names of stations: what records, figures and the replay test know them by."""
+"""Names of stations and of the two worlds: what records, figures and the replay test know them by."""
+
+from typing import Literal
+
+World = Literal["sim", "engine"]
+"""Simulated time, or the models on this host."""
 
 DRAFTER = "drafter"  # every drafter's name begins with it
 BATCH = "batch"

@@ -6,22 +6,22 @@ from typing import Any
 
 import msgspec
 
-from fleet.chance.places import ByPlace
-from fleet.chance.signals import SignalFile
 from fleet.errors import InputError
 from fleet.inputs.strict import convert
 from fleet.inputs.text import read_toml
 from fleet.scenario.changes import Changes, apply_changes
 from fleet.scenario.conflicts import conflicts
-from fleet.scenario.scenario import Scenario, Trace, needs_of
+from fleet.scenario.named_files import with_files
+from fleet.scenario.scenario import Scenario, needs_of
 from fleet.times.profile import read_profile
 
 
 def read_scenario(path: Path, changes: Changes = (), base: Path | None = None) -> Scenario:
     """Read a scenario file and apply changes: values by dotted key, or texts such as `verifiers.count=4`.
 
-    Profile and prompt files are found relative to `base`, the scenario's folder unless told otherwise. Raises
-    InputError, in one line naming file, key, value and what is allowed.
+    Its profile and the files that it names are found relative to `base`, the scenario's folder unless told otherwise;
+    folders of models, from the working folder. Raises InputError, in one line naming file, key, value and what is
+    allowed.
     """
     content = read_toml(path)
     apply_changes(content, changes, str(path))
@@ -53,21 +53,4 @@ def make_scenario(content: Mapping[str, Any], origin: str = "scenario", base: Pa
         except InputError as error:
             raise InputError(f"{origin}: {error}") from error
         scenario = msgspec.structs.replace(scenario, profile=profile)
-    return _located(scenario, base)
-
-
-def _located(scenario: Scenario, base: Path) -> Scenario:
-    """Return the scenario with the files that it names found from the folder `base`."""
-    workload, model = scenario.workload, scenario.acceptance
-    if workload.conversations:
-        workload = msgspec.structs.replace(workload, conversations=str(base / workload.conversations))
-    if workload.lengths:
-        workload = msgspec.structs.replace(workload, lengths=str(base / workload.lengths))
-    if workload.ends:
-        workload = msgspec.structs.replace(workload, ends=str(base / workload.ends))
-    if isinstance(workload.arrivals, Trace):
-        arrivals = msgspec.structs.replace(workload.arrivals, file=str(base / workload.arrivals.file))
-        workload = msgspec.structs.replace(workload, arrivals=arrivals)
-    if isinstance(model, SignalFile | ByPlace):
-        model = msgspec.structs.replace(model, file=str(base / model.file))
-    return msgspec.structs.replace(scenario, workload=workload, acceptance=model)
+    return with_files(scenario, lambda path: str(base / path))

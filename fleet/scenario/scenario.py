@@ -68,7 +68,7 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         shape: What a draft looks like: a chain, a static tree, or a tree that grows where the drafter is sure.
         kind: What drafts: a small model, an EAGLE head of the target, or prompt lookup, which needs no model.
         model: What the real world loads: the folder of a Hugging Face causal language model (for "eagle", of a head in
-            the published layout), or "demo", the pair that ships.
+            the published layout), found relative to the working folder, or "demo", the pair that ships.
         device: Name of a shared device in `[devices]`; empty for a device of its own for each drafter.
         order: Which waiting request a drafter serves next.
         admit: Whether a drafter takes one more session.
@@ -130,8 +130,8 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         kind: What a target is in the real world: "real" runs the model; "replayed" stands for an accelerator that is
             not there: it compares drafts with a target's recorded continuation, decoded beforehand, and waits for the
             time that `verify` states.
-        model: What the real world loads: the folder of a Hugging Face causal language model, or "demo", the pair that
-            ships.
+        model: What the real world loads: the folder of a Hugging Face causal language model, found relative to the
+            working folder, or "demo", the pair that ships.
         device: Name of a shared device in `[devices]`; empty for a device of its own for each target.
         verify: Time of a verification, in place of the profile's.
         prefill: Time of a target's prefill, in place of the profile's `verify_prefill`.
@@ -238,7 +238,8 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         streams (streams): How many requests decode at a time in a closed loop. 0 is one for each drafter or verifier,
             whichever are more; in a `[batch]`, all requests wait from the beginning.
         prompts: What the real world decodes: "demo/evaluation", "demo/calibration", or a JSON Lines file with a field
-            `prompt` (text) or `prompt_ids` (token ids). The simulated world needs lengths only and does not read it.
+            `prompt` (text) or `prompt_ids` (token ids), found relative to the scenario's folder. The simulated world
+            needs lengths only and does not read it.
         prompt_tokens (tokens): Length of a prompt: a number, or a table with `low` and `high`.
         new_tokens (tokens): Tokens to decode for a request: a number, or a table with `low` and `high`. Requests run to
             that length, whatever the text says, so that equal work is compared; unless `ignore_eos` or `stop` lets a

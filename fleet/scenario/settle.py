@@ -205,7 +205,6 @@ def _batch(scenario: Scenario) -> SettledBatch | None:
             draft_prefill=profile.draft_prefill,
             prefill=scenario.verifiers.prefill or profile.verify_prefill,
             verify=scenario.verifiers.verify or profile.verify,
-            decode=scenario.verifiers.decode or profile.decode,
             realign=profile.realign,
             delays=Delays(profile.turnaround_s, profile.turnaround_row_s),
         )

@@ -130,7 +130,7 @@ def _batch(fleet: Fleet) -> Iterator[Row]:
     yield BATCH, "drafter", f"{drafters.kind} {drafters.model}"
     yield BATCH, "target", f"{fleet.verifiers.model}, rule {fleet.verifiers.rule}"
     if given.times is not None:
-        for name in ("draft", "draft_prefill", "prefill", "verify", "decode", "realign"):
+        for name in ("draft", "draft_prefill", "prefill", "verify", "realign"):
             yield BATCH, name, _step(getattr(given.times, name))
         yield from _delays(BATCH, given.times.delays)
 

@@ -73,7 +73,7 @@ def _ahead(scenario: Scenario) -> Iterator[str]:
 
 
 def _of_depths(scenario: Scenario) -> Iterator[str]:
-    """Grants of the verifier, or rules of a batch, take the place of a rule of the drafter."""
+    """Grants of the verifier take the place of a rule of the drafter."""
     if scenario.verifiers.allocate is not None and scenario.drafters.allocate is not None:
         yield "verifiers.allocate grants the lengths of drafts; leave drafters.allocate out"
 

@@ -16,12 +16,11 @@ from fleet.errors import InputError
 from fleet.inputs.parquet import read_table
 from fleet.inputs.strict import convert
 from fleet.inputs.text import parsed, read_csv, read_json_lines
-from fleet.scenario.scenario import Between, Poisson, Trace, Workload, mean_tokens
+from fleet.scenario.scenario import Between, Poisson, Tokens, Trace, Workload, mean_tokens
 from fleet.scenario.settled import Fleet
 from fleet.times.step_time import Seconds
 
 CHARACTERS_PER_TOKEN = 4  # of English text, roughly; only the lengths of conversations rest on it
-LONGEST = 10**7  # tokens of a text: no model reads more
 MOST_TOKENS = 5 * 10**7  # of a run: its records hold some hundred bytes for each
 
 R = TypeVar("R", bound=msgspec.Struct)
@@ -52,8 +51,8 @@ class Conversation(msgspec.Struct, frozen=True):
 class Lengths(msgspec.Struct, frozen=True, kw_only=True):
     """A row of a file of lengths: tokens."""
 
-    num_prefill_tokens: Annotated[int, Meta(ge=1, le=LONGEST)]
-    num_decode_tokens: Annotated[int, Meta(ge=1, le=LONGEST)]
+    num_prefill_tokens: Tokens
+    num_decode_tokens: Tokens
 
 
 class Arrival(Lengths, frozen=True, kw_only=True):

@@ -159,7 +159,6 @@ def batch_durations(
         "draft_prefill": times.draft_prefill,
         "prefill": times.prefill,
         "verify": times.verify,
-        "decode": times.decode,
         "realign": times.realign,
     }
     draws = {kind: step_durations(time, rng) for kind, time in of_kind.items()}

@@ -51,6 +51,5 @@ class BatchTimes(msgspec.Struct, frozen=True):
     draft_prefill: StepTime
     prefill: StepTime
     verify: StepTime
-    decode: StepTime
     realign: StepTime
     delays: Delays

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.exits import keeping
-from experiments.printing import print_comparison, print_json, print_table, progress, remark
+from experiments.terminal.exits import keeping
+from experiments.terminal.printing import print_comparison, print_json, print_table, progress, remark
 from fleet.errors import InputError, OutputError
 from specfleet.cli.options import AsJson, Changes, file_option, folder_option, settings
 
@@ -40,8 +40,9 @@ def calibrate(
     """
     from calibrate.batches import STAGES as BATCH_STAGES
     from calibrate.run import STAGES
+    from fleet.chance.signals import SIGNALS_FILE
     from specfleet.calibrating import calibrate, own_scenario
-    from specfleet.fitting import fitting_path
+    from specfleet.host_scenario import fitting_path
 
     if scenario is None and changes:
         raise InputError("--set changes keys of a scenario; give one with --scenario")
@@ -53,9 +54,9 @@ def calibrate(
     }
     given = settings(changes) if scenario else options
     is_batch = own_scenario(scenario, given, prompts).batch is not None
-    fits = fitting_path(out, scenario)
+    fits, signals = fitting_path(out, scenario), out.parent / SIGNALS_FILE
     stays = fits.exists()
-    with keeping(out, out.parent / "signals.parquet"):
+    with keeping(out, signals):
         try:
             with progress("calibration", len(BATCH_STAGES if is_batch else STAGES)) as advance:
                 profile = calibrate(scenario, given, prompts=prompts, quick=quick, out=out, report=advance)
@@ -64,11 +65,15 @@ def calibrate(
                 print_profile(error.result, as_json)
             raise
         print_profile(profile, as_json)
-    if as_json:
-        return
-    remark(f"profile: {out} (digest {profile.digest()})")
-    if is_batch:
-        remark(f"signals of drafted tokens, where the drafts are chains: {out.parent / 'signals.parquet'}")
+    if not as_json:
+        remark(f"profile: {out} (digest {profile.digest()})")
+        say_beside(signals if is_batch else None, fits, stays)
+
+
+def say_beside(signals: Path | None, fits: Path, stays: bool) -> None:
+    """Say what is beside a profile: its signals, if any, and the scenario that fits; `stays`: one was there before."""
+    if signals is not None:
+        remark(f"signals of drafted tokens, where the drafts are chains: {signals}")
     if stays:
         remark(f"note: {fits} was there already and stays; remove it for a scenario that fits this profile")
     else:

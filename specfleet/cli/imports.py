@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.exits import keeping
-from experiments.printing import number, print_json, print_table, remark
+from experiments.terminal.exits import keeping
+from experiments.terminal.printing import number, print_json, print_table, remark
 from specfleet.cli.options import AsJson, Changes, ScenarioFile, file_option, settings
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ Precision = Annotated[
 ]
 
 
-def precision_of(texts: list[str] | None) -> dict[str, float]:
+def asked_precision(texts: list[str] | None) -> dict[str, float]:
     """Read `--precision`, as shares by metric; InputError where a text is none."""
     from experiments.precision import parse_precision
 
@@ -25,7 +25,7 @@ def precision_of(texts: list[str] | None) -> dict[str, float]:
 
 def say_unmet(lines: Iterable[str]) -> None:
     """Say what is not as precise as was asked; exit status 1 if anything is."""
-    from experiments.printing import remark
+    from experiments.terminal.printing import remark
 
     told = list(lines)
     for line in told:
@@ -69,10 +69,11 @@ def shipped(incomplete: str) -> list[str]:
     return [name for name in shipped_scenarios() if name.startswith(incomplete)]
 
 
-ScenarioFile = Annotated[
-    Path,
-    typer.Argument(metavar="SCENARIO", help="File (TOML), or name of a shipped scenario.", autocompletion=shipped),
-]
+_SCENARIO: Any = typer.Argument(
+    metavar="SCENARIO", help="File (TOML), or name of a shipped scenario.", autocompletion=shipped
+)
+ScenarioFile = Annotated[Path, _SCENARIO]
+ScenarioOrNone = Annotated[Path | None, _SCENARIO]
 Changes = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the scenario.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 RunFile = Annotated[Path | None, file_option("-o", "--out", metavar="RUN", help="Write the records here (Parquet).")]

@@ -2,21 +2,22 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from experiments.exits import keeping
-from experiments.printing import busy, interval, number, print_json, print_table, remark, value_text
-from fleet.errors import OutputError
+from experiments.terminal.exits import keeping
+from experiments.terminal.printing import busy, interval, number, print_json, print_table, remark, value_text
+from fleet.errors import InputError, OutputError
 from specfleet.cli.options import (
     AsJson,
     Changes,
     Precision,
     RunFile,
     ScenarioFile,
+    ScenarioOrNone,
+    asked_precision,
     file_option,
-    precision_of,
     say_unmet,
     settings,
 )
@@ -26,8 +27,16 @@ if TYPE_CHECKING:
 
 
 def simulate(
-    scenario: ScenarioFile,
+    scenario: ScenarioOrNone = None,
     changes: Changes = None,
+    of: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="Simulate this run's own scenario, and play back what was measured in it."),
+    ] = None,
+    play_back: Annotated[
+        str | None,
+        typer.Option(metavar="PARTS", help="With --of: steps,acceptance (the default), links, delays, or all."),
+    ] = None,
     pace: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Play back how fast the host was in this measured run.")
     ] = None,
@@ -38,11 +47,32 @@ def simulate(
     """Run a scenario in simulated time."""
     from specfleet.running import simulate
 
-    aims = precision_of(precision)
+    aims = asked_precision(precision)
+    if of is not None or play_back is not None or scenario is None:
+        result = _played_back(scenario, of, play_back, settings(changes), other=pace is not None or bool(aims))
+        with keeping(out):
+            show_run(result, as_json, out)
+        return
     with keeping(out):
         result = simulate(scenario, settings(changes), pace=pace, precision=aims, report=remark)
         show_run(result, as_json, out)
     say_unmet(result.unmet)
+
+
+def _played_back(
+    scenario: Path | None, of: Path | None, parts: str | None, changes: dict[str, Any], other: bool
+) -> "Result":
+    """Simulate with --of; `other`: whether options are there that do not go with it."""
+    from fleet.records.playback import MECHANISM
+    from specfleet.running import play_back
+
+    if of is None:
+        raise InputError("name a SCENARIO, or a run with --of RUN" if parts is None else "--play-back needs --of RUN")
+    if scenario is not None:
+        raise InputError(f"--of {of} brings its own scenario; leave out {scenario}, or change keys with --set")
+    if other:
+        raise InputError("--of plays back one run at the pace that it had; leave out --pace and --precision")
+    return play_back(of, MECHANISM if parts is None else [parts], changes)
 
 
 def run(

@@ -1,6 +1,6 @@
 """show: what a scenario really runs."""
 
-from experiments.printing import print_json, print_table
+from experiments.terminal.printing import print_json, print_table
 from specfleet.cli.options import AsJson, Changes, ScenarioFile, settings
 
 

@@ -2,12 +2,12 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.exits import keeping
-from experiments.printing import (
+from experiments.terminal.exits import keeping
+from experiments.terminal.printing import (
     busy,
     case_text,
     interval,
@@ -20,14 +20,15 @@ from experiments.printing import (
 )
 from fleet.errors import InputError, OutputError
 from fleet.interrupts import Interrupted
+from fleet.scenario.names import World
 from specfleet.cli.options import (
     AsJson,
     Changes,
     Precision,
     ScenarioFile,
+    asked_precision,
     file_option,
     folder_option,
-    precision_of,
     say_unmet,
     settings,
 )
@@ -42,7 +43,7 @@ def sweep(
     scenario: ScenarioFile,
     out: Annotated[Path, folder_option("-o", "--out", help="Folder of the results.")],
     vary: Annotated[list[str], typer.Option(help="KEY=FIRST:LAST[:STEP] or KEY=A,B,C; may be repeated.")],
-    world: Annotated[Literal["sim", "engine"], typer.Option(help="sim or engine.")] = "sim",
+    world: Annotated[World, typer.Option(help="sim or engine.")] = "sim",
     seeds: Annotated[
         int, typer.Option(min=1, help="Replications a cell; with --precision, one as long as it takes.")
     ] = 3,
@@ -68,7 +69,7 @@ def sweep(
 
             swept = sweep(
                 scenario, axes, settings(changes), out=out, world=world, seeds=seeds, jobs=jobs, done=done,
-                precision=precision_of(precision),
+                precision=asked_precision(precision),
             )  # fmt: skip
     except Interrupted as stop:
         stop.kept = f"kept: {finished} of {cells} cells in {out}; the same command goes on from there"

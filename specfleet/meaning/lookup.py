@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 
 from fleet.errors import InputError
+from fleet.inputs.text import shortened
 from specfleet.meaning.docstrings import UNITS
 from specfleet.meaning.entries import Entry, all_entries
 
@@ -31,7 +32,8 @@ def explain(word: str) -> list[Entry]:
         if found:
             return found
     near = _nearest(asked, entries)
-    raise InputError(f"explain {word}: unknown; {'nearest: ' + ', '.join(near) if near else 'nothing is near it'}")
+    told = "nearest: " + ", ".join(near) if near else "nothing is near it"
+    raise InputError(f"explain {shortened(word, quoted=False)}: unknown; {told}")
 
 
 def in_lines(entry: Entry) -> str:

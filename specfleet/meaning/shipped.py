@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from fleet.errors import InputError
+from fleet.inputs.text import shortened
 from fleet.times.profile import HardwareProfile, read_profile, shipped_profiles
 from specfleet.scenario import shipped_scenarios
 
@@ -47,7 +48,7 @@ def scenario_file(name: str) -> Path:
     """Return the file of a scenario that ships; InputError names those that do."""
     files = shipped_scenarios()
     if name not in files:
-        raise InputError(f"scenario {name}: does not ship; allowed: {', '.join(files)}")
+        raise InputError(f"scenario {shortened(name, quoted=False)}: does not ship; allowed: {', '.join(files)}")
     return files[name]
 
 

@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from experiments.exits import run
-from experiments.printing import remark
+from experiments.terminal.exits import run
+from experiments.terminal.printing import remark
 from fleet.files import check_folder, write_file
 from specfleet.reference.pages import all_pages
 

@@ -5,7 +5,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import typer.main
 
-from experiments.exits import STATUSES
+from experiments.terminal.exits import STATUSES
 from specfleet.cli.entry import app
 from specfleet.reference import texts
 from specfleet.reference.markdown import code, paragraph, table_of

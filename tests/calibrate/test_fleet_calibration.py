@@ -14,6 +14,7 @@ from engine.runtime.serve import serve
 from fleet.chance.acceptance import Recorded
 from fleet.errors import InputError
 from fleet.records.replay import replay
+from fleet.scenario.provenance import measured_on
 from sim.run import simulate
 from tests.helpers.pairs import drafters_of, pair_scenario, write_pair
 
@@ -31,6 +32,8 @@ def test_a_fleet_is_calibrated_on_its_own_drafts(tmp_path: Path, kind: str) -> N
     told: list[str] = []
     profile = calibrate(scenario, tmp_path, TINY, told.append)
     assert tuple(told) == STAGES
+    models = scenario.drafters.model, scenario.verifiers.model
+    assert measured_on(profile.provenance) == (*models, scenario.workload.prompts)
     nodes = scenario.drafters.shape.nodes(scenario.drafters.depth)
     assert max(row["tokens"] for row in profile.measured["verify"]) == nodes + 1
     assert profile.hidden == (32 if kind == "EAGLE tree" else 0)

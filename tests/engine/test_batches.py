@@ -21,6 +21,7 @@ from engine.runtime import batch as batches
 from engine.runtime.batch import Batched, executor_of, serve_batch
 from engine.runtime.batch_executor import BatchExecutor
 from engine.runtime.prompts import prompts_of
+from experiments.batch_rules import RULES, rule_of
 from fleet.policies.shapes import CHAIN, Shape, tree
 from fleet.records.matching import match
 from fleet.records.replay import replay
@@ -30,15 +31,6 @@ from fleet.scenario.workload import streams_of
 from tests.helpers.marks import slow
 from tests.helpers.pairs import VOCABULARY
 from tests.helpers.plain import plain_outputs
-
-RULES = {
-    "slots": {"policy": "slots"},
-    "EqSpec": {"policy": "realign"},
-    "EqSpec, online": {"policy": "realign", "fixed": False},
-    "ExSpec": {"policy": "same-length"},
-    "rollback": {"policy": "rollback"},
-}
-
 
 Part = dict[str, dict[str, object]]  # of a scenario
 
@@ -55,9 +47,8 @@ def pair(tiny: Path) -> Part:
 
 def batch(rule: str, size: int, *parts: Part, **tables: dict[str, object]) -> Scenario:
     """The demo pair, unless a part says otherwise, in float64 on prompts of mixed length."""
-    policy = RULES[rule] | {"size": size} | ({"window": 3 * size} if rule == "ExSpec" else {})
     content: Part = {
-        "batch": {"rule": policy},
+        "batch": {"rule": rule_of(rule, size)},
         "drafters": {"depth": 4},
         "workload": {
             "requests": max(6, size + 3),

@@ -145,7 +145,7 @@ def check(cache: SlotCache) -> None:
     """Open rows lie side by side, and every tag knows its own."""
     assert [cache.rows[tag] for tag in cache.tags] == list(range(len(cache.tags)))
     assert cache.lengths.keys() == cache.rows.keys()
-    assert 0 <= cache.used_bytes <= cache.allocated_bytes
+    assert 0 <= cache.bytes_per_token * sum(cache.lengths.values()) <= cache.allocated_bytes
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.integers(0, 4))

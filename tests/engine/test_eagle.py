@@ -311,9 +311,13 @@ def test_a_checkpoint_that_does_not_fit_is_told_by_its_tensor(
 
 
 def test_a_folder_without_a_head_is_told(tmp_path: Path, target: LlamaForCausalLM) -> None:
-    with pytest.raises(InputError, match=r"expected model\.safetensors or pytorch_model\.bin"):
+    with pytest.raises(InputError, match=r"no config\.json"):
         load_head(tmp_path, target, torch.float64, "cpu")
     write_checkpoint(tmp_path, random_tensors())
+    weights = (tmp_path / "model.safetensors").rename(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match=r"expected model\.safetensors or pytorch_model\.bin"):
+        load_head(tmp_path, target, torch.float64, "cpu")
+    weights.rename(tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
     with pytest.raises(InputError, match="no intermediate_size"):
         load_head(tmp_path, target, torch.float64, "cpu")

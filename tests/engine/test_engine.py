@@ -24,7 +24,6 @@ from engine.runtime.prompts import prompts_of
 from engine.runtime.serve import Served, crowding, serve
 from fleet.errors import InputError
 from fleet.policies.admit import WithinMemory
-from fleet.records.recorded import log_of
 from fleet.records.replay import replay
 from fleet.records.run import make_run
 from fleet.scenario.names import DRAFTER
@@ -33,6 +32,7 @@ from fleet.scenario.scenario import Scenario
 from fleet.stations.messages import DraftRequest
 from fleet.stations.payload import ENVELOPE_BYTES
 from sim.run import simulate
+from tests.helpers.logs import log_of
 from tests.helpers.marks import slow
 from tests.helpers.pairs import DRAFTERS, VOCABULARY, drafters_of, pair_scenario
 from tests.helpers.plain import plain_outputs, plain_text

@@ -147,6 +147,25 @@ def test_a_broken_tokenizer_is_told_by_its_folder(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
+def test_a_tokenizer_is_read_as_any_other_file_of_json(tmp_path: Path) -> None:
+    """With a byte order mark, as editors write it; what is no JSON is told by its file, with the reason."""
+    one, other = write(tmp_path / "one", tokenizer()), write(tmp_path / "other", tokenizer())
+    file = tmp_path / "other" / "tokenizer.json"
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    check_shared_tokenizer(one, other)
+    file.write_text("{")
+    with pytest.raises(InputError, match=rf"^{file}: not JSON: "):
+        check_shared_tokenizer(one, other)
+
+
+def test_a_broken_tokenizer_of_another_kind_is_told_by_its_folder_too(tmp_path: Path) -> None:
+    one, other = write(tmp_path / "one", None), write(tmp_path / "other", tokenizer())
+    (tmp_path / "one" / "tokenizer.model").write_bytes(b"\xff")
+    with pytest.raises(InputError, match=rf"^{tmp_path / 'one'}: no tokenizer can be read from it") as caught:
+        check_shared_tokenizer(one, other)
+    assert "\n" not in str(caught.value)
+
+
 def test_a_node_says_when_its_host_lacks_a_model_whose_tokenizer_it_would_compare(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from experiments.coverage import Setting, closed_star, covered, mm1_truth, open_star, row_of
+from experiments.coverage.counted import covered, row_of
+from experiments.coverage.settings import Setting, closed_star, mm1_truth, open_star
 from fleet.records.window import Metric
 from tests.helpers.marks import slow
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 import specfleet
-from experiments.differences import differences, lengths_of, sharing
-from fleet.chance.acceptance import Recorded
+from experiments.differences import differences, mean_length_of, sharing
+from fleet.chance.acceptance import Geometric, Recorded
 from fleet.records.run import Run
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.settle import settle
@@ -24,7 +24,7 @@ PROFILE = HardwareProfile(
     link=LinkTime(0.0005),
     acceptance=Recorded(5, SESSIONS),
     control_s=0.001,
-    provenance={"drafter": "model small", "target": "large", "prompts": "demo/calibration, the first 48"},
+    provenance={"drafter_model": "small", "target_model": "large", "prompts_file": "demo/calibration"},
 )
 MINE: dict[str, Any] = {
     "profile": PROFILE,
@@ -71,11 +71,43 @@ def test_acceptance_of_the_scenario_is_held_against_what_the_models_accepted() -
 
 def test_acceptance_that_replaced_a_measured_one_is_named_even_where_it_comes_to_the_same() -> None:
     alike = simulated(acceptance__model="geometric", acceptance__beta=0.97)
-    one, other = lengths_of(alike), lengths_of(measured())
+    one, other = mean_length_of(alike), mean_length_of(measured())
     assert one is not None
     assert other is not None
     assert one.low < other.high
     assert "[acceptance] in place of profile calibrated's" in line(alike, measured(), "acceptance")
+
+
+@pytest.mark.parametrize(
+    ("acceptance", "replaced"),
+    [
+        (PROFILE.acceptance, True),
+        (Geometric(0.97), False),  # stated, not measured
+        (None, False),
+    ],
+)
+def test_a_comparison_and_a_note_agree_on_whether_a_measured_acceptance_was_replaced(
+    acceptance: Any, replaced: bool
+) -> None:
+    profile = msgspec.structs.replace(PROFILE, acceptance=acceptance)
+    scenario = make_scenario(MINE | {"profile": profile, "acceptance": {"model": "geometric", "beta": 0.5}})
+    result = specfleet.simulate(scenario)
+    assert (" in place of profile calibrated's" in line(result.run, measured(), "acceptance")) == replaced
+    assert any("replaces what profile calibrated measured" in note for note in result.notes) == replaced
+
+
+def test_a_model_whose_path_has_a_comma_is_told_from_no_other() -> None:
+    scenario = make_scenario(
+        MINE
+        | {
+            "profile": msgspec.structs.replace(PROFILE, provenance=PROFILE.provenance | {"drafter_model": "a, b"}),
+            "drafters": {"model": "a, b"},
+        }
+    )
+    run = specfleet.simulate(scenario).run
+    ran = measured()
+    header = msgspec.structs.replace(ran.header, scenario=scenario)
+    assert not [said for said in differences(run, Run(header, ran.table)) if said.startswith("profile")]
 
 
 def test_acceptance_of_the_profile_that_the_run_did_not_meet_is_named() -> None:
@@ -111,11 +143,15 @@ def test_a_host_that_was_slower_than_the_profile_is_named_until_its_pace_is_play
     [
         ({"provenance": {}}, "profile: calibrated was not calibrated on the models that ran"),
         (
-            {"provenance": PROFILE.provenance | {"target": "huge"}},
+            {"provenance": PROFILE.provenance | {"target_model": "huge"}},
             "profile: calibrated was calibrated on verifiers.model = huge, and large ran",
         ),
         (
-            {"provenance": PROFILE.provenance | {"prompts": "demo/evaluation, the first 48"}},
+            {"provenance": PROFILE.provenance | {"prompts_file": "demo/evaluation"}},
+            "prompts: calibrated was calibrated on those of the run, demo/evaluation: it has seen them",
+        ),
+        (  # as profiles said it before
+            {"provenance": {"drafter": "model small", "target": "large", "prompts": "demo/evaluation, the first 48"}},
             "prompts: calibrated was calibrated on those of the run, demo/evaluation: it has seen them",
         ),
     ],

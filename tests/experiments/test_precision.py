@@ -1,6 +1,7 @@
 """A run goes on until its intervals are as narrow as was asked, or it says which are not and why."""
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from experiments.sweep import sweep
 from fleet.errors import InputError
 from fleet.records.window import Metric
 from fleet.scenario.scenario import Workload
+from specfleet.cli import main
 from tests.helpers.stars import star
 
 EXPONENTIAL = {"spread": {"spread": "exponential"}}
@@ -63,10 +65,38 @@ def test_it_says_what_was_not_reached_and_why(tmp_path: Path) -> None:
     assert f"{2 * MOST_TIMES} requests" in limited.unmet[0]
 
 
-@pytest.mark.parametrize("name", ["nonsense", "rounds"])
-def test_a_metric_without_an_interval_is_refused_by_its_name(name: str) -> None:
-    with pytest.raises(InputError, match=name):
-        simulate_to(open_star(0.3), {name: 0.1})
+@pytest.mark.parametrize("study", ["simulate", "sweep"])
+def test_a_name_that_no_metric_has_is_refused_before_anything_runs(
+    study: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ran(*_: object) -> None:
+        raise AssertionError("it ran")
+
+    monkeypatch.setattr("experiments.precision.simulate", ran)
+    vary = ["--vary", "verifiers.count=1,2", "--jobs", "1", "-o", str(tmp_path / "out")] if study == "sweep" else []
+    monkeypatch.setattr("sys.argv", ["specfleet", study, "star", *vary, "--precision", "nonsense=2%"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "no metric is called 'nonsense'; allowed: throughput, " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "why"), [("in_time", "no such metric"), ("rounds", "no interval, however long")])
+def test_a_metric_without_an_interval_is_not_reached_and_the_others_are_sought(name: str, why: str) -> None:
+    precise = simulate_to(open_star(0.3), {name: 0.1, "throughput": 0.1})
+    (line,) = precise.unmet
+    assert line.startswith(f"{name}: ")
+    assert why in line
+    assert half_width(precise.metrics["throughput"]) <= 0.1
+
+
+def test_what_is_not_known_yet_reads_as_a_sentence() -> None:
+    told: list[str] = []
+    (line,) = simulate_to(open_star(0.3, requests=2), {"throughput": 0.001}, report=told.append).unmet
+    assert told[0] == "2 requests: throughput has no interval yet (asked: 0.001); next 20"
+    assert re.match(r"throughput is known to 0\.\d+ \(asked: 0\.001\): 200 requests are 100 times", line)
+    (overloaded,) = simulate_to(open_star(1.3), {"throughput": 0.01}).unmet
+    assert overloaded.startswith("throughput has no interval yet (asked: 0.01): more is offered than is carried")
 
 
 def test_precision_is_read_as_people_write_it() -> None:
@@ -77,12 +107,8 @@ def test_precision_is_read_as_people_write_it() -> None:
 
 
 def test_four_times_the_run_halves_the_interval() -> None:
-    metrics = {
-        "throughput": Metric(100.0, 90.0, 110.0, "tokens/s"),
-        "wait_s": Metric(1.0, math.nan, math.nan, "s", 7.0),
-    }
-    assert times_longer(metrics, "throughput", 0.05) == pytest.approx(4)
-    assert times_longer(metrics, "wait_s", 0.05) == 7
+    assert times_longer(Metric(100.0, 90.0, 110.0, "tokens/s"), 0.05) == pytest.approx(4)
+    assert times_longer(Metric(1.0, math.nan, math.nan, "s", 7.0), 0.05) == 7
 
 
 def test_a_sweep_to_a_precision_keeps_what_was_reached_and_runs_again_for_another(tmp_path: Path) -> None:

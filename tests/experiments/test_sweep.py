@@ -25,6 +25,7 @@ from fleet.times.profile import HardwareProfile, write_profile
 from fleet.times.step_time import StepTime
 from sim.predict import predict
 from sim.run import simulate
+from tests.helpers.ends import write_ends
 from tests.helpers.stars import star
 
 SCENARIO = """
@@ -101,6 +102,14 @@ def test_a_rerun_computes_only_what_is_missing(file: Path, tmp_path: Path, monke
     assert sorted(map(repr, first)) == sorted(map(repr, second))
 
 
+@pytest.mark.parametrize("place", ["sweep.csv", "cells/verifiers.count=2.json"])
+def test_a_folder_in_the_place_of_results_is_told_before_any_cell_runs(file: Path, tmp_path: Path, place: str) -> None:
+    (tmp_path / "out" / place).mkdir(parents=True)
+    with pytest.raises(InputError, match=rf"^{tmp_path / 'out' / place}: is a folder, where results belong; "):
+        swept(file, ["verifiers.count=1:2"], tmp_path / "out", seeds=1)
+    assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+
+
 def test_results_come_in_the_order_of_the_cells_whether_kept_or_run(file: Path, tmp_path: Path) -> None:
     swept(file, ["verifiers.count=2"], tmp_path / "out", seeds=1)
     results = swept(file, ["verifiers.count=1:3"], tmp_path / "out", seeds=1)
@@ -162,7 +171,7 @@ def test_tables_have_the_same_columns_whatever_the_cells_gave() -> None:
 
 
 TRACE = "arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,{0},30\n1.0,20,{0}\n"
-FILES: dict[str, tuple[dict[str, Any], Callable[[Path, int], None]]] = {
+FILES: dict[str, tuple[dict[str, Any], Callable[[Path, int], object]]] = {
     "trace.csv": (
         {"workload": {"arrivals": {"process": "trace", "file": "trace.csv"}, "new_tokens": 96}},
         lambda path, size: write(path, TRACE.format(size)),
@@ -182,6 +191,10 @@ FILES: dict[str, tuple[dict[str, Any], Callable[[Path, int], None]]] = {
     "lengths.csv": (
         {"workload.lengths": "lengths.csv", "workload.new_tokens": 96},
         lambda path, size: write(path, f"num_prefill_tokens,num_decode_tokens\n{size},30\n20,{size}\n"),
+    ),
+    "ends.parquet": (
+        {"workload": {"ignore_eos": False, "ends": "ends.parquet"}},
+        lambda path, size: write_ends(path, dict.fromkeys(range(16), size // 4)),
     ),
     "profile.json": (
         {"profile": "profile.json"},

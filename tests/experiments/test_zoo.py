@@ -10,7 +10,7 @@ transformers = pytest.importorskip("transformers")
 from transformers import CONFIG_MAPPING, PretrainedConfig
 
 from engine.decoding import models
-from engine.decoding.admitted import ADMITTED, KNOWN, NAMES, STATIC_ROPE, config_of, longest_row, refusal
+from engine.decoding.admitted import ADMITTED, KNOWN, NAMES, config_of, longest_row, refusal
 from engine.decoding.draft import Drafter
 from engine.decoding.feed import Feed
 from engine.decoding.models import CausalLM, load_model
@@ -170,11 +170,15 @@ def test_an_admitted_type_is_refused_where_its_configuration_says_so(
     assert reason in refusal(config)
 
 
-def test_a_rotary_embedding_that_nobody_knows_is_refused() -> None:
+def test_a_rotary_embedding_that_nobody_knows_is_refused_with_all_that_are_known() -> None:
     config = PretrainedConfig()
     config.model_type, config.rope_parameters = "llama", {"full_attention": {"rope_type": "novel"}}
-    assert "novel" in refusal(config)
-    assert "default" in STATIC_ROPE
+    told, _, known = refusal(config).partition("; the engine knows ")
+    assert told == "rotary embedding of type novel"
+    assert known.split(", ") == ["default", "dynamic", "linear", "llama3", "longrope", "yarn"]
+    for kind in known.split(", "):
+        config.rope_parameters = {"full_attention": {"rope_type": kind}}
+        assert refusal(config) == ""
 
 
 @pytest.mark.parametrize(

@@ -30,9 +30,6 @@ from fleet.chance.acceptance import (
     pmf,
     survival,
 )
-from fleet.chance.fits import (
-    fit_per_position,
-)
 from fleet.errors import InputError
 from fleet.inputs.strict import convert
 
@@ -213,12 +210,11 @@ def test_each_way_to_tell_positions_converts_to_the_others(model: PerPosition) -
         assert survival(other, DEPTH) == pytest.approx(reached, abs=1e-12)
 
 
-def test_counts_are_what_a_fit_of_their_rounds_finds() -> None:
+def test_counts_are_the_rates_of_the_rounds_that_they_count() -> None:
     histogram = (3, 1, 0, 4, 2)
     rounds = [length for length, count in enumerate(histogram) for _ in range(count)]
-    fitted = fit_per_position(rounds, 4).model
-    assert isinstance(fitted, PerPosition)
-    assert PerPosition(histogram=histogram).conditional() == pytest.approx(fitted.conditional())
+    rates = [sum(length > place for length in rounds) / sum(length >= place for length in rounds) for place in range(4)]
+    assert PerPosition(histogram=histogram).conditional() == pytest.approx(rates)
 
 
 @pytest.mark.parametrize("drafted", [DEPTH, 3])

@@ -16,7 +16,6 @@ from fleet.chance.acceptance import (
     AcceptanceModel,
     BetaGeometric,
     Geometric,
-    PerPosition,
     Recorded,
     committed_closed_form,
     expected_accepted,
@@ -25,7 +24,6 @@ from fleet.chance.acceptance import (
 from fleet.chance.fits import (
     fit_beta_geometric,
     fit_geometric,
-    fit_per_position,
     likelihood_ratio_test,
     mean_interval,
     total_variation,
@@ -86,20 +84,7 @@ def test_a_beta_for_each_session_is_recovered_from_its_rounds() -> None:
     assert isinstance(fit_beta_geometric(lengths, 1).model, Geometric)
 
 
-def test_rates_are_recovered_within_their_standard_errors() -> None:
-    truth = PerPosition((0.9, 0.5, 0.8, 0.7))
-    rng = np.random.default_rng(15)
-    drafted = rng.integers(1, 5, 20_000)
-    passed = rng.random((20_000, 4)) < truth.conditional()
-    lengths = np.minimum(passed.cumprod(axis=1).sum(axis=1), drafted)
-    fit = fit_per_position(lengths, drafted)
-    for position, (rate, fitted) in enumerate(zip(truth.conditional(), fit.model.conditional(), strict=True), start=1):
-        verified = ((lengths >= position - 1) & (drafted >= position)).sum()
-        error = math.sqrt(rate * (1 - rate) / verified)
-        assert abs(fitted - rate) < stats.norm.isf(FALSE_ALARM / 2 / 4) * error
-
-
-@pytest.mark.parametrize("fit_model", [fit_geometric, fit_beta_geometric, fit_per_position])
+@pytest.mark.parametrize("fit_model", [fit_geometric, fit_beta_geometric])
 def test_the_stated_likelihood_is_that_of_the_stated_model(fit_model) -> None:
     lengths, drafted = mixed_rounds(np.random.default_rng(16).beta(2, 1, 500), 17)
     fit = fit_model(lengths, drafted)
@@ -111,8 +96,6 @@ def test_all_accepted_and_none_accepted_are_fitted_as_certainty() -> None:
         assert fit_model([3, 5], [3, 5]) == fit_geometric([3, 5], [3, 5])
         assert fit_model([3, 5], [3, 5]).model == Geometric(1)
         assert fit_model([0, 0], 5).model == Geometric(0)
-    assert fit_per_position([3, 5], [3, 5]).model == PerPosition((1,) * 5)
-    assert fit_per_position([0, 0], 3).model == PerPosition((0, 0, 0))
 
 
 def test_lengths_that_spread_less_than_one_beta_allows_are_fitted_by_one_beta() -> None:
@@ -126,11 +109,6 @@ def test_all_or_nothing_is_fitted_by_betas_of_one_and_zero() -> None:
     fit = fit_beta_geometric([8] * 30 + [0] * 10, 8)
     assert pmf(fit.model, 8) == pytest.approx([1 / 4, *[0] * 7, 3 / 4], abs=1e-6)
     msgspec.json.decode(msgspec.json.encode(fit.model), type=AcceptanceModel)  # still a model within its limits
-
-
-def test_rates_end_where_every_draft_was_at_its_end() -> None:
-    """Of depths 2 and 5, no draft got beyond 2: the long ones failed before, the short ones end there."""
-    assert fit_per_position([2, 2, 0, 1], [2, 2, 5, 5]).model == PerPosition((3 / 4, 2 / 3))
 
 
 @pytest.mark.parametrize(

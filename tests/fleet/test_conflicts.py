@@ -69,7 +69,7 @@ def test_the_gap_to_the_best_utility_is_not_negative_beyond_noise(policy: str) -
 
 def test_the_equations_of_a_star_are_not_offered_for_other_fleets() -> None:
     for tables in ({"batch": SLOTS}, {"drafters": {"overlap": "ahead"}}, {"drafters": {"count": 2}}):
-        with pytest.raises(InputError, match="the equations are a star's"):
+        with pytest.raises(InputError, match="the equations hold for one star of plain rounds"):
             predict(scenario(**tables))
 
 

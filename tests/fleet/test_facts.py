@@ -1,13 +1,17 @@
 """What a scenario's acceptance comes to, in words; how many models are a crowd on a host."""
 
+from typing import Any
+
 import pytest
 
-from fleet.chance.acceptance import PerPosition, Recorded
+from fleet.chance.acceptance import AcceptanceModel, Geometric, PerPosition, Recorded
 from fleet.chance.tokens import Agreement
-from fleet.scenario.facts import accepts, crowds
+from fleet.scenario.facts import accepts, crowds, replaced_acceptance
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Acceptance
 from fleet.scenario.settle import settle
+from fleet.times.profile import HardwareProfile
+from fleet.times.step_time import StepTime
 
 
 @pytest.mark.parametrize(
@@ -20,6 +24,29 @@ from fleet.scenario.settle import settle
 )
 def test_an_acceptance_model_is_named_with_its_mean_where_it_has_one(model: Acceptance, said: str) -> None:
     assert accepts(model, 5) == said
+
+
+MEASURED, STATED = Recorded(5, ((5, 5, 4),)), {"model": "geometric", "beta": 0.8}
+DSDE = {"batch": {"rule": {"policy": "slots", "size": 4}, "allocate": "dsde"}}
+
+
+@pytest.mark.parametrize(
+    ("measured", "tables", "replaced"),
+    [
+        (MEASURED, {"acceptance": STATED}, True),
+        (MEASURED, {"acceptance": {"model": "agreement", "sessions": ["11"], "unknown": 0.5}}, True),
+        (MEASURED, {}, False),
+        (Geometric(0.7), {"acceptance": STATED}, False),
+        (None, {"acceptance": STATED}, False),
+        (MEASURED, DSDE | {"acceptance": {"model": "synthetic-signals", "acceptance": 0.8}}, False),
+    ],
+)
+def test_only_lengths_that_a_profile_measured_can_be_replaced(
+    measured: AcceptanceModel | None, tables: dict[str, Any], replaced: bool
+) -> None:
+    assert replaced_acceptance(make_scenario(tables)) is None
+    profile = HardwareProfile("p", draft=StepTime(1.0), verify=StepTime(1.0), acceptance=measured)
+    assert replaced_acceptance(make_scenario(tables | {"profile": profile})) == (measured if replaced else None)
 
 
 @pytest.mark.parametrize(("count", "cores", "crowded"), [(1, 2, False), (2, 2, True), (3, 4, False), (4, 4, True)])

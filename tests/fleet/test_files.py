@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.errors import InputError, OutputError
-from fleet.files import check_folder, check_writable, make_folder, write_file
+from fleet.files import check_folder, check_writable, write_file
 from tests.helpers.processes import ended, start
 
 ROOT = Path(__file__).parents[2]
@@ -108,13 +108,13 @@ def test_a_folder_is_checked_as_what_is_written_into_it_will_fare(tmp_path: Path
     (tmp_path / "file").write_text("")
     for good in (tmp_path, tmp_path / "new" / "newer"):
         check_folder(good)
-        make_folder(good)
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "new", "newer"]
+        write_file(good / "result", "")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "new", "newer", "result", "result"]
     for bad in (tmp_path / "file", tmp_path / "file" / "new", Path("/proc/new")):
         with pytest.raises(InputError, match=str(bad)):
             check_folder(bad)
         with pytest.raises(OutputError, match=str(bad)):
-            make_folder(bad)
+            write_file(bad / "result", "")
 
 
 def test_a_link_stays_and_so_do_the_rights_of_a_file(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from fleet.errors import InputError
 from fleet.policies.outcome import Outcome
 from fleet.records.intervals import jain_index
 from fleet.records.metrics import combine, device_count, measure, measure_targets
-from fleet.records.recorded import RecordedStation, log_of
+from fleet.records.recorded import RecordedStation
 from fleet.records.run import Run, make_run
 from fleet.records.schema import Row
 from fleet.records.tables import commits_of
@@ -29,6 +29,7 @@ from fleet.stations.messages import Draft, DraftRequest, Finished, Instruction, 
 from fleet.stations.station import Start
 from fleet.times.step import Step
 from sim import analytic
+from tests.helpers.logs import log_of
 from tests.helpers.marks import slow
 from tests.helpers.stars import repeatable, star
 

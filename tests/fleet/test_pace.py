@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from fleet.records.paces import paces_of
-from fleet.records.recorded import log_of
 from fleet.records.run import Run, make_run
 from fleet.records.schema import Row
 from fleet.scenario.names import DRAFTER
 from fleet.scenario.scenario import Scenario
 from fleet.times.pace import Pace, pace_of, slowness_at, typical_control_s
 from sim.run import simulate
+from tests.helpers.logs import log_of
 from tests.helpers.stars import star
 
 REFERENCE_S = 1e-4

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pytest
 
 from fleet.policies.order import Fifo
-from fleet.records.recorded import log_of
 from fleet.records.replay import replay
 from fleet.records.run import Run, make_run
 from fleet.scenario.settle import settle
 from sim.run import simulate
+from tests.helpers.logs import log_of
 from tests.helpers.stars import star
 
 SCENARIOS: dict[str, dict[str, Any]] = {

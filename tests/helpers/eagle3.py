@@ -31,6 +31,7 @@ class Layout:
     own_embedding: bool = False
     own_lm_head: bool = True
     before_residual: bool = False
+    tied: bool = False
     ids: str = ""  # "outputs" or "inputs": how config.json numbers layers, if it does
     taps: tuple[int, ...] = (2, 4, 5)
     prefix: str = ""
@@ -104,7 +105,7 @@ def write_checkpoint(folder: Path, layout: Layout, tensors: Tensors, **config: o
         "hidden_size": layout.hidden, "intermediate_size": layout.mlp, "model_type": "llama", "head_dim": layout.size,
         "num_attention_heads": layout.heads, "num_key_value_heads": layout.kv_heads, "num_hidden_layers": 1,
         "rms_norm_eps": EPSILON, "rope_theta": THETA, "rope_scaling": None, "max_position_embeddings": 2048,
-        "tie_word_embeddings": False, "torch_dtype": "bfloat16", "use_cache": True, "vocab_size": VOCABULARY,
+        "tie_word_embeddings": layout.tied, "torch_dtype": "bfloat16", "use_cache": True, "vocab_size": VOCABULARY,
     }  # fmt: skip
     if layout.drafted:
         content["draft_vocab_size"] = layout.drafted

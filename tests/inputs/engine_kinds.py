@@ -35,11 +35,9 @@ def engine(**tables: Any) -> Callable[[Path], None]:
         import torch
         from tokenizers import Tokenizer, models, pre_tokenizers
 
-        from engine.runtime import serve
         from tests.helpers.pairs import write_pair
 
         torch.set_num_threads(1)
-        serve.NodeProcess = InThisProcess  # type: ignore[assignment,misc]
         write_pair(folder)
         tokenizer = Tokenizer(models.WordLevel({word: place for place, word in enumerate(WORDS)}, unk_token=WORDS[0]))
         tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -68,11 +66,18 @@ def engine(**tables: Any) -> Callable[[Path], None]:
 
 
 EAGLE = {"kind": "eagle", "model": "head", "depth": 3}
+
+
+def kind(write: Callable[[Path], None], files: tuple[str, ...], form: str) -> Kind:
+    """Return a kind that a run reads, whose node is this process."""
+    return Kind(write, files, form, (RUN,), stand_ins={"engine.runtime.serve.NodeProcess": InThisProcess})
+
+
 ENGINE_KINDS: dict[str, Kind] = {
-    "prompts": Kind(engine(), ("prompts.jsonl",), "jsonl", (RUN,)),
-    "target folder": Kind(engine(), ("target/config.json", "target/model.safetensors"), "json", (RUN,)),
-    "drafter folder": Kind(engine(), ("drafter/config.json", "drafter/model.safetensors"), "json", (RUN,)),
-    "tokenizer": Kind(engine(), ("target/tokenizer.json", "target/tokenizer_config.json"), "json", (RUN,)),
-    "EAGLE folder": Kind(engine(drafters=EAGLE), ("head/config.json", "head/model.safetensors"), "json", (RUN,)),
-    "scenario of the engine": Kind(engine(), ("scenario.toml",), "toml", (RUN,)),
+    "prompts": kind(engine(), ("prompts.jsonl",), "jsonl"),
+    "target folder": kind(engine(), ("target/config.json", "target/model.safetensors"), "json"),
+    "drafter folder": kind(engine(), ("drafter/config.json", "drafter/model.safetensors"), "json"),
+    "tokenizer": kind(engine(), ("target/tokenizer.json", "target/tokenizer_config.json"), "json"),
+    "EAGLE folder": kind(engine(drafters=EAGLE), ("head/config.json", "head/model.safetensors"), "json"),
+    "scenario of the engine": kind(engine(), ("scenario.toml",), "toml"),
 }

@@ -3,17 +3,19 @@
 import json
 import random
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import msgspec
 
-from experiments.reproduce import amusd
 from fleet.records.run import write_run
 from fleet.scenario.reading import make_scenario
 from sim.run import simulate
 from tests.helpers import engines
+from tests.helpers.ends import write_ends
 from tests.inputs.values import toml_of
 
 SIMULATE = ("simulate", "scenario.toml", "--json", "-o", "out.parquet")
@@ -101,13 +103,26 @@ TURNS = "".join(json.dumps({"question_id": n, "turns": [f"question {n} " * 4, "a
 
 
 class Kind(NamedTuple):
-    """A kind of files: how good ones are written into a folder, which are damaged, their form, and who reads them."""
+    """A kind of files: how good ones are written into a folder, which are damaged, their form, and who reads them.
+
+    `stand_ins`: what takes the place of something slow while they are read, by its dotted name; see `standing_in`.
+    """
 
     write: Callable[[Path], None]
     files: tuple[str, ...]
     form: str
     commands: tuple[tuple[str, ...], ...]
     statuses: tuple[int, ...] = (0,)
+    stand_ins: Mapping[str, Any] = {}
+
+
+@contextmanager
+def standing_in(kind: Kind) -> Iterator[None]:
+    """Put a kind's stand-ins into their places, and back what was there before."""
+    with ExitStack() as places:
+        for name, stand_in in kind.stand_ins.items():
+            places.enter_context(mock.patch(name, stand_in))
+        yield
 
 
 def scenario(name: str, **tables: Any) -> Callable[[Path], None]:
@@ -153,6 +168,12 @@ def write_place_files(folder: Path) -> None:
     write_places([[rng.randrange(6) for _ in range(20)] for _ in range(4)], folder / "places.parquet")
     rows = "".join(f"{20 + request},{12 + 3 * request}\n" for request in range(6))
     (folder / "lengths.csv").write_text("num_prefill_tokens,num_decode_tokens\n" + rows)
+
+
+def write_ended(folder: Path) -> None:
+    """Write a scenario, and the run that tells where its texts end."""
+    scenario("star", workload={**WORKLOAD, "ignore_eos": False, "ends": "ends.parquet"})(folder)
+    write_ends(folder / "ends.parquet", {0: 5, 1: 20, 4: 9})
 
 
 def write_sweep(folder: Path) -> None:
@@ -205,7 +226,6 @@ def write_amusd(folder: Path) -> None:
         for name, metrics in runs.items()
     ]
     (folder / "runs.json").write_text(json.dumps(entries))
-    amusd.SEEDS = 2  # a reproduction of the paper takes more
 
 
 def imported(kind: str, file: str, form: str, content: Callable[[], str]) -> Kind:
@@ -298,6 +318,7 @@ KINDS: dict[str, Kind] = {
     "places": Kind(write_place_files, ("places.parquet",), "parquet", (SIMULATE,)),
     "lengths": Kind(write_place_files, ("lengths.csv",), "csv", (SIMULATE,)),
     "scenario (by place)": Kind(write_place_files, ("scenario.toml",), "toml", (SIMULATE,)),
+    "ends of texts": Kind(write_ended, ("ends.parquet",), "parquet", (SIMULATE,)),
     "trace": Kind(
         scenario("routed", workload={"requests": 6, "arrivals": {"process": "trace", "file": "trace.csv"}}),
         ("trace.csv",), "csv", (SIMULATE,),
@@ -347,5 +368,6 @@ KINDS: dict[str, Kind] = {
             ("reproduce", "amusd-a100", "--trace", "runs.json", "--json"),
             ("import", "amusd", "runs.json", "-o", "made.toml", "--json"),
         ),
+        stand_ins={"experiments.reproduce.amusd.SEEDS": 2},
     ),
 }  # fmt: skip

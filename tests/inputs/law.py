@@ -2,8 +2,6 @@
 
 import contextlib
 import io
-import json
-import math
 import os
 import re
 import resource
@@ -13,11 +11,10 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from fleet.records.replay import replay
-from fleet.records.run import read_run
 from specfleet import cli
+from tests.inputs.results import problem_of, written_by
 
 CPU_S = 60  # of the processor for one mutant; a good file takes less than one
 ROOM_BYTES = 4 << 30  # of address space beyond what this process has
@@ -42,6 +39,9 @@ class TooSlow(BaseException):
 def judged(arguments: Sequence[str], folder: Path, statuses: Sequence[int] = (0,)) -> Outcome:
     """Run the command line in this process, in a folder, and judge how it ends; `statuses`: those of a right run."""
     out, err = io.StringIO(), io.StringIO()
+    written = written_by(arguments, folder)
+    if written is not None and written.is_file():  # of another run
+        written.unlink()
     with _within(folder), _limited(), warnings.catch_warnings():
         warnings.simplefilter("error")  # a warning is a line on standard error that names no file
         try:
@@ -57,7 +57,7 @@ def judged(arguments: Sequence[str], folder: Path, statuses: Sequence[int] = (0,
             return Outcome("wrong", f"status {status}: {err.getvalue()[-500:]}")
         if "Traceback" in err.getvalue():
             return Outcome("wrong", err.getvalue()[-1500:])
-        problem = _problem(out.getvalue(), folder)
+        problem = problem_of(arguments, out.getvalue(), folder)
     return Outcome("wrong", problem) if problem else Outcome("right", "")
 
 
@@ -77,24 +77,6 @@ def _refused(printed: str, told: str) -> Outcome:
     if printed or "\n" in line or not line.startswith("specfleet: ") or len(line) > 2000 or not line.isprintable():
         return Outcome("wrong", f"status 2, but not one line: {told[-1500:]!r}; printed {printed[-200:]!r}")
     return Outcome("refused", line)
-
-
-def _problem(printed: str, folder: Path) -> str:
-    """Say what is wrong with the results of a run that ended well; nothing if all is right."""
-    if printed.startswith("{"):
-        content: dict[str, Any] = json.loads(printed)
-        for name, metric in content.get("metrics", {}).items():
-            if metric["value"] is None or not math.isfinite(metric["value"]):
-                return f"{name} = {metric['value']}"
-    elif "nan" in printed.split() or "inf" in printed.split():
-        return f"prints {printed[:500]}"
-    written = folder / "out.parquet"
-    if written.exists():
-        contradictions = replay(read_run(written))
-        written.unlink()
-        if contradictions:
-            return f"does not replay: {contradictions[0]}"
-    return ""
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tests.inputs.damage import DAMAGES, misplaced
 from tests.inputs.every import EVERY
-from tests.inputs.kinds import SCENARIOS, Kind
+from tests.inputs.kinds import SCENARIOS, Kind, standing_in
 from tests.inputs.law import Outcome, judged
 from tests.inputs.tables import csv_mutated, parquet_mutated
 from tests.inputs.typed import typed
@@ -34,7 +34,8 @@ def mutants_of(name: str, first: int, end: int) -> list[Mutant]:
         good = Path(folder) / "good"
         good.mkdir()
         kind.write(good)
-        return [tried(name, kind, number, good, Path(folder)) for number in range(first, end)]
+        with standing_in(kind):
+            return [tried(name, kind, number, good, Path(folder)) for number in range(first, end)]
 
 
 def tried(name: str, kind: Kind, number: int, good: Path, place: Path) -> Mutant:

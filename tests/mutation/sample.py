@@ -14,7 +14,7 @@ FILES = (
     "fleet/policies/*.py",
     "fleet/chance/acceptance.py",
     "fleet/times/durations.py",
-    *(f"fleet/records/{name}.py" for name in ("tables", "metrics", "window", "intervals", "steady")),
+    *(f"fleet/records/{name}.py" for name in ("tables", "metrics", "window", "intervals", "steady", "overload")),
     "sim/servers.py",
 )
 

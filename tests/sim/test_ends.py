@@ -16,21 +16,11 @@ from fleet.scenario.reading import read_scenario
 from fleet.scenario.settle import settle
 from fleet.scenario.workload import streams_of, unknown_ends
 from sim.run import simulate
+from tests.helpers.ends import write_ends
 from tests.helpers.stars import star
 
 SHIPPED = sorted((Path(__file__).parents[2] / "experiments" / "scenarios").glob("*.toml"))
 REQUESTS = 24
-
-
-def write_ends(path: Path, ends: dict[int, int]) -> Path:
-    """Write records that tell after how many new tokens texts ended; prompts of 7 tokens."""
-    rows = [{"event": "join", "request": request, "tokens": 7, "goal": 999, "flag": False} for request in ends]
-    rows += [
-        {"event": "done", "request": request, "tokens": 5, "goal": 7 + length, "flag": True}
-        for request, length in ends.items()
-    ]
-    pq.write_table(pa.Table.from_pylist(rows), path)
-    return path
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)

@@ -94,7 +94,9 @@ def test_what_the_equations_answer_for_is_what_simulation_says(
         reject()
     if not analytic_values(scenario):
         keys = "|".join(drafters | verifiers)
-        with pytest.raises(InputError, match=rf"and (workload\.streams|(drafters|verifiers)\.({keys})) is none"):
+        with pytest.raises(
+            InputError, match=rf"and (workload\.streams|(drafters|verifiers)\.({keys})) makes this another"
+        ):
             predict(scenario)
         return
     prediction = predict(scenario)
@@ -129,7 +131,7 @@ def test_what_the_equations_answer_for_is_what_simulation_says(
     ],
 )
 def test_a_fleet_that_is_no_star_is_refused_by_its_key(key: str, tables: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=f"the equations are a star's, and {key} is none; simulate it"):
+    with pytest.raises(InputError, match=f"one star of plain rounds, and {key} makes this another fleet; simulate it"):
         predict(of_tables(tables))
     assert analytic_values(of_tables(tables)) == {}
 
@@ -137,7 +139,7 @@ def test_a_fleet_that_is_no_star_is_refused_by_its_key(key: str, tables: dict[st
 def test_conversations_whose_texts_grow_are_no_star_of_equal_rounds(tmp_path: Path) -> None:
     (tmp_path / "some.jsonl").write_text('{"turns": ["one", "two"]}\n')
     workload = {"requests": 6, "new_tokens": 20, "conversations": str(tmp_path / "some.jsonl")}
-    with pytest.raises(InputError, match=r"and workload\.conversations is none"):
+    with pytest.raises(InputError, match=r"and workload\.conversations makes this another fleet"):
         predict(make_scenario(TABLES | {"workload": workload}))
 
 

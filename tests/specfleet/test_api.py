@@ -173,6 +173,18 @@ def test_rounds_are_told_of_other_systems_too(name: str) -> None:
     assert specfleet.simulate(name, {"workload.requests": 8}).rounds().acceptance_length.mean() > 0
 
 
+@pytest.mark.parametrize("name", ["star", "tree", "amusd", "slots"])
+def test_the_rounds_of_the_targets_are_those_of_the_run(name: str) -> None:
+    """Ahead of a target a round is a verification; there, and in a batch, nobody waits."""
+    result = specfleet.simulate(name, {"workload.requests": 24})
+    targets, metrics = result.targets(), result.metrics
+    assert targets.rounds_per_s.mean() == pytest.approx(metrics["rounds_per_s_per_target"].value)
+    counted = targets.acceptance_length.notna()
+    weighed = (targets.acceptance_length * targets.rounds_per_s)[counted].sum() / targets.rounds_per_s.sum()
+    assert weighed == pytest.approx(metrics["acceptance_length"].value)
+    assert ("wait_s" in targets) == ("return_s" in targets) == ("wait_s" in metrics)
+
+
 def test_a_run_survives_its_file(result: specfleet.Result, tmp_path: Path) -> None:
     result.save(tmp_path / "run.parquet")
     again = specfleet.read_run(tmp_path / "run.parquet")

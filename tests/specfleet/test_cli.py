@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from experiments.printing import print_table
+from experiments.terminal.printing import print_table
 from fleet.records.run import write_run
 from sim.run import simulate
 from specfleet import cli
@@ -95,6 +95,24 @@ def test_wrong_commands_end_with_status_2_and_one_line(
     line = capsys.readouterr().err.strip()
     assert expected in line
     assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "init LONG",
+        "explain LONG",
+        "show LONG",
+        "reproduce LONG",
+        "figure LONG x -o x.png",
+        "figure timeline LONG -o x.png",
+    ],
+)
+def test_whatever_is_typed_the_line_that_refuses_it_stays_short(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(monkeypatch, *command.replace("LONG", "a" * 10_000).split()) == 2
+    assert len(capsys.readouterr().err) < 1000
 
 
 def test_a_missing_model_folder_is_named_before_anything_runs(

@@ -14,11 +14,11 @@ import pandas as pd
 import pytest
 import typer.main
 
-from experiments.exits import STATUSES
+from experiments.terminal.exits import STATUSES
 from fleet.records.run import read_run
 from specfleet.cli.entry import app
 from tests.helpers.marks import slow
-from tests.helpers.processes import alive, ended, eventually, is_asleep, specfleet, start
+from tests.helpers.processes import ROOT, alive, ended, eventually, is_asleep, specfleet, start
 
 SIGNALS = {"Ctrl-C": (signal.SIGINT, "interrupted"), "SIGTERM": (signal.SIGTERM, "ended by SIGTERM")}
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
@@ -88,14 +88,47 @@ def test_every_command_ends_by_a_signal_with_its_status_and_one_line(name: str, 
     assert assert_ended_by(process, how, "nothing was written") == ""
 
 
+PROGRAMS: dict[str, tuple[list[str], list[str]]] = {  # arguments to go on for long; those that name a place
+    "bench": ([], []),
+    "modes": (["-o", "OUT"], ["-o", "OUT"]),
+    "coverage": (["-o", "OUT.csv"], ["-o", "OUT.csv"]),
+    "zoo": (["-o", "OUT.csv"], ["-o", "OUT.csv"]),
+    "gpu_check": (
+        ["--device", "cpu", "--tiny", "--part", "laws", "--out", "OUT"], ["--device", "cpu", "--tiny", "--out", "OUT"]
+    ),
+}  # fmt: skip
+
+
+def program(name: str, arguments: list[str], out: Path) -> subprocess.Popen[str]:
+    return start("-m", f"experiments.{name}", *(argument.replace("OUT", str(out)) for argument in arguments))
+
+
+def test_these_are_all_programs_of_experiments() -> None:
+    folder = ROOT / "experiments"
+    programs = {file for file in folder.rglob("*.py") if "__main__" in file.read_text().replace("__main__.py", "")}
+    assert programs == {folder / name / "__main__.py" for name in PROGRAMS}
+
+
 @pytest.mark.parametrize("how", SIGNALS)
-@pytest.mark.parametrize("module", ["experiments.bench", slow("experiments.modes")])
-def test_programs_of_experiments_end_in_the_same_way(module: str, how: str) -> None:
+@pytest.mark.parametrize("name", [name if name == "bench" else slow(name) for name in PROGRAMS])
+def test_programs_of_experiments_end_in_the_same_way(name: str, how: str, tmp_path: Path) -> None:
     """From their first import on: libraries take seconds. Past the imports, they name the place that stayed empty."""
-    process = start("-m", module)
+    process = program(name, PROGRAMS[name][0], tmp_path / "out")
     assert eventually(lambda: is_caught(process), process)
     tell(process, how)
-    assert assert_ended_by(process, how, "nothing was written", "nothing was written to runs/modes") == ""
+    empty = [f"nothing was written to {tmp_path / place}" for place in ("out", "out.csv")]
+    others = assert_ended_by(process, how, "nothing was written", *empty)
+    assert name == "gpu_check" or others == "", "only that one tells what it begins"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, (_, place) in PROGRAMS.items() if place])
+def test_programs_of_experiments_try_their_place_before_they_run(name: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    status, out, err = ended(program(name, PROGRAMS[name][1], tmp_path / "file" / "out"))
+    assert (status, out, len(err.splitlines())) == (2, "", 1), err
+    assert str(tmp_path / "file") in err
 
 
 # What was kept.
@@ -206,7 +239,7 @@ def test_nodes_of_several_hosts_keep_their_records(how: str, tmp_path: Path) -> 
     assert drafter.stderr is not None
     port = drafter.stderr.readline().split()[-1]
     target = specfleet("verifier", "star", "--connect", f"127.0.0.1:{port}", *endless, "-o", tmp_path / "target")
-    eventually(lambda: threads(target) > 6, target)  # it is connected
+    assert eventually(lambda: threads(target) > 6, target)  # it is connected
     tell(target, how)
     assert_ended_by(target, how, f"kept: the records until then in {tmp_path / 'target'}")
     tell(drafter, how)

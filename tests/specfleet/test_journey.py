@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 
 import specfleet
-from experiments.differences import lengths_of, sharing
+from experiments.differences import mean_length_of, sharing
 from fleet.chance.acceptance import Recorded
 from fleet.chance.fits import mean_interval
 
@@ -89,7 +89,7 @@ def test_both_worlds_share_acceptance_devices_and_pace(mine: Path, journey: dict
     simulated, measured = (specfleet.read_run(mine / f"{name}.parquet").run for name in ("sim", "engine"))
     model = simulated.header.fleet.acceptance
     assert isinstance(model, Recorded)
-    recorded, accepted = mean_interval(model.sessions), lengths_of(measured)
+    recorded, accepted = mean_interval(model.sessions), mean_length_of(measured)
     assert accepted is not None
     assert recorded.low < accepted.high
     assert accepted.low < recorded.high

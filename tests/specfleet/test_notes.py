@@ -141,6 +141,16 @@ def test_times_of_one_source_have_no_note() -> None:
     assert notes_of(make_scenario({"verifiers": {"verify": time}})) == (), "without a profile there is no second source"
 
 
+def test_beside_a_batch_a_note_names_only_keys_that_may_be_given_there() -> None:
+    batch, time = {"rule": {"policy": "slots", "size": 4}}, {"base_s": 0.2}
+    for given, left in (("verify", "prefill"), ("prefill", "verify")):
+        (note,) = notes_of(scenario(batch=batch, verifiers={given: time}))
+        assert f"verifiers.{given} = 200 ms" in note
+        assert f"The time to the first token rests on both: give verifiers.{left}, too" in note
+        assert "decode" not in note
+    assert notes_of(scenario(batch=batch, verifiers={"verify": time, "prefill": time})) == ()
+
+
 def test_real_targets_take_their_own_time_and_have_no_note() -> None:
     verifiers = {"verify": {"base_s": 0.2}}
     assert notes_of(scenario(verifiers=verifiers), world="engine") == ()

@@ -190,14 +190,14 @@ def test_a_figure_says_which_file_it_wants(tmp_path: Path) -> None:
 
 
 def test_what_was_computed_comes_with_the_error(tmp_path: Path) -> None:
-    """The second cell's file is in the way of nothing but itself: a folder has its name."""
+    """A folder takes the name of the second cell's file while the first one runs; nothing else is in its way."""
     vary = {"verifiers.count": [1, 2, 4]}
     small = {"workload.requests": 12}
-    (tmp_path / "cells" / "verifiers.count=2.json").mkdir(parents=True)
+    taken = tmp_path / "cells" / "verifiers.count=2.json"
     with pytest.raises(
         OutputError, match=r"verifiers.count=2.json: cannot be written \(a folder is in its place\)"
     ) as raised:
-        api.sweep("star", vary, small, out=tmp_path, seeds=1, jobs=1)
+        api.sweep("star", vary, small, out=tmp_path, seeds=1, jobs=1, done=lambda _: taken.mkdir())
     assert list(raised.value.result.frame()["verifiers.count"]) == [1, 2]
     assert (tmp_path / "cells" / "verifiers.count=1.json").is_file()
 

@@ -127,6 +127,35 @@ def test_the_floors_in_the_design_are_those_that_are_enforced() -> None:
     assert not any("ignore_imports" in contract for contract in contracts), "DESIGN.md says: without an exception"
 
 
+INDEXES = {  # what lists the files of a folder, and the folder
+    "docs/decisions/decoding.md": "engine/decoding",
+    "docs/decisions/runtime.md": "engine/runtime",
+    "fleet/records/__init__.py": "fleet/records",
+    "experiments/__init__.py": "experiments",
+    "experiments/terminal/__init__.py": "experiments/terminal",
+    "specfleet/cli/__init__.py": "specfleet/cli",
+    "tests/inputs/__init__.py": "tests/inputs",
+}
+
+
+@pytest.mark.parametrize("index", INDEXES)
+def test_an_index_lists_every_file_of_its_folder(index: str) -> None:
+    files = {
+        path.name if path.is_file() else f"{path.name}/"
+        for path in (ROOT / INDEXES[index]).glob("[!_]*")
+        if not path.name.startswith("test_")
+        if path.suffix == ".py" or any(path.glob("*.py")) or path.name == "scenarios"
+    }
+    text = (ROOT / index).read_text()
+    assert [name for name in files if not re.search(rf"\b{re.escape(name)}", text)] == []
+
+
+def test_the_wings_of_the_ground_floor_are_told_where_it_begins() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    wings = {room.partition(".")[2] for rooms in enforced(contracts)["fleet"] for room in rooms}
+    assert wings <= set(re.findall(r"`(\w+)`", (ROOT / "fleet" / "__init__.py").read_text()))
+
+
 def test_the_citation_names_this_version_and_licence() -> None:
     yaml = pytest.importorskip("yaml")
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())

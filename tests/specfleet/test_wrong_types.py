@@ -70,6 +70,12 @@ def test_an_argument_of_a_wrong_type_is_one_line(name: str, argument: str) -> No
         assert "\n" not in str(refusal.value)
 
 
+def test_what_is_told_of_notes_is_checked_before_the_first_of_them() -> None:
+    """Texts whose ends nobody knows have a note, which is told at the beginning."""
+    with pytest.raises(InputError, match="report"):
+        specfleet.simulate("star", {"workload.requests": 8, "workload.ignore_eos": False}, report=3)  # type: ignore
+
+
 @pytest.mark.parametrize("value", [object(), {3: 4}, b"bytes", [object()], {"depth": {1, 2}}, 10**30, float("inf")])
 @pytest.mark.parametrize("key", ["drafters", "seed", "link", "profile"])
 def test_a_key_of_a_wrong_type_is_one_line(key: str, value: Any) -> None:

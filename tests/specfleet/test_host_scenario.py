@@ -15,7 +15,7 @@ from fleet.times.profile import HardwareProfile, write_profile
 from fleet.times.step_time import StepTime
 from specfleet.calibrating import own_scenario
 from specfleet.cli import main
-from specfleet.fitting import fitting, fitting_path, scenario_of_pair, write_fitting
+from specfleet.host_scenario import fitting, fitting_path, scenario_of_pair, write_fitting
 from specfleet.notes import notes_of
 from specfleet.scenario import scenario_of, shipped_scenarios
 
@@ -88,6 +88,27 @@ def test_devices_that_the_scenario_names_stay_and_accelerators_elsewhere_need_no
     replayed = make_scenario({"verifiers": {"kind": "replayed", "count": 8, "verify": {"base_s": 0.01}}})
     assert fitting(replayed, measured()).devices == {}
     assert fitting(replayed, measured()).verifiers.verify == StepTime(base_s=0.01)
+
+
+def test_only_the_host_that_calibration_adds_is_said_to_take_one_step_at_a_time(tmp_path: Path) -> None:
+    """Devices of the user's are as the user says, whatever their names."""
+    said = "one step at a time"
+    added = tmp_path / "added.toml"
+    assert write_fitting(pair(measured()), measured(), "mine.json", added)
+    assert added.read_text().count(said) == 1
+    here: dict[str, Any] = {"device": "host"}
+    for number, (device, sharing, places) in enumerate(
+        [
+            ("box", "contended", {"drafters": {"device": "box"}}),
+            ("host", "contended", {"drafters": here, "verifiers": here}),
+            ("host", "one-process", {"drafters": here, "verifiers": here}),
+            ("host", "turns", {"verifiers": here | {"count": 2}}),
+        ]
+    ):
+        path, own = tmp_path / f"{number}.toml", make_scenario({"devices": {device: {"sharing": sharing}}} | places)
+        assert write_fitting(own, measured(), "mine.json", path)
+        assert f"[devices.{device}]" in path.read_text()
+        assert said not in path.read_text()
 
 
 def test_stated_times_of_real_targets_give_way_to_measured_ones() -> None:

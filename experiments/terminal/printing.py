@@ -124,12 +124,3 @@ def print_comparison(title: str, comparison: Any) -> None:
     ]
     print_table(title, ("quantity", "case", "sim", "engine", "error"), rows)
     print("mean absolute error: " + ", ".join(f"{name} {value:.1%}" for name, value in comparison.mape.items()))
-
-
-def flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of nested content as (dotted name, value)."""
-    for name, value in content.items():
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value

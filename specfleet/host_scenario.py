@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
-from fleet.chance.signals import SignalFile
+from fleet.chance.signals import SIGNALS_FILE, SignalFile
 from fleet.files import write_file
 from fleet.scenario.facts import models_of
-from fleet.scenario.scenario import Acceptance, Device, Drafters, Scenario, Trace, Verifiers, Workload, needs_of
+from fleet.scenario.named_files import with_files
+from fleet.scenario.scenario import Acceptance, Device, Drafters, Scenario, Verifiers, Workload, needs_of
 from fleet.scenario.settle import settle
 from fleet.times.profile import HardwareProfile
 from specfleet.meaning.kinds import changed, tag_of, toml
@@ -20,7 +21,6 @@ from specfleet.meaning.kinds import changed, tag_of, toml
 HOST = "host"  # name of the device that all stations share
 SLOWED = 1.1  # from this factor on, steps that run at once slow each other too much to be told apart from sharing
 REQUESTS = 48
-SIGNALS = "signals.parquet"
 ALWAYS = {
     Drafters: ("model", "depth"),
     Verifiers: ("model", "count"),
@@ -50,12 +50,12 @@ def fitting(scenario: Scenario, profile: HardwareProfile) -> Scenario:
             devices = {HOST: Device("turns")}
             drafters, verifiers = replace(drafters, device=HOST), replace(verifiers, device=HOST)
     fits = replace(scenario, profile=profile, drafters=drafters, verifiers=verifiers, devices=devices, link=None)
-    return absolute(replace(fits, acceptance=measured_acceptance(scenario)))
+    return replace(absolute(fits), acceptance=measured_acceptance(scenario))  # signals are found beside the profile
 
 
 def measured_acceptance(scenario: Scenario) -> Acceptance | None:
     """Return the signals that a batch recorded, where a rule needs them; None leaves acceptance to the profile."""
-    return None if needs_of(scenario) == "lengths" else SignalFile(SIGNALS)
+    return None if needs_of(scenario) == "lengths" else SignalFile(SIGNALS_FILE)
 
 
 def shares_device(scenario: Scenario, profile: HardwareProfile) -> bool:
@@ -70,25 +70,18 @@ def shares_device(scenario: Scenario, profile: HardwareProfile) -> bool:
 
 
 def absolute(scenario: Scenario) -> Scenario:
-    """Return the scenario with the files that it names by absolute paths, so that it may be read from anywhere."""
-    workload = scenario.workload
-    files = {name: getattr(workload, name) for name in ("prompts", "conversations", "lengths")}
-    changes: dict[str, Any] = {name: _absolute(file) for name, file in files.items()}
-    if isinstance(workload.arrivals, Trace):
-        arrivals = msgspec.structs.replace(workload.arrivals, file=_absolute(workload.arrivals.file))
-        changes["arrivals"] = arrivals
+    """Return the scenario with the files and models that it names by absolute paths, so that it reads from anywhere."""
     replace = msgspec.structs.replace
     return replace(
-        scenario,
+        with_files(scenario, lambda path: str(Path(path).resolve())),
         drafters=replace(scenario.drafters, model=_absolute(scenario.drafters.model)),
         verifiers=replace(scenario.verifiers, model=_absolute(scenario.verifiers.model)),
-        workload=replace(workload, **changes),
     )
 
 
-def _absolute(file: str) -> str:
-    """The absolute path of what is there; "demo" and its prompts, and what is not there, stay as they are."""
-    return str(Path(file).resolve()) if file and not file.startswith("demo") and Path(file).exists() else file
+def _absolute(model: str) -> str:
+    """The absolute path of a model's folder that is there; "demo", and what is not there, stay as they are."""
+    return str(Path(model).resolve()) if model not in ("", "demo") and Path(model).exists() else model
 
 
 def fitting_path(out: Path, given: Any = None) -> Path:
@@ -126,7 +119,8 @@ def lines_of(scenario: Scenario, profile: HardwareProfile, profile_file: str) ->
         if keys:
             yield from ("", f"[{name}]", *(f"{key} = {toml(value)}" for key, value in keys.items()))
     for name, device in scenario.devices.items():
-        yield from ("", *_sharing(profile), f"[devices.{name}]", f"sharing = {toml(device.sharing)}")
+        told = _sharing(profile) if _takes_turns_here(scenario, name) else ()
+        yield from ("", *told, f"[devices.{name}]", f"sharing = {toml(device.sharing)}")
 
 
 def _keys(table: msgspec.Struct) -> dict[str, Any]:
@@ -134,6 +128,12 @@ def _keys(table: msgspec.Struct) -> dict[str, Any]:
     field, name = tag_of(type(table))
     shown = {key: getattr(table, key) for key in ALWAYS.get(type(table), ())}
     return ({field: name} if field else {}) | shown | changed(table)
+
+
+def _takes_turns_here(scenario: Scenario, device: str) -> bool:
+    """Whether that device is the host, with all stations on it, as `fitting` lets them share it."""
+    places = {scenario.drafters.device, scenario.verifiers.device}
+    return device == HOST and places == {HOST} and scenario.devices[device].sharing == "turns"
 
 
 def _sharing(profile: HardwareProfile) -> Iterator[str]:

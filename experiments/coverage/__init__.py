@@ -1,0 +1,1 @@
+"""How often the printed 95 % intervals hold the truth: `python -m experiments.coverage`."""

@@ -1,0 +1,4 @@
+"""Our programs in a terminal: exits.py how they end, printing.py what they print.
+
+Nothing here is imported that takes long: a program is under `exits.py` before its first library comes.
+"""

@@ -1,0 +1,50 @@
+"""Which models and prompts a profile was measured on: calibration writes it, comparisons read it."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from fleet.policies.shapes import CHAIN
+from fleet.scenario.scenario import Scenario
+
+
+class MeasuredOn(NamedTuple):
+    """The models and the prompts that a profile was measured on, as its scenario named them; empty where untold."""
+
+    drafter_model: str
+    target_model: str
+    prompts_file: str
+
+
+def provenance_of(scenario: Scenario) -> dict[str, str]:
+    """Return what a calibration measures of a scenario, for the profile's provenance.
+
+    >>> measured_on(provenance_of(Scenario()))
+    MeasuredOn(drafter_model='demo', target_model='demo', prompts_file='demo/evaluation')
+    """
+    drafters = scenario.drafters
+    return {
+        "drafter_kind": drafters.kind,
+        "drafter_model": drafters.model,
+        **({} if drafters.shape == CHAIN else {"drafter_shape": str(drafters.shape)}),
+        "target_model": scenario.verifiers.model,
+        "precision": scenario.precision,
+        "prompts_file": scenario.workload.prompts,
+    }
+
+
+def measured_on(provenance: Mapping[str, str]) -> MeasuredOn | None:
+    """Return the models and prompts that a provenance tells of; None where it tells of no drafter.
+
+    Profiles written before have them in texts: `drafter` is "KIND MODEL, SHAPE", `prompts` is "FILE, the first N".
+    """
+    drafter, prompts = provenance.get("drafter"), provenance.get("prompts", "")
+    if "drafter_model" in provenance:
+        keys = ("drafter_model", "target_model", "prompts_file")
+        return MeasuredOn(*(provenance.get(key, "") for key in keys))
+    if drafter is None:
+        return None
+    return MeasuredOn(
+        drafter.partition(" ")[2].partition(", Shape(")[0],
+        provenance.get("target", ""),
+        prompts.rpartition(", the first ")[0] or prompts,
+    )

@@ -1,0 +1,89 @@
+"""Every file that a scenario names is found from the scenario's folder; the demo's prompts are names, not files."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fleet.scenario.named_files import DEMO_PROMPTS, with_files
+from fleet.scenario.reading import make_scenario, read_scenario
+from fleet.scenario.scenario import Scenario
+from specfleet.host_scenario import absolute
+from specfleet.meaning.docstrings import docs_of
+
+RUN = {"model": "signals", "file": "sub/x"}
+NAMED: dict[str, dict[str, Any]] = {
+    "Workload.prompts": {"workload": {"prompts": "sub/x"}},
+    "Workload.conversations": {"workload": {"conversations": "sub/x"}},
+    "Workload.ends": {"workload": {"ends": "sub/x", "ignore_eos": False}},
+    "Trace.file": {"workload": {"arrivals": {"process": "trace", "file": "sub/x"}}},
+    "SignalFile.file": {"batch": {"rule": {"policy": "slots", "size": 2}, "allocate": "dsde"}, "acceptance": RUN},
+}
+"""A scenario's tables, by the struct and key that name a file in them."""
+
+
+def paths_of(scenario: Scenario) -> list[str]:
+    found: list[str] = []
+
+    def keep(path: str) -> str:
+        found.append(path)
+        return path
+
+    assert with_files(scenario, keep) == scenario
+    return found
+
+
+def structs_of(kind: msgspec.inspect.Type) -> Iterator[type]:
+    """Yield the structs of a type, and those of their fields."""
+    if isinstance(kind, msgspec.inspect.StructType):
+        yield kind.cls
+        for field in kind.fields:
+            yield from structs_of(field.type)
+    elif isinstance(kind, msgspec.inspect.UnionType):
+        for one in kind.types:
+            yield from structs_of(one)
+
+
+def test_every_key_that_says_so_is_a_file_that_the_scenario_names() -> None:
+    """The profile is read at once."""
+    told = {
+        f"{struct.__name__}.{key}"
+        for struct in structs_of(msgspec.inspect.type_info(Scenario))
+        for key, described in docs_of(struct).keys.items()
+        if "relative to the scenario's folder" in " ".join(described.what.split())
+    }
+    assert told == {*NAMED, "Scenario.profile"}
+
+
+@pytest.mark.parametrize("key", NAMED)
+def test_a_file_is_found_from_the_folder_of_the_scenario(key: str, tmp_path: Path) -> None:
+    assert paths_of(make_scenario(NAMED[key], base=tmp_path)) == [str(tmp_path / "sub" / "x")]
+
+
+@pytest.mark.parametrize("key", NAMED)
+def test_an_absolute_scenario_names_the_same_file_from_anywhere(
+    key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the file is not there, or not yet."""
+    monkeypatch.chdir(tmp_path)
+    moved = absolute(make_scenario(NAMED[key], base=Path("here")))
+    assert paths_of(moved) == [str(tmp_path / "here" / "sub" / "x")]
+    assert paths_of(make_scenario(msgspec.to_builtins(moved), base=Path("elsewhere"))) == paths_of(moved)
+
+
+@pytest.mark.parametrize("name", [*DEMO_PROMPTS, ""])
+def test_prompts_of_the_demo_and_none_at_all_are_no_files(name: str, tmp_path: Path) -> None:
+    scenario = make_scenario({"workload": {"prompts": name}}, base=tmp_path)
+    assert absolute(scenario).workload.prompts == scenario.workload.prompts == name
+
+
+@pytest.mark.parametrize("name", ["demos/x.jsonl", "demo/x.jsonl", "demo"])
+def test_prompts_whose_path_begins_like_the_demos_are_files(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert absolute(make_scenario({"workload": {"prompts": name}})).workload.prompts == str(tmp_path / name)
+    (tmp_path / "mine.toml").write_text(f"workload.prompts = '{name}'\n")
+    assert read_scenario(tmp_path / "mine.toml").workload.prompts == str(tmp_path / name)

@@ -1,0 +1,33 @@
+"""What a calibration writes of models and prompts is read back as it was, whatever their paths."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.policies.shapes import CHAIN, Shape, tree
+from fleet.scenario.provenance import MeasuredOn, measured_on, provenance_of
+from fleet.scenario.scenario import Drafters, DraftKind, Scenario, Verifiers, Workload
+
+KINDS: list[DraftKind] = ["model", "eagle"]
+TEXTS = st.text(min_size=1) | st.sampled_from(["models/a, b", "x, the first 3", "model x", "a, Shape(b)", "demo"])
+
+
+@given(TEXTS, TEXTS, TEXTS, st.sampled_from(KINDS), st.sampled_from([CHAIN, tree(2, 1)]))
+def test_what_was_written_is_read_whatever_the_paths(
+    drafter: str, target: str, prompts: str, kind: DraftKind, shape: Shape
+) -> None:
+    drafters = Drafters(kind=kind, model=drafter, shape=shape)
+    scenario = Scenario(drafters=drafters, verifiers=Verifiers(model=target), workload=Workload(prompts=prompts))
+    written = provenance_of(scenario)
+    assert all(isinstance(value, str) for value in written.values())
+    assert measured_on(written) == MeasuredOn(drafter, target, prompts)
+    assert (written["drafter_kind"], "drafter_shape" in written) == (kind, shape != CHAIN)
+
+
+@pytest.mark.parametrize("model", ["small", "models/a b", "models/a, b"])
+@pytest.mark.parametrize("shape", ["", f", {tree(2, 1)}"])
+@pytest.mark.parametrize("first", ["", ", the first 48"])
+def test_older_profiles_are_read_too(model: str, shape: str, first: str) -> None:
+    old = {"drafter": f"model {model}{shape}", "target": "large", "prompts": f"mine, too.jsonl{first}"}
+    assert measured_on(old) == MeasuredOn(model, "large", "mine, too.jsonl")
+    assert measured_on({"cores": "2"}) is None

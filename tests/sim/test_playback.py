@@ -1,0 +1,160 @@
+"""A run that is played back whole is that run again; parts of it are what they were."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pandas as pd
+import pytest
+
+from experiments.worlds import with_seed
+from fleet.errors import InputError
+from fleet.records.metrics import measure
+from fleet.records.playback import PARTS, Part, parse_parts, playback_of
+from fleet.records.run import Run
+from fleet.scenario.scenario import Scenario
+from sim.run import simulate
+from tests.helpers.stars import star
+
+RANDOM = {"spread": {"spread": "exponential"}}
+PROFILE = {
+    "draft": {"base_s": 1.0} | RANDOM, "draft_prefill": {"base_s": 2.0} | RANDOM, "verify": {"base_s": 4.0} | RANDOM,
+    "verify_prefill": {"base_s": 3.0} | RANDOM, "decode": {"base_s": 2.0} | RANDOM, "realign": {"base_s": 0.3} | RANDOM,
+    "transfer": {"base_s": 0.7} | RANDOM, "link": {"latency_s": 0.5} | RANDOM, "turnaround_s": 0.07,
+    "wake_up_s": 0.03,
+}  # fmt: skip
+ALLOCATED = {"allocate": {"policy": "goodspeed", "budget": 9}}
+SYSTEMS: dict[str, dict[str, Any]] = {
+    "a star": {},
+    "trees": {"drafters": {"shape": {"kind": "tree", "branching": [2, 1]}}},
+    "priorities": {"drafters": {"order": "priority"}, "verifiers": {"count": 4, "priorities": [0, 5, 1]}},
+    "admission": {"drafters": {"admit": {"policy": "at-most", "sessions": 2}}},
+    "warm-up": {"drafters": {"warm_up": {"policy": "after-idle", "idle_gap_s": 0.5, "tokens": 2}}},
+    "turns": {
+        "devices": {"host": {"sharing": "turns"}}, "drafters": {"device": "host"}, "verifiers": {"device": "host"},
+    },
+    "contended": {"devices": {"host": {"sharing": "contended"}}, "verifiers": {"device": "host"}},
+    "no drafter": {"drafters": {"count": 0}},
+    "shortest queue": {"drafters": {"count": 2, "route": "shortest-queue"}},
+    "central": {"drafters": {"count": 2, "route": "central", "move": "transfer"}},
+    "drafts together": {"drafters": {"group": {"policy": "batch", "most": 2}}},
+    "verified together": {"verifiers": {"count": 1, "group": "batch"}, "workload": {"streams": 3}},
+    "barrier": {"drafters": {"count": 3}, "verifiers": {"count": 1, "group": "barrier"} | ALLOCATED},
+    "work-conserving": {"drafters": {"count": 3}, "verifiers": {"count": 1, "group": "batch"} | ALLOCATED},
+    "ahead": {"drafters": {"overlap": {"policy": "ahead", "least": 2}}, "verifiers": {"count": 2}},
+    "slots": {"batch": {"rule": {"policy": "slots", "size": 4}}, "verifiers": {"count": 1}},
+    "eqspec": {"batch": {"rule": {"policy": "realign", "size": 4}}, "verifiers": {"count": 1}},
+    "exspec": {"batch": {"rule": {"policy": "same-length", "size": 4, "window": 8}}, "verifiers": {"count": 1}},
+}  # fmt: skip
+
+
+def scenario_of(name: str) -> Scenario:
+    return star(**{"profile": PROFILE, "workload": {"requests": 24, "new_tokens": 20}} | SYSTEMS[name])
+
+
+def by_station(run: Run) -> pd.DataFrame:
+    return run.frame().sort_values(["station", "seq"], ignore_index=True)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_run_that_is_played_back_whole_is_that_run_again(name: str) -> None:
+    """Whatever another seed would draw; times add up from differences, so they may be off by rounding."""
+    run = simulate(scenario_of(name))
+    other = with_seed(run.header.scenario, run.header.scenario.seed + 1)
+    assert simulate(other).digest() != run.digest()
+    again = simulate(other, playback=playback_of(run, PARTS))
+    pd.testing.assert_frame_equal(by_station(again), by_station(run), check_exact=False, rtol=0, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    """Two targets that share a device contended, a drafter with times of its own, links that differ."""
+    return simulate(scenario_of("contended"))
+
+
+def played(run: Run, *parts: Part) -> pd.DataFrame:
+    seed = run.header.scenario.seed + 1
+    return by_station(simulate(with_seed(run.header.scenario, seed), playback=playback_of(run, parts)))
+
+
+def durations_s(rows: pd.DataFrame) -> dict[Any, list[float]]:
+    done = rows[rows.event == "done"]
+    return {place: group.duration_s.tolist() for place, group in done.groupby(["station", "kind"])}
+
+
+def accepted(rows: pd.DataFrame) -> dict[Any, list[int]]:
+    verified = rows[(rows.event == "done") & (rows.kind == "verify")]
+    return {place: group.accepted.tolist() for place, group in verified.groupby(["tag", "request"])}
+
+
+def test_steps_that_are_played_back_take_what_they_took(run: Run) -> None:
+    """With as many of them, too, only if what they yield is played back: else the first ones come again."""
+    theirs = durations_s(by_station(run))
+    for parts in (("steps",), ("steps", "acceptance")):
+        ours = durations_s(played(run, *parts))
+        for place, times_s in ours.items():
+            repeated = np.resize(theirs[place], len(times_s))
+            assert times_s == pytest.approx(repeated.tolist())
+    assert {place: len(times_s) for place, times_s in ours.items()} == {
+        place: len(times_s) for place, times_s in theirs.items()
+    }
+
+
+def test_acceptance_that_is_played_back_is_that_of_each_request(run: Run) -> None:
+    theirs = accepted(by_station(run))
+    assert accepted(played(run, "acceptance")) == theirs
+    assert accepted(played(run, "steps", "links", "delays")) != theirs
+
+
+def test_messages_that_are_played_back_are_as_long_on_their_way(run: Run) -> None:
+    ours = playback_of(simulate(run.header.scenario, playback=playback_of(run, ("acceptance", "links"))))
+    theirs = playback_of(run)
+    assert ours.ways_s.keys() == theirs.ways_s.keys()
+    for sent, ways_s in theirs.ways_s.items():
+        assert ours.ways_s[sent] == pytest.approx(ways_s)
+
+
+def test_delays_that_are_played_back_are_between_the_same_steps(run: Run) -> None:
+    theirs = playback_of(run).starts_s["drafter"]
+    ours = playback_of(simulate(run.header.scenario, playback=playback_of(run, ("acceptance", "delays"))))
+    assert ours.starts_s["drafter"] == pytest.approx(theirs)
+    assert max(theirs) == pytest.approx(0.07)  # the turnaround
+
+
+def test_what_is_not_played_back_is_drawn_as_without(run: Run) -> None:
+    """Each cause of randomness has a stream of its own."""
+    same = simulate(run.header.scenario, playback=playback_of(run, ("links",)))
+    assert accepted(by_station(same)) == accepted(by_station(run))
+
+
+def test_a_run_says_what_was_played_back_of_which_run(run: Run) -> None:
+    header = simulate(run.header.scenario, playback=playback_of(run)).header
+    assert (header.played_of, header.played) == (run.digest(), ("steps", "acceptance"))
+    assert run.header.played_of == ""
+
+
+def test_a_log_that_is_not_of_its_scenario_cannot_be_played_back(run: Run) -> None:
+    other = scenario_of("no drafter")
+    header = msgspec.structs.replace(run.header, fleet=simulate(other).header.fleet)
+    with pytest.raises(InputError, match="the run to play back is not one of its scenario"):
+        playback_of(Run(header, run.table))
+
+
+@pytest.mark.parametrize(
+    ("texts", "parts"),
+    [(["all"], PARTS), (["links,steps"], ("steps", "links")), (["acceptance", " delays"], ("acceptance", "delays"))],
+)
+def test_parts_are_named_in_any_order(texts: list[str], parts: tuple[Part, ...]) -> None:
+    assert parse_parts(texts) == parts
+
+
+@pytest.mark.parametrize("texts", [[], ["step"], ["steps,,links"]])
+def test_unknown_parts_are_refused_with_those_that_are_known(texts: list[str]) -> None:
+    with pytest.raises(InputError, match="allowed are all, steps, acceptance, links, delays"):
+        parse_parts(texts)
+
+
+def test_the_metrics_of_a_run_that_is_played_back_whole_are_its_own(run: Run) -> None:
+    again = simulate(run.header.scenario, playback=playback_of(run, PARTS))
+    for name, metric in measure(run).items():
+        assert measure(again)[name].value == pytest.approx(metric.value)
