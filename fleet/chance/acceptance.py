@@ -114,7 +114,8 @@ class Recorded(msgspec.Struct, frozen=True, tag="recorded", tag_field="model", f
     """Measured acceptance lengths, round by round, of each recorded session.
 
     Playing them back at a smaller depth cuts each length off there. That is an approximation: with shorter
-    drafts the rounds would have started at other places of the text. Nothing is known about larger depths.
+    drafts the rounds would have started at other places of the text; "by-place" has them. Nothing is known about larger
+    depths.
 
     Keys:
         depth (tokens): The depth at which all of them were drafted.

@@ -21,7 +21,7 @@ def import_(
             help="vllm, vllm-metrics, vllm-log, sglang, aiperf, inference-lab, specdecode-bench or amusd.",
         ),
     ],
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="What the engine printed or recorded.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="What the engine printed or recorded.")],
     out: Annotated[Path, file_option("-o", "--out", metavar="SCENARIO", help="Scenario to write (TOML).")],
     draft_ms: Annotated[float | None, typer.Option(help="Time of a draft token, in milliseconds.")] = None,
     verify_ms: Annotated[float | None, typer.Option(help="Time of a verification, in milliseconds.")] = None,
@@ -29,7 +29,8 @@ def import_(
         Path | None, typer.Option(metavar="PROFILE", help="A profile with the step times: shipped, or a file.")
     ] = None,
     depth: Annotated[
-        int | None, typer.Option(min=1, help="Depth of the scenario's drafts.", show_default="as recorded")
+        int | None,
+        typer.Option(min=1, help="Depth of the scenario's drafts.", show_default="as recorded; 5 of specdecode-bench"),
     ] = None,
     method: Annotated[str, typer.Option(help="Of specdecode-bench: eagle or ngram.", show_default="eagle")] = "",
     dataset: Annotated[str, typer.Option(help="Of specdecode-bench in Parquet: one dataset.", show_default="all")] = "",
