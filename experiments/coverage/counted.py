@@ -25,9 +25,9 @@ PROMISED = (0.92, 0.98)
 FALSE_ALARM = 1e-3  # of each row of the verdict, where the true coverage is at the border of what is promised
 RARE = 0.05  # share of runs that look long enough by luck where the others say that they are not
 COVERED = (
-    "throughput", "rounds_per_s", "wait_s", "load",
+    "throughput", "rounds_per_s", "load", "wait_s", "round_s",
     *(f"{name}_mean_s" for name in ("ttft", "tpot", "latency")),
-    *(f"{name}_p{percent}_s" for name in ("ttft", "tpot", "latency") for percent in PERCENTILES),
+    *(f"{name}_p{percent}_s" for name in ("wait", "round", "ttft", "tpot", "latency") for percent in PERCENTILES),
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from fleet.records.glossary import PERCENTILES
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 
-TARGETS = 64  # of open arrivals: so many that their prefills hardly wait
+TARGETS = 16  # of open arrivals, which they take in turn: so many that prefills never wait
 EXPONENTIAL = {"base_s": 1.0, "spread": {"spread": "exponential"}}
 
 
@@ -67,10 +67,15 @@ def open_star(load: float, requests: int) -> Scenario:
 def mm1_truth(load: float) -> dict[str, float]:
     """What M/M/1 says: times in it are exponential with rate 1 - load for a service of 1 s; requests are two tokens.
 
-    A target is one, too, for prefills; what leaves such a queue reaches the drafter as a Poisson process again (Burke).
+    A target has TARGETS gaps between two requests, so that a prefill waits in one of 100,000: the time to the first
+    token is the prefill's, and requests that are each put off by such a time reach the drafter as Poisson ones again.
     """
     truth = {"throughput": 2 * load, "rounds_per_s": load, "wait_s": load / (1 - load), "load": load}
-    for name, rate in (("ttft", 1 - load / TARGETS), ("tpot", 1 - load)):
-        truth[f"{name}_mean_s"] = 1 / rate
-        truth |= {f"{name}_p{percent}_s": -math.log(1 - percent / 100) / rate for percent in PERCENTILES}
+    for name, rate, share in (("ttft", 1.0, 1.0), ("tpot", 1 - load, 1.0), ("wait", 1 - load, load)):
+        truth |= {
+            f"{name}_p{percent}_s": math.log(share / (1 - percent / 100)) / rate
+            for percent in PERCENTILES
+            if share > 1 - percent / 100  # of all; the others do not wait
+        }
+        truth[f"{name}_mean_s"] = share / rate
     return truth

@@ -6,7 +6,7 @@ scenarios and profiles, and the quantities of the analytic model, are described 
 
 import msgspec
 
-PERCENTILES = (50, 90, 99)  # of each time of a request
+PERCENTILES = (50, 90, 99)  # of times of requests and of rounds
 
 
 class Meaning(msgspec.Struct, frozen=True):
@@ -29,6 +29,13 @@ class Meaning(msgspec.Struct, frozen=True):
     source: str = ""
 
 
+def _percentiles(name: str, what: str, *rest: str) -> list[Meaning]:
+    """Percentiles of a time."""
+    return [
+        Meaning(f"{name}_p{percent}_s", "s", f"The {percent}th percentile of {what}.", *rest) for percent in PERCENTILES
+    ]
+
+
 def _latencies() -> tuple[Meaning, ...]:
     """Mean and percentiles of the three times of a request."""
     times = {
@@ -36,11 +43,14 @@ def _latencies() -> tuple[Meaning, ...]:
         "tpot": ("the time for each token after a request's first one", "TPOT", "(last - first) / (tokens - 1)"),
         "latency": ("the time from a request's arrival to its last token", "", ""),
     }
-    statistics = {"mean": "The mean of"} | {f"p{percent}": f"The {percent}th percentile of" for percent in PERCENTILES}
+    over = "over the requests that completed in the window"
     return tuple(
-        Meaning(f"{name}_{key}_s", "s", f"{which} {what}, over the requests that completed in the window.", *rest)
+        meaning
         for name, (what, *rest) in times.items()
-        for key, which in statistics.items()
+        for meaning in (
+            Meaning(f"{name}_mean_s", "s", f"The mean of {what}, {over}.", *rest),
+            *_percentiles(name, f"{what}, {over}", *rest),
+        )
     )
 
 
@@ -100,6 +110,7 @@ METRICS = (
         "T_wait", "T_wait = max(0, (N - 1) S - Z)",
         "StarSD, table 1; the equation follows from (8) to (10)",
     ),
+    *_percentiles("wait", "that time, over rounds"),
     Meaning(
         "idle_gap_s", "s",
         "Idleness of the drafter before a draft step, the mean over rounds; 0 for those that waited. Another thing "
@@ -118,6 +129,11 @@ METRICS = (
         "t_c", "t_c = Z - t_v", "StarSD, equation (6)",
     ),
     Meaning("verify_s", "s", "Time of a verification, on the target's clock.", "t_v", "", "StarSD, equation (6)"),
+    Meaning(
+        "round_s", "s", "Time of a round: from a target's request at the drafter until its next one in the same text.",
+        "", "T_wait + S + Z, and the drafter's steps before the draft",
+    ),
+    *_percentiles("round", "that time, over rounds"),
     Meaning("in_time", "share of rounds", "Share of rounds whose draft was there within `measure.deadlines_s`."),
     Meaning(
         "acceptance_length", "tokens/round",

@@ -179,7 +179,11 @@ def _drafting(window: Window, rounds: pd.DataFrame) -> dict[str, Metric]:
         "request_bytes": window.mean(rounds.drafted_s, rounds.request_bytes, "bytes"),
         "draft_bytes": window.mean(rounds.drafted_s, rounds.draft_bytes, "bytes"),
         "draft_tokens": window.mean(rounds.drafted_s, rounds.draft_tokens, "tokens/round"),
-    }
+    } | _percentiles(window, "wait", rounds.drafted_s, rounds.wait_s)
+
+
+def _percentiles(window: Window, name: str, time_s: pd.Series, values_s: pd.Series) -> dict[str, Metric]:
+    return {f"{name}_p{percent}_s": window.quantile(time_s, values_s, percent / 100, "s") for percent in PERCENTILES}
 
 
 def _returning(window: Window, rounds: pd.DataFrame) -> dict[str, Metric]:
@@ -188,7 +192,8 @@ def _returning(window: Window, rounds: pd.DataFrame) -> dict[str, Metric]:
         "return_s": window.mean(rounds.drafted_s, rounds.return_s, "s"),
         "communication_s": window.mean(rounds.drafted_s, rounds.return_s - rounds.at_target_s, "s"),
         "verify_s": window.mean(rounds.verified_s, rounds.verify_s, "s"),
-    }
+        "round_s": window.mean(rounds.drafted_s, rounds.returned_s - rounds.asked_s, "s"),
+    } | _percentiles(window, "round", rounds.drafted_s, rounds.returned_s - rounds.asked_s)
 
 
 def _in_time(window: Window, rounds: pd.DataFrame, targets: int, deadlines_s: Sequence[float]) -> dict[str, Metric]:
@@ -238,8 +243,7 @@ def _latencies(window: Window, rows: pd.DataFrame, commits: pd.DataFrame, specul
     }
     for name, values_s in times_s.items():
         metrics[f"{name}_mean_s"] = window.mean(ended_s, values_s[complete], "s")
-        for percent in PERCENTILES:
-            metrics[f"{name}_p{percent}_s"] = window.quantile(ended_s, values_s[complete], percent / 100, "s")
+        metrics |= _percentiles(window, name, ended_s, values_s[complete])
     return metrics
 
 
