@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 
 from fleet.chance.acceptance import Geometric, Sampler
+from fleet.chance.places import ByPlace, PlaceSampler
 from fleet.chance.tokens import Coin, TokenModel, TokenSampler
 from fleet.errors import InputError
 from fleet.policies.outcome import Outcome
@@ -34,7 +35,7 @@ class Outcomes:
         by_token = isinstance(fleet.drafters.overlap, Ahead) or fleet.needs == "ratios"
         self.ends_after = read_ends(Path(fleet.workload.ends)) if fleet.workload.ends else {}  # by request
         self.tokens: TokenSampler | None = None
-        self.lengths: Sampler | None = None
+        self.lengths: Sampler | PlaceSampler | None = None
         self.drafts: list[int] = []  # of the batch's running draft step
         self.ends: dict[int, int] = {}  # length at which the text of a tag ends by itself, where that is known
         if isinstance(model, TokenModel):
@@ -46,6 +47,8 @@ class Outcomes:
                 f"scenario {fleet.name!r}: its rules need to know single tokens; acceptance.model = "
                 f"{model.__struct_config__.tag!r} knows lengths of rounds; allowed: geometric, or a model of tokens"
             )
+        elif isinstance(model, ByPlace):
+            self.lengths = PlaceSampler(model, fleet.room.longest_draft, rng)
         else:
             self.lengths = Sampler(model, fleet.room.longest_draft, rng)
 
@@ -87,7 +90,7 @@ class Outcomes:
             def of_one(step: Step) -> tuple[Outcome, ...]:  # the star's path, without a detour
                 if step.kind == "verify" and len(step.members) == 1:
                     member = step.members[0]
-                    return (Outcome(lengths.draw(member.tag, member.tokens)),)
+                    return (Outcome(lengths.draw(member.tag, member.tokens, member.base)),)
                 return self._of(step, station)
 
             return of_one
@@ -136,7 +139,7 @@ class Outcomes:
         if step.kind == "prefill":
             for member in step.members:
                 if self.lengths is not None:
-                    self.lengths.begin_session(member.tag)
+                    self.lengths.begin_session(member.tag, member.tokens, member.request)
                 elif self.tokens is not None:
                     self.tokens.begin_session(member.tag, member.tokens)
         return nothing(step)
@@ -145,7 +148,7 @@ class Outcomes:
         tag, drafted = member.tag, member.tokens
         if self.tokens is None:
             assert self.lengths is not None
-            return Outcome(self.lengths.draw(tag, drafted))
+            return Outcome(self.lengths.draw(tag, drafted, member.base))
         outcome = self.tokens.verify(tag, member.base, drafted)
         # Where the drafter went on, the target's own token comes to stand where the tail's next one does.
         went_on = outcome.accepted == drafted < station.sessions[tag].tail

@@ -10,9 +10,10 @@ from fleet.policies.allocate import Fixed
 from fleet.policies.group import One
 from fleet.policies.overlap import Ahead
 from fleet.policies.warm_up import NoWarmUp
-from fleet.scenario.scenario import Scenario, mean_tokens
+from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
+from fleet.scenario.workload import mean_lengths
 from fleet.stations.messages import Draft, DraftRequest
 from fleet.stations.payload import payload_bytes
 from fleet.times.station_times import DrafterTimes
@@ -50,7 +51,8 @@ def star_inputs(fleet: Fleet, target: int = 0) -> StarInputs:
     """Return S(d), Z(d) and the rest for target number `target`; equations (5) and (6), with the fixed costs."""
     depth, shape, workload = fleet.drafters.depth, fleet.drafters.shape, fleet.workload
     times, of_target, link = fleet.drafter_times(0), fleet.verifier_times(target), fleet.link(target).time
-    context = mean_tokens(workload.prompt_tokens) + mean_tokens(workload.new_tokens) / 2
+    prompt, answer = mean_lengths(workload)
+    context = prompt + answer / 2
     reached = survival(fleet.length_model(), depth)
     accepted = float(reached.sum())
     hidden = fleet.hidden * (accepted + 1) if fleet.drafters.kind == "eagle" else 0
@@ -158,7 +160,7 @@ def predict_fleet(fleet: Fleet) -> Prediction:
     )
     packed = None
     if fleet.memory is not None:
-        context = round(mean_tokens(fleet.workload.prompt_tokens) + mean_tokens(fleet.workload.new_tokens))
+        context = round(sum(mean_lengths(fleet.workload)))
         communication_s = inputs.return_s - inputs.verify_s
         packed = packings(
             fleet.memory, context, inputs.service_s, inputs.verify_s, communication_s, inputs.accepted_per_round + 1

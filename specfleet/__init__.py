@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from fleet.times.profile import HardwareProfile
     from specfleet.calibrating import calibrate
     from specfleet.estimating import estimate
+    from specfleet.exporting import export
+    from specfleet.importing import Imported, import_record
     from specfleet.results import Comparison, Prediction, Reproduction, Result, SettledFleet, Sweep
     from specfleet.running import analytic, play_back, read_run, run, show, simulate
     from specfleet.scenario import scenario_of
@@ -36,6 +38,8 @@ _HOMES = {
     "fleet.times.profile": ("HardwareProfile",),
     "specfleet.calibrating": ("calibrate",),
     "specfleet.estimating": ("estimate",),
+    "specfleet.exporting": ("export",),
+    "specfleet.importing": ("Imported", "import_record"),
     "specfleet.results": ("Comparison", "Prediction", "Reproduction", "Result", "SettledFleet", "Sweep"),
     "specfleet.running": ("analytic", "play_back", "read_run", "run", "show", "simulate"),
     "specfleet.scenario": ("scenario_of",),
@@ -46,6 +50,7 @@ _HOMES = {
 __all__ = [
     "Comparison",
     "HardwareProfile",
+    "Imported",
     "InputError",
     "Metric",
     "OutputError",
@@ -60,7 +65,9 @@ __all__ = [
     "calibrate",
     "compare",
     "estimate",
+    "export",
     "figure",
+    "import_record",
     "play_back",
     "read_run",
     "reproduce",

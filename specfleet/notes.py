@@ -12,9 +12,10 @@ from fleet.chance.acceptance import PerPosition, expected_committed
 from fleet.errors import InputError
 from fleet.scenario.facts import accepts, mean_accepted, replaced_acceptance
 from fleet.scenario.names import World
-from fleet.scenario.scenario import Scenario, mean_tokens
+from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from fleet.scenario.unread import READ_IN_A_BATCH
+from fleet.scenario.workload import mean_lengths
 from fleet.times.labels import basis_of, estimated_numbers, warning_of
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
@@ -160,7 +161,7 @@ def _of_target(scenario: Scenario, name: str, profile: HardwareProfile) -> StepT
 def _ms(scenario: Scenario, name: str, time: StepTime) -> str:
     """The mean of a target's step in milliseconds, at the middle of the scenario's texts."""
     if name == "prefill":
-        mean_s = time.mean_s(mean_tokens(scenario.workload.prompt_tokens))
+        mean_s = time.mean_s(mean_lengths(scenario.workload)[0])
     else:
         fed = scenario.drafters.shape.nodes(scenario.drafters.depth) + 1 if name == "verify" else 1
         mean_s = time.mean_s(fed, _middle_context(scenario))
@@ -168,5 +169,5 @@ def _ms(scenario: Scenario, name: str, time: StepTime) -> str:
 
 
 def _middle_context(scenario: Scenario) -> float:
-    workload = scenario.workload
-    return mean_tokens(workload.prompt_tokens) + mean_tokens(workload.new_tokens) / 2
+    prompt, answer = mean_lengths(scenario.workload)
+    return prompt + answer / 2

@@ -108,6 +108,7 @@ def check_can_run(fleet: Fleet) -> None:
         simulated_only |= {
             "workload.streams": workload.streams not in (0, verifiers.count),
             "workload.arrivals": workload.arrivals is not None,
+            "workload.lengths": workload.lengths != "",
             "workload.prompt_tokens": not isinstance(workload.prompt_tokens, int),
             "workload.new_tokens": not isinstance(workload.new_tokens, int),
         }

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from scipy.optimize import brentq
 
-from calibrate.amusd import (
+from calibrate.readers.amusd import (
     GPUS,
     Sample,
     agreement_of,

@@ -16,6 +16,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
+from fleet.chance.places import ByPlace, beyond, reached
 from fleet.errors import InputError
 
 Probability = Annotated[float, Meta(ge=0, le=1)]
@@ -113,7 +114,8 @@ class Recorded(msgspec.Struct, frozen=True, tag="recorded", tag_field="model", f
     """Measured acceptance lengths, round by round, of each recorded session.
 
     Playing them back at a smaller depth cuts each length off there. That is an approximation: with shorter
-    drafts the rounds would have started at other places of the text. Nothing is known about larger depths.
+    drafts the rounds would have started at other places of the text; "by-place" has them. Nothing is known about larger
+    depths.
 
     Keys:
         depth (tokens): The depth at which all of them were drafted.
@@ -131,9 +133,10 @@ class Recorded(msgspec.Struct, frozen=True, tag="recorded", tag_field="model", f
 
 
 AcceptanceModel = Geometric | BetaGeometric | PerPosition | Recorded
+LengthModel = AcceptanceModel | ByPlace  # of which the last needs a file, so that no profile has one
 
 
-def survival(model: AcceptanceModel, depth: int) -> NDArray[np.float64]:
+def survival(model: LengthModel, depth: int) -> NDArray[np.float64]:
     """P(l >= j) for j = 1 .. depth; shape (depth,).
 
     The product of the conditional rates P(l >= j | l >= j - 1); what is given as shares of all rounds stays as it is.
@@ -151,20 +154,22 @@ def survival(model: AcceptanceModel, depth: int) -> NDArray[np.float64]:
         case Recorded(_, sessions):
             lengths = np.concatenate(sessions)
             return np.array([np.mean(lengths >= j) for j in range(1, depth + 1)], dtype=np.float64)
+        case ByPlace():
+            return reached(model, depth)
     return rates.cumprod()
 
 
-def pmf(model: AcceptanceModel, depth: int) -> NDArray[np.float64]:
+def pmf(model: LengthModel, depth: int) -> NDArray[np.float64]:
     """P(l = k) for k = 0 .. depth; shape (depth + 1,). Raises as `survival` does."""
     return -np.diff(survival(model, depth), prepend=1.0, append=0.0)
 
 
-def expected_accepted(model: AcceptanceModel, depth: int) -> float:
+def expected_accepted(model: LengthModel, depth: int) -> float:
     """Mean accepted draft tokens a round, E[l(d)], as the sum of its tail (StarSD, lemma 3.1, equation 2)."""
     return float(survival(model, depth).sum())
 
 
-def expected_committed(model: AcceptanceModel, depth: int) -> float:
+def expected_committed(model: LengthModel, depth: int) -> float:
     """Mean tokens that a round adds to the text: the accepted ones and the target's own."""
     return expected_accepted(model, depth) + 1
 
@@ -201,12 +206,12 @@ class Sampler:
         self._new_session = _session_starter(model, depth, rng)
         self._lengths: dict[int, Iterator[int]] = {}
 
-    def begin_session(self, tag: int) -> None:
-        """Start a session; an earlier one with this tag is forgotten."""
+    def begin_session(self, tag: int, first: int = 0, request: int = 0) -> None:
+        """Start a session; an earlier one with this tag is forgotten. Which request it is makes no difference."""
         self._lengths[tag] = self._new_session()
 
-    def draw(self, tag: int, drafted: int) -> int:
-        """Acceptance length of this session's next round, which drafted `drafted` tokens, at most `depth`.
+    def draw(self, tag: int, drafted: int, base: int = 0) -> int:
+        """Acceptance length of this session's next round, which drafted `drafted` tokens, at most `depth`, anywhere.
 
         A round that drafts fewer cuts the length off: exact for every model but `Recorded`, which says why.
         """
@@ -257,13 +262,15 @@ def _play_back(first: Rounds, sessions: tuple[Rounds, ...], rng: np.random.Gener
         yield from sessions[rng.integers(len(sessions))]
 
 
-def _check_depth(model: AcceptanceModel, depth: int) -> None:
+def _check_depth(model: LengthModel, depth: int) -> None:
     match model:
         case PerPosition() if depth > len(model.reached()):
             key, values = next((key, values) for key, values in msgspec.structs.asdict(model).items() if values)
             known, deepest = f"{key} = {list(values)}", len(model.reached())
         case Recorded(recorded) if depth > recorded:
             known, deepest = f"the recorded depth = {recorded}", recorded
+        case ByPlace(_, recorded) if depth > recorded:
+            raise beyond(model, depth)
         case _:
             return
     raise InputError(f"acceptance: depth = {depth} goes beyond {known}; allowed: up to {deepest}")

@@ -15,9 +15,9 @@ MOST_ROWS = 10**8  # of which a host's memory holds about as many gigabytes as a
 def read_table(path: Path, schema: pa.Schema, what: str = "") -> pa.Table:
     """Read the columns of `schema` from a Parquet file, as it types them; the file's own metadata stays.
 
-    Integers and floats of another width will do, other columns are left out. InputError, which names file and column,
-    where the file cannot be read, a column is missing, of another kind, or holds nulls, NaN or infinities; and for more
-    than MOST_ROWS rows.
+    Integers and floats of another width will do, also in lists; other columns are left out. InputError, which names
+    file and column, where the file cannot be read, a column is missing, of another kind, or holds nulls, NaN or
+    infinities; and for more than MOST_ROWS rows.
     """
     origin = named(path, what)
     try:
@@ -45,8 +45,9 @@ def _column(column: pa.ChunkedArray, field: pa.Field, origin: str) -> pa.Chunked
         kind = kind.value_type
     if not _fits(kind, field.type):
         raise InputError(f"{place} holds {kind}; needs {field.type}")
-    if column.null_count:
-        raise InputError(f"{place} lacks {column.null_count} of its {len(column)} values")
+    lacking = column.null_count or (pc.list_flatten(column).null_count if pa.types.is_list(field.type) else 0)
+    if lacking:
+        raise InputError(f"{place} lacks {lacking} of its {len(column)} values")
     try:
         typed = column.cast(field.type)
         typed.validate(full=True)  # such as text that is not UTF-8
@@ -59,6 +60,8 @@ def _column(column: pa.ChunkedArray, field: pa.Field, origin: str) -> pa.Chunked
 
 def _fits(kind: pa.DataType, wanted: pa.DataType) -> bool:
     types = pa.types
+    if types.is_list(wanted):
+        return (types.is_list(kind) or types.is_large_list(kind)) and _fits(kind.value_type, wanted.value_type)
     if types.is_string(wanted):
         allowed = (types.is_string, types.is_large_string)
     elif types.is_floating(wanted):

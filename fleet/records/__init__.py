@@ -8,5 +8,6 @@ Begin with `schema.py` (the columns) and `run.py` (a run and its file).
     window.py, intervals.py  the part of a run that counts, and estimates from it; the formulas of their intervals
     steady.py, overload.py   how long a run must be for intervals; whether more was offered than is carried
     replay.py, matching.py   whether logged plans follow from logged events; whether texts are the same
-    paces.py, trace.py       how slow the host was in a run, by its control; a run as a trace for a viewer
+    paces.py, playback.py    how slow the host was in a run, by its control; what else of it can be played back
+    trace.py                 a run as a trace for a viewer
 """

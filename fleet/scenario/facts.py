@@ -1,6 +1,6 @@
 """Facts of a scenario that several rooms tell: what its acceptance comes to, how many models run at a time."""
 
-from fleet.chance.acceptance import AcceptanceModel, Geometric, Recorded, expected_accepted
+from fleet.chance.acceptance import Geometric, LengthModel, Recorded, expected_accepted
 from fleet.chance.tokens import TokenModel
 from fleet.errors import InputError
 from fleet.scenario.scenario import Acceptance, Scenario, needs_of
@@ -23,7 +23,7 @@ def mean_accepted(model: Acceptance, depth: int) -> float | None:
     """Return the mean accepted tokens of a round; None where the model knows single tokens, or less depth."""
     if isinstance(model, TokenModel):
         return None
-    lengths: AcceptanceModel = model
+    lengths: LengthModel = model
     try:
         return expected_accepted(lengths, depth)
     except InputError:

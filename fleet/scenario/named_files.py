@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from fleet.chance.places import ByPlace
 from fleet.chance.signals import SignalFile
 from fleet.scenario.scenario import Scenario, Trace
 
@@ -19,10 +20,10 @@ def with_files(scenario: Scenario, place: Callable[[str], str]) -> Scenario:
     True
     """
     workload, acceptance = scenario.workload, scenario.acceptance
-    named = {key: getattr(workload, key) for key in ("prompts", "conversations", "ends")}
+    named = {key: getattr(workload, key) for key in ("prompts", "conversations", "ends", "lengths")}
     workload = replace(workload, **{key: place(path) for key, path in named.items() if path not in ("", *DEMO_PROMPTS)})
     if isinstance(workload.arrivals, Trace):
         workload = replace(workload, arrivals=replace(workload.arrivals, file=place(workload.arrivals.file)))
-    if isinstance(acceptance, SignalFile):
+    if isinstance(acceptance, SignalFile | ByPlace):
         acceptance = replace(acceptance, file=place(acceptance.file))
     return replace(scenario, workload=workload, acceptance=acceptance)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from fleet.chance.acceptance import AcceptanceModel
+from fleet.chance.acceptance import LengthModel
 from fleet.chance.tokens import TokenModel
 from fleet.policies.adaedl import AdaEdl
 from fleet.policies.admit import Admission, Everyone
@@ -41,7 +41,7 @@ Move = Literal["prefill", "transfer", "shared"]
 Sharing = Literal["turns", "contended", "one-process"]
 GrantRule = Fixed | FixedShare | RandomShare | Heuristic | GoodSpeed | Dsde  # what a verifier can grant beforehand
 LengthRule = GrantRule | AdaEdl | Svip  # a batch can stop drafts after a token, too
-Acceptance = AcceptanceModel | TokenModel
+Acceptance = LengthModel | TokenModel
 
 
 class DrafterTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -248,6 +248,9 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         conversations: A JSON Lines file with a list `turns` in each line (Spec-Bench), found relative to the scenario's
             folder. A stream is then one conversation, whose context grows from turn to turn; four characters count as a
             token. Empty: there are none.
+        lengths: A CSV file with the columns num_prefill_tokens and num_decode_tokens, the lengths of request after
+            request, found relative to the scenario's folder; they come one after the other, or by `arrivals`. Empty:
+            there is none.
         ignore_eos: Whether end-of-text tokens are tokens like any other. If not, a request ends with the first one: in
             the real world with those of the target's generation config or, if it has none, of its tokenizer.
         stop: Texts that end a request, with the token that completes one. The real world looks for them in what the
@@ -267,6 +270,7 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     new_tokens: Tokens | Between = 96
     arrivals: Poisson | Trace | None = None
     conversations: str = ""
+    lengths: str = ""
     ignore_eos: bool = True
     stop: tuple[Annotated[str, Meta(min_length=1)], ...] = ()
     ends: str = ""

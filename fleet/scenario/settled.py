@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from fleet.chance.acceptance import AcceptanceModel
+from fleet.chance.acceptance import LengthModel
 from fleet.chance.tokens import TokenModel
 from fleet.errors import InputError
 from fleet.policies.admit import Admission, Everyone
@@ -216,7 +216,7 @@ class Fleet(msgspec.Struct, frozen=True):
             raise InputError(f"scenario {self.name!r}: acceptance is missing, and its profile has none either")
         return self.acceptance
 
-    def length_model(self) -> AcceptanceModel:
+    def length_model(self) -> LengthModel:
         """The acceptance model of whole rounds; InputError if it is one of single tokens, which no equation knows."""
         model = self.acceptance_model()
         if isinstance(model, TokenModel):

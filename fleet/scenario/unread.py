@@ -14,7 +14,7 @@ from fleet.policies.order import Fifo
 from fleet.policies.overlap import Ahead
 from fleet.policies.route import Affinity
 from fleet.policies.shapes import Shape
-from fleet.scenario.scenario import DrafterTier, Scenario, Tier, Trace
+from fleet.scenario.scenario import DrafterTier, Scenario, Tier, Trace, Workload
 
 READ_IN_A_BATCH = {"drafters": {"depth", "shape", "kind", "model"}, "verifiers": {"model", "verify", "prefill", "rule"}}
 # What describes a drafter may stand there without one: a baseline is then one `--set drafters.count=0` away.
@@ -92,14 +92,26 @@ def _of_workload(scenario: Scenario) -> Iterator[str]:
     names = given(workload)
     if workload.arrivals is not None and workload.streams:
         yield "workload.arrivals makes every request a stream of its own; leave workload.streams out"
-    if workload.conversations and "prompt_tokens" in names:
-        yield "workload.conversations has the prompts; leave workload.prompt_tokens out"
-    elif isinstance(workload.arrivals, Trace) and not workload.conversations and "new_tokens" in names:
-        yield "the trace of workload.arrivals has the lengths; leave workload.new_tokens out"
+    yield from _of_lengths(workload, names)
     if not workload.temperature:
         for name in ("top_k", "top_p"):
             if name in names:
                 yield f"workload.temperature = 0 decodes greedily; leave workload.{name} out, or set a temperature"
+
+
+def _of_lengths(workload: Workload, names: Sequence[str]) -> Iterator[str]:
+    """One file at most tells lengths, and then keys do not."""
+    has_trace = isinstance(workload.arrivals, Trace)
+    if workload.lengths and (workload.conversations or has_trace):
+        other = "workload.conversations" if workload.conversations else "the trace of workload.arrivals"
+        yield f"{other} has the lengths; leave workload.lengths out"
+    elif workload.lengths:
+        told = [name for name in ("prompt_tokens", "new_tokens") if name in names]
+        yield from (f"workload.lengths has the lengths; leave workload.{name} out" for name in told)
+    elif workload.conversations and "prompt_tokens" in names:
+        yield "workload.conversations has the prompts; leave workload.prompt_tokens out"
+    elif has_trace and not workload.conversations and "new_tokens" in names:
+        yield "the trace of workload.arrivals has the lengths; leave workload.new_tokens out"
 
 
 def _of_drafters(scenario: Scenario) -> Iterator[str]:

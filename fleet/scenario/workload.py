@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 import numpy as np
@@ -16,13 +16,14 @@ from fleet.errors import InputError
 from fleet.inputs.parquet import read_table
 from fleet.inputs.strict import convert
 from fleet.inputs.text import parsed, read_csv, read_json_lines
-from fleet.scenario.scenario import Between, Poisson, Tokens, Trace, Workload
+from fleet.scenario.scenario import Between, Poisson, Tokens, Trace, Workload, mean_tokens
 from fleet.scenario.settled import Fleet
 from fleet.times.step_time import Seconds
 
 CHARACTERS_PER_TOKEN = 4  # of English text, roughly; only the lengths of conversations rest on it
 MOST_TOKENS = 5 * 10**7  # of a run: its records hold some hundred bytes for each
 
+R = TypeVar("R", bound=msgspec.Struct)
 WHOLE = pa.int64()
 ENDS = pa.schema(  # what a recorded run tells of where its texts ended
     {"event": pa.string(), "request": WHOLE, "tokens": WHOLE, "goal": WHOLE, "flag": pa.bool_()}
@@ -47,12 +48,17 @@ class Conversation(msgspec.Struct, frozen=True):
     turns: Annotated[list[str], Meta(min_length=1)]
 
 
-class Arrival(msgspec.Struct, frozen=True):
+class Lengths(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of a file of lengths: tokens."""
+
+    num_prefill_tokens: Tokens
+    num_decode_tokens: Tokens
+
+
+class Arrival(Lengths, frozen=True, kw_only=True):
     """A row of a trace: seconds and tokens."""
 
     arrived_at: Seconds
-    num_prefill_tokens: Tokens
-    num_decode_tokens: Tokens
 
 
 def streams_of(fleet: Fleet) -> dict[int, list[Request]]:
@@ -99,9 +105,20 @@ def longest_of(workload: Workload) -> tuple[int, int]:
 
     Raises InputError if a file of the workload cannot be read.
     """
-    has_file = bool(workload.conversations) or isinstance(workload.arrivals, Trace)
-    turns = list(islice(_turns(workload, _longest), workload.requests if has_file else 1))  # without one, all are alike
+    turns = list(islice(_turns(workload, _longest), workload.requests if _has_file(workload) else 1))  # else all alike
     return max((prompt + new for _, prompt, new in turns), default=0), max((new for _, _, new in turns), default=0)
+
+
+def mean_lengths(workload: Workload) -> tuple[float, float]:
+    """Return the mean tokens of prompts and of answers, as scenario or file say; InputError as `longest_of`."""
+    if not _has_file(workload):
+        return mean_tokens(workload.prompt_tokens), mean_tokens(workload.new_tokens)
+    turns = list(islice(_turns(workload, lambda given: round(mean_tokens(given))), workload.requests)) or [(0, 0, 0)]
+    return sum(prompt for _, prompt, _ in turns) / len(turns), sum(new for _, _, new in turns) / len(turns)
+
+
+def _has_file(workload: Workload) -> bool:
+    return bool(workload.conversations or workload.lengths) or isinstance(workload.arrivals, Trace)
 
 
 def _turns(workload: Workload, length: Callable[[int | Between], int]) -> Iterator[tuple[int, int, int]]:
@@ -114,6 +131,9 @@ def _turns(workload: Workload, length: Callable[[int | Between], int]) -> Iterat
     elif isinstance(workload.arrivals, Trace):
         for number, row in enumerate(_trace(Path(workload.arrivals.file))):
             yield number, row.num_prefill_tokens, row.num_decode_tokens
+    elif workload.lengths:
+        for number, lengths in enumerate(_rows(Path(workload.lengths), Lengths, "workload.lengths")):
+            yield number, lengths.num_prefill_tokens, lengths.num_decode_tokens
     else:
         for number in range(workload.requests):
             yield number, length(workload.prompt_tokens), length(workload.new_tokens)
@@ -157,9 +177,13 @@ def _openings_s(fleet: Fleet, rng: np.random.Generator) -> Iterator[float]:
 
 
 def _trace(path: Path) -> Iterator[Arrival]:
-    for line, row in read_csv(path, Arrival.__struct_fields__, "workload.arrivals.file"):
+    return _rows(path, Arrival, "workload.arrivals.file")
+
+
+def _rows(path: Path, kind: type[R], what: str) -> Iterator[R]:
+    for line, row in read_csv(path, kind.__struct_fields__, what):
         numbers = {name: parsed(text) for name, text in row.items()}
-        yield convert(numbers, Arrival, f"{path}, line {line}")
+        yield convert(numbers, kind, f"{path}, line {line}")
 
 
 def unknown_ends(fleet: Fleet) -> str | None:

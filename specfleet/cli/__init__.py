@@ -7,6 +7,7 @@
     study.py      sweep, compare, reproduce, figure: several runs, papers, pictures
     profile.py    profile estimate, devices, models: hardware that nobody measured
     calibrate.py  calibrate, demo: this host is measured
+    imports.py    import, export: records of other engines become scenarios; theirs is forced to a scenario's
     nodes.py      drafter, verifier: one node of a fleet over several hosts
     meaning.py    explain, profiles, scenarios, init: what things mean, what ships, a scenario to begin with
 

@@ -7,6 +7,7 @@ import typer
 
 from fleet.errors import InputError
 from specfleet.cli.calibrate import calibrate, demo
+from specfleet.cli.imports import export, import_
 from specfleet.cli.meaning import explain, init, profiles, scenarios
 from specfleet.cli.nodes import drafter, verifier
 from specfleet.cli.profile import devices, estimate, models
@@ -22,11 +23,11 @@ app = typer.Typer(
     context_settings={"max_content_width": 120},
 )
 COMMANDS = (
-    simulate, run, analytic, show, sweep, compare, calibrate, reproduce, demo, figure, drafter, verifier,
-    explain, profiles, scenarios, init,
+    simulate, run, analytic, show, sweep, compare, calibrate, import_, export, reproduce, demo, figure,
+    drafter, verifier, explain, profiles, scenarios, init,
 )  # fmt: skip
 for command in COMMANDS:
-    app.command()(command)
+    app.command(command.__name__.rstrip("_"))(command)  # `import` is a word of Python
 profile = typer.Typer(help="Step times of hardware that nobody measured.", rich_markup_mode=None)
 profile.command()(estimate)
 profile.command()(devices)

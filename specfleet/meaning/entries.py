@@ -5,6 +5,7 @@ from functools import cache
 
 import msgspec
 
+from fleet.chance.places import PlaceRow
 from fleet.chance.signals import SignalRow
 from fleet.records.glossary import METRICS, SYMBOLS, Meaning
 from fleet.records.run import RunHeader
@@ -60,6 +61,7 @@ def all_entries() -> list[Entry]:
     entries += [_of_key(key, (key.name,), "column of the record table") for key in keys_of(Row)]
     entries += [_of_key(key, (f"header.{key.name}",), "field of the run header") for key in keys_of(RunHeader)]
     entries += [_of_key(key, (key.name,), "column of a signal file") for key in keys_of(SignalRow)]
+    entries += [_of_key(key, (key.name,), "column of a file of places") for key in keys_of(PlaceRow)]
     entries += [_of_table(table) for table in tables if table.tag_field or table.title[:1].isupper()]
     return entries
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import get_args
 
+from fleet.chance.places import PlaceRow
 from fleet.chance.signals import SignalRow
 from fleet.records.glossary import METRICS, SYMBOLS, Meaning
 from fleet.records.run import RunHeader
@@ -73,14 +74,15 @@ def _metrics() -> list[str]:
 
 
 def _records() -> list[str]:
-    row, header, signals = docs_of(Row), docs_of(RunHeader), docs_of(SignalRow)
+    row, header, signals, places = docs_of(Row), docs_of(RunHeader), docs_of(SignalRow), docs_of(PlaceRow)
     kinds = [kind for arm in get_args(StationEvent) for kind in (get_args(arm) or (arm,))]
     events = [(code(tag_of(kind)[1]), docs_of(kind).first) for kind in kinds]
     parts = ["# Records", paragraph(texts.RECORDS)]
     parts += ["## Record table", row.first, row.prose, _keys(keys_of(Row))]
     parts += ["## Events", texts.EVENTS, table_of(("event", "what happened"), events)]
     parts += ["## Run header", header.first, header.prose, _keys(keys_of(RunHeader), False)]
-    return [*parts, "## Signal file", signals.first, paragraph(texts.SIGNALS), _keys(keys_of(SignalRow), False)]
+    parts += ["## Signal file", signals.first, paragraph(texts.SIGNALS), _keys(keys_of(SignalRow), False)]
+    return [*parts, "## File of places", places.first, paragraph(texts.PLACES), _keys(keys_of(PlaceRow), False)]
 
 
 def _section(table: Table, level: int, with_default: bool = True) -> list[str]:

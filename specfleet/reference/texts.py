@@ -41,6 +41,11 @@ SIGNALS = """
 The acceptance model [`signals`](scenario.md#signals-model) plays it back; `specfleet run --signals FILE` writes one.
 """
 
+PLACES = """
+The acceptance model [`by-place`](scenario.md#by-place-model) plays it back; `specfleet import specdecode-bench` writes
+one.
+"""
+
 COMMANDS = """
 `specfleet COMMAND`. Results go to standard output, progress and remarks to standard error. `python -m specfleet` is
 the same command.

@@ -12,6 +12,7 @@ import pytest
 from experiments.compare import Row, compare_metrics, summarise, worst
 from experiments.resume import resume_digest
 from experiments.sweep import ANALYTIC, CellResult, cell_file, cells_of, parse_vary, sweep, table, wide_table
+from fleet.chance.places import write_places
 from fleet.chance.signals import write_signals
 from fleet.chance.token import Token
 from fleet.errors import InputError
@@ -182,6 +183,14 @@ FILES: dict[str, tuple[dict[str, Any], Callable[[Path, int], object]]] = {
     "signals.parquet": (
         {"acceptance": {"model": "signals", "file": "signals.parquet"}},
         lambda path, size: write_signals([[Token(size / 100, 0.1, 0.1)] * 9], path),
+    ),
+    "places.parquet": (
+        {"acceptance": {"model": "by-place", "file": "places.parquet", "depth": 90}},
+        lambda path, size: write_places([[size // 30]], path),
+    ),
+    "lengths.csv": (
+        {"workload.lengths": "lengths.csv", "workload.new_tokens": 96},
+        lambda path, size: write(path, f"num_prefill_tokens,num_decode_tokens\n{size},30\n20,{size}\n"),
     ),
     "ends.parquet": (
         {"workload": {"ignore_eos": False, "ends": "ends.parquet"}},

@@ -11,7 +11,7 @@ import pytest
 from msgspec import inspect
 
 from fleet import policies
-from fleet.chance import acceptance
+from fleet.chance import acceptance, places
 from fleet.policies.order import Deadline, Weighted
 
 BILLION = 10**9
@@ -24,8 +24,9 @@ LIMITS: dict[str, tuple[Any, float | None]] = {
     "AdaptiveDepth.first": (1, 4095), "AdaptiveDepth.most": (1, 4095), "AdaptiveDepth.memory": ("0", 1),
     "AfterIdle.idle_gap_s": (0, BILLION), "AfterIdle.tokens": (1, 4096), "Ahead.least": (1, 4096),
     "AtMost.sessions": (0, BILLION), "Batch.most": (1, 1 << 30), "BetaGeometric.a": ("0", 1e12),
-    "BetaGeometric.b": ("0", 1e12), "Deadline.within_s": ("0", BILLION), "Dsde.short": (1, 2048),
-    "Dsde.long": (1, 2048), "Dsde.decay": ("0", 1), "Dsde.least": (1, 2048), "Dsde.calibration": (1, 2048),
+    "BetaGeometric.b": ("0", 1e12), "ByPlace.depth": (1, 4096), "Deadline.within_s": ("0", BILLION),
+    "Dsde.short": (1, 2048), "Dsde.long": (1, 2048), "Dsde.decay": ("0", 1), "Dsde.least": (1, 2048),
+    "Dsde.calibration": (1, 2048),
     "Dsde.first": (1, 2048), "Fixed.depth": (0, 4096), "FixedShare.budget": (0, 4096), "Geometric.beta": (0, 1),
     "GoodSpeed.budget": (0, 4096), "GoodSpeed.eta": ("0", 1), "GoodSpeed.beta": ("0", 1), "GoodSpeed.decay": (0, 1),
     "GoodSpeed.fairness": (0, 100), "GoodSpeed.acceptance": (0, 1), "GoodSpeed.goodput": ("0", 4097),
@@ -44,7 +45,7 @@ def numbers() -> Iterator[tuple[type[msgspec.Struct], str, inspect.IntType | ins
     rooms = [
         importlib.import_module(f"fleet.policies.{found.name}") for found in pkgutil.iter_modules(policies.__path__)
     ]
-    for room in [*rooms, acceptance]:
+    for room in [*rooms, acceptance, places]:
         for struct in vars(room).values():
             if not (isinstance(struct, type) and issubclass(struct, msgspec.Struct)):
                 continue

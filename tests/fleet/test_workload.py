@@ -12,7 +12,7 @@ from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
-from fleet.scenario.workload import streams_of
+from fleet.scenario.workload import mean_lengths, streams_of
 from sim.run import simulate
 
 PROFILE = {"name": "p", "draft": {"base_s": 0.1}, "verify": {"base_s": 0.4}}
@@ -66,6 +66,35 @@ def test_a_trace_gives_times_and_lengths(tmp_path: Path) -> None:
     assert shown == [(0.0, 374, 44), (2.0, 396, 109)]
 
 
+def test_a_file_of_lengths_gives_lengths_in_a_closed_loop_and_to_arrivals(tmp_path: Path) -> None:
+    (tmp_path / "lengths.csv").write_text("num_prefill_tokens,num_decode_tokens\n374,44\n396,109\n20,7\n")
+    workload = {"requests": 9, "streams": 2, "lengths": "lengths.csv"}
+    closed = streams_of(settled(workload, tmp_path))
+    assert {tag: [(r.number, r.prompt_tokens, r.new_tokens) for r in requests] for tag, requests in closed.items()} == {
+        0: [(0, 374, 44), (2, 20, 7)],
+        1: [(1, 396, 109)],
+    }
+    arrivals = {"requests": 2, "lengths": "lengths.csv", "arrivals": {"process": "poisson", "per_s": 1.0}}
+    arriving = streams_of(settled(arrivals, tmp_path))
+    assert [r.new_tokens for requests in arriving.values() for r in requests] == [44, 109]
+    assert mean_lengths(settled(workload, tmp_path).workload) == pytest.approx((790 / 3, 160 / 3))
+    assert mean_lengths(settled({"prompt_tokens": {"low": 2, "high": 5}}, tmp_path).workload) == (3.5, 96)
+
+
+@pytest.mark.parametrize(
+    ("beside", "says"),
+    [
+        ({"prompt_tokens": 20}, "workload.lengths has the lengths; leave workload.prompt_tokens out"),
+        ({"new_tokens": 20}, "workload.lengths has the lengths; leave workload.new_tokens out"),
+        ({"conversations": "talk.jsonl"}, "workload.conversations has the lengths; leave workload.lengths out"),
+        ({"arrivals": {"process": "trace", "file": "t.csv"}}, "the trace .* the lengths; leave workload.lengths out"),
+    ],
+)
+def test_lengths_are_told_once(beside: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        scenario({"lengths": "lengths.csv", **beside})
+
+
 def test_a_conversation_grows_from_turn_to_turn(tmp_path: Path) -> None:
     (tmp_path / "talk.jsonl").write_text('{"turns": ["12345678", "1234"]}\n{"turns": ["1234"]}\n')
     workload = {"requests": 9, "new_tokens": 10, "conversations": "talk.jsonl"}
@@ -85,11 +114,14 @@ def test_a_conversation_grows_from_turn_to_turn(tmp_path: Path) -> None:
         ({"conversations": "none.jsonl"}, "cannot be read"),
         ({"conversations": "bad.jsonl"}, "line 1: content = .*object"),
         ({"arrivals": {"process": "trace", "file": "bad.csv"}}, "needs the columns"),
+        ({"lengths": "bad.csv"}, "workload.lengths .*bad.csv: needs the columns num_prefill_tokens, num_decode_tokens"),
+        ({"lengths": "zero.csv"}, "zero.csv, line 2: num_decode_tokens = 0"),
     ],
 )
 def test_bad_files_are_one_clear_line(tmp_path: Path, workload: dict[str, Any], message: str) -> None:
     (tmp_path / "bad.jsonl").write_text("[]\n")
     (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "zero.csv").write_text("num_prefill_tokens,num_decode_tokens\n1,0\n")
     with pytest.raises(InputError, match=message):
         streams_of(settled(workload, tmp_path))
 

@@ -17,6 +17,7 @@ from fleet.records.run import write_run
 from fleet.scenario.reading import make_scenario
 from fleet.times.profile import write_profile
 from sim.run import simulate
+from tests.helpers import engines
 from tests.helpers.ends import write_ends
 from tests.inputs.values import toml_of
 
@@ -159,6 +160,19 @@ def write_signal_files(folder: Path) -> None:
     write_signals(sessions, folder / "signals.parquet")
 
 
+def write_place_files(folder: Path) -> None:
+    """Write a scenario, the places that it plays and the lengths of its requests."""
+    from fleet.chance.places import write_places
+
+    acceptance = {"model": "by-place", "file": "places.parquet", "depth": 5}
+    workload = {"requests": 6, "lengths": "lengths.csv"}
+    scenario("star", acceptance=acceptance, workload=workload)(folder)
+    rng = random.Random(1)
+    write_places([[rng.randrange(6) for _ in range(20)] for _ in range(4)], folder / "places.parquet")
+    rows = "".join(f"{20 + request},{12 + 3 * request}\n" for request in range(6))
+    (folder / "lengths.csv").write_text("num_prefill_tokens,num_decode_tokens\n" + rows)
+
+
 def write_ended(folder: Path) -> None:
     """Write a scenario, and the run that tells where its texts end."""
     scenario("star", workload={**WORKLOAD, "ignore_eos": False, "ends": "ends.parquet"})(folder)
@@ -238,7 +252,66 @@ def write_amusd(folder: Path) -> None:
     (folder / "runs.json").write_text(json.dumps(entries))
 
 
+def imported(kind: str, file: str, form: str, content: Callable[[], str]) -> Kind:
+    """Return the kind of another engine's records, which `import` reads."""
+    command = ("import", kind, file, "-o", "made.toml", "--json", "--draft-ms", "2", "--verify-ms", "25")
+    return Kind(lambda folder: write_text(folder / file, content()), (file,), form, (command,))
+
+
+def write_recordings(folder: Path) -> None:
+    """Write recordings of SpecDecode-Bench as one table."""
+    rows = [("a", str(number), 9, 5, [1, 3, 1, 21, 1], [1] * 5) for number in range(4)]
+    engines.write_specdecode_bench(folder / "all.parquet", rows)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file."""
+    path.write_text(text)
+
+
+ROUNDS = [[(4, 4), (4, 1), (4, 0), (4, 1)], [(4, 2), (4, 3)], [(4, 0)]]  # of three requests: drafted, accepted
+TEXTS = [[3, 0, 1, 20, 2, 0, 0], [0, 0, 5, 4, 1]]
+OF_ENGINES: dict[str, Kind] = {
+    "vLLM's answers": imported(
+        "vllm", "answers.jsonl", "jsonl",
+        lambda: "".join(
+            json.dumps(engines.vllm_answer(engines.vllm_stats(session, 4, detail))) + "\n"
+            for session, detail in zip(ROUNDS, ("detailed", "by-length", "summary"), strict=True)
+        ),
+    ),
+    "vLLM's answer": imported(
+        "vllm", "answer.json", "json",
+        lambda: json.dumps(engines.vllm_answer(engines.vllm_stats(ROUNDS[0], 4, "detailed")), indent=1),
+    ),
+    "SGLang's answers": imported(
+        "sglang", "answers.jsonl", "jsonl",
+        lambda: "".join(json.dumps(engines.sglang_answer(session, 4)) + "\n" for session in ROUNDS),
+    ),
+    "AIPerf's records": imported(
+        "aiperf", "records.jsonl", "jsonl",
+        lambda: "".join(json.dumps(engines.aiperf_line(session, 4)) + "\n" for session in ROUNDS),
+    ),
+    "vLLM's metrics": imported(
+        "vllm-metrics", "metrics.txt", "bytes", lambda: engines.prometheus(dict(enumerate(ROUNDS)), 4)
+    ),
+    "vLLM's log": imported(
+        "vllm-log", "server.log", "bytes", lambda: "".join(engines.vllm_log(session, 4) for session in ROUNDS[:2])
+    ),
+    "inference-lab's trace": imported(
+        "inference-lab", "rounds.csv", "csv", lambda: engines.inference_lab(ROUNDS[0] + ROUNDS[1], 4, oracle=False)
+    ),
+    "SpecDecode-Bench's answers": imported(
+        "specdecode-bench", "answers.jsonl", "jsonl", lambda: engines.specdecode_bench(TEXTS)
+    ),
+    "SpecDecode-Bench's table": Kind(
+        write_recordings, ("all.parquet",), "parquet",
+        (("import", "specdecode-bench", "all.parquet", "-o", "made.toml", "--json"),),
+    ),
+}  # fmt: skip
+
+
 KINDS: dict[str, Kind] = {
+    **OF_ENGINES,
     **{
         f"scenario ({name})": Kind(
             scenario(name), ("scenario.toml",), "toml", (SIMULATE, SIMULATE, ("show", "scenario.toml", "--json"))
@@ -277,6 +350,9 @@ KINDS: dict[str, Kind] = {
         ),
     ),
     "signals": Kind(write_signal_files, ("signals.parquet",), "parquet", (SIMULATE,)),
+    "places": Kind(write_place_files, ("places.parquet",), "parquet", (SIMULATE,)),
+    "lengths": Kind(write_place_files, ("lengths.csv",), "csv", (SIMULATE,)),
+    "scenario (by place)": Kind(write_place_files, ("scenario.toml",), "toml", (SIMULATE,)),
     "ends of texts": Kind(write_ended, ("ends.parquet",), "parquet", (SIMULATE,)),
     "trace": Kind(
         scenario("routed", workload={"requests": 6, "arrivals": {"process": "trace", "file": "trace.csv"}}),
@@ -320,12 +396,20 @@ KINDS: dict[str, Kind] = {
             ("profile", "estimate", "--target", "llama-3.1-8b@h100", "--engine", "VALUE", "--json"),
             ("reproduce", "starsd-fig6", "--profile", "VALUE", "--json"),
             ("explain", "VALUE"),
+            ("export", "VALUE", "--json"),
+            ("import", "VALUE", "run.parquet", "-o", "made.toml", "--json"),
+            ("import", "vllm", "VALUE", "-o", "made.toml", "--json"),
+            ("import", "vllm-log", "nowhere", "-o", "made.toml", "--draft-ms", "VALUE", "--verify-ms", "VALUE"),
             ("init", "VALUE"),
         ),
         (0, 1),
     ),
     "AMUSD run": Kind(
-        write_amusd, ("runs.json",), "json", (("reproduce", "amusd-a100", "--trace", "runs.json", "--json"),),
+        write_amusd, ("runs.json",), "json",
+        (
+            ("reproduce", "amusd-a100", "--trace", "runs.json", "--json"),
+            ("import", "amusd", "runs.json", "-o", "made.toml", "--json"),
+        ),
         stand_ins={"experiments.reproduce.amusd.SEEDS": 2},
     ),
 }  # fmt: skip

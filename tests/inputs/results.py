@@ -18,8 +18,10 @@ from fleet.records.replay import replay
 from fleet.records.run import read_run
 from fleet.records.window import Metric
 from fleet.scenario.names import World
+from fleet.scenario.reading import read_scenario
 from fleet.scenario.settled import Fleet
 from sim.predict import Prediction
+from sim.run import simulate
 
 
 class PrintedRun(msgspec.Struct, frozen=True):
@@ -34,9 +36,23 @@ class PrintedRun(msgspec.Struct, frozen=True):
     unmet: list[str]
 
 
-PRINTED = {
+class PrintedImport(msgspec.Struct, frozen=True):
+    """What `import --json` prints."""
+
+    scenario: str
+    files: list[str]
+    format: str
+    rounds: int
+    accepted: int
+    mean_acceptance_length: float
+    told: float | None
+    modelled: float | None
+    notes: list[str]
+
+
+PRINTED: dict[str, Any] = {
     "simulate": PrintedRun, "run": PrintedRun, "show": Fleet, "analytic": Prediction, "compare": Comparison,
-    "reproduce": Reproduction,
+    "reproduce": Reproduction, "import": PrintedImport, "export": dict[str, str],
 }  # fmt: skip
 NO_NUMBER = {"low", "high", "times_longer", "sim_interval", "engine_interval"}
 """Keys of numbers that need not be there: JSON has null for NaN and infinity. What else may be null, its type says."""
@@ -113,10 +129,12 @@ def _of_file(path: Path | None) -> str:
         if path.suffix == ".parquet":
             contradictions = replay(read_run(path))
             return f"does not replay: {contradictions[0]}" if contradictions else ""
-        picture = imread(path)
+        if path.suffix == ".toml":  # of an import: it simulates at once, and with any profile
+            simulate(read_scenario(path, {"profile": "a100", "workload.requests": 3}))
+        shows = path.suffix == ".toml" or imread(path).std() > 0
     except Exception as error:  # noqa: BLE001  (whatever a library that reads such files raises)
         return f"{path.name} cannot be read back: {error!r}"
-    return "" if picture.std() > 0 else f"{path.name} is a picture of nothing"
+    return "" if shows else f"{path.name} is a picture of nothing"
 
 
 def _of_sweep(folder: Path) -> str:

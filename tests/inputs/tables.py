@@ -18,6 +18,7 @@ CELLS = (
 )  # fmt: skip
 STRANGE = (None, float("nan"), float("inf"), -float("inf"), 1e30, -1e30, 1e300, -1.0, 0.0, 0.5)
 WHOLE = (None, 0, -1, 1, 2**31, 2**62, -(2**63), 10**12, 7)
+LISTS = (None, [], [None], [0], [1], [1, -1], [1, None], [1, 22], [1, 2**15 - 1], [-(2**15)], [1] * 4000, [1, 2, 21])
 
 
 def csv_mutated(text: str, rng: random.Random) -> tuple[str, str]:
@@ -64,8 +65,9 @@ def parquet_mutated(path: Path, rng: random.Random) -> str:  # noqa: C901  (a br
         case "value":
             values = column.to_pylist()
             number = rng.randrange(len(values))
-            kinds = {pa.float64(): STRANGE, pa.int64(): WHOLE, pa.bool_(): (None, True, False)}
-            values[number] = rng.choice(kinds.get(column.type, (None, *TEXTS)))
+            kinds = {pa.float64(): STRANGE, pa.int64(): WHOLE, pa.int32(): WHOLE[:4], pa.bool_(): (None, True, False)}
+            others = LISTS if pa.types.is_list(column.type) else (None, *TEXTS)
+            values[number] = rng.choice(kinds.get(column.type, others))
             table = table.set_column(place, name, pa.array(values, column.type))
             what = f"{name}[{number}] = {values[number]!r:.40}"
         case "type":

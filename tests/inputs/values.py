@@ -28,8 +28,8 @@ NAMES = (
     "fixed", "adaptive", "fixed-share", "random-share", "heuristic", "goodspeed", "dsde", "adaedl", "svip", "slots",
     "realign", "rollback", "same-length", "chain", "tree", "dynamic", "model", "eagle", "lookup", "real",
     "replayed", "rejection", "without-replacement", "top-k", "match", "turns", "contended", "one-process",
-    "geometric", "beta-geometric", "recorded", "agreement", "ratios", "signals", "poisson", "trace", "round",
-    "session", "constant", "exponential", "quantiles", "rtx-4090", "profile.json", "trace.csv", "gpu", "demo",
+    "geometric", "beta-geometric", "recorded", "agreement", "ratios", "signals", "by-place", "poisson", "trace",
+    "round", "session", "constant", "exponential", "quantiles", "rtx-4090", "profile.json", "trace.csv", "gpu", "demo",
 )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from calibrate.amusd import agreement_of, catch_up_s, depth_of, read_runs
+from calibrate.readers.amusd import agreement_of, catch_up_s, depth_of, read_runs
 from experiments.reproduce import REPRODUCTIONS, amusd
 from experiments.reproduce.rows import Inputs
 from fleet.errors import InputError

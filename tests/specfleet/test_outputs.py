@@ -20,7 +20,7 @@ from tests.helpers.processes import ended, specfleet
 from tests.helpers.stars import star
 
 COMMANDS, FUNCTIONS = all_commands(), all_functions()
-READ = {"--pace", "--profile", "--trace", "--data", "--scenario"}  # options that name what is read
+READ = {"--of", "--pace", "--profile", "--trace", "--data", "--scenario"}  # options that name what is read
 SMALL = ["--set", "workload.requests=12", "--set", "workload.new_tokens=24"]
 
 
@@ -44,6 +44,7 @@ def test_every_option_for_a_path_is_known_as_one_that_is_read_or_written() -> No
     assert {name for name, _ in WRITERS} == {
         "simulate", "run", "sweep", "calibrate", "reproduce", "demo", "figure", "drafter", "verifier", "init",
         "profile estimate",
+        "import",
     }  # fmt: skip
 
 

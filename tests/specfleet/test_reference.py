@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fleet.chance.places import PlaceRow
 from fleet.chance.signals import SignalRow
 from fleet.errors import InputError
 from fleet.records.glossary import METRICS, SYMBOLS
@@ -32,7 +33,7 @@ from specfleet.scenario import shipped_scenarios
 
 PAGES_FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 TABLES = {table.title: table for table in (*scenario_tables(), *prediction_tables())}
-STRUCTS = [*(table.struct for table in TABLES.values()), Row, RunHeader, SignalRow, StarInputs, Metric]
+STRUCTS = [*(table.struct for table in TABLES.values()), Row, RunHeader, SignalRow, PlaceRow, StarInputs, Metric]
 
 
 def run_cli(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:

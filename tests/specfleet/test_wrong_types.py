@@ -41,6 +41,8 @@ GOOD: dict[str, dict[str, Any]] = {
     "calibrate": {},
     "estimate": {"target": "llama-3.1-8b@h100", "draft": "llama-3.2-1b@h100"},
     "reproduce": {"name": "batch-table2"},
+    "export": {"scenario": "star"},
+    "import_record": {"kind": "vllm", "files": "a.json", "out": "a.toml", "draft_ms": 2.0, "verify_ms": 9.0},
     "figure": {"name": "timeline", "results": "a.parquet"},
     "read_run": {"path": "a.parquet"},
     "scenario_of": {"given": "star"},

@@ -11,10 +11,11 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
+from calibrate.readers.laws import rounds_to
 from fleet.chance.tokens import Agreement
 from fleet.errors import InputError
 from fleet.inputs.strict import convert
-from fleet.inputs.text import read_json
+from fleet.inputs.text import named, read_json
 from fleet.times.effects import Power, Watts
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import Seconds, StepTime
@@ -35,6 +36,7 @@ class Measured(msgspec.Struct, frozen=True):
 
     total_time: Span
     tokens_generated: Annotated[int, Meta(ge=2, le=10**6)]
+    time_per_token: Seconds = 0.0  # zero where it is not told
     token_times: list[Span] = []
     draft_times: list[Span] = []
     verify_times: list[Span] = []
@@ -78,39 +80,42 @@ class Entry(msgspec.Struct, frozen=True):
 Sample = dict[str, Measured]
 
 
-def read_runs(path: Path) -> dict[int, Sample]:
-    """Read the runs of each sample, by strategy.
+def read_runs(path: Path, what: str = "--trace") -> dict[int, Sample]:
+    """Read the runs of each sample, by strategy; `what` says in errors what the file is for.
 
     Raises InputError, naming file and entry, if the file is not of that form or if a sample lacks its sd run.
     """
-    entries = read_json(path, "--trace")
+    origin = named(path, what)
+    entries = read_json(path, what)
     if not isinstance(entries, list):
-        raise InputError(f"--trace {path}: needs a list of runs; holds {type(entries).__name__}")
+        raise InputError(f"{origin}: needs a list of runs; holds {type(entries).__name__}")
     samples: dict[int, Sample] = {}
     for number, entry in enumerate(entries):
-        index, strategy, measured = _entry(path, number, entry)
+        index, strategy, measured = _entry(f"{origin}: entry {number}", entry)
         samples.setdefault(index, {})[strategy] = measured
     for index, sample in samples.items():
         if "sd" not in sample:
-            raise InputError(f"--trace {path}: sample {index} has no run of sd, which shows where the models agree")
+            raise InputError(f"{origin}: sample {index} has no run of sd, which shows where the models agree")
     if not samples:
-        raise InputError(f"--trace {path}: holds no run")
+        raise InputError(f"{origin}: holds no run")
     return samples
 
 
-def _entry(path: Path, number: int, entry: Any) -> tuple[int, str, Measured]:
-    made = convert(entry, Entry, f"--trace {path}: entry {number}")
+def _entry(origin: str, entry: Any) -> tuple[int, str, Measured]:
+    made = convert(entry, Entry, origin)
     index, strategy, measured = made.sample_index, made.strategy, made.metrics
     enough = len(measured.token_times) if strategy == "greedy" else min(
         len(measured.draft_times), len(measured.verify_times), len(measured.accepted_tokens)
     )  # fmt: skip
     if enough < 2:
-        raise InputError(f"--trace {path}: entry {number} ({strategy}) has {enough} timed steps; 2 at least")
+        raise InputError(f"{origin} ({strategy}) has {enough} timed steps; 2 at least")
     longest_s = max([*measured.token_times, *measured.draft_times, *measured.verify_times])
     if measured.total_time <= longest_s:
-        raise InputError(
-            f"--trace {path}: entry {number} ({strategy}): total_time = {measured.total_time}; a step took {longest_s}"
-        )
+        raise InputError(f"{origin} ({strategy}): total_time = {measured.total_time}; a step took {longest_s}")
+    rounds_to(
+        f"{origin} ({strategy})", "time_per_token", measured.time_per_token or None,
+        "total_time / tokens_generated", measured.total_time / measured.tokens_generated,
+    )  # fmt: skip
     return index, strategy, measured
 
 

@@ -1,0 +1,104 @@
+"""AIPerf's acceptance records: profile_export.jsonl with `--export-level records`, or its JSON export's pooled counts.
+
+A line of profile_export.jsonl holds the record under `spec_decode_acceptance`, beside the request's own metrics. The
+aggregate export has one histogram of all requests, `pooled_spec_decode_acceptance_histogram`.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from calibrate.readers.counts import model_of, rounds_of, totals
+from calibrate.readers.entries import entries_of, found_in, table_of
+from calibrate.readers.laws import rounds_to, same
+from calibrate.readers.recording import Recording
+from calibrate.readers.stats import MOST, Count, Length, Real, Request, Stats, recording_of
+from fleet.errors import InputError
+from fleet.inputs.strict import convert
+
+Accepted = Annotated[str, Meta(pattern="^[0-9]{1,4}$")]  # draft tokens of a round, as a key of JSON
+Sparse = Annotated[dict[Accepted, Count], Meta(max_length=MOST + 1)]
+
+
+class Record(Stats, frozen=True, kw_only=True):
+    """The acceptance record of one request; counts of zero are left out of its histogram."""
+
+    engine: str = ""
+    acceptance_histogram: Sparse
+    completion_tokens: Length | None = None
+
+
+class Value(msgspec.Struct, frozen=True):
+    """A metric of one request."""
+
+    value: Real
+
+
+class Total(msgspec.Struct, frozen=True):
+    """A metric of the whole run."""
+
+    avg: Annotated[float, Meta(ge=0, le=1e12)]
+
+
+class Pooled(msgspec.Struct, frozen=True):
+    """What the aggregate export says of acceptance."""
+
+    pooled_spec_decode_acceptance_histogram: Sparse
+    total_spec_decode_steps: Total | Annotated[float, Meta(ge=0, le=1e12)] | None = None
+
+
+def read_aiperf(files: Sequence[Path]) -> Recording:
+    """Read records; lines without one are left out. InputError where one contradicts itself."""
+    requests: list[Request] = []
+    skipped, names = 0, ", ".join(map(str, files))
+    for origin, entry in entries_of(files):
+        content = table_of(entry, origin)
+        if "pooled_spec_decode_acceptance_histogram" in content:
+            if len(files) > 1:
+                raise InputError(f"{origin}: holds all requests together; give it alone")
+            return _pooled(origin, convert(content, Pooled, origin))
+        given = content if "acceptance_histogram" in content else content.get("spec_decode_acceptance")
+        if given is None:
+            skipped += 1
+            continue
+        record = convert(given, Record, origin)
+        histogram = {int(accepted): count for accepted, count in record.acceptance_histogram.items()}
+        requests.append(Request(origin, record, histogram, None, _tokens(origin, content, record)))
+    return recording_of(requests, names, "AIPerf's acceptance records", skipped)
+
+
+def _tokens(origin: str, content: dict[str, Any], record: Record) -> tuple[int, int] | None:
+    """Return the tokens of the prompt and the answer, where both are told."""
+    told: list[int | None] = []
+    for name in ("input_sequence_length", "output_sequence_length"):
+        given = found_in(content, "metrics", name)
+        told.append(None if given is None else round(convert(given, Value, f"{origin}: metrics.{name}").value))
+    prompt, answer = told[0], told[1] if told[1] is not None else record.completion_tokens
+    return None if prompt is None or answer is None else (prompt, answer)
+
+
+def _pooled(origin: str, pooled: Pooled) -> Recording:
+    histogram = {int(j): count for j, count in pooled.pooled_spec_decode_acceptance_histogram.items()}
+    told = pooled.total_spec_decode_steps
+    steps = told.avg if isinstance(told, Total) else told
+    key = "pooled_spec_decode_acceptance_histogram"
+    if steps is not None and not steps.is_integer():
+        rounds_to(origin, "total_spec_decode_steps", steps, f"the sum of {key}", sum(histogram.values()))
+    elif steps is not None:
+        same(origin, "total_spec_decode_steps", int(steps), f"the sum of {key}", sum(histogram.values()))
+    depth = max((j for j, count in histogram.items() if count), default=0)
+    rounds = rounds_of(depth, histogram)
+    model, depth = model_of(rounds, origin)
+    count, accepted = totals(rounds)
+    return Recording(
+        format="AIPerf's pooled histogram",
+        acceptance=model,
+        depth=depth,
+        rounds=count,
+        accepted=accepted,
+        sources={"acceptance": f"{count} rounds of all requests together"},
+        notes=(f"the export does not say how many tokens were drafted: {depth}, the most that were accepted",),
+    )

@@ -1,0 +1,60 @@
+"""Counts of rounds by what they drafted and accepted, as an acceptance model."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from fleet.chance.acceptance import PerPosition, Recorded
+from fleet.errors import InputError
+
+Rounds = Counter[tuple[int, int]]  # how many rounds drafted and accepted so many tokens
+Sessions = Sequence[Sequence[tuple[int, int]]]  # the rounds of each request in order: drafted, accepted
+
+
+def rounds_of(drafted: int, histogram: Mapping[int, int] | Sequence[int]) -> Rounds:
+    """Return the counts of rounds that all drafted the same, from how many accepted j tokens."""
+    pairs = histogram.items() if isinstance(histogram, Mapping) else enumerate(histogram)
+    return Counter({(drafted, accepted): count for accepted, count in pairs if count})
+
+
+def model_of(rounds: Rounds, origin: str) -> tuple[PerPosition, int]:
+    """Return the model that plays such rounds back, and the depth up to which it knows them.
+
+    Where all drafts are of one length, it is the histogram; else the rates place by place, of the drafts that got
+    there. Raises InputError where no round drafted a token.
+    """
+    drafting: Rounds = Counter({pair: count for pair, count in rounds.items() if pair[0] and count})
+    if not drafting:
+        raise InputError(f"{origin}: counts no round that drafted a token; needs one")
+    lengths = {drafted for drafted, _ in drafting}
+    if len(lengths) == 1:
+        (depth,) = lengths
+        return PerPosition(histogram=tuple(drafting.get((depth, j), 0) for j in range(depth + 1))), depth
+    rates = tuple(_rates(drafting, max(lengths)))
+    return PerPosition(rates=rates), len(rates)
+
+
+def _rates(rounds: Rounds, deepest: int) -> Iterator[float]:
+    """Yield the share accepted at each place, of the drafts that got there and beyond (Kaplan and Meier's estimator).
+
+    After a place that none passed the rates are 0; they end where every draft that got there was at its end.
+    """
+    none_passed = False
+    for place in range(1, deepest + 1):
+        there = sum(count for (drafted, accepted), count in rounds.items() if min(drafted, accepted + 1) >= place)
+        if not there and not none_passed:
+            return
+        passed = sum(count for (_, accepted), count in rounds.items() if accepted >= place)
+        none_passed = not passed
+        yield passed / there if there else 0.0
+
+
+def recorded(sessions: Sessions, depth: int) -> Recorded | None:
+    """Return the model that plays requests back round by round; None where a draft was not of that depth."""
+    full = [[accepted for _, accepted in session] for session in sessions if session]
+    alike = all(drafted == depth for session in sessions for drafted, _ in session)
+    return Recorded(depth, tuple(map(tuple, full))) if alike and full else None
+
+
+def totals(rounds: Rounds) -> tuple[int, int]:
+    """Return the number of rounds, and of the draft tokens that they accepted."""
+    return rounds.total(), sum(accepted * count for (_, accepted), count in rounds.items())

@@ -1,0 +1,32 @@
+"""Identities that formats promise: what a file says twice has to agree, to the digits that are written."""
+
+from decimal import Decimal
+
+from fleet.errors import InputError
+
+
+def same(origin: str, key: str, told: int, meaning: str, counted: int) -> None:
+    """Raise InputError where `key` = `told` is not what `meaning` comes to."""
+    if told != counted:
+        raise InputError(f"{origin}: {key} = {told} contradicts {meaning} = {counted}")
+
+
+def rounds_to(origin: str, key: str, told: float | None, meaning: str, computed: float) -> None:
+    """Raise InputError where a quotient that was written, perhaps rounded, is not what `meaning` comes to."""
+    if told is not None and abs(told - computed) > half_a_digit(told) + 1e-9 * abs(computed):
+        raise InputError(f"{origin}: {key} = {told} contradicts {meaning} = {computed:.6g}")
+
+
+def at_most(origin: str, key: str, told: float, meaning: str, most: float) -> None:
+    """Raise InputError where `key` = `told` is more than it can be."""
+    if told > most:
+        raise InputError(f"{origin}: {key} = {told} exceeds {meaning} = {most}")
+
+
+def half_a_digit(told: float) -> float:
+    """Return by how much a number may have been rounded: half of its last written digit.
+
+    A trailing zero is not seen in a number that was read, so 2.5 may be 2.50 and is trusted to 0.05.
+    """
+    exponent = Decimal(repr(float(told))).normalize().as_tuple().exponent
+    return 0.501 * 10.0 ** min(int(exponent), -1)

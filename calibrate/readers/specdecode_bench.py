@@ -1,0 +1,138 @@
+"""SpecDecode-Bench's recordings: at each place of a greedy answer, the tokens that a step with 20 drafts would emit.
+
+Entries count the target's own token: from 1 to 21, where 21 says "as many or more". Entry 0 is the prefill's, always 1;
+entry c belongs to an answer of which c tokens are there. The files are the authors' (JSON Lines, with `acc_eagle` and
+`acc_ngram`, a file a dataset), or one Parquet file of all datasets with lengths in place of token ids.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+import msgspec
+import pyarrow as pa
+from msgspec import Meta
+
+from calibrate.readers.entries import entries_of, table_of
+from calibrate.readers.laws import at_most, same
+from calibrate.readers.recording import Recording
+from fleet.chance.places import ByPlace, walk
+from fleet.errors import InputError
+from fleet.inputs.parquet import read_table
+from fleet.inputs.strict import convert
+from fleet.scenario.scenario import DraftKind
+
+Method = Literal["eagle", "ngram"]
+DRAFTED = 20  # tokens of each recorded draft
+DEPTH = 5  # at which rounds are counted, unless told otherwise
+COLUMNS = {"eagle": "acc_len_eagle3", "ngram": "acc_len_ngram"}
+LONGEST = 10**7  # tokens of a text: no model reads more
+KINDS: dict[Method, DraftKind] = {"eagle": "eagle", "ngram": "lookup"}
+
+Entries = list[Annotated[int, Meta(ge=1, le=DRAFTED + 1)]]
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """What one method yields at each place."""
+
+    acc_len: Entries
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """A line of the authors' files, as far as it is read."""
+
+    prompt_token_ids: list[int]
+    generated_token_ids: list[int]
+    acc_eagle: Accepted
+    acc_ngram: Accepted
+
+
+class Recorded(NamedTuple):
+    """One answer: name for errors, tokens of its prompt and of itself, and its entries."""
+
+    origin: str
+    prompt_tokens: int
+    answer_tokens: int
+    entries: list[int]
+
+
+def read_specdecode_bench(
+    files: Sequence[Path], method: Method = "eagle", dataset: str = "", depth: int = DEPTH
+) -> Recording:
+    """Read recordings of one method; `dataset` picks one of a Parquet file, which holds several.
+
+    `depth`: at which rounds are counted, in tokens, up to DRAFTED.
+
+    Raises InputError, naming file, answer, key and both values, where an answer contradicts the format.
+    """
+    names = ", ".join(map(str, files))
+    if not 1 <= depth <= DRAFTED:
+        raise InputError(f"{names}: depth = {depth}; allowed: 1 to {DRAFTED}, the tokens of each recorded draft")
+    answers = [answer for path in files for answer in _answers(path, method, dataset)]
+    texts, lengths = [], []
+    for origin, prompt_tokens, answer_tokens, entries in answers:
+        key = COLUMNS[method]
+        if not entries or prompt_tokens < 1:
+            raise InputError(
+                f"{origin}: has {prompt_tokens} prompt tokens and {len(entries)} entries of {key}; needs both"
+            )
+        same(origin, f"{key}[0]", entries[0], "what a prefill emits", 1)
+        if method == "ngram":
+            same(origin, f"len({key})", len(entries), "the tokens of the answer", answer_tokens)
+        for place, entry in enumerate(entries):
+            if not 1 <= entry <= DRAFTED + 1:
+                raise InputError(f"{origin}: {key}[{place}] = {entry}; allowed: 1 to {DRAFTED + 1}")
+        at_most(origin, "its prompt's tokens", prompt_tokens, "the longest text", LONGEST)
+        if len(entries) > 1:  # else the prefill has given all there is
+            texts.append(tuple(entry - 1 for entry in entries[1:]))
+            lengths.append((prompt_tokens, len(entries)))
+    if not texts:
+        raise InputError(f"{names}: holds no answer with a place after its prefill")
+    walked = [accepted for text in texts for accepted in walk(text, depth)]
+    places = sum(map(len, texts))
+    censored = sum(accepted == DRAFTED for text in texts for accepted in text)
+    note = f"{censored} of {places} places accept all {DRAFTED} drafts, which says as many or more"
+    return Recording(
+        format=f"SpecDecode-Bench's acceptance by place ({method})",
+        acceptance=ByPlace("", DRAFTED),
+        depth=depth,
+        rounds=len(walked),
+        accepted=sum(walked),
+        lengths=tuple(lengths),
+        texts=tuple(texts),
+        drafts=KINDS[method],
+        sources={
+            "acceptance": f"{places} places of {len(texts)} answers{f' of {dataset}' if dataset else ''}",
+            "lengths": "the prompts, and as many tokens of each answer as the method has entries",
+        },
+        notes=(note,) if censored else (),
+    )
+
+
+def _answers(path: Path, method: Method, dataset: str) -> Iterator[Recorded]:
+    if path.suffix == ".parquet":
+        yield from _stored(path, method, dataset)
+        return
+    if dataset:
+        raise InputError(f"{path}: --dataset {dataset} picks from a Parquet file; a file of JSON Lines is one dataset")
+    for origin, entry in entries_of([path]):
+        answer = convert(table_of(entry, origin), Answer, origin)
+        entries = (answer.acc_eagle if method == "eagle" else answer.acc_ngram).acc_len
+        yield Recorded(origin, len(answer.prompt_token_ids), len(answer.generated_token_ids), list(entries))
+
+
+def _stored(path: Path, method: Method, dataset: str) -> Iterator[Recorded]:
+    schema = pa.schema(
+        {
+            "dataset": pa.string(), "id": pa.string(), "prompt_tokens": pa.int64(), "generated_tokens": pa.int64(),
+            COLUMNS[method]: pa.list_(pa.int64()),
+        }
+    )  # fmt: skip
+    rows = read_table(path, schema).to_pylist()
+    known = sorted({row["dataset"] for row in rows})
+    if dataset and dataset not in known:
+        raise InputError(f"{path}: --dataset {dataset} is not in it; allowed: {', '.join(known)}")
+    for row in rows:
+        if dataset in ("", row["dataset"]):
+            origin = f"{path}, {row['dataset']} {row['id']}"
+            yield Recorded(origin, row["prompt_tokens"], row["generated_tokens"], row[COLUMNS[method]])

@@ -1,0 +1,113 @@
+"""vLLM's log: its lines `SpecDecoding metrics: Mean acceptance length: ...`, each over an interval."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from calibrate.readers.laws import at_most
+from calibrate.readers.recording import Recording
+from calibrate.readers.stats import MOST
+from fleet.chance.acceptance import PerPosition
+from fleet.errors import InputError
+from fleet.inputs.text import read_lines, shortened
+
+MARK = "SpecDecoding metrics:"
+NUMBER = r"([0-9]{1,12}(?:\.[0-9]{1,9})?)"
+FIELDS = {
+    "Mean acceptance length": re.compile(rf"Mean acceptance length: {NUMBER},"),
+    "Accepted": re.compile(r"Accepted: ([0-9]{1,12}) tokens"),
+    "Drafted": re.compile(r"Drafted: ([0-9]{1,12}) tokens"),
+    "Per-position acceptance rate": re.compile(rf"Per-position acceptance rate: ({NUMBER}(?:, {NUMBER})*)(?=,|\s*$)"),
+    "Avg Draft acceptance rate": re.compile(rf"Avg Draft acceptance rate: {NUMBER}%"),
+}
+HALF = {"Mean acceptance length": 0.00501, "rate": 0.000501, "Avg Draft acceptance rate": 0.0501}  # of the last digit
+
+
+class Interval(NamedTuple):
+    """One line: drafts are not told, but follow from the accepted tokens and the mean length."""
+
+    mean: float
+    accepted: int
+    drafted: int
+    rates: tuple[float, ...]
+
+    @property
+    def drafts(self) -> float:
+        """Drafts of the interval: whole where all of them are full."""
+        full = self.drafted / len(self.rates)
+        share = sum(list(self.rates))
+        by_rates = self.accepted / share if self.accepted and share else full
+        slack = len(self.rates) * HALF["rate"] / max(share, HALF["rate"])
+        return full if full.is_integer() and abs(by_rates / full - 1) <= slack else by_rates
+
+
+def read_vllm_log(files: Sequence[Path]) -> Recording:
+    """Read the lines of all logs; other lines are left out.
+
+    Raises InputError, naming file, line, key and both values, where a line contradicts itself.
+    """
+    intervals = []
+    for path in files:
+        for number, line in read_lines(path):
+            if MARK in line:
+                intervals.append(_interval(f"{path}, line {number}", line[line.index(MARK) :]))
+    names = ", ".join(map(str, files))
+    if not intervals:
+        raise InputError(f"{names}: holds no line with {MARK!r}, which a server with speculative decoding writes")
+    depths = sorted({len(interval.rates) for interval in intervals})
+    if len(depths) > 1:
+        raise InputError(f"{names}: lines with {depths[0]} and with {depths[1]} positions; give the log of one server")
+    weights = [interval.drafts for interval in intervals]
+    drafts, accepted = sum(weights), sum(interval.accepted for interval in intervals)
+    survival = [
+        sum(weight * interval.rates[place] for weight, interval in zip(weights, intervals, strict=True)) / drafts
+        for place in range(depths[0])
+    ]
+    told = sum(weight * interval.mean for weight, interval in zip(weights, intervals, strict=True)) / drafts
+    short = sum(interval.drafted < 0.999 * interval.drafts * depths[0] for interval in intervals)
+    shares = f"{len(intervals)} lines, weighted by their drafts; a share is written to 3 digits"
+    return Recording(
+        format="vLLM's log",
+        acceptance=PerPosition(survival=tuple(min(round(share, 6), 1.0) for share in survival)),
+        depth=depths[0],
+        rounds=round(drafts),
+        accepted=accepted,
+        told=told,
+        sources={"acceptance": shares},
+        notes=(f"{short} lines have drafts that were not full: later places come out low",) if short else (),
+    )
+
+
+def _interval(origin: str, line: str) -> Interval:
+    told = {}
+    for key, pattern in FIELDS.items():
+        found = pattern.search(line)
+        if found is None:
+            raise InputError(f"{origin}: {shortened(line, most=120)} lacks `{key}: NUMBER`")
+        told[key] = found[1]
+    mean, average = float(told["Mean acceptance length"]), float(told["Avg Draft acceptance rate"])
+    rates = tuple(float(rate) for rate in told["Per-position acceptance rate"].split(", "))
+    accepted, drafted = int(told["Accepted"]), int(told["Drafted"])
+    if len(rates) > MOST:
+        raise InputError(f"{origin}: {len(rates)} positions; allowed: up to {MOST}")
+    before, meaning = 1.0, "1"
+    for place, rate in enumerate(rates):
+        key = f"Per-position acceptance rate {place}"
+        at_most(origin, key, rate, meaning, before)
+        before, meaning = rate, key
+    at_most(origin, "Accepted", accepted, "Drafted", drafted)
+    if not drafted:
+        raise InputError(f"{origin}: Drafted: 0 tokens; needs drafts")
+    by_rates = 1 + sum(rates)
+    if abs(mean - by_rates) > HALF["Mean acceptance length"] + len(rates) * HALF["rate"]:
+        raise InputError(f"{origin}: Mean acceptance length = {mean} contradicts 1 + its rates' sum = {by_rates:.4g}")
+    share = 100 * accepted / drafted
+    if abs(average - share) > HALF["Avg Draft acceptance rate"]:
+        raise InputError(
+            f"{origin}: Avg Draft acceptance rate = {average}% contradicts Accepted / Drafted = {share:.4g}%"
+        )
+    interval = Interval(mean, accepted, drafted, rates)
+    most = interval.drafts * len(rates) * (1 + len(rates) * HALF["rate"] / max(sum(rates), HALF["rate"]))
+    at_most(origin, "Drafted", drafted, "what drafts of its positions can have", round(most + 1))
+    return interval

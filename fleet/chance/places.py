@@ -1,0 +1,166 @@
+"""Acceptance by place: what a draft begun at each place of recorded texts yields, whatever depth and schedule.
+
+A recording is a Parquet file with the columns of SCHEMA, a row a place. Other depths, batch rules and policies begin
+their drafts at other places of the same text, and find there what was recorded; see `ByPlace`.
+"""
+
+import io
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from msgspec import Meta
+
+from fleet.errors import InputError
+from fleet.files import write_file
+from fleet.inputs.parquet import read_table
+from fleet.inputs.text import reason
+
+Text = tuple[int, ...]  # accepted draft tokens at place 1, 2, ...
+
+
+class PlaceRow(NamedTuple):
+    """One row of a file of places: a place of a recorded text, and what a draft that begins there yields.
+
+    Keys:
+        text (number): Which recorded text; texts are numbered in the order of the requests that decode them.
+        place (tokens): Tokens of the answer that are there when the draft begins: 1 right after the prefill, which
+            gives the first one. A text has all places from 1 to its last.
+        accepted (tokens): Accepted draft tokens, from 0 to the depth of the recording.
+    """
+
+    text: int
+    place: int
+    accepted: int
+
+
+SCHEMA = pa.schema([(name, pa.int64()) for name in PlaceRow.__annotations__])
+
+
+class ByPlace(msgspec.Struct, frozen=True, tag="by-place", tag_field="model", forbid_unknown_fields=True):
+    """Recorded texts, and what a draft begun at each place of them yields.
+
+    After a round that commits k tokens the next draft begins k places further, so depth, batch rule and length rule can
+    be changed over real text. Request i decodes text i, from the first again after the last; where an answer is longer
+    than its text, others follow, chosen at random.
+
+    Keys:
+        file: A file of places (Parquet; records.md has its columns), found relative to the scenario's folder.
+        depth (tokens): The depth at which they were recorded. An entry that reaches it says "as many or more"; deeper
+            drafts are refused, since nothing is known of them.
+    """
+
+    file: str
+    depth: Annotated[int, Meta(ge=1, le=4096)]
+
+
+def walk(text: Sequence[int], depth: int) -> Iterator[int]:
+    """Yield the accepted draft tokens of each round that decodes a whole text at a depth."""
+    place = 0
+    while place < len(text):
+        accepted = min(text[place], depth)
+        yield accepted
+        place += accepted + 1
+
+
+def reached(model: ByPlace, depth: int) -> np.ndarray:
+    """Return P(l >= j) for j = 1 .. depth over all rounds that decode all texts at that depth; shape (depth,).
+
+    Raises InputError as `read_places`.
+    """
+    path, as_it_is = _found(model)
+    return np.array(_reached(path, as_it_is, model.depth, depth), dtype=np.float64)
+
+
+@lru_cache(maxsize=64)
+def _reached(path: Path, as_it_is: tuple[int, int, int], recorded: int, depth: int) -> tuple[float, ...]:
+    lengths = np.array([k for text in _read(path, as_it_is, recorded) for k in walk(text, depth)])
+    return tuple(float(np.mean(lengths >= j)) for j in range(1, depth + 1))
+
+
+class PlaceSampler:
+    """Looks up the acceptance lengths of a run's sessions; only what comes after the end of a text is random."""
+
+    def __init__(self, model: ByPlace, depth: int, rng: np.random.Generator) -> None:
+        if depth > model.depth:
+            raise beyond(model, depth)
+        self.texts = read_places(model)
+        self.rng = rng
+        self._playing: dict[int, tuple[int, Sequence[int]]] = {}  # by tag: length of the prompt, and the text
+
+    def begin_session(self, tag: int, first: int, request: int) -> None:
+        """Start request number `request`, whose prompt has `first` tokens; an earlier one of this tag is forgotten."""
+        self._playing[tag] = first, self.texts[request % len(self.texts)]
+
+    def draw(self, tag: int, drafted: int, base: int) -> int:
+        """Acceptance length of a round of this session that drafted `drafted` tokens after `base` committed ones."""
+        first, text = self._playing[tag]
+        place = base - first - 1
+        while place >= len(text):
+            text = [*text, *self.texts[self.rng.integers(len(self.texts))]]
+            self._playing[tag] = first, text
+        length = text[place]
+        return length if length < drafted else drafted
+
+
+def beyond(model: ByPlace, depth: int) -> InputError:
+    """Return the error for a draft that is deeper than the recording."""
+    return InputError(
+        f"acceptance: depth = {depth} goes beyond the recorded depth = {model.depth}; allowed: up to {model.depth}"
+    )
+
+
+def read_places(model: ByPlace) -> tuple[Text, ...]:
+    """Read the texts of a model, in the order of their numbers; once, as long as the file is the same.
+
+    Raises InputError, naming the file, if it is missing, lacks a column, lacks a place or holds impossible values.
+    """
+    return _read(*_found(model), model.depth)
+
+
+def _found(model: ByPlace) -> tuple[Path, tuple[int, int, int]]:
+    path = Path(model.file)
+    try:
+        stat = path.stat()
+    except (OSError, ValueError) as error:
+        raise InputError(f"acceptance.file {path}: cannot be read ({reason(error)})") from error
+    return path.absolute(), (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=4)
+def _read(path: Path, _as_it_is: tuple[int, int, int], depth: int) -> tuple[Text, ...]:
+    what = "acceptance.file"
+    table = read_table(path, SCHEMA, what)
+    if not len(table):
+        raise InputError(f"{what} {path}: needs rows; has none")
+    text, place, accepted = (table.column(name).to_numpy() for name in SCHEMA.names)
+    for wrong in np.flatnonzero((accepted < 0) | (accepted > depth)):
+        raise InputError(
+            f"{what} {path}: text {text[wrong]}, place {place[wrong]}: accepted = {accepted[wrong]}; allowed: 0 to "
+            f"acceptance.depth = {depth}"
+        )
+    order = np.lexsort((place, text))
+    text, place, accepted = text[order], place[order], accepted[order]
+    starts = np.flatnonzero(np.concatenate([[True], text[1:] != text[:-1]]))
+    expected = np.arange(len(text)) - np.repeat(starts, np.diff(starts, append=len(text))) + 1
+    for wrong in np.flatnonzero(place != expected):
+        raise InputError(
+            f"{what} {path}: text {text[wrong]} has place {place[wrong]} where place {expected[wrong]} follows; needs "
+            "a row for each place from 1"
+        )
+    return tuple(tuple(part.tolist()) for part in np.split(accepted, starts[1:]))
+
+
+def write_places(texts: Sequence[Sequence[int]], path: Path) -> None:
+    """Write the accepted draft tokens at the places 1, 2, ... of each text."""
+    rows = [(number, place, k) for number, text in enumerate(texts) for place, k in enumerate(text, start=1)]
+    columns = list(zip(*rows, strict=True)) if rows else [() for _ in SCHEMA.names]
+    content = io.BytesIO()
+    table = pa.table([pa.array(column, pa.int64()) for column in columns], schema=SCHEMA)
+    pq.write_table(table, content, write_page_checksum=True)
+    write_file(path, content.getvalue())

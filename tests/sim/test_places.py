@@ -1,0 +1,121 @@
+"""Acceptance by place, simulated: whatever the fleet, every round finds what was recorded where it begins."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.chance.acceptance import expected_committed
+from fleet.chance.places import ByPlace, write_places
+from fleet.errors import InputError
+from fleet.records.metrics import measure
+from fleet.scenario.reading import make_scenario
+from fleet.scenario.scenario import Scenario
+from sim.predict import predict
+from sim.run import simulate
+from tests.helpers.places import repeatable, texts_of, tokens_and_steps
+
+DEPTH = 6
+PROMPT = 11
+PROFILE = {
+    "name": "p", "draft": {"per_token_s": 0.01}, "verify": {"base_s": 0.05}, "decode": {"base_s": 0.04}
+}  # fmt: skip
+STAR: dict[str, Any] = {"verifiers": {"count": 1}}
+FLEETS: dict[str, dict[str, Any]] = {
+    "a star of one": STAR,
+    "a star of three, five streams": {"verifiers": {"count": 3}, "workload": {"streams": 5}},
+    "two drafters and a router": {"drafters": {"count": 2, "route": "least-work"}, "verifiers": {"count": 3}},
+    "adaptive depth": {"drafters": {"allocate": {"policy": "adaptive", "first": 2, "most": 5}}},
+    "grants of a verifier": {"verifiers": {"count": 2, "allocate": {"policy": "fixed-share", "budget": 6}}},
+    "a batch that keeps rows in place": {"batch": {"rule": {"policy": "slots", "size": 3}}},
+    "a batch with lengths of its own": {
+        "batch": {"rule": {"policy": "slots", "size": 2}, "allocate": {"policy": "heuristic", "first": 2, "most": 6}}
+    },
+    "a realigned batch": {"batch": {"rule": {"policy": "realign", "size": 3}}},
+}
+
+
+def scenario_over(
+    folder: Path, texts: Sequence[Sequence[int]], fleet: dict[str, Any], depth: int = DEPTH, requests: int = 0
+) -> Scenario:
+    """A scenario that decodes each text once, to its end: the prefill gives the token before its first place."""
+    write_places(texts, folder / "places.parquet")
+    rows = "".join(f"{PROMPT},{len(text) + 1}\n" for text in texts)
+    (folder / "lengths.csv").write_text("num_prefill_tokens,num_decode_tokens\n" + rows)
+    workload = fleet.get("workload", {}) | {"requests": requests or len(texts), "lengths": "lengths.csv"}
+    batch = "batch" in fleet
+    content = {
+        "profile": PROFILE,
+        "acceptance": {"model": "by-place", "file": "places.parquet", "depth": DEPTH},
+        **fleet,
+        "drafters": {"depth": depth} | fleet.get("drafters", {}),
+        "verifiers": {} if batch else {"count": 2} | fleet.get("verifiers", {}),
+        "workload": workload,
+        "measure": {"warm_up_share": 0.0},
+    }
+    return make_scenario(content, base=folder)
+
+
+def verified(scenario: Scenario) -> pd.DataFrame:
+    """The verifications of a simulated run: request, base, tokens, accepted."""
+    rows = simulate(scenario).table.to_pandas()
+    return rows[(rows.event == "done") & (rows.kind == "verify")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("places")
+
+
+@pytest.mark.parametrize("name", FLEETS)
+@repeatable
+@given(texts=texts_of(DEPTH))
+def test_every_round_finds_what_was_recorded_at_its_place(folder: Path, name: str, texts: list[list[int]]) -> None:
+    rows = verified(scenario_over(folder, texts, FLEETS[name]))
+    assert set(rows.request) == set(range(len(texts)))
+    expected = [
+        min(texts[row.request][row.base - PROMPT - 1], row.tokens)
+        for row in rows[["request", "base", "tokens"]].itertuples()
+    ]
+    assert rows.accepted.tolist() == expected
+
+
+@pytest.mark.parametrize("name", ["a star of one", "a star of three, five streams", "a batch that keeps rows in place"])
+@repeatable
+@given(texts=texts_of(DEPTH), depth=st.integers(1, DEPTH))
+def test_the_mean_tokens_a_step_are_those_of_a_plain_loop_over_the_places(
+    folder: Path, name: str, texts: list[list[int]], depth: int
+) -> None:
+    scenario = scenario_over(folder, texts, FLEETS[name], depth)
+    rows = verified(scenario)
+    tokens, steps = map(sum, zip(*[tokens_and_steps(text, depth) for text in texts], strict=True))
+    assert (int(rows.accepted.sum()) + len(rows), len(rows)) == (tokens, steps)
+    if name == "a star of one":
+        assert predict(scenario).mean_acceptance_length == pytest.approx(tokens / steps)
+
+
+def test_a_fleet_that_drafts_ahead_is_refused(tmp_path: Path) -> None:
+    scenario = scenario_over(tmp_path, [[1, 0]], {"drafters": {"overlap": "ahead"}, **STAR}, depth=5)
+    with pytest.raises(InputError, match=r"rules need to know single tokens; acceptance.model = 'by-place'"):
+        simulate(scenario)
+
+
+def test_a_deeper_draft_than_was_recorded_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"acceptance: depth = 7 goes beyond the recorded depth = 6"):
+        simulate(scenario_over(tmp_path, [[1, 0]], STAR, depth=7))
+
+
+def test_requests_beyond_the_file_of_lengths_are_none(tmp_path: Path) -> None:
+    assert set(verified(scenario_over(tmp_path, [[1, 0], [2]], STAR, requests=9)).request) == {0, 1}
+
+
+def test_the_measured_mean_acceptance_length_is_the_walks(tmp_path: Path) -> None:
+    texts = [[2, 0, 6, 1, 0, 0, 3, 0], [6, 6, 6, 6, 6, 6, 0]]
+    scenario = scenario_over(tmp_path, texts, STAR, depth=3)
+    model = ByPlace(str(tmp_path / "places.parquet"), DEPTH)
+    metrics = measure(simulate(scenario))
+    assert metrics["mean_acceptance_length"].value == pytest.approx(expected_committed(model, 3))

@@ -1,0 +1,149 @@
+"""`specfleet import`: a scenario that simulates at once, says where its numbers come from, and reads back."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import specfleet
+from specfleet.cli.entry import app
+from tests.helpers import engines
+
+SESSIONS = [[(4, 4), (4, 1), (4, 0)], [(4, 2)]]
+TEXTS = [[4, 0, 1, 2, 0, 0, 3], [0, 1, 0, 5, 5, 5, 2, 0]]
+runner = CliRunner()
+
+
+def answers(folder: Path, detail: str = "summary") -> Path:
+    stats = [engines.vllm_answer(engines.vllm_stats(session, 4, detail)) for session in SESSIONS]
+    return engines.write_lines(folder / "answers.jsonl", stats)
+
+
+def files_of(kind: str, folder: Path) -> Path:
+    """Write a good file of a kind."""
+    rounds = [pair for session in SESSIONS for pair in session]
+    texts = {
+        "vllm-metrics": engines.prometheus(dict(enumerate(SESSIONS)), 4),
+        "vllm-log": engines.vllm_log(rounds, 4),
+        "sglang": "".join(json.dumps(engines.sglang_answer(session, 4)) + "\n" for session in SESSIONS),
+        "aiperf": "".join(json.dumps(engines.aiperf_line(session, 4)) + "\n" for session in SESSIONS),
+        "inference-lab": engines.inference_lab(rounds, 4),
+        "specdecode-bench": engines.specdecode_bench(TEXTS),
+    }
+    if kind == "vllm":
+        return answers(folder)
+    file = folder / f"record-of-{kind}"
+    file.write_text(texts[kind])
+    return file
+
+
+KINDS = ("vllm", "vllm-metrics", "vllm-log", "sglang", "aiperf", "inference-lab", "specdecode-bench")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_imported_simulates_at_once_to_the_recorded_mean(kind: str, tmp_path: Path) -> None:
+    out = tmp_path / "mine" / "made.toml"
+    made = specfleet.import_record(kind, files_of(kind, tmp_path), out, draft_ms=2, verify_ms=25)
+    assert made.modelled == pytest.approx(made.mean_acceptance_length, abs=2e-3)
+    assert made.scenario == specfleet.scenario_of(out)
+    assert {path.name for path in made.files} == {path.name for path in out.parent.iterdir()}
+    result = specfleet.simulate(out, workload={"requests": made.scenario.workload.requests})
+    assert result.metrics["throughput"].value > 0
+    text = out.read_text()
+    assert f"# Written by `specfleet import {kind}`" in text
+    assert f"{made.mean_acceptance_length:.4f} with the bonus token" in text
+    assert "stated" in tomllib.loads(text)["profile"]["sources"]["draft"]
+
+
+def test_the_times_of_a_simulated_round_are_those_that_were_stated(tmp_path: Path) -> None:
+    out = tmp_path / "made.toml"
+    made = specfleet.import_record(
+        "specdecode-bench", files_of("specdecode-bench", tmp_path), out, draft_ms=2, verify_ms=25
+    )
+    drafts = specfleet.simulate(out).run.frame().query("event == 'done'")
+    assert drafts[drafts.kind == "draft"].duration_s.unique() == pytest.approx([made.scenario.drafters.depth * 0.002])
+    assert drafts[drafts.kind == "verify"].duration_s.unique() == pytest.approx([0.025])
+
+
+def test_lengths_are_played_request_by_request(tmp_path: Path) -> None:
+    out = tmp_path / "made.toml"
+    specfleet.import_record("vllm", answers(tmp_path), out, draft_ms=2, verify_ms=25)
+    assert (tmp_path / "made-lengths.csv").read_text().splitlines()[1:] == ["20,9", "20,4"]
+    joins = specfleet.simulate(out).run.frame().query("event == 'join' and station == 'verifier.1'")
+    assert joins.goal.tolist() == [29, 24]
+
+
+def test_a_profile_gives_the_times_by_name_or_as_a_file_beside_the_scenario(tmp_path: Path) -> None:
+    made = specfleet.import_record("vllm", answers(tmp_path), tmp_path / "a.toml", profile="a100")
+    assert made.scenario.profile == specfleet.scenario_of("star", profile="a100").profile
+    (tmp_path / "mine.json").write_text(json.dumps({"name": "mine", "draft": {"base_s": 0.1}, "verify": {"base_s": 1}}))
+    specfleet.import_record("vllm", answers(tmp_path), tmp_path / "b.toml", profile=tmp_path / "mine.json")
+    assert 'profile = "mine.json"' in (tmp_path / "b.toml").read_text()
+
+
+def test_without_times_the_scenario_says_so_and_takes_a_profile_later(tmp_path: Path) -> None:
+    made = specfleet.import_record("vllm", answers(tmp_path, "detailed"), tmp_path / "made.toml")
+    assert "--draft-ms" in made.notes[-1]
+    with pytest.raises(specfleet.InputError, match="profile is missing"):
+        specfleet.simulate(tmp_path / "made.toml")
+    assert specfleet.simulate(tmp_path / "made.toml", profile="a100").metrics["throughput"].value > 0
+
+
+def test_a_smaller_depth_than_recorded_is_taken_and_a_larger_one_refused(tmp_path: Path) -> None:
+    made = specfleet.import_record("vllm", answers(tmp_path), tmp_path / "made.toml", depth=2)
+    assert made.scenario.drafters.depth == 2
+    assert made.modelled == pytest.approx(1 + (2 + 1 + 0 + 2) / 4)
+    with pytest.raises(specfleet.InputError, match="depth = 5 goes beyond the recorded depth = 4"):
+        specfleet.import_record("vllm", answers(tmp_path), tmp_path / "made.toml", depth=5)
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "kind": ({"kind": "tgi"}, "import tgi: unknown; allowed: vllm, vllm-metrics"),
+    "no files": ({"files": []}, r"files = \[\]: needs a file"),
+    "one time": ({"draft_ms": 2}, "--verify-ms: needs milliseconds above 0"),
+    "no time": ({"draft_ms": 2, "verify_ms": 0}, "--verify-ms 0: needs milliseconds above 0"),
+    "times twice": ({"draft_ms": 2, "profile": "a100"}, "--profile has the step times"),
+    "no profile": ({"profile": "nowhere"}, "no file 'nowhere'"),
+    "method": ({"method": "eagle"}, "--method eagle: picks from specdecode-bench; leave it out"),
+    "dataset": ({"dataset": "a"}, "--dataset a: picks from specdecode-bench; leave it out"),
+    "unknown method": ({"kind": "specdecode-bench", "method": "mtp"}, "--method mtp: unknown; allowed: eagle, ngram"),
+    "depth": ({"depth": 0}, "depth = 0: needs a whole number from 1"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_cannot_be_is_refused_before_anything_is_written(name: str, tmp_path: Path) -> None:
+    arguments, says = WRONG[name]
+    out = tmp_path / "made.toml"
+    with pytest.raises(specfleet.InputError, match=says):
+        specfleet.import_record(**{"kind": "vllm", "files": answers(tmp_path), "out": out} | arguments)
+    assert not out.exists()
+
+
+def test_a_file_that_is_read_is_not_replaced(tmp_path: Path) -> None:
+    file = answers(tmp_path)
+    before = file.read_text()
+    for out in (file, tmp_path / "answers.toml"):
+        lengths = file.rename(tmp_path / "answers-lengths.csv") if out != file else file
+        with pytest.raises(specfleet.InputError, match="would replace a file that is read"):
+            specfleet.import_record("vllm", lengths, out)
+        assert lengths.read_text() == before
+
+
+def test_the_command_prints_what_was_counted_beside_what_the_file_says(tmp_path: Path) -> None:
+    file, out = answers(tmp_path), tmp_path / "made.toml"
+    result = runner.invoke(app, ["import", "vllm", str(file), "-o", str(out), "--draft-ms", "2", "--verify-ms", "25"])
+    assert result.exit_code == 0
+    assert "mean acceptance length, with the bonus token" in result.output
+    assert "2.75" in result.output
+    shown = json.loads(runner.invoke(app, ["import", "vllm", str(file), "-o", str(out), "--json"]).stdout)
+    assert (shown["rounds"], shown["accepted"], shown["mean_acceptance_length"]) == (4, 7, 2.75)
+
+
+def test_a_result_shows_itself(tmp_path: Path) -> None:
+    made = specfleet.import_record("vllm", answers(tmp_path), tmp_path / "made.toml")
+    assert repr(made) == "<vLLM's metrics.speculative_decoding: 4 rounds, 2.750 tokens a round>"
+    assert list(made.frame().columns) == ["quantity", "counted", "the file says"]
