@@ -165,6 +165,33 @@ def test_compare_ends_with_status_1_beyond_its_tolerance(
 
 
 @pytest.mark.slow
+def test_a_run_that_is_played_back_whole_prints_what_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(simulate(star()), tmp_path / "run.parquet")
+    printed = []
+    for more in (["--play-back", "all", "--set", "seed=5"], []):  # constant times: steps and acceptance are all of it
+        assert run_cli(monkeypatch, "simulate", "--of", str(tmp_path / "run.parquet"), *more, "--json") == 0
+        printed.append(json.loads(capsys.readouterr().out)["metrics"]["throughput"]["value"])
+    assert printed[0] == pytest.approx(printed[1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["star", "--of", "run.parquet"], "--of run.parquet brings its own scenario; leave out star"),
+        (["star", "--play-back", "all"], "--play-back needs --of RUN"),
+        (["--of", "run.parquet", "--pace", "other.parquet"], "leave out --pace and --precision"),
+        (["--of", "nowhere.parquet"], "nowhere.parquet: cannot be read"),
+    ],
+)
+def test_what_does_not_go_with_playing_back_is_named(
+    arguments: list[str], line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(monkeypatch, "simulate", *arguments) == 2
+    assert line in capsys.readouterr().err
+
+
 def test_simulation_needs_no_torch(file: Path) -> None:
     """The card promises that simulation alone installs without the engine's packages."""
     program = """
