@@ -20,6 +20,7 @@ from fleet.records.window import Metric
 from fleet.scenario.names import World
 from fleet.scenario.reading import read_scenario
 from fleet.scenario.settled import Fleet
+from fleet.times.profile import HardwareProfile, read_profile
 from sim.predict import Prediction
 from sim.run import simulate
 
@@ -53,6 +54,7 @@ class PrintedImport(msgspec.Struct, frozen=True):
 PRINTED: dict[str, Any] = {
     "simulate": PrintedRun, "run": PrintedRun, "show": Fleet, "analytic": Prediction, "compare": Comparison,
     "reproduce": Reproduction, "import": PrintedImport, "export": dict[str, str],
+    "profile": HardwareProfile,
 }  # fmt: skip
 NO_NUMBER = {"low", "high", "times_longer", "sim_interval", "engine_interval"}
 """Keys of numbers that need not be there: JSON has null for NaN and infinity. What else may be null, its type says."""
@@ -131,7 +133,9 @@ def _of_file(path: Path | None) -> str:
             return f"does not replay: {contradictions[0]}" if contradictions else ""
         if path.suffix == ".toml":  # of an import: it simulates at once, and with any profile
             simulate(read_scenario(path, {"profile": "a100", "workload.requests": 3}))
-        shows = path.suffix == ".toml" or imread(path).std() > 0
+        if path.suffix == ".json":
+            read_profile(path)
+        shows = path.suffix in (".toml", ".json") or imread(path).std() > 0
     except Exception as error:  # noqa: BLE001  (whatever a library that reads such files raises)
         return f"{path.name} cannot be read back: {error!r}"
     return "" if shows else f"{path.name} is a picture of nothing"
