@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrate.amusd import read_runs
+from calibrate.readers.amusd import read_runs
 from experiments.reproduce import amusd, starsd_draft_time, starsd_scaling
 from experiments.reproduce.estimated_operators import vidur, vidur_files, whole_grid
 from experiments.reproduce.rows import Inputs, Kind, Reproduction, Row, row, score_of
