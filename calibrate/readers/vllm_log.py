@@ -66,7 +66,8 @@ def read_vllm_log(files: Sequence[Path]) -> Recording:
     ]
     told = sum(weight * interval.mean for weight, interval in zip(weights, intervals, strict=True)) / drafts
     short = sum(interval.drafted < 0.999 * interval.drafts * depths[0] for interval in intervals)
-    shares = f"{len(intervals)} lines, weighted by their drafts; a share is written to 3 digits"
+    lines = f"{len(intervals)} lines" if len(intervals) > 1 else "a line"
+    shares = f"{lines}, weighted by their drafts; a share is written to 3 digits"
     return Recording(
         format="vLLM's log",
         acceptance=PerPosition(survival=tuple(min(round(share, 6), 1.0) for share in survival)),
