@@ -74,7 +74,7 @@ CORNERS: dict[str, dict[str, Any]] = {
 EXAMPLES: dict[str, list[Any]] = {  # where a type alone does not make a value that can matter here
     "drafters.device": ["", "host"],
     "verifiers.device": ["", "host"],
-    "verifiers.decode": [{"base_s": 0.7}],
+    "verifiers.decode": [{"base_s": 3.0}],
     "drafters.tiers": [[{"first": 1, "draft": {"base_s": 0.7}}]],
     "verifiers.tiers": [[{"first": 1, "verify": {"base_s": 0.7}}], [{"first": 1, "link": {"latency_s": 0.3}}]],
     "drafters.limits_per_s": [[0.01]],
