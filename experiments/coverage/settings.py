@@ -70,7 +70,7 @@ def mm1_truth(load: float) -> dict[str, float]:
     A target has TARGETS gaps between two requests, so that a prefill waits in one of 100,000: the time to the first
     token is the prefill's, and requests that are each put off by such a time reach the drafter as Poisson ones again.
     """
-    truth = {"throughput": 2 * load, "rounds_per_s": load, "wait_s": load / (1 - load), "load": load}
+    truth = {"throughput": 2 * load, "rounds_per_s": load, "load": load, "wait_s": load / (1 - load)}
     for name, rate, share in (("ttft", 1.0, 1.0), ("tpot", 1 - load, 1.0), ("wait", 1 - load, load)):
         truth |= {
             f"{name}_p{percent}_s": math.log(share / (1 - percent / 100)) / rate

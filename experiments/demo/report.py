@@ -43,7 +43,8 @@ def draw_demo(
         "targets compare the real draft with a continuation decoded beforehand and wait for a stated verification time "
         f"t_v; real targets take turns on one host. Simulation: mean of {SIM_SEEDS} seeds, from a profile that was "
         "calibrated before these runs on other prompts; squares: the same at the pace that this shared host had during "
-        f"each engine run, by a control computation. {NO_PREFILL} {measured_at}",
+        "each engine run, by a control computation. A point without a bar is of a run that was too short for an "
+        f"interval, or still changing. {NO_PREFILL} {measured_at}",
     )
     replayed = [cell for cell in cells if cell.scenario.verifiers.kind == "replayed"]
     few, many = replayed_extremes(replayed)
