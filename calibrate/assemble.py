@@ -11,11 +11,15 @@ from calibrate.acceptance import describe_acceptance
 from calibrate.contention import factors_in
 from calibrate.fits import Point, Residual, fit_link, fit_step, spread_of
 from calibrate.inservice import FleetSetup, Rounds, rounds_in, spread_numbers
-from calibrate.load import fit_recent_load, spread_in_service
+from calibrate.load import at_mean_load, fit_recent_load, loads_at, recent_loads, returning_loads, spread_in_service
 from calibrate.reference import at_pace
 from calibrate.turns import turns_in
 from fleet.chance.acceptance import Recorded
+from fleet.records.paces import paces_of
 from fleet.records.run import Run
+from fleet.scenario.names import verifier_name
+from fleet.times.effects import RecentLoad
+from fleet.times.pace import Pace, slowness_at
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import LinkTime
 
@@ -31,6 +35,7 @@ class Measured(msgspec.Struct, frozen=True):
 
     `loaded`: fleets by how many targets loaded the drafter, None for a saturated one; `idling`: one with all lengths of
     gaps; `warmed`: by warm-up tokens. `turns[k-1]`, `contended[k-1]`: k real targets and their drafter on one device.
+    `plain`: a target that decodes by itself.
     `round_trips_s`: by payload in bytes. `accepted`: accepted lengths of the rounds of each prompt.
     """
 
@@ -41,6 +46,7 @@ class Measured(msgspec.Struct, frozen=True):
     turns: list[Run]
     one_process: Run
     contended: list[Run]
+    plain: Run
     round_trips_s: list[tuple[int, list[float]]]
     accepted: list[list[int]]
 
@@ -56,8 +62,10 @@ def profile_from(measured: Measured, setup: FleetSetup) -> HardwareProfile:
     pausing = [idling, *(rounds_of(run) for targets, run in measured.loaded if targets is not None)]
     effect = fit_recent_load([*busy, *pausing])
     turnarounds_s = np.concatenate([rounds.turnaround_s for rounds in busy])
-    wake_ups_s = np.concatenate([rounds.wake_up_s for rounds in pausing])
-    under_way_s = np.concatenate([rounds.return_s for rounds in pausing])
+    wake_ups_s, dispatches_s, under_way_s = (
+        np.concatenate(parts)
+        for parts in zip(*(overheads_in(rounds, effect) for rounds in [*busy, *pausing]), strict=True)
+    )
     slowness = float(np.median(np.concatenate([rounds.slowness for rounds in [*busy, *pausing]])))
     turns = [turns_in(run, setup) for run in measured.turns]
     payloads_bytes, round_trips_s = zip(*measured.round_trips_s, strict=True)
@@ -70,6 +78,8 @@ def profile_from(measured: Measured, setup: FleetSetup) -> HardwareProfile:
         draft_prefill=setup.times["draft_prefill"],
         verify_prefill=setup.times["verify_prefill"],
         turnaround_s=float(turnarounds_s.mean()),
+        dispatch_s=float(dispatches_s.mean()),
+        decode_turnaround_s=decode_turnaround_s(measured.plain, setup.control_s),
         wake_up_s=float(wake_ups_s.mean()),
         link=link_under_way(fit_link(payloads_bytes, round_trips_s), under_way_s),
         recent_load=effect,
@@ -89,10 +99,32 @@ def profile_from(measured: Measured, setup: FleetSetup) -> HardwareProfile:
             ],
             "turnaround": spread_numbers(turnarounds_s),
             "wake_up": spread_numbers(wake_ups_s),
+            "dispatch": spread_numbers(dispatches_s),
             "acceptance": describe_acceptance(measured.accepted, depth),
         },
     )
     return at_pace(profile, slowness)
+
+
+def overheads_in(rounds: Rounds, effect: RecentLoad) -> tuple[Floats, Floats, Floats]:
+    """Return wake-ups, dispatches and returns of a fleet in seconds, as if at the load where their curve is 1."""
+    half_life_s = effect.half_life_s
+    return (
+        at_mean_load(effect, rounds.wake_up_s, loads_at(rounds.waking_s, rounds.busy_s, half_life_s)),
+        at_mean_load(effect, rounds.dispatch_s, recent_loads(rounds, half_life_s)),
+        at_mean_load(effect, rounds.return_s, returning_loads(rounds, half_life_s)),
+    )
+
+
+def decode_turnaround_s(plain: Run, control_s: float) -> float:
+    """Return the mean time from the end of a plain decoding step to the start of the next, at the reference pace."""
+    rows = plain.frame().sort_values("seq")
+    pace = paces_of(plain, control_s).get(verifier_name(0), Pace((1.0,)))
+    starts = rows[(rows.event == "start") & (rows.kind == "decode")].set_index("step").time_s
+    ends = rows[(rows.event == "done") & (rows.kind == "decode")].set_index("step").time_s
+    gaps_s = starts.reindex(ends.index + 1).to_numpy() - ends.to_numpy()
+    known = ~np.isnan(gaps_s)
+    return float((gaps_s / slowness_at(pace, ends.to_numpy()))[known].mean())
 
 
 def merged(known: Sequence[Point], measured: Sequence[Point]) -> list[Point]:

@@ -46,6 +46,8 @@ def at_pace(profile: HardwareProfile, slowness: float) -> HardwareProfile:
         **{name: getattr(profile, name).slowed(slowness) for name in STEPS},
         turnaround_s=slowness * profile.turnaround_s,
         wake_up_s=slowness * profile.wake_up_s,
+        dispatch_s=slowness * profile.dispatch_s,
+        decode_turnaround_s=slowness * profile.decode_turnaround_s,
         link=replace(link, latency_s=slowness * link.latency_s),
         turns=tuple(replace(turns, handover_s=slowness * turns.handover_s) for turns in profile.turns),
         one_process=replace(profile.one_process, handover_s=slowness * profile.one_process.handover_s),

@@ -23,7 +23,7 @@ from calibrate.steps import (
     verify_prefill_series,
     verify_series,
 )
-from calibrate.turns import run_sharing
+from calibrate.turns import run_plain, run_sharing
 from engine.decoding.draft import Drafter
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.decoding.telemetry import host_facts
@@ -112,9 +112,10 @@ def calibrate(
     turns = [run_sharing(setup, targets, requests, "turns") for targets in range(1, count + 1)]
     one_process = run_sharing(setup, 1, requests, "one-process")
     contended = [run_sharing(setup, targets, requests, "contended") for targets in range(1, count + 2)]
+    plain = run_plain(setup, requests)
     bench.measure_pass(2)
     measured = Measured(
-        bench.points, bench.loaded, idling, warmed, turns, one_process, contended,
+        bench.points, bench.loaded, idling, warmed, turns, one_process, contended, plain,
         list(zip(effort.payloads_bytes, round_trips_s, strict=True)), accepted,
     )  # fmt: skip
     return described(profile_from(measured, bench.setup()), bench)

@@ -27,6 +27,17 @@ def run_sharing(setup: FleetSetup, targets: int, requests: int, sharing: Sharing
     return serve(sharing_fleet(setup.scenario, targets, requests, sharing), setup.folder).run
 
 
+def run_plain(setup: FleetSetup, requests: int) -> Run:
+    """Let one real target decode `requests` by itself, on a device of its own."""
+    scenario = setup.scenario
+    plain = msgspec.structs.replace(
+        scenario,
+        drafters=msgspec.structs.replace(scenario.drafters, count=0),
+        workload=msgspec.structs.replace(scenario.workload, requests=requests),
+    )
+    return serve(plain, setup.folder).run
+
+
 def sharing_fleet(scenario: Scenario, targets: int, requests: int, sharing: Sharing) -> Scenario:
     """The scenario with all stations on one device."""
     drafters = msgspec.structs.replace(scenario.drafters, device=SHARED)

@@ -1,6 +1,6 @@
 """The network in simulated time: drafters, verifiers, the links between them, and the users of every stream."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import product
 
@@ -30,11 +30,11 @@ from fleet.stations.payload import payload_bytes
 from fleet.stations.station import Station
 from fleet.times.durations import batch_durations, draft_durations, one_way_s, verifier_durations
 from fleet.times.effects import RecentLoad
-from fleet.times.pace import Pace
+from fleet.times.pace import HostPace, Pace
 from fleet.times.station_times import Delays
 from fleet.times.step import Step
 from sim.outcomes import Outcomes, nothing
-from sim.playback import PlayedOutcomes, lateness_of, played_durations, ways_of
+from sim.playback import PlayedOutcomes, PlayedPace, lateness_of, played_durations, ways_of
 from sim.servers import ContendedDevice, Device, OwnDevice, Server, Service, TurnsDevice
 from sim.wires import PlayedWire, Wire
 
@@ -102,7 +102,7 @@ class Network:
         dealt = {(self.fleet.target_of(tag), self.fleet.drafter_of(tag)) for tag in self.requests}
         pairs = list(product(range(N), range(M))) if routed else sorted(dealt)
         for (target, drafter), rng in zip(pairs, links.spawn(len(pairs)), strict=True):
-            way_s = self._way_s(target, drafter, rng)
+            way_s = self._way_s(target, drafter, drafting, rng)
             down = self._wire(verifying[target], way_s)
             self.wires[target, drafter] = down, self._wire(drafting[drafter], way_s) if M else down
         for tag in self.requests:
@@ -125,13 +125,16 @@ class Network:
             return PlayedWire(self.env, server, way_s, self.ways_s)
         return Wire(self.env, server, way_s)
 
-    def _way_s(self, target: int, drafter: int, rng: np.random.Generator) -> Callable[[int], float]:
+    def _way_s(
+        self, target: int, drafter: int, drafting: Sequence[Server], rng: np.random.Generator
+    ) -> Callable[[int], float]:
         """Return the function that draws one-way times; a measured link goes at the pace of the drafter's host."""
-        link, pace = self.fleet.link(target, drafter), self.paces.get(self.fleet.drafter_name(drafter))
+        link = self.fleet.link(target, drafter)
         way_s = one_way_s(link.time, rng)
-        if pace is None or not link.of_host:
+        if not link.of_host or not drafting:
             return way_s
-        return lambda payload_bytes: way_s(payload_bytes) * pace.at(self.env.now)
+        host = drafting[drafter]
+        return lambda payload_bytes: host.around(way_s(payload_bytes))
 
     def _drafter(self, drafter: int, rng: np.random.Generator) -> Server:
         station = drafter_station(self.fleet, drafter)
@@ -157,10 +160,24 @@ class Network:
 
     def _server(self, station: Station, device: Device, service: Service, delays: Delays) -> Server:
         recorded = RecordedStation(station, "simulated", self.log)
-        if self.playback.plays("steps"):
-            service = service._replace(duration_s=played_durations(self.playback, station.name, service.duration_s))
         late = lateness_of(self.playback, station.name) if self.playback.plays("delays") else None
-        return Server(self.env, recorded, device, service, self._post, delays, self.paces.get(station.name), late)
+        service, pace = self._at_pace(station.name, device, service)
+        return Server(self.env, recorded, device, service, self._post, delays, pace, late)
+
+    def _at_pace(self, station: str, device: Device, service: Service) -> tuple[Service, HostPace | None]:
+        """Return the service of a station at the pace of its host, and that pace, where it is known.
+
+        Steps that are played back have it in them, and tell it; on a contended device what slows them is the others.
+        """
+        drawn_s = service.duration_s
+        if self.playback.plays("steps"):
+            told = PlayedPace()
+            played_s = played_durations(self.playback, station, drawn_s, told)
+            return service._replace(duration_s=played_s), None if isinstance(device, ContendedDevice) else told
+        pace = self.paces.get(station)
+        if pace is None:
+            return service, None
+        return service._replace(duration_s=lambda step, load: drawn_s(step, load) * pace.at(self.env.now)), pace
 
     def _device(self, name: str, effect: RecentLoad | None = None) -> Device:
         return self.devices[name] if name else OwnDevice(effect)

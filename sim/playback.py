@@ -15,17 +15,43 @@ from fleet.times.durations import Duration
 from fleet.times.step import Member, Step
 from sim.servers import Lateness
 
+REMEMBERED = 50  # steps after which a step says half as much of its host's pace
 
-def played_durations(playback: Playback, station: str, drawn_s: Duration) -> Duration:
+
+class PlayedPace:
+    """How slow a host was, by the steps that are played back there, over what was drawn for them.
+
+    The same core does what passes between steps, and is as slow then: so no control computation is needed.
+    """
+
+    def __init__(self) -> None:
+        self.played_s = self.drawn_s = 0.0
+
+    def at(self, _time_s: float) -> float:
+        """Slowness of late; 1 before the first step."""
+        return self.played_s / self.drawn_s if self.drawn_s > 0 else 1.0
+
+    def see(self, played_s: float, drawn_s: float) -> None:
+        """Take a step into account that took so long, and what was drawn for it."""
+        kept = 2 ** (-1 / REMEMBERED)
+        self.played_s = kept * self.played_s + played_s
+        self.drawn_s = kept * self.drawn_s + drawn_s
+
+
+def played_durations(playback: Playback, station: str, drawn_s: Duration, pace: PlayedPace) -> Duration:
     """Return the function that gives a station's steps the times that they had, by kind; if more, from the first again.
 
-    Steps of a kind that the run did not have are drawn.
+    Steps of a kind that the run did not have are drawn. `pace` is told of all others.
     """
     of_kind = {kind: cycle(played_s) for (name, kind), played_s in playback.durations_s.items() if name == station}
 
     def played_s(step: Step, recent_load: float) -> float:
-        known_s = of_kind.get(step.kind)
-        return next(known_s) if known_s else drawn_s(step, recent_load)
+        known_s, unplayed_s = of_kind.get(step.kind), drawn_s(step, recent_load)
+        if known_s is None:
+            return unplayed_s
+        time_s = next(known_s)
+        pace.see(time_s, unplayed_s)
+        return time_s
 
     return played_s
 

@@ -20,6 +20,8 @@ from fleet.times.station_times import DrafterTimes
 from sim.analytic import StarPrediction, predict_star
 from sim.packing import Packings, packings
 
+BUSY = 1.0  # the recent load of a drafter that never idles: the equations know no other
+
 
 class StarInputs(msgspec.Struct, frozen=True):
     """What goes into the equations: means at the workload's middle context.
@@ -28,7 +30,7 @@ class StarInputs(msgspec.Struct, frozen=True):
     know rounds only: the prefill of prompts, on either side, is left out.
 
     Keys:
-        service_s: `S`, the drafter's time a round, its turnaround and its catching up included.
+        service_s: `S`, the drafter's time a round, its dispatch, turnaround and catching up included.
         return_s: `Z`, both ways over the link, and the verification.
         verify_s: `t_v`, time of a verification.
         accepted_per_round (tokens/round): `E[l]`, accepted draft tokens a round, by the acceptance model.
@@ -50,7 +52,8 @@ class StarInputs(msgspec.Struct, frozen=True):
 def star_inputs(fleet: Fleet, target: int = 0) -> StarInputs:
     """Return S(d), Z(d) and the rest for target number `target`; equations (5) and (6), with the fixed costs."""
     depth, shape, workload = fleet.drafters.depth, fleet.drafters.shape, fleet.workload
-    times, of_target, link = fleet.drafter_times(0), fleet.verifier_times(target), fleet.link(target).time
+    times, of_target, link = fleet.drafter_times(0), fleet.verifier_times(target), fleet.link(target)
+    overhead = times.recent_load.overhead(BUSY) if times.recent_load else 1.0
     prompt, answer = mean_lengths(workload)
     context = prompt + answer / 2
     reached = survival(fleet.length_model(), depth)
@@ -61,9 +64,10 @@ def star_inputs(fleet: Fleet, target: int = 0) -> StarInputs:
     verify_s = of_target.verify.mean_s(shape.nodes(depth) + 1, context)
     decode_s = of_target.decode.mean_s(1, context)
     draft_s = _busy_slowdown(times) * times.draft.mean_s(depth, context)
+    around_s = times.delays.turnaround_s + times.delays.dispatch_s * overhead
     return StarInputs(
-        service_s=draft_s + times.catch_up_s * float(reached[-1]) + times.delays.turnaround_s,
-        return_s=link.mean_s(up) + link.mean_s(down) + verify_s,
+        service_s=draft_s + times.catch_up_s * float(reached[-1]) + around_s,
+        return_s=(link.time.mean_s(up) + link.time.mean_s(down)) * (overhead if link.of_host else 1.0) + verify_s,
         verify_s=verify_s,
         accepted_per_round=accepted,
         standalone_tokens_per_s=1 / decode_s if decode_s > 0 else float("inf"),
@@ -71,9 +75,9 @@ def star_inputs(fleet: Fleet, target: int = 0) -> StarInputs:
 
 
 def _busy_slowdown(times: DrafterTimes) -> float:
-    """Slowdown of a drafter that never idles: the equations know no other."""
+    """Slowdown of a drafter that never idles."""
     effect = times.recent_load
-    by_load = effect.slowdown(1.0) * effect.pace(1.0) if effect else 1.0
+    by_load = effect.slowdown(BUSY) * effect.pace(BUSY) if effect else 1.0
     return times.idle.slowdown(0.0) * by_load
 
 

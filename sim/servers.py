@@ -19,7 +19,7 @@ from fleet.stations.messages import Instruction, StationEvent, StepDone
 from fleet.stations.station import Start
 from fleet.times.durations import Duration
 from fleet.times.effects import RecentLoad
-from fleet.times.pace import Pace
+from fleet.times.pace import HostPace
 from fleet.times.station_times import Delays
 from fleet.times.step import Step
 
@@ -42,8 +42,8 @@ class Server:
     """One station in simulated time.
 
     `post(instruction)`: carries out what the station asks for. `delays`: what passes between steps; meanwhile the
-    station already sends and receives. `pace`: slowness of its host over time. `late`: of a run that is played back,
-    what passed between steps there, in place of `delays`.
+    station already sends and receives. `pace`: slowness of its host, for what passes between and around steps; that of
+    steps is in their durations. `late`: of a run that is played back, what passed there, in place of `delays`.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Server:
         service: Service,
         post: Callable[[Instruction], None],
         delays: Delays,
-        pace: Pace | None = None,
+        pace: HostPace | None = None,
         late: Lateness | None = None,
     ) -> None:
         self.env = env
@@ -71,6 +71,7 @@ class Server:
         self.turnaround_s = delays.turnaround_s
         self.turnaround_row_s = delays.turnaround_row_s
         self.wake_up_s = delays.wake_up_s
+        self.dispatch_s = delays.dispatch_s
         self.pace = pace
         self.idle = True
         self.pausing = False  # turning around, or waking up
@@ -83,47 +84,48 @@ class Server:
             if self.late is not None:
                 self.device.offer_late(self, self.late.starts_s)
             elif self.idle and self.wake_up_s:
-                self._pause(self.wake_up_s)
+                self.pause(self.around(self.wake_up_s))
             else:
                 self.device.offer(self)
 
     def begin(self, recent_load: float) -> tuple[Step, float] | None:
         """Start the planned step; return it with its time on an uncontended device of that recent load.
 
-        Where a run is played back, the time includes what passed until the station knew of the step's end.
+        The time includes the dispatch, or what passed in its place where a run is played back.
         """
         plan = self.recorded.plan(self.env.now)
         if not isinstance(plan, Start):
             if plan.until_s is not None and plan.until_s > self.env.now:
                 self.env.timeout(plan.until_s - self.env.now).callbacks.append(lambda _: self.device.offer(self))
             return None
-        duration_s = self.paced(self.duration_s(plan.step, recent_load))
         if self.late is not None:
             self.ending_s = next(self.late.ends_s)
-            duration_s += self.ending_s
-        return plan.step, duration_s
+        elif self.dispatch_s:
+            self.ending_s = self.around(self.dispatch_s)
+        return plan.step, self.duration_s(plan.step, recent_load) + self.ending_s
 
     def finish(self, step: Step, duration_s: float) -> None:
         """Report the running step as done."""
         self.idle = False
         if self.turnaround_s or self.turnaround_row_s:
             rows = len(step.members) + step.ballast
-            self._pause(self.turnaround_s + self.turnaround_row_s * (rows - 1))
+            self.pause(self.paced(self.turnaround_s + self.turnaround_row_s * (rows - 1)))
         self.deliver(StepDone(step.number, self.outcomes(step), duration_s - self.ending_s))
         if self.wake_up_s:
             self.idle = self.station.running is None and not self.station.ready
 
     def paced(self, time_s: float) -> float:
-        """Return how long something takes at the host's pace of now."""
+        """Return how long something between steps takes at the host's pace of now."""
         return time_s * self.pace.at(self.env.now) if self.pace else time_s
+
+    def around(self, time_s: float) -> float:
+        """Return how long something around a step takes now: at the host's pace, and at the device's recent load."""
+        return self.paced(time_s) * self.device.overhead(self.env.now)
 
     def pause(self, pause_s: float) -> None:
         """Let time pass, then offer the station to its device if there is something to start."""
         self.pausing = True
         self.env.timeout(pause_s).callbacks.append(self._go_on)
-
-    def _pause(self, pause_s: float) -> None:
-        self.pause(self.paced(pause_s))
 
     def _go_on(self, _pause: Event) -> None:
         self.pausing = False
@@ -138,6 +140,10 @@ class Device:
     def offer(self, server: Server) -> None:
         """Let `server` start a step, now or when its turn comes."""
         raise NotImplementedError  # each kind of device decides when
+
+    def overhead(self, _now_s: float) -> float:
+        """Multiplier of what passes around steps, by the device's recent load; most keep no count of theirs."""
+        return 1.0
 
     def offer_late(self, server: Server, lates_s: Iterator[float]) -> None:
         """Let `server` start a step so much after it could as its next one did in a run that is played back."""
@@ -158,15 +164,23 @@ class OwnDevice(Device):
         self.effect = effect
         self.load = 1.0
         self.counted_s = 0.0
+        self.busy = False
 
     def offer(self, server: Server) -> None:
         """Start the server's step."""
         begun = server.begin(self._count(self.effect, server.env.now, busy=False) if self.effect else 1.0)
         if begun is not None:
+            self.busy = True
             end = server.env.timeout(begun[1])
             end.callbacks.append(partial(self._end, server, *begun))
 
+    def overhead(self, now_s: float) -> float:
+        """Multiplier of what passes around steps, at the recent load of now."""
+        effect = self.effect
+        return effect.overhead(effect.after(self.load, now_s - self.counted_s, self.busy)) if effect else 1.0
+
     def _end(self, server: Server, step: Step, duration_s: float, _end: Event) -> None:
+        self.busy = False
         if self.effect:
             self._count(self.effect, server.env.now, busy=True)
         server.finish(step, duration_s)

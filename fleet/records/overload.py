@@ -151,7 +151,8 @@ def _full(fleet: Fleet, station: str, own: pd.DataFrame, steps: pd.DataFrame) ->
 def _cycle_s(fleet: Fleet, station: str, steps: pd.DataFrame) -> pd.Series:
     """How long a station took from each step to its next; not beyond its turnaround where a limit may make it wait."""
     if _is_drafter(station) and any(fleet.drafters.limits_per_s):
-        return np.minimum(steps.cycle_s, steps.duration_s + fleet.drafter_times(0).delays.turnaround_s)
+        delays = fleet.drafter_times(0).delays
+        return np.minimum(steps.cycle_s, steps.duration_s + delays.dispatch_s + delays.turnaround_s)
     return steps.cycle_s
 
 

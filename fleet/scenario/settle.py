@@ -135,8 +135,9 @@ def _drafter_times(scenario: Scenario) -> Iterator[DrafterTimes]:
     turns = turns_of(scenario, profile, scenario.drafters.device)
     slowdowns = turns.slowdowns if turns else {}
     delays = Delays(
-        profile.turnaround_s, profile.turnaround_row_s, _wake_up_s(scenario, profile, scenario.drafters.device)
-    )
+        profile.turnaround_s, profile.turnaround_row_s, _wake_up_s(scenario, profile, scenario.drafters.device),
+        profile.dispatch_s,
+    )  # fmt: skip
     for first in _firsts(scenario.drafters.tiers, scenario.drafters.count):
         chosen = profile.draft
         for tier in scenario.drafters.tiers:
@@ -177,7 +178,7 @@ def _verifier_times(scenario: Scenario) -> Iterator[VerifierTimes]:
     given, profile = scenario.verifiers, _profile(scenario)
     turns = turns_of(scenario, profile, given.device)
     slowdowns = turns.slowdowns if turns else {}
-    delays = Delays(wake_up_s=_wake_up_s(scenario, profile, given.device, given.kind))
+    delays = _verifier_delays(scenario, profile)
     for first in _firsts(given.tiers, given.count):
         verify = given.verify or (profile.verify if profile else None)
         for tier in given.tiers:
@@ -208,7 +209,7 @@ def _batch(scenario: Scenario) -> SettledBatch | None:
             prefill=scenario.verifiers.prefill or profile.verify_prefill,
             verify=scenario.verifiers.verify or profile.verify,
             realign=profile.realign,
-            delays=Delays(profile.turnaround_s, profile.turnaround_row_s),
+            delays=Delays(profile.turnaround_s, profile.turnaround_row_s, dispatch_s=profile.dispatch_s),
         )
     return SettledBatch(given.rule, given.allocate or Fixed(scenario.drafters.depth), given.padded, times)
 
@@ -229,13 +230,25 @@ def _device_of(scenario: Scenario, device: str) -> str:
     return device if shared_device(scenario, device) else ""
 
 
-def _wake_up_s(scenario: Scenario, profile: HardwareProfile | None, device: str, kind: str = "real") -> float:
+def _verifier_delays(scenario: Scenario, profile: HardwareProfile | None) -> Delays:
+    """What passes at a target between steps; at a replayed one, whose times are stated whole, nothing."""
+    given = scenario.verifiers
+    if given.kind == "replayed" or profile is None:
+        return Delays()
+    plain = scenario.drafters.count == 0  # only then does a target begin a step that no message asked for
+    return Delays(
+        turnaround_s=profile.decode_turnaround_s if plain else 0.0,
+        wake_up_s=_wake_up_s(scenario, profile, given.device),
+        dispatch_s=profile.dispatch_s,
+    )
+
+
+def _wake_up_s(scenario: Scenario, profile: HardwareProfile, device: str) -> float:
     """How long an idle station on that device takes to begin what a message asks for.
 
-    A replayed target does not sleep, and in one process a message is a function call.
+    In one process a message is a function call.
     """
-    awake = kind == "replayed" or in_one_process(scenario, device)
-    return 0.0 if awake or profile is None else profile.wake_up_s
+    return 0.0 if in_one_process(scenario, device) else profile.wake_up_s
 
 
 def _links(scenario: Scenario) -> tuple[tuple[SettledLink, ...], ...]:

@@ -225,6 +225,8 @@ def _delays(place: str, delays: Delays) -> Iterator[Row]:
     a_row = f" + {1000 * delays.turnaround_row_s:.3g} r ms" if delays.turnaround_row_s else ""
     if delays.turnaround_s or a_row:
         yield place, "turnaround", _ms(delays.turnaround_s) + a_row
+    if delays.dispatch_s:
+        yield place, "dispatch", _ms(delays.dispatch_s)
     if delays.wake_up_s:
         yield place, "wake-up", _ms(delays.wake_up_s)
 

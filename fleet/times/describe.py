@@ -54,6 +54,8 @@ def describe(profile: HardwareProfile) -> list[tuple[str, str, str]]:
     rate = f", {bandwidth / 1e6:.3g} MB/s" if bandwidth else ""
     rows += [
         ("turnaround", f"{1000 * profile.turnaround_s:.3g} ms{a_row}", ""),
+        ("dispatch", f"{1000 * profile.dispatch_s:.3g} ms", ""),
+        ("turnaround of plain decoding", f"{1000 * profile.decode_turnaround_s:.3g} ms", ""),
         ("wake-up", f"{1000 * profile.wake_up_s:.3g} ms", ""),
         ("link, one way", f"{1000 * profile.link.latency_s:.3g} ms{rate}", ""),
     ]
@@ -72,6 +74,10 @@ def describe(profile: HardwareProfile) -> list[tuple[str, str, str]]:
         rows += [
             (f"draft at a recent load of {load:.0%} (half-life {half_life_ms:.0f} ms)", f"x {slowdown:.3f}", "")
             for load, slowdown in zip(profile.recent_load.loads, profile.recent_load.slowdowns, strict=True)
+        ]
+        rows += [
+            (f"dispatch, wake-up and link at a recent load of {load:.0%}", f"x {overhead:.3f}", "")
+            for load, overhead in zip(profile.recent_load.loads, profile.recent_load.overheads, strict=False)
         ]
     if profile.control_s:
         rows.append(("control computation at the reference pace", f"{1e6 * profile.control_s:.1f} us", ""))

@@ -40,7 +40,7 @@ class IdleEffect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RecentLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a draft slows down while its device was little used of late: clocks and caches follow the load, not one gap.
+    """How a station slows down on a device that was little used of late: clocks and caches follow load, not one gap.
 
     The recent load is the busy share of the past, weighted by an exponential memory.
 
@@ -52,18 +52,22 @@ class RecentLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         paces (factor): `paces[i]` is the host's mean slowness at that load, apart from the slowdown: a shared host
             lends out cores that idle. Empty is 1 everywhere. Where a measured pace is played back, that takes its
             place.
+        overheads (factor): `overheads[i]` multiplies what passes around a step at that load: dispatch, wake-up, and
+            the link that was measured between processes of this host. Empty is 1 everywhere.
     """
 
     half_life_s: Annotated[float, Meta(gt=0, le=1e9)]
     loads: Annotated[tuple[Share, ...], Meta(min_length=1)]
     slowdowns: Annotated[tuple[Factor, ...], Meta(min_length=1)]
     paces: tuple[Factor, ...] = ()
+    overheads: tuple[Factor, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.loads) != len(self.slowdowns) or list(self.loads) != sorted(self.loads):
             raise ValueError("recent load needs rising loads and one slowdown for each")
-        if self.paces and len(self.paces) != len(self.loads):
-            raise ValueError("recent load needs one pace for each load, or none")
+        for of_load in (self.paces, self.overheads):
+            if of_load and len(of_load) != len(self.loads):
+                raise ValueError("recent load needs one pace and one overhead for each load, or none")
 
     def after(self, load: float, time_s: float, busy: bool) -> float:
         """Return the recent load `time_s` later, if the device was busy, or idle, all that time."""
@@ -77,6 +81,10 @@ class RecentLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def pace(self, load: float) -> float:
         """The host's mean slowness at a recent load."""
         return interpolated(load, self.loads, self.paces) if self.paces else 1.0
+
+    def overhead(self, load: float) -> float:
+        """Multiplier of what passes around a step at a recent load."""
+        return interpolated(load, self.loads, self.overheads) if self.overheads else 1.0
 
 
 def interpolated(x: float, xs: tuple[float, ...], ys: tuple[float, ...]) -> float:

@@ -8,6 +8,7 @@ the wire is the smaller part.
 """
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -15,6 +16,13 @@ from numpy.typing import NDArray
 
 WINDOW_S = 1.0  # spells last longer; a window holds enough controls for a mean good to a few per cent
 INTERRUPTED = 3.0  # a control that took so many times the median was interrupted, and is no measure of pace
+
+
+class HostPace(Protocol):
+    """How slow a host is, relative to the pace that a profile's times refer to."""
+
+    def at(self, time_s: float) -> float:
+        """Slowness at a time since the run began."""
 
 
 class Pace(msgspec.Struct, frozen=True):

@@ -7,21 +7,24 @@ from fleet.times.step_time import StepTime
 
 
 class Delays(msgspec.Struct, frozen=True):
-    """What passes at a station between steps.
+    """What passes at a station between steps, and around them.
 
     `turnaround_s`: after each step, and `turnaround_row_s` more for each further row of it, before the next can start.
     `wake_up_s`: from the arrival of a message at the idle station to the start of the step that it asks for.
+    `dispatch_s`: what a step keeps its station and its device beyond its own time.
     """
 
     turnaround_s: float = 0.0
     turnaround_row_s: float = 0.0
     wake_up_s: float = 0.0
+    dispatch_s: float = 0.0
 
 
 class DrafterTimes(msgspec.Struct, frozen=True):
     """Times of the drafters from number `first` to the next entry's; slowdowns of a shared device are in them.
 
-    `idle` and `recent_load`: how drafts slow down on a drafter that was little used; None where stations take turns.
+    `idle`: how drafts slow down after idleness; `recent_load`: how they and all around them do on a drafter that was
+    little used, None where stations take turns.
     """
 
     first: int
