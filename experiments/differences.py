@@ -34,7 +34,7 @@ def differences(first: Run, second: Run) -> list[str]:
         *_acceptance(first, second),
         *_devices(first, second),
         *_pace(first, second),
-        *_keys(first, second),
+        *keys_apart(first, second),
     ]
 
 
@@ -173,8 +173,8 @@ def slowness_of(run: Run, reference_s: float) -> float | None:
     return float(np.mean([np.mean(pace.slowness) for pace in paces])) if paces else None
 
 
-def _keys(first: Run, second: Run) -> Iterator[str]:
-    """All other keys of the scenarios that are not the same."""
+def keys_apart(first: Run, second: Run) -> Iterator[str]:
+    """Yield all other keys of the scenarios that are not the same, a line each."""
     one, other = (_content(run.header.scenario) for run in (first, second))
     names = _names(first, second)
     both_loaded = first.header.world == second.header.world == "engine"

@@ -14,14 +14,14 @@ from fleet.files import check_writable, write_file
 COLOURS = {
     "analytic": "#444444",
     "sim": "#0072B2",
-    "paced": "#0072B2",
+    "played": "#0072B2",
     "engine": "#D55E00",
 }  # distinct for colour-blind readers too
 LABELS = {
     "analytic": "analytic, equations (8)-(11)",
     "sim": "simulation, 95 % band",
-    "paced": "simulation at the run's pace",
-    "engine": "engine, 95 % interval",
+    "played": "steps and acceptance of the runs played back",
+    "engine": "engine",
 }
 STEP_COLOURS = {
     "draft": "#56B4E9",

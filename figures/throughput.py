@@ -16,8 +16,9 @@ SYSTEM, TARGET = "throughput", "throughput_per_target"
 def draw(table: pd.DataFrame, marks: pd.DataFrame) -> Figure:
     """Draw one column of two panels for each case.
 
-    `table`: one row a case, source ("analytic", "sim", "paced", "engine") and N, with throughput and
-    throughput_per_target in tokens/s, each with _low and _high (NaN where there is no interval). `marks`: one row a
+    `table`: one row a case, source ("analytic", "sim", "played", "engine") and N, with throughput and
+    throughput_per_target in tokens/s, each with _low and _high (NaN where there is no interval); `unsteady`, if there
+    is such a column: whether an engine's point is of a host whose runs disagree. `marks`: one row a
     case with N_full, N_max, colocated_tokens_per_s and standalone_tokens_per_s, NaN where unknown.
     """
     cases = list(dict.fromkeys(table.case))
@@ -49,7 +50,7 @@ def draw(table: pd.DataFrame, marks: pd.DataFrame) -> Figure:
 
 
 def _draw_sources(axes: Axes, rows: pd.DataFrame, quantity: str) -> None:
-    for source in ("analytic", "sim", "paced", "engine"):
+    for source in ("analytic", "sim", "played", "engine"):
         part = rows[rows.source == source].sort_values("N")
         if part.empty:
             continue
@@ -58,12 +59,21 @@ def _draw_sources(axes: Axes, rows: pd.DataFrame, quantity: str) -> None:
         if source == "engine":
             errors = [(values - low).fillna(0).clip(lower=0), (high - values).fillna(0).clip(lower=0)]
             axes.errorbar(part.N, values, errors, fmt="o", ms=4.5, capsize=3, color=colour, label=label, zorder=3)
-        elif source == "paced":
+            _mark_unsteady(axes, part, values)
+        elif source == "played":
             axes.plot(part.N, values, ls="", marker="s", ms=6.5, mfc="none", mew=1.0, color=colour, label=label)
         else:
             axes.plot(part.N, values, color=colour, ls="--" if source == "analytic" else "-", label=label)
             axes.fill_between(part.N, low, high, color=colour, alpha=0.2, lw=0)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _mark_unsteady(axes: Axes, part: pd.DataFrame, values: pd.Series) -> None:
+    if "unsteady" in part and (unsteady := part.unsteady.fillna(False).astype(bool)).any():
+        axes.plot(
+            part.N[unsteady], values[unsteady], ls="", marker="o", ms=4.5, mfc="white", mec=COLOURS["engine"],
+            label="engine, unsteady host", zorder=4,
+        )  # fmt: skip
 
 
 def _draw_marks(axes: Axes, lines: pd.Series, largest_N: float) -> None:

@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from fleet.scenario.scenario import Scenario
     from fleet.times.profile import HardwareProfile
     from specfleet.calibrating import calibrate
+    from specfleet.comparing import compare, three_errors
     from specfleet.estimating import estimate
     from specfleet.exporting import export
     from specfleet.importing import Imported, import_record
     from specfleet.results import Comparison, Prediction, Reproduction, Result, SettledFleet, Sweep
     from specfleet.running import analytic, play_back, read_run, run, show, simulate
     from specfleet.scenario import scenario_of
-    from specfleet.studies import compare, figure, reproduce, sweep
+    from specfleet.studies import figure, reproduce, sweep
 
     __version__: str
 
@@ -37,13 +38,14 @@ _HOMES = {
     "fleet.scenario.scenario": ("Scenario",),
     "fleet.times.profile": ("HardwareProfile",),
     "specfleet.calibrating": ("calibrate",),
+    "specfleet.comparing": ("compare", "three_errors"),
     "specfleet.estimating": ("estimate",),
     "specfleet.exporting": ("export",),
     "specfleet.importing": ("Imported", "import_record"),
     "specfleet.results": ("Comparison", "Prediction", "Reproduction", "Result", "SettledFleet", "Sweep"),
     "specfleet.running": ("analytic", "play_back", "read_run", "run", "show", "simulate"),
     "specfleet.scenario": ("scenario_of",),
-    "specfleet.studies": ("compare", "figure", "reproduce", "sweep"),
+    "specfleet.studies": ("figure", "reproduce", "sweep"),
 }
 """Where each name is defined, as the imports above tell type checkers."""
 
@@ -76,6 +78,7 @@ __all__ = [
     "show",
     "simulate",
     "sweep",
+    "three_errors",
 ]
 
 

@@ -1,4 +1,4 @@
-"""sweep, compare, reproduce, figure: several runs, papers and pictures."""
+"""sweep, reproduce, figure: several runs, papers and pictures."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,8 +9,6 @@ import msgspec
 from matplotlib.figure import Figure
 
 from experiments import sweep as sweeps
-from experiments.compare import compare_metrics, summarise
-from experiments.differences import differences
 from experiments.draw import draw
 from experiments.precision import Precision, precision_of
 from experiments.reproduce import REPRODUCTIONS
@@ -22,8 +20,7 @@ from fleet.scenario.changes import Changes, plain
 from fleet.scenario.names import World
 from fleet.times.profile import HardwareProfile, read_profile
 from specfleet.arguments import count_of, function_of, path_of, text_of
-from specfleet.results import Comparison, Reproduction, Result, Sweep
-from specfleet.running import read_run
+from specfleet.results import Reproduction, Result, Sweep
 from specfleet.scenario import Given, pairs_of_given, scenario_of
 
 Vary = Mapping[str, Iterable[Any]] | Sequence[str]
@@ -103,26 +100,6 @@ def _values(key: str, values: Any) -> list[Any]:
     if not listed:
         raise InputError(f"vary: {key} = []: needs one value or more")
     return listed
-
-
-def compare(first: Result | str | Path, second: Result | str | Path) -> Comparison:
-    """Hold a simulated and a measured run against each other, quantity by quantity; errors refer to the measured one.
-
-    What the two did not share comes first, as `differences`. Of two runs of the same world, errors refer to the second.
-    Takes results or their files.
-
-    >>> import specfleet
-    >>> one = specfleet.simulate("star", workload={"requests": 20})
-    >>> specfleet.compare(one, one).mape["throughput"]
-    0.0
-    """
-    simulated, measured = (given if isinstance(given, Result) else read_run(given) for given in (first, second))
-    if simulated.run.header.world == "engine" and measured.run.header.world == "sim":
-        simulated, measured = measured, simulated
-    case = {"scenario": measured.scenario.name, "N": measured.scenario.verifiers.count}
-    rows = compare_metrics(case, simulated.metrics, measured.metrics)
-    unlike = differences(simulated.run, measured.run)
-    return Comparison(**msgspec.structs.asdict(summarise(rows, simulated.run.header.profile_digest, unlike)))
 
 
 def reproduce(

@@ -1,19 +1,15 @@
 """The demo's cells: their scenarios, and what both worlds make of one."""
 
-import math
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from calibrate.run import QUICK, STAGES, Effort
-from engine.runtime.serve import serve
-from experiments.replicate import replicate
-from fleet.records.metrics import measure
-from fleet.records.paces import paces_of
-from fleet.records.replay import replay
-from fleet.records.run import Run, write_run
+from experiments.compare import Row, compare_reruns
+from experiments.reruns import Reruns, replicate, simulated_reruns
+from fleet.records.run import Run
 from fleet.records.window import Metric
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
@@ -21,46 +17,82 @@ from fleet.scenario.settle import settle
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
 from sim.predict import predict, star_inputs
-from sim.run import simulate
 
 DEPTH = 5
 PROMPT_TOKENS, NEW_TOKENS = 128, 48
 RETURN_OVER_SERVICE = (1.6, 4.6)  # Z / S of the two kinds of replayed targets: N_full = 3 and 6
 SIM_SEEDS = 20
+ORDER_SEED = 1
 
 
 class DemoEffort(msgspec.Struct, frozen=True):
-    """How large a demo: what to calibrate, which N to run, on how many requests."""
+    """How large a demo: what to calibrate, which N to run, how often, and on how many requests each time."""
 
     calibration: Effort
     replayed_counts: tuple[int, ...]
     real_counts: tuple[int, ...]
+    passes: int
     requests: int
     saturated_requests: int  # where the drafter is busy, a request takes less time
 
     @property
     def stages(self) -> int:
         """Number of stages that the progress bar counts."""
-        return len(STAGES) + len(RETURN_OVER_SERVICE) * len(self.replayed_counts) + len(self.real_counts) + 3
+        cells = len(RETURN_OVER_SERVICE) * len(self.replayed_counts) + len(self.real_counts) + 2
+        return len(STAGES) + cells * (self.passes + 1)
 
 
-FULL = DemoEffort(Effort(), tuple(range(1, 9)), (1, 2), 48, 72)
-SHORT = DemoEffort(QUICK, (1, 3, 6), (1,), 24, 48)
+FULL = DemoEffort(Effort(), tuple(range(1, 9)), (1, 2), 3, 18, 32)
+SHORT = DemoEffort(QUICK, (1, 3, 6), (1,), 3, 8, 16)
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """A cell before it is run: what names it, and its scenario. `kind`: replayed, real or baseline."""
+
+    kind: str
+    case: dict[str, Any]
+    scenario: Scenario
+
+    @property
+    def name(self) -> str:
+        """Name of the cell."""
+        return f"{self.scenario.name}, N = {self.scenario.verifiers.count}"
+
+    @property
+    def slug(self) -> str:
+        """The name, fit for a file."""
+        return "".join(letter if letter.isalnum() else "-" for letter in self.name).replace("--", "-")
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """One scenario of the demo and what both worlds made of it.
+    """A cell, the engine's runs of it, one a pass, and what the simulator made of it.
 
-    `blind`: simulated from the profile alone. `sim`: simulated at the pace that the host had while the engine ran.
+    `blind`: simulated from the profile alone. `rows`: its errors, quantity by quantity.
     """
 
-    case: dict[str, Any]
-    scenario: Scenario
-    engine: dict[str, Metric]
-    sim: dict[str, Metric]
+    planned: Planned
+    runs: list[Run]
+    reruns: Reruns
     blind: dict[str, Metric]
-    engine_run: Run
-    contradictions: list[str]
+    rows: list[Row]
+
+    @property
+    def case(self) -> dict[str, Any]:
+        """What names the cell."""
+        return self.planned.case
+
+    @property
+    def scenario(self) -> Scenario:
+        """Its scenario."""
+        return self.planned.scenario
+
+    def steady(self, quantity: str) -> bool | None:
+        """Whether its runs agree well enough on a quantity; None where nobody knows."""
+        return next((row.steady for row in self.rows if row.quantity == quantity), None)
+
+    def measured(self, quantity: str) -> float:
+        """The median of a quantity over the engine's runs."""
+        return float(np.median([run[quantity].value for run in self.reruns.engine]))
 
 
 def calibration_scenario() -> Scenario:
@@ -99,7 +131,7 @@ def replayed_time(profile: HardwareProfile, ratio: float) -> StepTime:
     return StepTime(base_s=ratio * inputs.service_s - link_s)
 
 
-def replayed_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[tuple[dict[str, Any], Scenario]]:
+def replayed_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[Planned]:
     """Yield the cells whose targets stand for accelerators of their own."""
     for ratio in RETURN_OVER_SERVICE:
         time = replayed_time(profile, ratio)
@@ -111,56 +143,42 @@ def replayed_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[tup
             if count >= predict(scenario).N_full:
                 more = msgspec.structs.replace(scenario.workload, requests=effort.saturated_requests)
                 scenario = msgspec.structs.replace(scenario, workload=more)
-            yield {"targets": name, "N": count}, scenario
+            yield Planned("replayed", {"targets": name, "N": count}, scenario)
 
 
-def real_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[tuple[dict[str, Any], Scenario]]:
+def real_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[Planned]:
     """Yield the cells whose targets run the model here; all stations take turns on this host."""
     name = "real targets, by turns"
     for count in effort.real_counts:
-        yield (
-            {"targets": name, "N": count},
-            demo_scenario(
-                profile, name, effort.requests,
-                devices={"host": {"sharing": "turns"}}, drafters={"device": "host"},
-                verifiers={"count": count, "device": "host"},
-            ),
+        scenario = demo_scenario(
+            profile, name, effort.requests,
+            devices={"host": {"sharing": "turns"}}, drafters={"device": "host"},
+            verifiers={"count": count, "device": "host"},
         )  # fmt: skip
+        yield Planned("real", {"targets": name, "N": count}, scenario)
 
 
-def baseline_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[tuple[dict[str, Any], Scenario]]:
+def baseline_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[Planned]:
     """Yield co-located speculation in one process, and the standalone target."""
     host = {"devices": {"host": {"sharing": "one-process"}}}
     for name, drafters in (("co-located", {"device": "host"}), ("standalone", {"count": 0})):
-        yield (
-            {"targets": name, "N": 1},
-            demo_scenario(profile, name, effort.requests, drafters=drafters, verifiers={"device": "host"}, **host),
+        scenario = demo_scenario(
+            profile, name, effort.requests, drafters=drafters, verifiers={"device": "host"}, **host
         )
+        yield Planned("baseline", {"targets": name, "N": 1}, scenario)
 
 
-def interleaved(*kinds: Iterator[tuple[dict[str, Any], Scenario]]) -> list[tuple[dict[str, Any], Scenario]]:
-    """Order all cells so that slow minutes of the machine do not hit one kind, or one end of a curve, alone."""
-    cells = [cell for kind in kinds for cell in kind]
-    stride = next(step for step in (7, 5, 3, 2, 1) if math.gcd(step, len(cells)) == 1)
-    return [cells[(index * stride) % len(cells)] for index in range(len(cells))]
+def in_passes(cells: Sequence[Planned], passes: int) -> list[Planned]:
+    """Return every cell so often, in a random order over all of them that is the same each time.
+
+    So a slow quarter of an hour of the machine hits no kind of cells, and no end of a curve, alone.
+    """
+    order = np.random.default_rng(ORDER_SEED).permutation(passes * len(cells))
+    return [cells[number % len(cells)] for number in order]
 
 
-def run_demo_cell(case: dict[str, Any], scenario: Scenario, folder: Path, report: Callable[[str], None]) -> Cell:
-    """Run one scenario in both worlds, keep its records, and replay both logs (law 1)."""
-    name = f"{scenario.name}, N = {scenario.verifiers.count}"
-    report(name)
-    engine_run = serve(scenario, folder / "continuations").run
-    paces = paces_of(engine_run, settle(scenario).control_s)
-    sim_run = simulate(scenario, paces)
-    slug = "".join(letter if letter.isalnum() else "-" for letter in name).replace("--", "-")
-    for world, run in (("engine", engine_run), ("sim", sim_run)):
-        write_run(run, folder / "records" / f"{slug}.{world}.parquet")
-    return Cell(
-        case,
-        scenario,
-        measure(engine_run),
-        replicate(scenario, SIM_SEEDS, paces),
-        replicate(scenario, SIM_SEEDS, {}),
-        engine_run,
-        [*replay(engine_run), *replay(sim_run)],
-    )
+def simulated_cell(planned: Planned, runs: list[Run]) -> Cell:
+    """Simulate a cell, and hold what comes out against the engine's runs of it."""
+    reruns = simulated_reruns(planned.scenario, runs)
+    blind = replicate(planned.scenario, SIM_SEEDS, {})
+    return Cell(planned, runs, reruns, blind, compare_reruns(planned.case, blind, reruns))

@@ -2,66 +2,91 @@
 
 The order is the argument: the profile is written first, from calibration prompts; it fixes the two verification times
 of the replayed targets; only then do engine and simulation run the same scenarios on evaluation prompts (law 7).
-The simulation is run twice: blind, with the profile alone; and at the pace that the host's control computation had
-during the engine's run, because a shared host is slower at one time than at another.
+The engine runs every cell several times, in a random order over the whole demo, because a shared host is slower at one
+time than at another: what it makes of a cell the next time is the error that no model can be held to.
 """
 
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from calibrate.run import calibrate
-from experiments.compare import Comparison, compare_metrics, summarise
+from engine.runtime.serve import serve
+from experiments.compare import Comparison, summarise
 from experiments.demo.cells import (
     DemoEffort,
+    Planned,
     baseline_cells,
     calibration_scenario,
-    interleaved,
+    in_passes,
     real_cells,
     replayed_cells,
-    run_demo_cell,
+    simulated_cell,
 )
-from experiments.demo.report import draw_demo, findings, where_to_find
+from experiments.demo.findings import contradictions_in, findings
+from experiments.demo.pictures import draw_demo
 from fleet.errors import OutputError
 from fleet.files import check_folder, write_file
+from fleet.records.run import Run, write_run
 from fleet.times.profile import write_profile
+from sim.run import simulate
 
 
 class DemoResult(msgspec.Struct, frozen=True):
-    """The comparison at the measured pace and the blind one; `findings`: lines to print, with the files at the end."""
+    """The blind predictions against the engine's runs, with their three errors; `findings`: lines to print, in order.
+
+    `files`: lines that say where everything is.
+    """
 
     comparison: Comparison
-    blind: Comparison
     findings: list[str]
+    files: list[str] = []
 
 
 def run_demo(folder: Path, effort: DemoEffort, report: Callable[[str], None]) -> DemoResult:
     """Run the whole demo into `folder`; `report` is called with the name of each stage as it begins."""
     check_folder(folder)
-    base = calibration_scenario()
-    profile = calibrate(base, folder / "continuations", effort.calibration, report)
+    profile = calibrate(calibration_scenario(), folder / "continuations", effort.calibration, report)
     write_profile(profile, folder / "profile.json")
 
-    cells = [
-        run_demo_cell(case, scenario, folder, report)
-        for case, scenario in interleaved(replayed_cells(profile, effort), real_cells(profile, effort))
-    ]
-    report("co-located and standalone baselines")
-    baselines = [run_demo_cell(case, scenario, folder, report) for case, scenario in baseline_cells(profile, effort)]
-    comparison, blind = (
-        summarise(
-            (row for cell in cells for row in compare_metrics(cell.case, getattr(cell, simulated), cell.engine)),
-            profile.digest(),
-        )
-        for simulated in ("sim", "blind")
-    )
-    result = DemoResult(comparison, blind, findings(profile, cells, baselines, comparison, blind))
+    planned = [cell for kind in (replayed_cells, real_cells, baseline_cells) for cell in kind(profile, effort)]
+    runs = measured_runs(planned, effort.passes, folder, report)
+    contradictions = contradictions_in([run for of_cell in runs for run in of_cell])
+    cells = []
+    for cell, of_cell in zip(planned, runs, strict=True):
+        report(f"simulating {cell.name}")
+        simulated = simulate(cell.scenario)
+        write_run(simulated, folder / "records" / f"{cell.slug}.sim.parquet")
+        contradictions += contradictions_in([simulated])
+        cells.append(simulated_cell(cell, of_cell))
+    comparison = summarise((row for cell in cells for row in cell.rows), profile.digest())
+    result = DemoResult(comparison, findings(profile, cells, contradictions))
     try:
-        for name, content in (("comparison", comparison), ("comparison-blind", blind)):
-            write_file(folder / f"{name}.json", msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
-        pictures = draw_demo(folder, profile, cells, baselines)
+        content = msgspec.json.format(msgspec.json.encode(comparison), indent=2) + b"\n"
+        write_file(folder / "comparison.json", content)
+        pictures = draw_demo(folder, profile, cells)
     except OutputError as error:
         error.result = result
         raise
-    return msgspec.structs.replace(result, findings=[*result.findings, *where_to_find(folder, pictures)])
+    return msgspec.structs.replace(result, files=where_to_find(folder, pictures))
+
+
+def measured_runs(planned: list[Planned], passes: int, folder: Path, report: Callable[[str], None]) -> list[list[Run]]:
+    """Let the engine run every cell so often, keep the records, and return the runs of each cell, one a pass."""
+    runs = defaultdict[str, list[Run]](list)
+    for cell in in_passes(planned, passes):
+        number = len(runs[cell.slug]) + 1
+        report(f"{cell.name}, pass {number}")
+        runs[cell.slug].append(serve(cell.scenario, folder / "continuations").run)
+        write_run(runs[cell.slug][-1], folder / "records" / f"{cell.slug}.pass-{number}.engine.parquet")
+    return [runs[cell.slug] for cell in planned]
+
+
+def where_to_find(folder: Path, pictures: dict[str, Path]) -> list[str]:
+    """Return the lines that say where everything is."""
+    return [
+        *(f"{what}: {path}" for what, path in pictures.items()),
+        f"table: {folder / 'comparison.json'}; profile: {folder / 'profile.json'}; records: {folder / 'records'}",
+    ]

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from experiments.compare import Comparison, Error, Row
     from fleet.records.window import Metric  # it needs pandas, which takes a while to import
 
 PIPED_WIDTH = 140  # columns of a table that no terminal limits
@@ -114,13 +115,53 @@ def case_text(case: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={value}" for key, value in case.items())
 
 
-def print_comparison(title: str, comparison: Any) -> None:
-    """Print what the runs did not share, then a comparison's rows and its mean absolute errors."""
-    for difference in comparison.differences:
-        print(f"not shared: {difference}")
+def print_comparison(title: str, comparison: "Comparison", quantities: Sequence[str] = ()) -> None:
+    """Print what the runs did not share, then a comparison's rows and its mean absolute errors.
+
+    `quantities`: only these. Where the runs were rerun or played back, the three errors stand side by side.
+    """
+    for line in [*(f"not shared: {line}" for line in comparison.differences), *comparison.notes]:
+        print(line)
+    chosen = [row for row in comparison.rows if not quantities or row.quantity in quantities]
+    columns = {
+        "quantity": [row.quantity for row in chosen],
+        "case": [case_text(row.case) for row in chosen],
+        "sim": [number(row.sim) for row in chosen],
+        "engine": [number(row.engine) for row in chosen],
+        "error": [f"{row.error:+.1%}{_interval_of(row.parameters)}" for row in chosen],
+        "at the pace": [_error(row.paced) for row in chosen],
+        "mechanism": [_error(row.mechanism) for row in chosen],
+        "host": [_host(row) for row in chosen],
+    }
+    told = {heading: cells for heading, cells in columns.items() if any(cells)}
+    print_table(title, list(told), list(zip(*told.values(), strict=True)), texts=2)
+    means = {name: value for name, value in comparison.mape.items() if not quantities or name in quantities}
+    print("mean absolute error: " + ", ".join(f"{name} {value:.1%}" for name, value in means.items()))
+
+
+def print_budget(comparison: "Comparison") -> None:
+    """Print what is left of each quantity's error where parts of the runs are played back; nothing if nobody asked."""
+    quantities = list(dict.fromkeys(row.quantity for row in comparison.budget))
+    left = {(row.quantity, row.played): _error(row.error) for row in comparison.budget}
     rows = [
-        (row.quantity, case_text(row.case), number(row.sim), number(row.engine), f"{row.error:+.1%}")
-        for row in comparison.rows
+        (", ".join(played) or "nothing: blind", *(left[name, played] for name in quantities))
+        for played in dict.fromkeys(row.played for row in comparison.budget)
     ]
-    print_table(title, ("quantity", "case", "sim", "engine", "error"), rows)
-    print("mean absolute error: " + ", ".join(f"{name} {value:.1%}" for name, value in comparison.mape.items()))
+    if rows:
+        print_table("error that is left", ("played back of the runs", *quantities), rows)
+
+
+def _error(error: "Error | None") -> str:
+    return "" if error is None else f"{error.value:+.1%}{_interval_of(error)}"
+
+
+def _interval_of(error: "Error | None") -> str:
+    """Half of an error's interval; nothing where it has none."""
+    return "" if error is None or math.isnan(error.low) else f" +- {(error.high - error.low) / 2:.1%}"
+
+
+def _host(row: "Row") -> str:
+    """How far reruns are off each other, and whether that hides the prediction's error."""
+    if row.host is None:
+        return ""
+    return f"{row.host.value:.1%}" + ("" if row.steady else ", unsteady host")

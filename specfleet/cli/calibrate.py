@@ -111,7 +111,7 @@ def demo(
             if error.result is None:
                 raise
             result, failed = error.result, error
-    print_comparison("simulation at the pace of each run, against engine", result.comparison)
-    print("\n".join(result.findings))
+    print_comparison("blind simulation against engine", result.comparison, ("rounds_per_s", "throughput"))
+    print("\n".join([*result.files, *result.findings]))
     if failed is not None:
         raise failed

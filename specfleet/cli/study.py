@@ -12,6 +12,7 @@ from experiments.terminal.printing import (
     case_text,
     interval,
     number,
+    print_budget,
     print_comparison,
     print_json,
     print_table,
@@ -111,26 +112,44 @@ def _interval(metric: "Metric | None") -> str:
 
 
 def compare(
-    first: Annotated[Path, typer.Argument(metavar="RUN", help="Records of a run (Parquet), the simulated one.")],
-    second: Annotated[Path, typer.Argument(metavar="RUN", help="Records of the measured run.")],
+    first: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", help="A simulated run (Parquet); or the measured one alone, to be predicted."),
+    ],
+    second: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="Records of the measured run.")] = None,
+    rerun: Annotated[
+        list[Path] | None, typer.Option(metavar="RUN", help="Another run of the measured scenario; may be repeated.")
+    ] = None,
+    budget: Annotated[
+        bool, typer.Option("--budget", help="Say what playing back each part of the runs leaves of the error.")
+    ] = False,
+    changes: Changes = None,
     tolerance: Annotated[float, typer.Option(help="Largest relative error of throughput and rounds/s.")] = 0.05,
     as_json: AsJson = False,
 ) -> None:
-    """Hold a simulated run against a measured one.
+    """Hold a simulated run against a measured one, and say where the error comes from.
 
-    Says first what the two did not share. Ends with exit status 1 beyond the tolerance.
+    Says first what the two did not share. With the measured run alone, it is predicted from its own scenario, which
+    --set may change. Ends with exit status 1 beyond the tolerance.
     """
     from experiments.compare import worst
-    from specfleet.studies import compare
+    from specfleet.comparing import compare, three_errors
 
     if not tolerance >= 0:  # NaN is not, either
         raise InputError(f"--tolerance {tolerance}: needs a share, 0 or more")
+    if second is not None and changes:
+        raise InputError("--set changes the prediction of a measured run that is named alone; leave one of them out")
 
-    comparison = compare(first, second)
+    with busy("comparing"):
+        if second is None:
+            comparison = three_errors(first, settings(changes), reruns=rerun or [], budget=budget)
+        else:
+            comparison = compare(first, second, reruns=rerun or [], budget=budget)
     if as_json:
         print_json(comparison)
     else:
         print_comparison("comparison", comparison)
+        print_budget(comparison)
     beyond = [name for name in ("throughput", "rounds_per_s") if worst(comparison, name) > tolerance]
     if beyond:
         remark(f"specfleet: {' and '.join(beyond)} differ by more than {tolerance:.1%}")

@@ -1,0 +1,107 @@
+"""What the demo found, in lines: the errors by where they come from come last."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from experiments.compare import Row
+from experiments.demo.cells import Cell
+from experiments.summary import summary_of
+from fleet.records.intervals import student_t_interval
+from fleet.records.paces import paces_of
+from fleet.records.replay import replay
+from fleet.records.run import Run
+from fleet.scenario.names import DRAFTER
+from fleet.times.profile import HardwareProfile
+from sim.predict import predict
+
+TAILS = ("tpot_p90_s", "tpot_p99_s", "ttft_p90_s", "wait_p90_s", "wait_p99_s", "round_p90_s", "round_p99_s")
+
+
+def findings(profile: HardwareProfile, cells: Sequence[Cell], contradictions: Sequence[str]) -> list[str]:
+    """Return the lines to print."""
+    logs = sum(len(cell.runs) + 1 for cell in cells)
+    return [
+        f"profile {profile.digest()}, written {profile.provenance['written']}, before the runs",
+        f"pace of the host during the runs, 1 as in the profile: {paces_text(profile, cells)}",
+        *_plateaus(cells),
+        *_baselines(cells),
+        f"replay of {logs} logs on fresh stations: {'; '.join(contradictions) or 'no contradiction'}",
+        *_tails(cells),
+        *_three_errors(cells),
+    ]
+
+
+def contradictions_in(runs: Sequence[Run]) -> list[str]:
+    """Return what the logs of some runs say that fresh stations would not have done (law 1)."""
+    return [line for run in runs for line in replay(run)]
+
+
+def paces_text(profile: HardwareProfile, cells: Sequence[Cell]) -> str:
+    """How slow the drafter's host was in the engine's runs, in words: least, largest and median of their means."""
+    paces = [paces_of(run, profile.control_s).get(DRAFTER) for cell in cells for run in cell.runs]
+    means = [float(np.mean(pace.slowness)) for pace in paces if pace is not None]
+    if not means:
+        return "not measured on this device"
+    return f"{min(means):.2f} to {max(means):.2f}, median {np.median(means):.2f}"
+
+
+def plateau_rows(cells: Sequence[Cell]) -> list[tuple[str, float, float, float, float]]:
+    """For each verification time: case, measured plateau of R_q over R_q at N = 1, its 95 % interval, and 1 + Z/S.
+
+    The plateau is the mean over N >= N_full, pass by pass; the interval is Student's over the passes.
+    """
+    rows = []
+    replayed = [cell for cell in cells if cell.planned.kind == "replayed"]
+    for case in dict.fromkeys(cell.case["targets"] for cell in replayed):
+        rates = {
+            cell.case["N"]: np.array([run["rounds_per_s"].value for run in cell.reruns.engine])
+            for cell in replayed
+            if cell.case["targets"] == case
+        }
+        prediction = predict(next(cell.scenario for cell in replayed if cell.case["targets"] == case))
+        full = [rate for N, rate in rates.items() if prediction.N_full <= N]
+        ratios = np.mean(full, axis=0) / rates[1]
+        rows.append((case, float(np.mean(ratios)), *student_t_interval(ratios), prediction.plateau_ratio))
+    return rows
+
+
+def _plateaus(cells: Sequence[Cell]) -> Iterator[str]:
+    for case, ratio, low, high, expected in plateau_rows(cells):
+        interval = "one pass has no interval" if math.isnan(low) else f"{low:.2f} .. {high:.2f}"
+        yield f"{case}: plateau of R_q over R_q at N = 1: {ratio:.2f} ({interval}), 1 + Z/S = {expected:.2f}"
+
+
+def _baselines(cells: Sequence[Cell]) -> Iterator[str]:
+    for cell in cells:
+        if cell.planned.kind == "baseline":
+            yield (
+                f"{cell.case['targets']} baseline: engine {cell.measured('throughput'):.0f} tokens/s, "
+                f"simulation {cell.blind['throughput'].value:.0f}"
+            )
+
+
+def _tails(cells: Sequence[Cell]) -> Iterator[str]:
+    """Errors of percentiles, over the cells whose reruns agree on them well enough."""
+    for quantity in TAILS:
+        summary = summary_of([row for row in _rows(cells, "replayed", quantity) if row.steady])
+        if summary is not None:
+            yield (
+                f"{quantity}, replayed targets, {summary.cells} steady cells: mechanism {summary.mechanism:.1%} (worst "
+                f"{summary.mechanism_worst:.1%}), blind {summary.blind:.1%} (worst {summary.blind_worst:.1%})"
+            )
+
+
+def _three_errors(cells: Sequence[Cell]) -> Iterator[str]:
+    for kind in ("real", "replayed"):
+        for quantity in ("throughput", "rounds_per_s"):
+            rows = _rows(cells, kind, quantity)
+            summary = summary_of(rows)
+            if summary is not None:
+                yield f"{kind} targets, {quantity}, {summary.cells} cells of {len(rows[0].runs)} runs:"
+                yield from (f"  {line}" for line in summary.lines())
+
+
+def _rows(cells: Sequence[Cell], kind: str, quantity: str) -> list[Row]:
+    return [row for cell in cells if cell.planned.kind == kind for row in cell.rows if row.quantity == quantity]

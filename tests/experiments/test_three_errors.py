@@ -1,0 +1,167 @@
+"""Where an error comes from: what is planted as mechanism, as parameters or as host comes out as that."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import specfleet
+from experiments.compare import Row, compare_reruns
+from experiments.reruns import Reruns
+from experiments.summary import summary_of
+from experiments.terminal.printing import print_comparison
+from fleet.records.run import Run
+from fleet.records.window import Metric
+from fleet.scenario.scenario import Scenario
+from fleet.times.pace import Pace
+from sim.run import simulate
+from specfleet.cli.entry import main
+from tests.helpers.stars import star
+
+AROUND = {"turnaround_s": 0.08, "dispatch_s": 0.03, "wake_up_s": 0.1, "link": {"latency_s": 0.3}}
+RANDOM = {"spread": {"spread": "quantiles", "levels": [0.0, 1.0], "ratios_at": [0.5, 1.5]}}
+
+
+def scenario(count: int = 3, **profile: Any) -> Scenario:
+    times = {"draft": {"base_s": 1.0} | RANDOM, "verify": {"base_s": 4.0}} | AROUND | profile
+    return star(profile=times, verifiers={"count": count, "kind": "replayed"}, workload={"requests": 24})
+
+
+def measured(known: Scenario, slowness: tuple[float, ...] = (1.0,), seed: int = 9) -> Run:
+    """A run on a host that is so slow by turns, a minute each: it stands for the engine's."""
+    return simulate(msgspec.structs.replace(known, seed=seed), {"drafter": Pace(slowness, 60.0)})
+
+
+def row_of(comparison: specfleet.Comparison, quantity: str) -> Row:
+    return next(row for row in comparison.rows if row.quantity == quantity)
+
+
+def errors_of(run: Run, **options: Any) -> Row:
+    return row_of(specfleet.three_errors(specfleet.Result(run), seeds=4, **options), "rounds_per_s")
+
+
+@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.floats(0.6, 3.0), min_size=1, max_size=6), st.integers(1, 6))
+def test_a_host_of_any_pace_is_no_error_of_the_mechanism(slowness: list[float], count: int) -> None:
+    """What passes between steps is as slow as the steps that are played back: nobody needs to measure the pace."""
+    row = errors_of(measured(scenario(count), tuple(slowness)))
+    assert row.mechanism is not None
+    assert abs(row.mechanism.value) < 0.015
+
+
+@pytest.mark.parametrize("factor", [1.5, 3.0])
+def test_steps_that_take_longer_than_the_profile_says_are_an_error_of_the_parameters(factor: float) -> None:
+    slower = scenario(draft={"base_s": factor} | RANDOM, link={"latency_s": 0.0}, turnaround_s=0.0, dispatch_s=0.0)
+    row = errors_of(measured(slower), profile={"draft": {"base_s": 1.0}})
+    assert row.parameters is not None
+    assert row.mechanism is not None
+    assert row.parameters.value > 0.3
+    assert abs(row.mechanism.value) < 0.01
+
+
+def test_a_link_that_takes_longer_is_an_error_of_the_mechanism_and_the_budget_says_so() -> None:
+    run = measured(scenario(count=1, link={"latency_s": 1.5}))
+    comparison = specfleet.three_errors(
+        specfleet.Result(run), seeds=2, budget=True, profile={"link": {"latency_s": 0.3}}
+    )
+    row = row_of(comparison, "rounds_per_s")
+    assert row.mechanism is not None
+    assert row.mechanism.value > 0.2
+    left = {row.played: row.error.value for row in comparison.budget if row.quantity == "rounds_per_s"}
+    assert abs(left["links",]) < 0.05 < left["delays",]
+    assert abs(left["steps", "acceptance", "links"]) < 0.01
+    assert left["steps", "acceptance", "links", "delays"] == pytest.approx(0.0, abs=1e-9)
+
+
+def metrics(value: float) -> dict[str, Metric]:
+    return {"rounds_per_s": Metric(value, 0.99 * value, 1.01 * value, "rounds/s")}
+
+
+def rows_of(predicted: float, runs: list[float]) -> Row:
+    reruns = Reruns([metrics(value) for value in runs], [metrics(1.01 * value) for value in runs], [])
+    return compare_reruns({"N": 1}, metrics(predicted), reruns)[0]
+
+
+def test_the_host_error_is_that_of_predicting_a_run_by_another() -> None:
+    row = rows_of(10.0, [10.0, 12.5])
+    assert row.host is not None
+    assert row.parameters is not None
+    assert row.mechanism is not None
+    assert row.host.value == pytest.approx((0.25 + 0.2) / 2)
+    assert row.host.low < row.host.value < row.host.high
+    assert row.parameters.absolute == pytest.approx(0.1)
+    assert (row.mechanism.value, row.paced) == (pytest.approx(0.01), None)
+    assert row.engine == 11.25
+    assert row.runs == (10.0, 12.5)
+
+
+@pytest.mark.parametrize(
+    ("predicted", "runs", "steady"),
+    [
+        (12.0, [10.0, 10.1], True),  # reruns agree better than the prediction
+        (10.05, [10.0, 10.09], True),  # they agree to 1 %
+        (10.5, [9.0, 11.0, 10.5], False),
+        (10.5, [10.5], None),  # nobody knows
+    ],
+)
+def test_a_host_is_unsteady_where_reruns_disagree_by_more_than_the_prediction_errs(
+    predicted: float, runs: list[float], steady: bool | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = rows_of(predicted, runs)
+    assert row.steady is steady
+    print_comparison("cells", specfleet.Comparison([row], {"rounds_per_s": 0.1}))
+    assert ("unsteady host" in capsys.readouterr().out) == (steady is False)
+
+
+def test_a_summary_is_of_cells_and_says_how_many_are_steady() -> None:
+    summary = summary_of([rows_of(12.0, [10.0, 10.1]), rows_of(10.5, [9.0, 11.0, 10.5]), rows_of(1.0, [1.0])])
+    assert summary is not None
+    assert (summary.cells, summary.steady) == (2, 1)
+    assert (summary.mechanism, summary.mechanism_worst) == (pytest.approx(0.01), pytest.approx(0.01))
+    assert np.isnan(summary.paced)
+    assert summary_of([rows_of(1.0, [1.0])]) is None
+
+
+def test_intervals_of_errors_over_reruns_cover_the_error() -> None:
+    """Of 400 cells of four runs each, a 95 % interval may miss 38 at an alarm of 1 in 10,000."""
+    rng = np.random.default_rng(5)
+    missed = 0
+    for _ in range(400):
+        row = rows_of(1.1, rng.normal(1.0, 0.02, 4).tolist())
+        assert row.parameters is not None
+        missed += not row.parameters.low <= 0.1 <= row.parameters.high
+    assert missed <= 38
+
+
+def test_reruns_must_be_of_the_same_scenario() -> None:
+    first, other = (specfleet.Result(measured(scenario(count))) for count in (2, 3))
+    with pytest.raises(specfleet.InputError, match=r"rerun .*: is of another scenario; verifiers\.count: 3"):
+        specfleet.three_errors(first, reruns=[other])
+
+
+def command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr("sys.argv", ["specfleet", *arguments])
+    with pytest.raises(SystemExit) as end:
+        main()
+    return int(end.value.code or 0)
+
+
+def test_the_command_compares_a_measured_run_with_its_reruns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [str(tmp_path / f"{number}.parquet") for number in (1, 2, 3)]
+    for number, file in enumerate(files):
+        specfleet.Result(measured(scenario(), seed=number)).save(file)
+    asked = ["compare", files[0], "--rerun", files[1], "--rerun", files[2], "--tolerance", "1"]
+    assert command(monkeypatch, *asked, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    row = next(row for row in told["rows"] if row["quantity"] == "tpot_p90_s")
+    assert len(row["runs"]) == 3
+    assert row["mechanism"]["low"] <= row["mechanism"]["value"] <= row["mechanism"]["high"]
+    assert command(monkeypatch, *asked) == 0
+    assert "mechanism" in capsys.readouterr().out
