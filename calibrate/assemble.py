@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 from calibrate.acceptance import describe_acceptance
 from calibrate.contention import factors_in
 from calibrate.fits import Point, Residual, fit_link, fit_step, spread_of
+from calibrate.idle import fit_idle, without_idleness
 from calibrate.inservice import FleetSetup, Rounds, rounds_in, spread_numbers
-from calibrate.load import at_mean_load, fit_recent_load, loads_at, recent_loads, returning_loads, spread_in_service
+from calibrate.load import fit_recent_load, spread_in_service
 from calibrate.reference import at_pace
 from calibrate.turns import turns_in
 from fleet.chance.acceptance import Recorded
 from fleet.records.paces import paces_of
 from fleet.records.run import Run
 from fleet.scenario.names import verifier_name
-from fleet.times.effects import RecentLoad
 from fleet.times.pace import Pace, slowness_at
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import LinkTime
@@ -60,11 +60,12 @@ def profile_from(measured: Measured, setup: FleetSetup) -> HardwareProfile:
     busy = [rounds_of(run) for targets, run in measured.loaded if targets is None]
     idling = rounds_of(measured.idling)
     pausing = [idling, *(rounds_of(run) for targets, run in measured.loaded if targets is not None)]
-    effect = fit_recent_load([*busy, *pausing])
+    idle = fit_idle(busy, pausing)
+    warm = [without_idleness(rounds, idle) for rounds in [*busy, *pausing]]
+    effect = fit_recent_load(warm)
     turnarounds_s = np.concatenate([rounds.turnaround_s for rounds in busy])
     wake_ups_s, dispatches_s, under_way_s = (
-        np.concatenate(parts)
-        for parts in zip(*(overheads_in(rounds, effect) for rounds in [*busy, *pausing]), strict=True)
+        np.concatenate([getattr(rounds, name) for rounds in warm]) for name in ("wake_up_s", "dispatch_s", "return_s")
     )
     slowness = float(np.median(np.concatenate([rounds.slowness for rounds in [*busy, *pausing]])))
     turns = [turns_in(run, setup) for run in measured.turns]
@@ -72,7 +73,7 @@ def profile_from(measured: Measured, setup: FleetSetup) -> HardwareProfile:
     depth = setup.scenario.drafters.depth
     profile = HardwareProfile(
         name="calibrated",
-        draft=msgspec.structs.replace(setup.times["draft"], spread=spread_in_service(effect, [*busy, *pausing])),
+        draft=msgspec.structs.replace(setup.times["draft"], spread=spread_in_service(effect, warm)),
         verify=setup.times["verify"],
         decode=setup.times["decode"],
         draft_prefill=setup.times["draft_prefill"],
@@ -82,6 +83,7 @@ def profile_from(measured: Measured, setup: FleetSetup) -> HardwareProfile:
         decode_turnaround_s=decode_turnaround_s(measured.plain, setup.control_s),
         wake_up_s=float(wake_ups_s.mean()),
         link=link_under_way(fit_link(payloads_bytes, round_trips_s), under_way_s),
+        idle=idle,
         recent_load=effect,
         turns=tuple(turns),
         one_process=turns_in(measured.one_process, setup),
@@ -104,16 +106,6 @@ def profile_from(measured: Measured, setup: FleetSetup) -> HardwareProfile:
         },
     )
     return at_pace(profile, slowness)
-
-
-def overheads_in(rounds: Rounds, effect: RecentLoad) -> tuple[Floats, Floats, Floats]:
-    """Return wake-ups, dispatches and returns of a fleet in seconds, as if at the load where their curve is 1."""
-    half_life_s = effect.half_life_s
-    return (
-        at_mean_load(effect, rounds.wake_up_s, loads_at(rounds.waking_s, rounds.busy_s, half_life_s)),
-        at_mean_load(effect, rounds.dispatch_s, recent_loads(rounds, half_life_s)),
-        at_mean_load(effect, rounds.return_s, returning_loads(rounds, half_life_s)),
-    )
 
 
 def decode_turnaround_s(plain: Run, control_s: float) -> float:

@@ -35,9 +35,10 @@ class Rounds(msgspec.Struct, frozen=True):
     steps of the drafter, in order.
 
     As if the host had kept its reference pace, `return_s`: end of a draft to the arrival of the next request of the
-    same session, without the verification, and `returning_s` (returns, 2): when that began and ended; `wake_up_s`:
-    arrival of a request at the idle drafter to the start of its draft, at `waking_s`; `turnaround_s`: end of a draft to
-    the start of the next where one was waiting; `dispatch_s`: start of a draft to its end, without the step's own time.
+    same session, without the verification; `wake_up_s`: arrival of a request at the idle drafter to the start of its
+    draft; `turnaround_s`: end of a draft to the start of the next where one was waiting; `dispatch_s`: start of a draft
+    to its end, without the step's own time. How long the drafter had been idle, `asked_after_s`: when the request of a
+    return arrived, 0 while it worked; `woken_after_s`: when that of a wake-up did.
     """
 
     draft_s: Floats
@@ -45,10 +46,10 @@ class Rounds(msgspec.Struct, frozen=True):
     slowness: Floats
     gap_s: Floats
     return_s: Floats
-    returning_s: Floats
+    asked_after_s: Floats
     dispatch_s: Floats
     wake_up_s: Floats
-    waking_s: Floats
+    woken_after_s: Floats
     turnaround_s: Floats
     begin_s: Floats
     busy_s: Floats
@@ -113,7 +114,6 @@ def rounds_in(run: Run, draft: StepTime, control_s: float) -> Rounds:
     verify_s = verifications.duration_s.reindex(
         pd.MultiIndex.from_arrays([drafts.tag, drafts.request, drafts.epoch])
     ).to_numpy()
-    returning_s = np.stack([drafts.time_s.to_numpy(), arrivals_s], axis=1)
     return_s = arrivals_s - drafts.time_s.to_numpy() - verify_s
     begin_s = starts.time_s.reindex(drafts.index).to_numpy()
     dispatch_s = drafts.time_s.to_numpy() - begin_s - drafts.duration_s.to_numpy()
@@ -123,6 +123,7 @@ def rounds_in(run: Run, draft: StepTime, control_s: float) -> Rounds:
     asked_s = requests.reindex(pd.MultiIndex.from_frame(following_steps[["tag", "request", "epoch"]])).to_numpy()
     queued = asked_s <= drafts.time_s.to_numpy()
     alone = asked_s > drafts.time_s.to_numpy()
+    busy_s = np.stack([starts.time_s.reindex(dones.index), dones.time_s], axis=1)
     slowness = slowness_at(pace, drafts.time_s.to_numpy())
     return Rounds(
         draft_s=drafts.duration_s.to_numpy(),
@@ -130,14 +131,21 @@ def rounds_in(run: Run, draft: StepTime, control_s: float) -> Rounds:
         slowness=slowness,
         gap_s=starts.idle_gap_s.reindex(drafts.index).to_numpy(),
         return_s=(return_s / slowness)[~np.isnan(return_s)],
-        returning_s=returning_s[~np.isnan(return_s)],
+        asked_after_s=idle_s(arrivals_s[~np.isnan(return_s)], busy_s),
         dispatch_s=np.maximum(dispatch_s, 0.0) / slowness,
         wake_up_s=((begun_s - asked_s) / slowness)[alone],
-        waking_s=begun_s[alone],
+        woken_after_s=(asked_s - drafts.time_s.to_numpy())[alone],
         turnaround_s=((begun_s - drafts.time_s.to_numpy()) / slowness)[queued],
         begin_s=begin_s,
-        busy_s=np.stack([starts.time_s.reindex(dones.index), dones.time_s], axis=1),
+        busy_s=busy_s,
     )
+
+
+def idle_s(times_s: Floats, busy_s: Floats) -> Floats:
+    """Return for how many seconds nothing had run at some times; 0 within the spans (steps, 2) of what ran."""
+    before = np.maximum(np.searchsorted(busy_s[:, 0], times_s, side="right") - 1, 0)
+    idle: Floats = np.maximum(times_s - busy_s[before, 1], 0.0)
+    return idle
 
 
 def run_saturated(setup: FleetSetup, rounds: int) -> Run:

@@ -1,11 +1,7 @@
-"""How drafts in service, and what passes around them, depend on the recent load of their device.
-
-Fitted over runs that load it differently.
-"""
+"""How drafts in service depend on the recent load of their device: fitted over runs that load it differently."""
 
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
@@ -24,35 +20,22 @@ FEWEST = 20  # drafts in a bin that counts
 
 def recent_loads(rounds: Rounds, half_life_s: float) -> Floats:
     """Return the recent load at the begin of each draft, from the busy times before it."""
-    return loads_at(rounds.begin_s, rounds.busy_s, half_life_s)
-
-
-def loads_at(times_s: Floats, busy_s: Floats, half_life_s: float) -> Floats:
-    """Return the recent load of a device at some times, from the times (steps, 2) in which it was busy."""
     memory = RecentLoad(half_life_s, (0.0,), (1.0,))
-    edges_s, loads = busy_s.ravel(), [1.0]
-    for number, time_s in enumerate(np.diff(edges_s)):
-        loads.append(memory.after(loads[-1], time_s, busy=number % 2 == 0))
-    last = np.maximum(np.searchsorted(edges_s, times_s, side="right") - 1, 0)
-    kept = 2 ** (-(times_s - edges_s[last]) / half_life_s)
-    busy = last % 2 == 0
-    loads_then = np.array(loads)[last]
-    at: Floats = np.where(busy, 1 - (1 - loads_then) * kept, loads_then * kept)
-    return at
-
-
-def returning_loads(rounds: Rounds, half_life_s: float) -> Floats:
-    """Return the mean of the recent loads at which each return began and ended: a link has two ways."""
-    loads = loads_at(rounds.returning_s.ravel(), rounds.busy_s, half_life_s)
-    means: Floats = loads.reshape(-1, 2).mean(axis=1)
-    return means
+    load, free_s = 1.0, rounds.busy_s[0, 0]
+    loads = {}
+    for begin_s, end_s in rounds.busy_s:
+        load = memory.after(load, begin_s - free_s, busy=False)
+        loads[begin_s] = load
+        load = memory.after(load, end_s - begin_s, busy=True)
+        free_s = end_s
+    return np.array([loads[begin_s] for begin_s in rounds.begin_s])
 
 
 def fit_recent_load(runs: Sequence[Rounds]) -> RecentLoad:
-    """Fit the slowdown over the step fit, the host's mean pace, and the overheads, as falling curves of recent load.
+    """Fit the slowdown over the step fit, and the host's mean pace, as falling curves of recent load.
 
     Of several half-lives the one that explains the slowdown best. The curves are the means of bins, made monotone:
-    more load never slows a drafter. Overheads are those of the links, whose mean over the returns is 1.
+    more load never slows a drafter.
     """
     ratios = np.concatenate([rounds.ratios for rounds in runs])
     slowness = np.concatenate([rounds.slowness for rounds in runs])
@@ -67,25 +50,7 @@ def fit_recent_load(runs: Sequence[Rounds]) -> RecentLoad:
         if best is None or error < best[0]:
             best = error, effect
     assert best is not None
-    return msgspec.structs.replace(best[1], overheads=_overheads(best[1], runs))
-
-
-def _overheads(effect: RecentLoad, runs: Sequence[Rounds]) -> tuple[float, ...]:
-    """Return the mean of returns at the loads of the other curves, over that of all; of runs without returns, none."""
-    returns_s = np.concatenate([rounds.return_s for rounds in runs])
-    if not returns_s.mean() > 0:
-        return ()
-    loads = np.concatenate([returning_loads(rounds, effect.half_life_s) for rounds in runs])
-    nearest = np.abs(loads[:, None] - np.array(effect.loads)).argmin(axis=1)
-    seen = [number for number in range(len(effect.loads)) if (nearest == number).sum() >= FEWEST]
-    means = falling(returns_s / returns_s.mean(), [np.flatnonzero(nearest == number) for number in seen])
-    return tuple(np.interp(effect.loads, np.array(effect.loads)[seen], means).tolist())
-
-
-def at_mean_load(effect: RecentLoad, times_s: Floats, loads: Floats) -> Floats:
-    """Return overheads that were seen at some loads as if at that where their curve is 1."""
-    factors: Floats = np.interp(loads, effect.loads, effect.overheads) if effect.overheads else np.ones_like(loads)
-    return times_s / factors
+    return best[1]
 
 
 def falling(values: Floats, parts: Sequence[NDArray[np.intp]]) -> tuple[float, ...]:

@@ -1,6 +1,6 @@
 """The network in simulated time: drafters, verifiers, the links between them, and the users of every stream."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import product
 
@@ -29,7 +29,7 @@ from fleet.stations.messages import (
 from fleet.stations.payload import payload_bytes
 from fleet.stations.station import Station
 from fleet.times.durations import batch_durations, draft_durations, one_way_s, verifier_durations
-from fleet.times.effects import RecentLoad
+from fleet.times.effects import NEVER_IDLE, IdleEffect, RecentLoad
 from fleet.times.pace import HostPace, Pace
 from fleet.times.station_times import Delays
 from fleet.times.step import Step
@@ -102,9 +102,14 @@ class Network:
         dealt = {(self.fleet.target_of(tag), self.fleet.drafter_of(tag)) for tag in self.requests}
         pairs = list(product(range(N), range(M))) if routed else sorted(dealt)
         for (target, drafter), rng in zip(pairs, links.spawn(len(pairs)), strict=True):
-            way_s = self._way_s(target, drafter, drafting, rng)
-            down = self._wire(verifying[target], way_s)
-            self.wires[target, drafter] = down, self._wire(drafting[drafter], way_s) if M else down
+            link = self.fleet.link(target, drafter)
+            way_s = one_way_s(link.time, rng)
+            if not M:
+                self.wires[target, drafter] = (self._wire(verifying[target], way_s),) * 2
+                continue
+            host = drafting[drafter]
+            down_s, up_s = (_after_gap(way_s, host), _while_idle(way_s, host)) if link.of_host else (way_s, way_s)
+            self.wires[target, drafter] = self._wire(verifying[target], down_s), self._wire(host, up_s)
         for tag in self.requests:
             target, drafter = self.fleet.target_of(tag), self.fleet.drafter_of(tag)
             self.owner[tag] = verifying[target]
@@ -125,23 +130,12 @@ class Network:
             return PlayedWire(self.env, server, way_s, self.ways_s)
         return Wire(self.env, server, way_s)
 
-    def _way_s(
-        self, target: int, drafter: int, drafting: Sequence[Server], rng: np.random.Generator
-    ) -> Callable[[int], float]:
-        """Return the function that draws one-way times; a measured link goes at the pace of the drafter's host."""
-        link = self.fleet.link(target, drafter)
-        way_s = one_way_s(link.time, rng)
-        if not link.of_host or not drafting:
-            return way_s
-        host = drafting[drafter]
-        return lambda payload_bytes: host.around(way_s(payload_bytes))
-
     def _drafter(self, drafter: int, rng: np.random.Generator) -> Server:
         station = drafter_station(self.fleet, drafter)
         times, pace = self.fleet.drafter_times(drafter), self.paces.get(station.name)
         service = Service(draft_durations(times, rng, pace is not None), nothing)
         device = self._device(self.fleet.drafters.device, times.recent_load)
-        return self._server(station, device, service, times.delays)
+        return self._server(station, device, service, times.delays, times.idle)
 
     def _verifier(self, target: int, rng: np.random.Generator) -> Server:
         station, verifiers = verifier_station(self.fleet, target), self.fleet.verifiers
@@ -158,13 +152,22 @@ class Network:
         service = Service(duration_s, self.outcomes.at(station, batch.rule))
         return self._server(station, OwnDevice(), service, times.delays)
 
-    def _server(self, station: Station, device: Device, service: Service, delays: Delays) -> Server:
+    def _server(
+        self,
+        station: Station,
+        device: Device,
+        service: Service,
+        delays: Delays,
+        idle: IdleEffect = NEVER_IDLE,
+    ) -> Server:
         recorded = RecordedStation(station, "simulated", self.log)
         late = lateness_of(self.playback, station.name) if self.playback.plays("delays") else None
-        service, pace = self._at_pace(station.name, device, service)
-        return Server(self.env, recorded, device, service, self._post, delays, pace, late)
+        service, pace = self._at_pace(station.name, device, service, idle)
+        return Server(self.env, recorded, device, service, self._post, delays, pace, idle, late)
 
-    def _at_pace(self, station: str, device: Device, service: Service) -> tuple[Service, HostPace | None]:
+    def _at_pace(
+        self, station: str, device: Device, service: Service, idle: IdleEffect
+    ) -> tuple[Service, HostPace | None]:
         """Return the service of a station at the pace of its host, and that pace, where it is known.
 
         Steps that are played back have it in them, and tell it; on a contended device what slows them is the others.
@@ -172,7 +175,7 @@ class Network:
         drawn_s = service.duration_s
         if self.playback.plays("steps"):
             told = PlayedPace()
-            played_s = played_durations(self.playback, station, drawn_s, told)
+            played_s = played_durations(self.playback, station, drawn_s, told, idle)
             return service._replace(duration_s=played_s), None if isinstance(device, ContendedDevice) else told
         pace = self.paces.get(station)
         if pace is None:
@@ -242,6 +245,16 @@ def _shared_device(name: str, device: SettledDevice, playback: Playback) -> Devi
         return ContendedDevice((1.0,) if playback.plays("steps") else device.contention)
     turns = playback.turns.get(name, []) if playback.whole else []
     return TurnsDevice(0.0 if playback.plays("delays") else device.handover_s, turns)
+
+
+def _after_gap(way_s: Callable[[int], float], host: Server) -> Callable[[int], float]:
+    """A drafter's way down, at the pace of its host: slow after a draft that was slow to begin."""
+    return lambda payload_bytes: host.around(way_s(payload_bytes), host.gap_s)
+
+
+def _while_idle(way_s: Callable[[int], float], host: Server) -> Callable[[int], float]:
+    """The way up to a drafter, at the pace of its host: slow where it has to be woken."""
+    return lambda payload_bytes: host.around(way_s(payload_bytes), host.idle_s)
 
 
 def no_time(_step: Step, _recent_load: float) -> float:

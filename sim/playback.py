@@ -12,10 +12,11 @@ from fleet.records.playback import Playback, Sent
 from fleet.scenario.workload import Request
 from fleet.stations.station import Station
 from fleet.times.durations import Duration
+from fleet.times.effects import NEVER_IDLE, IdleEffect
 from fleet.times.step import Member, Step
 from sim.servers import Lateness
 
-REMEMBERED = 50  # steps after which a step says half as much of its host's pace
+REMEMBERED = 20  # steps after which a step says half as much of its host's pace
 
 
 class PlayedPace:
@@ -38,18 +39,27 @@ class PlayedPace:
         self.drawn_s = kept * self.drawn_s + drawn_s
 
 
-def played_durations(playback: Playback, station: str, drawn_s: Duration, pace: PlayedPace) -> Duration:
+def played_durations(
+    playback: Playback, station: str, drawn_s: Duration, pace: PlayedPace, idle: IdleEffect
+) -> Duration:
     """Return the function that gives a station's steps the times that they had, by kind; if more, from the first again.
 
-    Steps of a kind that the run did not have are drawn. `pace` is told of all others.
+    What idleness before a draft did to it is taken out, and what it does here is put in: who comes first after a gap is
+    slower than who comes next, whoever that is. Steps of a kind that the run did not have are drawn. `pace` is told of
+    all others.
     """
-    of_kind = {kind: cycle(played_s) for (name, kind), played_s in playback.durations_s.items() if name == station}
+    slows = idle != NEVER_IDLE
+    of_kind = {kind: cycle(steps) for (name, kind), steps in playback.steps.items() if name == station}
 
     def played_s(step: Step, recent_load: float) -> float:
-        known_s, unplayed_s = of_kind.get(step.kind), drawn_s(step, recent_load)
-        if known_s is None:
+        known, unplayed_s = of_kind.get(step.kind), drawn_s(step, recent_load)
+        if known is None:
             return unplayed_s
-        time_s = next(known_s)
+        played = next(known)
+        time_s = played.duration_s
+        if slows and step.kind == "draft":
+            time_s *= idle.slowdown(step.idle_gap_s, step.warm_tokens)
+            time_s /= idle.slowdown(played.idle_gap_s, played.warm_tokens)
         pace.see(time_s, unplayed_s)
         return time_s
 

@@ -53,7 +53,7 @@ def star_inputs(fleet: Fleet, target: int = 0) -> StarInputs:
     """Return S(d), Z(d) and the rest for target number `target`; equations (5) and (6), with the fixed costs."""
     depth, shape, workload = fleet.drafters.depth, fleet.drafters.shape, fleet.workload
     times, of_target, link = fleet.drafter_times(0), fleet.verifier_times(target), fleet.link(target)
-    overhead = times.recent_load.overhead(BUSY) if times.recent_load else 1.0
+    overhead = times.idle.overhead(0.0)
     prompt, answer = mean_lengths(workload)
     context = prompt + answer / 2
     reached = survival(fleet.length_model(), depth)

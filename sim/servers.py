@@ -18,7 +18,7 @@ from fleet.records.recorded import RecordedStation
 from fleet.stations.messages import Instruction, StationEvent, StepDone
 from fleet.stations.station import Start
 from fleet.times.durations import Duration
-from fleet.times.effects import RecentLoad
+from fleet.times.effects import NEVER_IDLE, IdleEffect, RecentLoad
 from fleet.times.pace import HostPace
 from fleet.times.station_times import Delays
 from fleet.times.step import Step
@@ -43,7 +43,8 @@ class Server:
 
     `post(instruction)`: carries out what the station asks for. `delays`: what passes between steps; meanwhile the
     station already sends and receives. `pace`: slowness of its host, for what passes between and around steps; that of
-    steps is in their durations. `late`: of a run that is played back, what passed there, in place of `delays`.
+    steps is in their durations. `idle`: what idleness does to that. `late`: of a run that
+    is played back, what passed there, in place of `delays`.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Server:
         post: Callable[[Instruction], None],
         delays: Delays,
         pace: HostPace | None = None,
+        idle: IdleEffect = NEVER_IDLE,
         late: Lateness | None = None,
     ) -> None:
         self.env = env
@@ -73,7 +75,10 @@ class Server:
         self.wake_up_s = delays.wake_up_s
         self.dispatch_s = delays.dispatch_s
         self.pace = pace
+        self.overhead = idle.overhead
         self.idle = True
+        self.gap_s = 0.0  # of idleness before the last step
+        self.ended_s = 0.0
         self.pausing = False  # turning around, or waking up
 
     def deliver(self, event: StationEvent, payload_bytes: int = 0) -> None:
@@ -84,7 +89,7 @@ class Server:
             if self.late is not None:
                 self.device.offer_late(self, self.late.starts_s)
             elif self.idle and self.wake_up_s:
-                self.pause(self.around(self.wake_up_s))
+                self.pause(self.around(self.wake_up_s, self.idle_s))
             else:
                 self.device.offer(self)
 
@@ -98,15 +103,17 @@ class Server:
             if plan.until_s is not None and plan.until_s > self.env.now:
                 self.env.timeout(plan.until_s - self.env.now).callbacks.append(lambda _: self.device.offer(self))
             return None
+        self.gap_s = self.env.now - self.ended_s
         if self.late is not None:
             self.ending_s = next(self.late.ends_s)
         elif self.dispatch_s:
-            self.ending_s = self.around(self.dispatch_s)
+            self.ending_s = self.around(self.dispatch_s, self.gap_s)
         return plan.step, self.duration_s(plan.step, recent_load) + self.ending_s
 
     def finish(self, step: Step, duration_s: float) -> None:
         """Report the running step as done."""
         self.idle = False
+        self.ended_s = self.env.now
         if self.turnaround_s or self.turnaround_row_s:
             rows = len(step.members) + step.ballast
             self.pause(self.paced(self.turnaround_s + self.turnaround_row_s * (rows - 1)))
@@ -118,9 +125,14 @@ class Server:
         """Return how long something between steps takes at the host's pace of now."""
         return time_s * self.pace.at(self.env.now) if self.pace else time_s
 
-    def around(self, time_s: float) -> float:
-        """Return how long something around a step takes now: at the host's pace, and at the device's recent load."""
-        return self.paced(time_s) * self.device.overhead(self.env.now)
+    @property
+    def idle_s(self) -> float:
+        """How long the station has run no step."""
+        return 0.0 if self.station.running is not None else self.env.now - self.ended_s
+
+    def around(self, time_s: float, idle_s: float) -> float:
+        """Return how long something around a step takes at the host's pace of now, where it was idle for `idle_s`."""
+        return self.paced(time_s) * self.overhead(idle_s)
 
     def pause(self, pause_s: float) -> None:
         """Let time pass, then offer the station to its device if there is something to start."""
@@ -141,10 +153,6 @@ class Device:
         """Let `server` start a step, now or when its turn comes."""
         raise NotImplementedError  # each kind of device decides when
 
-    def overhead(self, _now_s: float) -> float:
-        """Multiplier of what passes around steps, by the device's recent load; most keep no count of theirs."""
-        return 1.0
-
     def offer_late(self, server: Server, lates_s: Iterator[float]) -> None:
         """Let `server` start a step so much after it could as its next one did in a run that is played back."""
         late_s = next(lates_s)
@@ -164,23 +172,15 @@ class OwnDevice(Device):
         self.effect = effect
         self.load = 1.0
         self.counted_s = 0.0
-        self.busy = False
 
     def offer(self, server: Server) -> None:
         """Start the server's step."""
         begun = server.begin(self._count(self.effect, server.env.now, busy=False) if self.effect else 1.0)
         if begun is not None:
-            self.busy = True
             end = server.env.timeout(begun[1])
             end.callbacks.append(partial(self._end, server, *begun))
 
-    def overhead(self, now_s: float) -> float:
-        """Multiplier of what passes around steps, at the recent load of now."""
-        effect = self.effect
-        return effect.overhead(effect.after(self.load, now_s - self.counted_s, self.busy)) if effect else 1.0
-
     def _end(self, server: Server, step: Step, duration_s: float, _end: Event) -> None:
-        self.busy = False
         if self.effect:
             self._count(self.effect, server.env.now, busy=True)
         server.finish(step, duration_s)

@@ -1,5 +1,6 @@
 """The drafter's node: one process that drafts for every target that connects to it (StarSD, algorithm 1)."""
 
+import os
 import time
 
 import zmq
@@ -56,5 +57,6 @@ class DrafterNode:
     def _post(self, instruction: Instruction, content: Content) -> None:
         if isinstance(instruction, Draft | Refusal):
             self.worker.channels[instruction.tag].send(instruction, content)
+            os.sched_yield()  # else ZeroMQ's thread may wait for this core until the next draft is done
         else:
             assert isinstance(instruction, Ignored), instruction

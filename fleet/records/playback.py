@@ -7,7 +7,7 @@ simulation in which something else happens in between goes on with what comes ne
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -45,19 +45,27 @@ Sent = tuple[str, str, int, int, int]
 """What names a message between stations: who gets it, its kind, tag, request and epoch (0 where it has none)."""
 
 
+class PlayedStep(NamedTuple):
+    """How long a step took, after how much idleness of its station and how many warm-up tokens."""
+
+    duration_s: float
+    idle_gap_s: float
+    warm_tokens: int
+
+
 class Playback(msgspec.Struct, frozen=True):
     """Parts of a measured run in the order of its log; `parts` says which of them are played back, times in seconds.
 
-    Steps: `durations_s` by station and kind. Acceptance: `outcomes` by tag, request and kind, a tuple a step. Links:
-    `ways_s` by message, from the end of the step that sent it until it arrived. Delays: `starts_s` by station, from the
-    moment at which a step could have begun until it did; `ends_s` by station, from the end of a step on its device
-    until the station knew; `joins_s` by tag and request, from the moment at which a user could have asked until they
-    did; `turns` by device, whose turn it was.
+    Steps: `steps` by station and kind, each with what idleness before it there was.
+    Acceptance: `outcomes` by tag, request and kind, a tuple a step. Links: `ways_s` by message, from the end of the
+    step that sent it until it arrived. Delays: `starts_s` by station, from the moment at which a step could have begun
+    until it did; `ends_s` by station, from the end of a step on its device until the station knew; `joins_s` by tag and
+    request, from the moment at which a user could have asked until they did; `turns` by device, whose turn it was.
     """
 
     parts: tuple[Part, ...]
     run_digest: str
-    durations_s: dict[tuple[str, StepKind], list[float]]
+    steps: dict[tuple[str, StepKind], list[PlayedStep]]
     outcomes: dict[tuple[int, int, StepKind], list[Outcome]]
     ways_s: dict[Sent, list[float]]
     starts_s: dict[str, list[float]]
@@ -107,7 +115,7 @@ class _Log:
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
-        self.durations_s: dict[tuple[str, StepKind], list[float]] = defaultdict(list)
+        self.steps: dict[tuple[str, StepKind], list[PlayedStep]] = defaultdict(list)
         self.outcomes: dict[tuple[int, int, StepKind], list[Outcome]] = defaultdict(list)
         self.ends_s: dict[str, list[float]] = defaultdict(list)
         self.sent_s: dict[Sent, list[float]] = defaultdict(list)
@@ -125,8 +133,8 @@ class _Log:
         """Return all of it, to play back those parts."""
         starts_s, turns = self._starts()
         return Playback(
-            parts, run_digest, dict(self.durations_s), dict(self.outcomes), self._ways_s(), starts_s,
-            dict(self.ends_s), self._joins_s(), turns,
+            parts, run_digest, dict(self.steps), dict(self.outcomes), self._ways_s(), starts_s, dict(self.ends_s),
+            self._joins_s(), turns,
         )  # fmt: skip
 
     def _ways_s(self) -> dict[Sent, list[float]]:
@@ -234,7 +242,8 @@ class _Watched:
         step = self.station.running
         if step is None or step.number != event.step:
             return
-        self.log.durations_s[self.name, step.kind].append(event.duration_s)
+        played = PlayedStep(event.duration_s, step.idle_gap_s, step.warm_tokens)
+        self.log.steps[self.name, step.kind].append(played)
         self.log.ends_s[self.name].append(now_s - self.begun_s - event.duration_s)
         self.log.done.append((now_s, self.name))
         for member, outcome in zip(step.members, event.outcomes, strict=True):

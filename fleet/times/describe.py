@@ -64,6 +64,10 @@ def describe(profile: HardwareProfile) -> list[tuple[str, str, str]]:
             (f"draft after an idle gap of {1000 * gap_s:.3g} ms", f"x {slowdown:.3f}", "")
             for gap_s, slowdown in zip(profile.idle.gaps_s, profile.idle.slowdowns, strict=True)
         ]
+        rows += [
+            (f"dispatch, wake-up and link while idle for {1000 * gap_s:.3g} ms", f"x {overhead:.3f}", "")
+            for gap_s, overhead in zip(profile.idle.gaps_s, profile.idle.overheads, strict=False)
+        ]
     rows += [
         (f"excess left after {tokens} warm-up tokens", f"{left:.0%}", "")
         for tokens, left in enumerate(profile.idle.recoveries)
@@ -74,10 +78,6 @@ def describe(profile: HardwareProfile) -> list[tuple[str, str, str]]:
         rows += [
             (f"draft at a recent load of {load:.0%} (half-life {half_life_ms:.0f} ms)", f"x {slowdown:.3f}", "")
             for load, slowdown in zip(profile.recent_load.loads, profile.recent_load.slowdowns, strict=True)
-        ]
-        rows += [
-            (f"dispatch, wake-up and link at a recent load of {load:.0%}", f"x {overhead:.3f}", "")
-            for load, overhead in zip(profile.recent_load.loads, profile.recent_load.overheads, strict=False)
         ]
     if profile.control_s:
         rows.append(("control computation at the reference pace", f"{1e6 * profile.control_s:.1f} us", ""))

@@ -13,23 +13,28 @@ SlowedStep = Literal["draft", "verify", "decode", "draft_prefill", "verify_prefi
 
 
 class IdleEffect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a draft slows down after the drafter was idle: flat, rising, flat (StarSD, section 5.3 and figure 6b).
+    """How a drafter slows down after it was idle: flat, rising, flat (StarSD, section 5.3 and figure 6b).
 
     Keys:
         gaps_s: Idle gaps, rising.
         slowdowns (factor): `slowdowns[i]` multiplies the draft time after a gap of `gaps_s[i]`, linear in between, flat
             outside.
+        overheads (factor): `overheads[i]` multiplies what passes around a step then: dispatch, wake-up, and the link
+            that was measured between processes of this host. Empty is 1 everywhere.
         recoveries (share): `recoveries[w]` is the share of the excess that is left after w warm-up tokens (figure 6c),
             flat beyond the last.
     """
 
     gaps_s: Annotated[tuple[Seconds, ...], Meta(min_length=1)] = (0.0,)
     slowdowns: Annotated[tuple[Factor, ...], Meta(min_length=1)] = (1.0,)
+    overheads: tuple[Factor, ...] = ()
     recoveries: Annotated[tuple[Share, ...], Meta(min_length=1)] = (1.0,)
 
     def __post_init__(self) -> None:
         if len(self.gaps_s) != len(self.slowdowns) or list(self.gaps_s) != sorted(self.gaps_s):
             raise ValueError("idle effect needs rising gaps_s and one slowdown for each")
+        if self.overheads and len(self.overheads) != len(self.gaps_s):
+            raise ValueError("idle effect needs one overhead for each of gaps_s, or none")
 
     def slowdown(self, idle_gap_s: float, warm_tokens: int = 0) -> float:
         """Multiplier of the draft time after `idle_gap_s` of idleness and `warm_tokens` warm-up tokens."""
@@ -38,9 +43,17 @@ class IdleEffect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return slowdown
         return 1 + (slowdown - 1) * self.recoveries[min(warm_tokens, len(self.recoveries) - 1)]
 
+    def overhead(self, idle_s: float) -> float:
+        """Multiplier of what passes around a step while the drafter has been idle for `idle_s`."""
+        return interpolated(idle_s, self.gaps_s, self.overheads) if self.overheads else 1.0
+
+
+NEVER_IDLE = IdleEffect()
+"""No idleness slows anything."""
+
 
 class RecentLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a station slows down on a device that was little used of late: clocks and caches follow load, not one gap.
+    """How a draft slows down while its device was little used of late, beyond what the last idle gap does.
 
     The recent load is the busy share of the past, weighted by an exponential memory.
 
@@ -52,22 +65,18 @@ class RecentLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         paces (factor): `paces[i]` is the host's mean slowness at that load, apart from the slowdown: a shared host
             lends out cores that idle. Empty is 1 everywhere. Where a measured pace is played back, that takes its
             place.
-        overheads (factor): `overheads[i]` multiplies what passes around a step at that load: dispatch, wake-up, and
-            the link that was measured between processes of this host. Empty is 1 everywhere.
     """
 
     half_life_s: Annotated[float, Meta(gt=0, le=1e9)]
     loads: Annotated[tuple[Share, ...], Meta(min_length=1)]
     slowdowns: Annotated[tuple[Factor, ...], Meta(min_length=1)]
     paces: tuple[Factor, ...] = ()
-    overheads: tuple[Factor, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.loads) != len(self.slowdowns) or list(self.loads) != sorted(self.loads):
             raise ValueError("recent load needs rising loads and one slowdown for each")
-        for of_load in (self.paces, self.overheads):
-            if of_load and len(of_load) != len(self.loads):
-                raise ValueError("recent load needs one pace and one overhead for each load, or none")
+        if self.paces and len(self.paces) != len(self.loads):
+            raise ValueError("recent load needs one pace for each load, or none")
 
     def after(self, load: float, time_s: float, busy: bool) -> float:
         """Return the recent load `time_s` later, if the device was busy, or idle, all that time."""
@@ -81,10 +90,6 @@ class RecentLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def pace(self, load: float) -> float:
         """The host's mean slowness at a recent load."""
         return interpolated(load, self.loads, self.paces) if self.paces else 1.0
-
-    def overhead(self, load: float) -> float:
-        """Multiplier of what passes around a step at a recent load."""
-        return interpolated(load, self.loads, self.overheads) if self.overheads else 1.0
 
 
 def interpolated(x: float, xs: tuple[float, ...], ys: tuple[float, ...]) -> float:

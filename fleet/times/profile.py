@@ -49,8 +49,8 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         decode_turnaround_s: What a target does between the end of a plain decoding step and the start of the next.
         wake_up_s: From the arrival of a message at an idle station to the start of the step that it asks for.
         link: The link between drafter and target, one way.
-        idle: How a draft slows down after an idle gap; stated profiles have it.
-        recent_load: How a drafter slows down at a low recent load; calibrated profiles have it.
+        idle: How a drafter slows down after an idle gap.
+        recent_load: How a draft slows down at a low recent load besides; calibrated profiles have it.
         turns: `turns[k-1]` is what k targets and their drafter pay for taking turns on a device, each in a process of
             its own; the last entry holds for more of them.
         one_process: What stations pay for taking turns on a device, all of them in one process.

@@ -23,8 +23,8 @@ class Delays(msgspec.Struct, frozen=True):
 class DrafterTimes(msgspec.Struct, frozen=True):
     """Times of the drafters from number `first` to the next entry's; slowdowns of a shared device are in them.
 
-    `idle`: how drafts slow down after idleness; `recent_load`: how they and all around them do on a drafter that was
-    little used, None where stations take turns.
+    `idle`: how drafts and what passes around them slow down after idleness; `recent_load`: how drafts do on a drafter
+    that was little used; neither where stations take turns, whose slowdowns hold both.
     """
 
     first: int

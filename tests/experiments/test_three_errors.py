@@ -33,8 +33,8 @@ def scenario(count: int = 3, **profile: Any) -> Scenario:
 
 
 def measured(known: Scenario, slowness: tuple[float, ...] = (1.0,), seed: int = 9) -> Run:
-    """A run on a host that is so slow by turns, a minute each: it stands for the engine's."""
-    return simulate(msgspec.structs.replace(known, seed=seed), {"drafter": Pace(slowness, 60.0)})
+    """A run on a host that is so slow by turns, 400 s each: it stands for the engine's."""
+    return simulate(msgspec.structs.replace(known, seed=seed), {"drafter": Pace(slowness, 400.0)})
 
 
 def row_of(comparison: specfleet.Comparison, quantity: str) -> Row:
@@ -60,7 +60,7 @@ def test_steps_that_take_longer_than_the_profile_says_are_an_error_of_the_parame
     row = errors_of(measured(slower), profile={"draft": {"base_s": 1.0}})
     assert row.parameters is not None
     assert row.mechanism is not None
-    assert row.parameters.value > 0.3
+    assert row.parameters.value > 0.1
     assert abs(row.mechanism.value) < 0.01
 
 
@@ -146,9 +146,7 @@ def test_reruns_must_be_of_the_same_scenario() -> None:
 
 def command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     monkeypatch.setattr("sys.argv", ["specfleet", *arguments])
-    with pytest.raises(SystemExit) as end:
-        main()
-    return int(end.value.code or 0)
+    return main()
 
 
 def test_the_command_compares_a_measured_run_with_its_reruns(

@@ -100,6 +100,21 @@ def test_steps_that_are_played_back_take_what_they_took(run: Run) -> None:
     }
 
 
+def test_what_idleness_did_to_a_draft_is_not_played_back_but_what_it_does_to_it_now() -> None:
+    """Who comes first after a gap is slow and who comes next is not, whoever that is in the simulation."""
+    known = star(
+        profile=PROFILE | {"draft": {"base_s": 1.0}, "idle": {"gaps_s": [0.2, 0.3], "slowdowns": [1.0, 1.5]}},
+        verifiers={"count": 3, "kind": "replayed"}, workload={"requests": 60},
+    )  # fmt: skip
+    steps = by_station(simulate(msgspec.structs.replace(known, seed=4), playback=playback_of(simulate(known))))
+    drafts = steps[(steps.kind == "draft") & (steps.station == "drafter")]
+    starts, done = (drafts[drafts.event == event].set_index("step") for event in ("start", "done"))
+    durations_s = done.duration_s.reindex(starts.index)
+    for place, expected_s in ((starts.idle_gap_s > 0.3, 1.5), (starts.idle_gap_s < 0.2, 1.0)):
+        assert place.sum() > 50
+        np.testing.assert_allclose(durations_s[place], expected_s)
+
+
 def test_acceptance_that_is_played_back_is_that_of_each_request(run: Run) -> None:
     theirs = accepted(by_station(run))
     assert accepted(played(run, "acceptance")) == theirs

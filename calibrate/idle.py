@@ -1,0 +1,102 @@
+"""How drafts, and what passes around them, slow down after the drafter was idle: fitted over runs in service.
+
+A shared host is faster in one run than in another, so the effect is read within runs: each has a level of its own, and
+a gap's slowdown is what its drafts take beyond those without a gap in the same run.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression
+
+from calibrate.inservice import Rounds
+from fleet.times.effects import IdleEffect, interpolated
+
+Floats = NDArray[np.float64]
+
+SHORTEST_OVER_TURNAROUND = 2.0  # a gap is idleness if it is so many times as long as the median turnaround
+BINS = 8  # of longer gaps, evenly over the logarithm
+FEWEST = 20  # values in a bin that counts
+ROUNDS = 30  # of fitting levels and slowdowns by turns
+
+
+def fit_idle(busy: Sequence[Rounds], pausing: Sequence[Rounds]) -> IdleEffect:
+    """Fit slowdowns of drafts and of overheads as rising curves of the idle gap; `busy`: runs of a saturated drafter.
+
+    Overheads are those of the links. Both are 1 where there is no gap.
+    """
+    runs = [*busy, *pausing]
+    edges_s = gap_edges_s(runs)
+    gaps_s, slowdowns = rising([rounds.gap_s for rounds in runs], [rounds.ratios for rounds in runs], edges_s)
+    idle_s, overheads = rising([rounds.asked_after_s for rounds in runs], [rounds.return_s for rounds in runs], edges_s)
+    grid_s = tuple(sorted({*gaps_s, *idle_s}))
+    return IdleEffect(
+        grid_s,
+        tuple(interpolated(gap_s, gaps_s, slowdowns) for gap_s in grid_s),
+        tuple(interpolated(gap_s, idle_s, overheads) for gap_s in grid_s),
+    )
+
+
+def gap_edges_s(runs: Sequence[Rounds]) -> Floats:
+    """Return the edges between bins of gaps, in seconds: none below the first is idleness."""
+    gaps_s = np.concatenate([rounds.gap_s for rounds in runs])
+    turnarounds_s = np.concatenate([rounds.turnaround_s for rounds in runs])
+    shortest_s = SHORTEST_OVER_TURNAROUND * float(np.median(turnarounds_s)) if len(turnarounds_s) else 0.0
+    longest_s = float(gaps_s.max())
+    if not 0 < shortest_s < longest_s:
+        return np.array([np.inf])
+    return np.geomspace(shortest_s, longest_s, BINS, endpoint=False)
+
+
+def rising(
+    gaps_s: Sequence[Floats], values: Sequence[Floats], edges_s: Floats
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean gaps of the bins that hold enough, and how many times as large values are there as without a gap.
+
+    `gaps_s`, `values`: one array a run. The curve rises: bins that fall below one before are pooled with it.
+    """
+    every, run = np.concatenate(gaps_s), np.repeat(np.arange(len(gaps_s)), [len(gaps) for gaps in gaps_s])
+    measured = np.concatenate(values)
+    bins = np.digitize(every, edges_s)
+    bins[every <= 0] = 0
+    counted = [number for number in np.unique(bins) if (bins == number).sum() >= FEWEST]
+    if len(counted) < 2:
+        return (0.0,), (1.0,)
+    kept = np.isin(bins, counted)
+    every, run, measured, place = every[kept], run[kept], measured[kept], np.searchsorted(counted, bins[kept])
+    slowdowns = np.ones(len(counted))
+    for _ in range(ROUNDS):  # each run's level by least squares given the slowdowns, then these given the levels
+        by_run = _least_squares(measured, slowdowns[place], run, len(gaps_s))
+        slowdowns = _least_squares(measured, by_run[run], place, len(counted))
+        slowdowns /= slowdowns[0]
+    weights = np.bincount(place, minlength=len(counted))
+    curve = isotonic_regression(slowdowns, weights=weights).x
+    centres = np.bincount(place, np.maximum(every, 0.0)) / weights
+    return tuple(centres.tolist()), tuple((curve / curve[0]).tolist())
+
+
+def _least_squares(measured: Floats, factors: Floats, group: NDArray[np.intp], groups: int) -> Floats:
+    """The level of each group that, times the factors, comes closest to the measured; 1 of an empty group."""
+    above = np.bincount(group, measured * factors, minlength=groups)
+    below = np.bincount(group, factors**2, minlength=groups)
+    levels: Floats = np.divide(above, below, out=np.ones(groups), where=below > 0)
+    return levels
+
+
+def without_idleness(rounds: Rounds, idle: IdleEffect) -> Rounds:
+    """Return the rounds as if no idle gap had slowed anything."""
+    slowdowns = np.interp(rounds.gap_s, idle.gaps_s, idle.slowdowns)
+    return msgspec.structs.replace(
+        rounds,
+        draft_s=rounds.draft_s / slowdowns,
+        return_s=rounds.return_s / _overheads(idle, rounds.asked_after_s),
+        wake_up_s=rounds.wake_up_s / _overheads(idle, rounds.woken_after_s),
+        dispatch_s=rounds.dispatch_s / _overheads(idle, rounds.gap_s),
+    )
+
+
+def _overheads(idle: IdleEffect, idle_s: Floats) -> Floats:
+    factors: Floats = np.interp(idle_s, idle.gaps_s, idle.overheads) if idle.overheads else np.ones_like(idle_s)
+    return factors
