@@ -32,7 +32,7 @@ class Walks(NamedTuple):
 
     def of_requests(self, values: Floats) -> Floats:
         """Add up a value a round over the rounds of each request."""
-        return np.bincount(self.request, weights=values, minlength=len(self.prompts))
+        return np.bincount(self.request, weights=values, minlength=len(self.prompts)).astype(np.float64)
 
 
 def walks_of(texts: Sequence[Sequence[int]], prompts: Sequence[int], depth: int) -> Walks:
