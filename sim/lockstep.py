@@ -76,9 +76,8 @@ def prefills_s(profile: HardwareProfile, prompts: Floats, rows: int) -> Floats:
 
 def steps_s(time: StepTime, tokens: Floats, context: Floats, rows: int) -> Floats:
     """Return the mean time in seconds of each step of `rows` identical rows, by tokens and context of one row."""
-    if time.roofline is None:
-        linear: Floats = time.mean_s(tokens, context, rows, tokens * (rows - 1)) + np.zeros(len(context))  # type: ignore
-        return linear
-    places, which = np.unique(np.stack([tokens, context]), axis=1, return_inverse=True)
-    means_s = [time.mean_s(each, known, rows, each * (rows - 1)) for each, known in places.T.tolist()]
-    return np.array(means_s, dtype=np.float64)[which.reshape(-1)]
+    means_s = np.empty(len(context))
+    for each in np.unique(tokens):  # a roofline knows one number of tokens at a time
+        alike = tokens == each
+        means_s[alike] = time.mean_s(float(each), context[alike], rows, each * (rows - 1))
+    return means_s
