@@ -1,4 +1,4 @@
-"""vLLM's steps for Llama-3.1-8B on an H100, mechanism by mechanism: what figure 1 of SpecDecode-Bench is predicted from.
+"""vLLM's steps for Llama-3.1-8B on an H100, mechanism by mechanism: what predicts figure 1 of SpecDecode-Bench.
 
 Passes are rooflines of the model's shape; what the host takes besides is put together from figure 4's shares of time.
 """
@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from experiments.reproduce.specdecode_data import MATCHING, METHODS, Recorded
 from experiments.reproduce.specdecode_printed import SHARES
+from fleet.errors import InputError
 from fleet.estimate.passes import Placed, roofline_of
 from fleet.estimate.profile import placed_of
 from fleet.times.profile import HardwareProfile
 from fleet.times.roofline import Roofline
 from fleet.times.step_time import StepTime
-from sim.lockstep import Floats, Walks, prefills_s, rounds_s, steps_s, walks_of
+from sim.lockstep import Floats, Walks, prefills_s, rounds_s, walks_of
 
 CAPTURED = (1, 2, 4, *range(8, 513, 8))  # tokens of the passes that vLLM captures as graphs, its default
 SHARES_DEPTH = 3  # of figure 4's drafts
@@ -54,9 +55,13 @@ class Answers(NamedTuple):
 
     @classmethod
     def of(cls, recordings: Recordings, name: str, method: str, depth: int) -> "Answers":
-        """Walk over the texts that ended by themselves."""
+        """Walk over the texts that ended by themselves; InputError where none did."""
         recorded = recordings[name, method]
         ended = recorded.only([number for number, text in enumerate(recorded.texts) if len(text) + 1 < LONGEST])
+        if not ended.texts:
+            raise InputError(
+                f"--data: every answer of {name} by {method} has {LONGEST} tokens; needs one that is shorter"
+            )
         walks = [walks_of(ended.texts, ended.prompts, each) for each in (depth, 0)]
         return cls(*walks, matching=1.0 if method == "EAGLE-3" else MATCHING[name])
 

@@ -1,22 +1,17 @@
 """Identical rows in lockstep: what one walk is priced at is what the simulator takes for all rows."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.chance.places import write_places
-from fleet.records.replay import replay
-from fleet.scenario.reading import make_scenario
-from fleet.scenario.scenario import Scenario
 from fleet.times.profile import HardwareProfile
 from fleet.times.roofline import AttentionTime, Roofline
 from fleet.times.step_time import StepTime
 from sim.lockstep import prefills_s, rounds_s, walks_of
-from sim.run import simulate
+from tests.helpers.copies import copies, taken_s
 from tests.helpers.places import repeatable
 
 DEPTH = 6
@@ -39,33 +34,6 @@ BY_ROOFLINE = HardwareProfile(
 text_of_places = st.lists(st.integers(0, DEPTH), min_size=1, max_size=12)
 
 
-def copies(
-    folder: Path, profile: HardwareProfile, texts: list[list[int]], prompt: int, depth: int, drafted: Any = None
-) -> Scenario:
-    """A batch of one row for each text, which all begin at once: when a request of one token before them is done."""
-    before = [[0], *texts]
-    write_places(before, folder / "places.parquet", None if drafted is None else [[0], *drafted])
-    lengths = "".join(f"{prompt},{new}\n" for new in (1, *(len(text) + 1 for text in texts)))
-    (folder / "lengths.csv").write_text("num_prefill_tokens,num_decode_tokens\n" + lengths)
-    content = {
-        "profile": profile,
-        "acceptance": {"model": "by-place", "file": "places.parquet", "depth": DEPTH},
-        "drafters": {"depth": depth},
-        "batch": {"rule": {"policy": "slots", "size": len(texts)}, "padded": False},
-        "workload": {"requests": len(before), "lengths": "lengths.csv"},
-    }
-    return make_scenario(content, base=folder)
-
-
-def taken_s(scenario: Scenario) -> float:
-    """How long all but the first request take, row by row."""
-    run = simulate(scenario)
-    assert replay(run) == []
-    frame = run.frame()
-    begun_s = frame[(frame.event == "start") & (frame.kind == "prefill")].time_s.max()
-    return float(frame.time_s.max() - begun_s)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("lockstep")
@@ -82,7 +50,7 @@ def test_copies_of_a_request_take_what_its_walk_is_priced_at(
     priced_s = prefills_s(profile, walks.prompts, rows) + walks.of_requests(
         rounds_s(profile, walks.context, drafted, rows)
     )
-    assert priced_s[0] == pytest.approx(taken_s(copies(folder, profile, [text] * rows, prompt, depth)), rel=1e-9)
+    assert priced_s[0] == pytest.approx(taken_s(copies(folder, profile, [text] * rows, prompt, depth, DEPTH)), rel=1e-9)
 
 
 @repeatable
@@ -104,7 +72,7 @@ def test_copies_of_which_some_draft_nothing_take_what_the_mean_draft_is_priced_a
     priced_s = prefills_s(profile, walks.prompts, rows) + walks.of_requests(
         rounds_s(profile, walks.context, drafted, rows)
     )
-    simulated = copies(folder, profile, [text] * rows, prompt, depth, drafts)
+    simulated = copies(folder, profile, [text] * rows, prompt, depth, DEPTH, drafts)
     assert priced_s[0] == pytest.approx(taken_s(simulated), rel=1e-9)
 
 
@@ -115,5 +83,5 @@ def test_an_oracles_drafts_end_where_the_target_would_refuse(folder: Path, text:
     priced_s = prefills_s(LINEAR, walks.prompts, rows) + walks.of_requests(
         rounds_s(LINEAR, walks.context, walks.accepted, rows)
     )
-    simulated = copies(folder, LINEAR, [text] * rows, 9, DEPTH, [text] * rows)
+    simulated = copies(folder, LINEAR, [text] * rows, 9, DEPTH, DEPTH, [text] * rows)
     assert priced_s[0] == pytest.approx(taken_s(simulated), rel=1e-9)

@@ -38,8 +38,8 @@ ASSUMED = [
     "combined: the better of both drafters at each place costs a lookup, also where the head is the better one",
     (
         "a lookup takes a share of the pass that follows; ours takes a time for each token that it finds, with the "
-        "same sum over all requests: a drafter's points may differ by this alone. Those of both combined differ by up to "
-        "0.01 with the share itself, too, for a reason that is not known"
+        "same sum over all requests: a drafter's points may differ by this alone. Those of both combined differ with "
+        "the share itself, too, for a reason that is not known"
     ),
 ]
 
@@ -105,16 +105,16 @@ def _points(name: str, method: str, recorded: Recorded, depth: int | str, printe
     drafted = walks.accepted if depth == "oracle" else sharing * int(depth)
     rows = []
     for batch, paper in zip(BATCHES, printed, strict=True):
-        draft = _head() if method == "EAGLE-3" else _lookup(walks, drafted, sharing, batch)
-        speculative = Arm(walks, drafted, _profile(draft))
-        alone = Arm(plain, np.zeros_like(plain.context), _profile(StepTime()))
+        draft = head_draft() if method == "EAGLE-3" else _lookup(walks, drafted, sharing, batch)
+        speculative = Arm(walks, drafted, profile_with(draft))
+        alone = Arm(plain, np.zeros_like(plain.context), profile_with(StepTime()))
         ours = speculative.tokens_per_s(batch) / alone.tokens_per_s(batch)
         case = {"set": name, "drafter": method, "depth": depth, "B": batch}
         rows.append(row("speed-up", case, "predicted", paper, ours))
     return rows
 
 
-def _profile(draft: StepTime) -> HardwareProfile:
+def profile_with(draft: StepTime) -> HardwareProfile:
     """Return their times with a drafter's; what a step takes besides is in the target's."""
     fixed_s, fed_s, cached_s = TARGET_S
     return HardwareProfile(
@@ -131,7 +131,7 @@ def _profile(draft: StepTime) -> HardwareProfile:
     )
 
 
-def _head() -> StepTime:
+def head_draft() -> StepTime:
     """Return the time of a draft of the EAGLE-3 head, which feeds one token more than it drafts."""
     fixed_s, fed_s, cached_s = EAGLE_S
     return StepTime(base_s=fixed_s + fed_s, per_token_s=fed_s, per_context_token_s=cached_s, per_row_context_s=cached_s)
