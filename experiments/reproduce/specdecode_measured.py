@@ -47,8 +47,8 @@ ASSUMED = [
         "InstructCoder's alone"
     ),
     (
-        "intervals (95 %): which 100 requests were measured is not known, so they are drawn anew; and how well "
-        "InstructCoder's rows tell what was fitted. A mechanism that is missing is not in them"
+        "intervals (95 %): which 100 requests were measured is not known, so they are drawn anew; how well "
+        "InstructCoder's rows tell what was fitted, and how far they scatter about it"
     ),
 ]
 
@@ -101,7 +101,6 @@ def specdecode_fig1(inputs: Inputs) -> Reproduction:
     fitted = Fitted(*solved.x.tolist())
     engine = engine_of(fitted, requests)
     nudged = [engine_of(Fitted(*values), requests) for values in _nudged(solved.x)]
-    covariance = _covariance(solved)
     rows: list[Row] = []
     within: list[bool] = []
     for curve in curves:
@@ -113,7 +112,7 @@ def specdecode_fig1(inputs: Inputs) -> Reproduction:
                 rows.append(row("speed-up", case, "fitted", paper, speed.up()))
                 continue
             moves = np.array([one.on(other, walked[curve]).up() - speed.up() for other in nudged])
-            half = _half_width(speed, moves / SMALL, covariance, degrees=len(solved.fun) - len(solved.x))
+            half = _half_width(speed, moves / SMALL, solved)
             low, high = speed.up() - half, speed.up() + half
             rows.append(
                 row("speed-up", case | {"interval": f"{low:.3f} to {high:.3f}"}, "predicted", paper, speed.up())
@@ -130,21 +129,20 @@ def _nudged(values: Floats) -> list[Floats]:
     return [values * np.where(np.arange(len(values)) == place, 1 + SMALL, 1.0) for place in range(len(values))]
 
 
-def _covariance(solved: OptimizeResult) -> Floats:
-    """Return the covariance of the relative errors of what was fitted."""
+def _half_width(speed: Speed, slopes: Floats, solved: OptimizeResult) -> float:
+    """Return half the interval of a measured speed-up: of the requests that were drawn, of the fit, and of its scatter.
+
+    `slopes`: by what the speed-up grows when a fitted value doubles.
+    """
+    degrees = len(solved.fun) - len(solved.x)
+    scatter = 2 * solved.cost / degrees  # of relative errors
     relative = solved.jac * solved.x
-    variance = 2 * solved.cost / max(len(solved.fun) - len(solved.x), 1)
-    return np.asarray(variance * np.linalg.pinv(relative.T @ relative), dtype=np.float64)
-
-
-def _half_width(speed: Speed, slopes: Floats, covariance: Floats, degrees: int) -> float:
-    """Return half the interval of a speed-up: of the requests that were drawn, and of the fit."""
     rng = np.random.default_rng(SEED)
     drawn = rng.integers(len(speed.plain), size=(RESAMPLES, REQUESTS))
     ups = speed.drafted[drawn].mean(axis=1) / speed.plain[drawn].mean(axis=1)
-    of_fit = max(float(slopes @ covariance @ slopes), 0.0)
-    quantile = float(student.ppf((1 + CONFIDENCE) / 2, max(degrees, 1)))
-    return quantile * float(np.sqrt(ups.var(ddof=1) + of_fit))
+    of_fit = scatter * max(float(slopes @ np.linalg.pinv(relative.T @ relative) @ slopes), 0.0)
+    quantile = float(student.ppf((1 + CONFIDENCE) / 2, degrees))
+    return quantile * float(np.sqrt(ups.var(ddof=1) + of_fit + scatter * speed.up() ** 2))
 
 
 def _constants(fitted: Fitted, hosts: dict[str, Line]) -> list[Row]:

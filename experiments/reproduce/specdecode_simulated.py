@@ -79,7 +79,7 @@ def specdecode_fig10(inputs: Inputs) -> Reproduction:
             ("combined", [one for one in rows if one.case["drafter"] == "combined"]),
         )
     ]
-    return Reproduction("specdecode-fig10", [*rows, *counted], [*ASSUMED, _differing(rows)])
+    return Reproduction("specdecode-fig10", [*rows, *counted], [*ASSUMED, _differing(rows), _error(rows)])
 
 
 def _as_they_read(recorded: Recorded) -> Recorded:
@@ -110,7 +110,7 @@ def _points(name: str, method: str, recorded: Recorded, depth: int | str, printe
         alone = Arm(plain, np.zeros_like(plain.context), profile_with(StepTime()))
         ours = speculative.tokens_per_s(batch) / alone.tokens_per_s(batch)
         case = {"set": name, "drafter": method, "depth": depth, "B": batch}
-        rows.append(row("speed-up", case, "predicted", paper, ours))
+        rows.append(row("speed-up", case, "identity", paper, ours))
     return rows
 
 
@@ -147,6 +147,11 @@ def _lookup(walks: Walks, drafted: NDArray[np.float64], sharing: NDArray[np.floa
 
 def _equal(rows: list[Row]) -> int:
     return sum(one.ours is not None and round(one.ours, 2) == one.paper for one in rows)
+
+
+def _error(rows: list[Row]) -> str:
+    errors = [abs(one.error) for one in rows if one.error is not None]
+    return f"all {len(errors)} points: mean absolute error {np.mean(errors):.2%}, worst {max(errors):.2%}"
 
 
 def _differing(rows: list[Row]) -> str:
