@@ -112,7 +112,8 @@ def reproduce(
     """Reproduce a paper's table or figure: the paper's number, ours and the error, row by row.
 
     `profile`: a calibrated profile, or its file, where this host stands in. `trace`: a run file of the authors
-    (amusd-a100). `data`: a folder with measurements that others published (estimates). Raises InputError, which lists
+    (amusd-a100). `data`: a folder with measurements that others published (estimates,
+    specdecode-fig10, specdecode-fig1). Raises InputError, which lists
     the names, for an unknown one.
 
     >>> import specfleet

@@ -9,6 +9,8 @@ from experiments.reproduce.estimated import estimates
 from experiments.reproduce.goodspeed import goodspeed_fig2, goodspeed_fig3, goodspeed_fig4
 from experiments.reproduce.measured import batch_fig5b_engine, dsde_table2
 from experiments.reproduce.rows import Inputs, Reproduction
+from experiments.reproduce.specdecode_measured import specdecode_fig1
+from experiments.reproduce.specdecode_simulated import specdecode_fig10
 from experiments.reproduce.starsd_draft_time import starsd_fig6, starsd_table2
 from experiments.reproduce.starsd_scaling import starsd_fig4, starsd_table1, starsd_table1_blind
 
@@ -35,4 +37,6 @@ REPRODUCTIONS: dict[str, Callable[[Inputs], Reproduction]] = {
     "amusd-fig4": amusd_fig4,
     "amusd-a100": amusd_a100,
     "estimates": estimates,
+    "specdecode-fig10": specdecode_fig10,
+    "specdecode-fig1": specdecode_fig1,
 }

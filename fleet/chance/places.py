@@ -32,14 +32,24 @@ class PlaceRow(NamedTuple):
         place (tokens): Tokens of the answer that are there when the draft begins: 1 right after the prefill, which
             gives the first one. A text has all places from 1 to its last.
         accepted (tokens): Accepted draft tokens, from 0 to the depth of the recording.
+        drafted (tokens): Draft tokens that there were to accept, where they are fewer than a round asks for: none where
+            prompt lookup finds nothing. A file may lack the column; drafts are then as long as asked.
     """
 
     text: int
     place: int
     accepted: int
+    drafted: int
 
 
 SCHEMA = pa.schema([(name, pa.int64()) for name in PlaceRow.__annotations__])
+
+
+class Places(NamedTuple):
+    """What a file holds, text by text: accepted tokens at each place, and drafted ones if it says."""
+
+    accepted: tuple[Text, ...]
+    drafted: tuple[Text, ...] | None
 
 
 class ByPlace(msgspec.Struct, frozen=True, tag="by-place", tag_field="model", forbid_unknown_fields=True):
@@ -79,7 +89,7 @@ def reached(model: ByPlace, depth: int) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def _reached(path: Path, as_it_is: tuple[int, int, int], recorded: int, depth: int) -> tuple[float, ...]:
-    lengths = np.array([k for text in _read(path, as_it_is, recorded) for k in walk(text, depth)])
+    lengths = np.array([k for text in _read(path, as_it_is, recorded).accepted for k in walk(text, depth)])
     return tuple(float(np.mean(lengths >= j)) for j in range(1, depth + 1))
 
 
@@ -89,23 +99,46 @@ class PlaceSampler:
     def __init__(self, model: ByPlace, depth: int, rng: np.random.Generator) -> None:
         if depth > model.depth:
             raise beyond(model, depth)
-        self.texts = read_places(model)
+        self.texts, self.drafted = read_recorded(model)
         self.rng = rng
-        self._playing: dict[int, tuple[int, Sequence[int]]] = {}  # by tag: length of the prompt, and the text
+        self._playing: dict[int, _Playing] = {}  # by tag
 
     def begin_session(self, tag: int, first: int, request: int) -> None:
         """Start request number `request`, whose prompt has `first` tokens; an earlier one of this tag is forgotten."""
-        self._playing[tag] = first, self.texts[request % len(self.texts)]
+        number = request % len(self.texts)
+        self._playing[tag] = _Playing(first, self.texts[number], self.drafted[number] if self.drafted else ())
 
     def draw(self, tag: int, drafted: int, base: int) -> int:
         """Acceptance length of a round of this session that drafted `drafted` tokens after `base` committed ones."""
-        first, text = self._playing[tag]
-        place = base - first - 1
-        while place >= len(text):
-            text = [*text, *self.texts[self.rng.integers(len(self.texts))]]
-            self._playing[tag] = first, text
-        length = text[place]
+        playing, place = self._at(tag, base)
+        length = playing.accepted[place]
         return length if length < drafted else drafted
+
+    def drafts(self, tag: int, asked: int, base: int) -> int:
+        """Tokens of this session's draft after `base` committed ones where `asked` are asked for."""
+        if self.drafted is None:
+            return asked
+        playing, place = self._at(tag, base)
+        return min(asked, playing.drafted[place])
+
+    def _at(self, tag: int, base: int) -> tuple["_Playing", int]:
+        """Return the text of a session, made longer where it ends too early, and the place in it."""
+        playing = self._playing[tag]
+        place = base - playing.first - 1
+        while place >= len(playing.accepted):
+            more = int(self.rng.integers(len(self.texts)))
+            drafted = (*playing.drafted, *self.drafted[more]) if self.drafted else ()
+            playing = _Playing(playing.first, (*playing.accepted, *self.texts[more]), drafted)
+            self._playing[tag] = playing
+        return playing, place
+
+
+class _Playing(NamedTuple):
+    """A session's text: length of the prompt, accepted and drafted tokens by place."""
+
+    first: int
+    accepted: Text
+    drafted: Text
 
 
 def beyond(model: ByPlace, depth: int) -> InputError:
@@ -120,6 +153,11 @@ def read_places(model: ByPlace) -> tuple[Text, ...]:
 
     Raises InputError, naming the file, if it is missing, lacks a column, lacks a place or holds impossible values.
     """
+    return read_recorded(model).accepted
+
+
+def read_recorded(model: ByPlace) -> Places:
+    """Read the texts of a model, with the lengths of drafts where the file has them; as `read_places`."""
     return _read(*_found(model), model.depth)
 
 
@@ -133,17 +171,24 @@ def _found(model: ByPlace) -> tuple[Path, tuple[int, int, int]]:
 
 
 @lru_cache(maxsize=4)
-def _read(path: Path, _as_it_is: tuple[int, int, int], depth: int) -> tuple[Text, ...]:
+def _read(path: Path, _as_it_is: tuple[int, int, int], depth: int) -> Places:
     what = "acceptance.file"
-    table = read_table(path, SCHEMA, what)
+    table = read_table(path, SCHEMA, what, optional=("drafted",))
     if not len(table):
         raise InputError(f"{what} {path}: needs rows; has none")
-    text, place, accepted = (table.column(name).to_numpy() for name in SCHEMA.names)
+    text, place, accepted = (table.column(name).to_numpy() for name in SCHEMA.names[:3])
+    drafted = table.column("drafted").to_numpy() if "drafted" in table.column_names else None
     for wrong in np.flatnonzero((accepted < 0) | (accepted > depth)):
         raise InputError(
             f"{what} {path}: text {text[wrong]}, place {place[wrong]}: accepted = {accepted[wrong]}; allowed: 0 to "
             f"acceptance.depth = {depth}"
         )
+    if drafted is not None:
+        for wrong in np.flatnonzero(drafted < accepted):
+            raise InputError(
+                f"{what} {path}: text {text[wrong]}, place {place[wrong]}: drafted = {drafted[wrong]}; allowed: at "
+                f"least accepted = {accepted[wrong]}"
+            )
     order = np.lexsort((place, text))
     text, place, accepted = text[order], place[order], accepted[order]
     starts = np.flatnonzero(np.concatenate([[True], text[1:] != text[:-1]]))
@@ -153,14 +198,26 @@ def _read(path: Path, _as_it_is: tuple[int, int, int], depth: int) -> tuple[Text
             f"{what} {path}: text {text[wrong]} has place {place[wrong]} where place {expected[wrong]} follows; needs "
             "a row for each place from 1"
         )
-    return tuple(tuple(part.tolist()) for part in np.split(accepted, starts[1:]))
+
+    def by_text(values: np.ndarray) -> tuple[Text, ...]:
+        return tuple(tuple(part.tolist()) for part in np.split(values, starts[1:]))
+
+    return Places(by_text(accepted), None if drafted is None else by_text(drafted[order]))
 
 
-def write_places(texts: Sequence[Sequence[int]], path: Path) -> None:
-    """Write the accepted draft tokens at the places 1, 2, ... of each text."""
-    rows = [(number, place, k) for number, text in enumerate(texts) for place, k in enumerate(text, start=1)]
-    columns = list(zip(*rows, strict=True)) if rows else [() for _ in SCHEMA.names]
+def write_places(texts: Sequence[Sequence[int]], path: Path, drafted: Sequence[Sequence[int]] | None = None) -> None:
+    """Write the accepted draft tokens at the places 1, 2, ... of each text, and the drafted ones where given.
+
+    `drafted` has the shape of `texts`.
+    """
+    columns = {
+        "text": [number for number, text in enumerate(texts) for _ in text],
+        "place": [place for text in texts for place in range(1, len(text) + 1)],
+        "accepted": [k for text in texts for k in text],
+    }
+    if drafted is not None:
+        columns["drafted"] = [k for text in drafted for k in text]
     content = io.BytesIO()
-    table = pa.table([pa.array(column, pa.int64()) for column in columns], schema=SCHEMA)
+    table = pa.table({name: pa.array(column, pa.int64()) for name, column in columns.items()})
     pq.write_table(table, content, write_page_checksum=True)
     write_file(path, content.getvalue())

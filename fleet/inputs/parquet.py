@@ -12,12 +12,12 @@ from fleet.inputs.text import named, reason
 MOST_ROWS = 10**8  # of which a host's memory holds about as many gigabytes as a large one has
 
 
-def read_table(path: Path, schema: pa.Schema, what: str = "") -> pa.Table:
+def read_table(path: Path, schema: pa.Schema, what: str = "", optional: tuple[str, ...] = ()) -> pa.Table:
     """Read the columns of `schema` from a Parquet file, as it types them; the file's own metadata stays.
 
-    Integers and floats of another width will do, also in lists; other columns are left out. InputError, which names
-    file and column, where the file cannot be read, a column is missing, of another kind, or holds nulls, NaN or
-    infinities; and for more than MOST_ROWS rows.
+    Integers and floats of another width will do, also in lists; other columns are left out, and so are those of
+    `optional` that the file lacks. InputError, which names file and column, where the file cannot be read, a column is
+    missing, of another kind, or holds nulls, NaN or infinities; and for more than MOST_ROWS rows.
     """
     origin = named(path, what)
     try:
@@ -31,6 +31,7 @@ def read_table(path: Path, schema: pa.Schema, what: str = "") -> pa.Table:
             table = stored.read()
     except (OSError, pa.ArrowException, ValueError, MemoryError, NotImplementedError, TypeError, KeyError) as error:
         raise InputError(f"{origin}: cannot be read as Parquet ({reason(error)})") from error
+    schema = pa.schema([field for field in schema if field.name not in optional or field.name in table.column_names])
     missing = [name for name in schema.names if table.column_names.count(name) != 1]
     if missing:
         raise InputError(f"{origin}: lacks the column {missing[0]!r}; needs {', '.join(schema.names)}")

@@ -1,9 +1,11 @@
 """Rooflines: how long passes through a model take where nobody measured them, by memory, compute and the host."""
 
 import bisect
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
+import numpy as np
 from msgspec import Meta
 
 PassTime = Annotated[float, Meta(ge=0, le=1e9)]  # seconds
@@ -28,7 +30,7 @@ class AttentionTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         own = (each + 1) / 2  # a token looks at those that are fed with it up to itself
         known = context
         if self.window:
-            own, known = min(own, self.window), min(context, self.window)
+            own, known = min(own, self.window), _shorter(context, self.window)
         return self.read_s * (rows * known + fed), self.pair_s * fed * (known + own)
 
 
@@ -61,7 +63,10 @@ class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("a roofline needs rising tokens, and for each of them a pass_s that does not fall")
 
     def mean_s(self, tokens: float, context: float = 0.0, rows: int = 1, row_tokens: float = 0.0) -> float:
-        """Mean time in seconds; `tokens` and `context` are the longest row's, `row_tokens` those of all others."""
+        """Mean time in seconds; `tokens` and `context` are the longest row's, `row_tokens` those of all others.
+
+        `context` may be an array, of steps that are alike else.
+        """
         if tokens <= 0:
             return 0.0
         fed = tokens + row_tokens
@@ -74,13 +79,25 @@ class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for kind in self.attention:
             read_s, compute_s = kind.work_s(each, fed, rows, context)
             device_s += (read_s**self.sharpness + compute_s**self.sharpness) ** (1 / self.sharpness)
-        return max(device_s, self.host_s)
+        return _longer(device_s, self.host_s)
 
     def _products_s(self, fed: float) -> float:
         right = min(max(bisect.bisect_right(self.tokens, fed), 1), len(self.tokens) - 1)
         low, high = self.tokens[right - 1], self.tokens[right]
         share = max(fed - low, 0.0) / (high - low)
         return self.pass_s[right - 1] + share * (self.pass_s[right] - self.pass_s[right - 1])
+
+    def padded_to(self, sizes: Sequence[int]) -> "Roofline":
+        """Return the same passes, each filled up to the next of these rising sizes, for which graphs were captured.
+
+        Attention looks at what is there alone; passes beyond the last size stay as they are.
+        """
+        starts = [1, *(size + 1 for size in sizes[:-1])]
+        edges = sorted({edge for pair in zip(starts, sizes, strict=True) for edge in pair})
+        padded = {edge: self._products_s(sizes[bisect.bisect_left(sizes, edge)]) for edge in edges}
+        beyond = {fed: self._products_s(fed) for fed in (sizes[-1] + 1, *self.tokens) if fed > sizes[-1]}
+        pass_s = padded | dict(sorted(beyond.items()))
+        return msgspec.structs.replace(self, tokens=tuple(pass_s), pass_s=tuple(pass_s.values()))
 
     def slowed(self, factor: float) -> "Roofline":
         """Return the same passes, `factor` times slower."""
@@ -92,3 +109,13 @@ class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ),
             host_s=factor * self.host_s,
         )
+
+
+def _longer(one: float, other: float) -> float:
+    """Return the larger one, entry by entry of an array."""
+    return np.maximum(one, other) if isinstance(one, np.ndarray) else max(one, other)
+
+
+def _shorter(one: float, other: float) -> float:
+    """Return the smaller one, entry by entry of an array."""
+    return np.minimum(one, other) if isinstance(one, np.ndarray) else min(one, other)

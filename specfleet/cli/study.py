@@ -161,7 +161,10 @@ def reproduce(
     profile: Annotated[Path | None, typer.Option(help="A calibrated profile, where this host stands in.")] = None,
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="A run file of the authors (amusd-a100).")] = None,
     data: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Measurements that others published (estimates).")
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Measurements that others published (estimates, specdecode-fig10 and -fig1)."
+        ),
     ] = None,
     out: Annotated[Path | None, file_option("-o", "--out", metavar="FILE", help="Draw the rows, too.")] = None,
     as_json: AsJson = False,

@@ -126,7 +126,8 @@ PREDICTED: dict[str, tuple[Printed, ...]] = {
         Printed(DRAFTS, "DRAFT_MS", first(2)),
     ),
 }
-ELSEWHERE = {"amusd-a100", "dsde-table2", "batch-fig5b-engine"}  # test_amusd.py; measured on this host
+# Those of data that are not ours, test_amusd.py and test_specdecode.py; measured on this host.
+ELSEWHERE = {"amusd-a100", "specdecode-fig10", "specdecode-fig1", "dsde-table2", "batch-fig5b-engine"}
 QUICK = ("starsd-table2", "starsd-fig4", "starsd-fig6", "goodspeed-fig2", "batch-table2", "estimates")
 
 

@@ -18,13 +18,10 @@ from tests.helpers.marks import slow
 from tests.helpers.reproductions import reproduced, smaller
 
 MEASURED = ("dsde-table2", "batch-fig5b-engine")
+OF_FILES = ("amusd-a100", "specdecode-fig10", "specdecode-fig1")  # test_amusd.py, test_specdecode.py
 NOTHING_PREDICTED = ("starsd-table2", "starsd-fig4")  # arithmetic on the paper's own columns
 QUICK = ("starsd-fig6", "goodspeed-fig2", "batch-fig5b", "batch-table2", *NOTHING_PREDICTED)
-NAMES = [
-    name if name in QUICK else slow(name)
-    for name in REPRODUCTIONS
-    if name not in ("amusd-a100", *MEASURED)  # that one needs a file: see test_amusd.py
-]
+NAMES = [name if name in QUICK else slow(name) for name in REPRODUCTIONS if name not in (*OF_FILES, *MEASURED)]
 
 
 @pytest.fixture(scope="module", autouse=True)

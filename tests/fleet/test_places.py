@@ -59,6 +59,19 @@ def test_what_comes_after_the_end_of_a_text_is_a_text_chosen_at_random(tmp_path:
     assert {sampler.draw(7, 1, base=base) for base in range(11, 400)} == {1}
 
 
+def test_a_draft_is_as_long_as_asked_or_as_the_file_says(tmp_path: Path) -> None:
+    model = ByPlace(str(tmp_path / "places.parquet"), 4)
+    for drafted, expected in ((None, [3, 3, 3, 3, 3]), ([[4, 0, 2], [3, 1]], [3, 0, 2, 3, 1])):
+        write_places([[1, 0, 2], [3, 0]], tmp_path / "places.parquet", drafted)
+        sampler = PlaceSampler(model, 4, np.random.default_rng(0))
+        sampler.begin_session(0, first=10, request=0)
+        sampler.begin_session(1, first=20, request=1)
+        drafts = [sampler.drafts(0, 3, base) for base in (11, 12, 13)] + [
+            sampler.drafts(1, 3, base) for base in (21, 22)
+        ]
+        assert drafts == expected
+
+
 def test_a_file_that_was_written_anew_is_read_anew(tmp_path: Path) -> None:
     model = ByPlace(str(tmp_path / "places.parquet"), 2)
     for texts in ([[0, 1]], [[2, 1, 0]]):
@@ -81,6 +94,10 @@ def test_its_mean_length_is_told_with_its_name(tmp_path: Path) -> None:
         ({"text": [0], "place": [1], "accepted": [-1]}, "text 0, place 1: accepted = -1; allowed: 0 to"),
         ({"text": [], "place": [], "accepted": []}, "needs rows; has none"),
         ({"text": [0], "place": [1]}, "lacks the column 'accepted'"),
+        (
+            {"text": [0], "place": [1], "accepted": [2], "drafted": [1]},
+            "text 0, place 1: drafted = 1; allowed: at least accepted = 2",
+        ),
     ],
 )
 def test_a_file_that_is_no_recording_is_refused_by_what_is_wrong(

@@ -12,6 +12,7 @@ from unittest import mock
 import msgspec
 
 from calibrate import operators
+from experiments.reproduce.specdecode_data import FILE, SETS
 from fleet.estimate.shipped import shipped_devices
 from fleet.records.run import write_run
 from fleet.scenario.reading import make_scenario
@@ -222,6 +223,16 @@ def write_estimate(folder: Path) -> None:
     (folder / "vidur-h100-llama2-7b-mlp.csv").write_text("\n".join(lines) + "\n")
 
 
+def write_acceptance(folder: Path) -> None:
+    """Write recordings of all sets that the reproductions of SpecDecode-Bench read."""
+    rows = [
+        (name, str(n), 20 + n, 9, [1, 3, 1, 2, 21], [1, 1, 2, 1, 5, 1, 1, 4, 1])
+        for name in SETS.values()
+        for n in (0, 1)
+    ]
+    engines.write_specdecode_bench(folder / FILE, rows)
+
+
 def write_estimated(folder: Path) -> None:
     """Write a scenario with an estimated profile."""
     from specfleet import estimate
@@ -340,6 +351,9 @@ KINDS: dict[str, Kind] = {
     "operators": Kind(
         write_estimate, ("vidur-h100-llama2-7b-mlp.csv",), "csv", (("reproduce", "estimates", "--data", ".", "--json"),)
     ),
+    "acceptance of all sets": Kind(
+        write_acceptance, (FILE,), "parquet", (("reproduce", "specdecode-fig10", "--data", ".", "--json"),)
+    ),
     "estimated profile": Kind(write_estimated, ("estimated.json",), "json", (SIMULATE,)),
     "run": Kind(
         write_run_files, ("run.parquet",), "parquet",
@@ -388,6 +402,7 @@ KINDS: dict[str, Kind] = {
             ("reproduce", "VALUE", "--json"),
             ("reproduce", "amusd-a100", "--trace", "VALUE"),
             ("reproduce", "estimates", "--data", "VALUE", "--json"),
+            ("reproduce", "specdecode-fig1", "--data", "VALUE", "--json"),
             ("profile", "estimate", "--target", "VALUE", "--json"),
             ("profile", "estimate", "--target", "llama-3.1-8b@h100", "--draft", "VALUE", "--json"),
             ("profile", "estimate", "--model", "llama-3.1-8b", "--device", "VALUE", "--json"),

@@ -104,6 +104,15 @@ def test_a_fleet_that_drafts_ahead_is_refused(tmp_path: Path) -> None:
         simulate(scenario)
 
 
+def test_drafts_shorter_than_asked_are_for_batches(tmp_path: Path) -> None:
+    scenario = scenario_over(tmp_path, [[1, 0]], STAR)
+    write_places([[1, 0]], tmp_path / "places.parquet", [[1, 0]])
+    with pytest.raises(
+        InputError, match=r"has a column 'drafted', and only a \[batch\] has drafts that turn out shorter"
+    ):
+        simulate(scenario)
+
+
 def test_a_deeper_draft_than_was_recorded_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"acceptance: depth = 7 goes beyond the recorded depth = 6"):
         simulate(scenario_over(tmp_path, [[1, 0]], STAR, depth=7))

@@ -1,0 +1,87 @@
+"""Identical rows in lockstep: what one walk is priced at is what the simulator takes for all rows."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.times.profile import HardwareProfile
+from fleet.times.roofline import AttentionTime, Roofline
+from fleet.times.step_time import StepTime
+from sim.lockstep import prefills_s, rounds_s, walks_of
+from tests.helpers.copies import copies, taken_s
+from tests.helpers.places import repeatable
+
+DEPTH = 6
+LINEAR = HardwareProfile(
+    name="linear",
+    draft=StepTime(0.02, per_token_s=0.003, per_context_token_s=1e-4, per_row_token_s=0.003, per_row_context_s=1e-4),
+    verify=StepTime(0.05, per_token_s=0.01, per_context_token_s=2e-4, per_row_token_s=0.01, per_row_context_s=2e-4),
+    draft_prefill=StepTime(0.01, per_token_s=0.001),
+    verify_prefill=StepTime(0.03, per_token_s=0.002, per_row_token_s=0.002),
+)
+PASSES = Roofline(
+    tokens=(1, 8, 64, 512), pass_s=(0.01, 0.012, 0.02, 0.15), attention=(AttentionTime(1e-5, 1e-7),), host_s=0.011
+)
+BY_ROOFLINE = HardwareProfile(
+    name="roofline",
+    draft=StepTime(0.001, roofline=Roofline(tokens=(1, 512), pass_s=(0.001, 0.03), in_turn=True)),
+    verify=StepTime(0.002, per_row_s=0.0005, roofline=PASSES),
+    verify_prefill=StepTime(0.004, roofline=PASSES),
+)
+text_of_places = st.lists(st.integers(0, DEPTH), min_size=1, max_size=12)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("lockstep")
+
+
+@pytest.mark.parametrize("profile", [LINEAR, BY_ROOFLINE], ids=["linear times", "a roofline"])
+@repeatable
+@given(text=text_of_places, depth=st.integers(1, DEPTH), rows=st.integers(2, 5), prompt=st.integers(2, 40))
+def test_copies_of_a_request_take_what_its_walk_is_priced_at(
+    folder: Path, profile: HardwareProfile, text: list[int], depth: int, rows: int, prompt: int
+) -> None:
+    walks = walks_of([text], [prompt], depth)
+    drafted = np.full(len(walks.context), float(depth))
+    priced_s = prefills_s(profile, walks.prompts, rows) + walks.of_requests(
+        rounds_s(profile, walks.context, drafted, rows)
+    )
+    assert priced_s[0] == pytest.approx(taken_s(copies(folder, profile, [text] * rows, prompt, depth, DEPTH)), rel=1e-9)
+
+
+@repeatable
+@given(text=text_of_places, depth=st.integers(1, DEPTH), finding=st.integers(0, 4), prompt=st.integers(2, 40))
+def test_copies_of_which_some_draft_nothing_take_what_the_mean_draft_is_priced_at(
+    folder: Path, text: list[int], depth: int, finding: int, prompt: int
+) -> None:
+    """Prompt lookup: where nothing is accepted, `finding` of four rows had a draft; times linear in tokens."""
+    rows = 4
+    drafts = [[DEPTH if accepted or row < finding else 0 for accepted in text] for row in range(rows)]
+    profile = HardwareProfile(
+        name="lookup",
+        draft=StepTime(per_token_s=0.003, per_row_token_s=0.003),
+        verify=LINEAR.verify,
+        verify_prefill=LINEAR.verify_prefill,
+    )
+    walks = walks_of([text], [prompt], depth)
+    drafted = np.where(walks.accepted > 0, depth, depth * finding / rows)
+    priced_s = prefills_s(profile, walks.prompts, rows) + walks.of_requests(
+        rounds_s(profile, walks.context, drafted, rows)
+    )
+    simulated = copies(folder, profile, [text] * rows, prompt, depth, DEPTH, drafts)
+    assert priced_s[0] == pytest.approx(taken_s(simulated), rel=1e-9)
+
+
+@repeatable
+@given(text=text_of_places, rows=st.integers(2, 4))
+def test_an_oracles_drafts_end_where_the_target_would_refuse(folder: Path, text: list[int], rows: int) -> None:
+    walks = walks_of([text], [9], DEPTH)
+    priced_s = prefills_s(LINEAR, walks.prompts, rows) + walks.of_requests(
+        rounds_s(LINEAR, walks.context, walks.accepted, rows)
+    )
+    simulated = copies(folder, LINEAR, [text] * rows, 9, DEPTH, DEPTH, [text] * rows)
+    assert priced_s[0] == pytest.approx(taken_s(simulated), rel=1e-9)
