@@ -33,15 +33,15 @@ GAP_BINS = 8
 class Measured(msgspec.Struct, frozen=True):
     """What a calibration measured.
 
-    `loaded`: fleets by how many targets loaded the drafter, None for a saturated one; `idling`: one with all lengths of
-    gaps; `warmed`: by warm-up tokens. `turns[k-1]`, `contended[k-1]`: k real targets and their drafter on one device.
-    `plain`: a target that decodes by itself.
-    `round_trips_s`: by payload in bytes. `accepted`: accepted lengths of the rounds of each prompt.
+    `loaded`: fleets by how many targets loaded the drafter, None for a saturated one; `idling`: some with all lengths
+    of gaps; `warmed`: by warm-up tokens. `turns[k-1]`, `contended[k-1]`: k real targets and their drafter on one
+    device; `plain`: a target that decodes by itself. `round_trips_s`: by payload in bytes. `accepted`: accepted
+    lengths of the rounds of each prompt.
     """
 
     points: Points
     loaded: list[tuple[int | None, Run]]
-    idling: Run
+    idling: list[Run]
     warmed: list[tuple[int, Run]]
     turns: list[Run]
     one_process: Run
@@ -58,15 +58,17 @@ def profile_from(measured: Measured, setup: FleetSetup) -> HardwareProfile:
         return rounds_in(run, setup.times["draft"], setup.control_s)
 
     busy = [rounds_of(run) for targets, run in measured.loaded if targets is None]
-    idling = rounds_of(measured.idling)
-    pausing = [idling, *(rounds_of(run) for targets, run in measured.loaded if targets is not None)]
-    idle = fit_idle(busy, pausing)
+    idling = [rounds_of(run) for run in measured.idling]
+    pausing = [*idling, *(rounds_of(run) for targets, run in measured.loaded if targets is not None)]
+    idle = fit_idle([*busy, *pausing])
     warm = [without_idleness(rounds, idle) for rounds in [*busy, *pausing]]
     effect = fit_recent_load(warm)
     turnarounds_s = np.concatenate([rounds.turnaround_s for rounds in busy])
-    wake_ups_s, dispatches_s, under_way_s = (
-        np.concatenate([getattr(rounds, name) for rounds in warm]) for name in ("wake_up_s", "dispatch_s", "return_s")
+    wake_ups_s, dispatches_s = (
+        np.concatenate([getattr(rounds, name) for rounds in warm]) for name in ("wake_up_s", "dispatch_s")
     )
+    # A request that comes while the drafter works is stamped late, and waits in any case.
+    under_way_s = np.concatenate([rounds.return_s[rounds.asked_after_s > 0] for rounds in warm])
     slowness = float(np.median(np.concatenate([rounds.slowness for rounds in [*busy, *pausing]])))
     turns = [turns_in(run, setup) for run in measured.turns]
     payloads_bytes, round_trips_s = zip(*measured.round_trips_s, strict=True)
@@ -126,12 +128,14 @@ def merged(known: Sequence[Point], measured: Sequence[Point]) -> list[Point]:
     return [Point(a.tokens, a.context, a.times_s + b.times_s) for a, b in zip(known, measured, strict=True)]
 
 
-def by_gap(busy: Sequence[Rounds], idling: Rounds) -> list[tuple[Floats, Floats]]:
-    """Group drafts by the gap before them, at the reference pace: the saturated runs, then bins of the idling one."""
-    order = np.array_split(np.argsort(idling.gap_s), GAP_BINS)
-    saturated_gaps_s = np.concatenate([rounds.gap_s for rounds in busy])
-    saturated_s = np.concatenate([rounds.paced_s for rounds in busy])
-    return [(saturated_gaps_s, saturated_s), *((idling.gap_s[part], idling.paced_s[part]) for part in order)]
+def by_gap(busy: Sequence[Rounds], idling: Sequence[Rounds]) -> list[tuple[Floats, Floats]]:
+    """Group drafts by the gap before them, at the reference pace: the saturated runs, then bins of the idling ones."""
+    (busy_gaps_s, busy_s), (gaps_s, paced_s) = (
+        (np.concatenate([rounds.gap_s for rounds in runs]), np.concatenate([rounds.paced_s for rounds in runs]))
+        for runs in (busy, idling)
+    )
+    order = np.array_split(np.argsort(gaps_s), GAP_BINS)
+    return [(busy_gaps_s, busy_s), *((gaps_s[part], paced_s[part]) for part in order)]
 
 
 def link_under_way(pinged: LinkTime, under_way_s: Floats) -> LinkTime:

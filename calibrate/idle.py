@@ -22,21 +22,17 @@ FEWEST = 20  # values in a bin that counts
 ROUNDS = 30  # of fitting levels and slowdowns by turns
 
 
-def fit_idle(busy: Sequence[Rounds], pausing: Sequence[Rounds]) -> IdleEffect:
-    """Fit slowdowns of drafts and of overheads as rising curves of the idle gap; `busy`: runs of a saturated drafter.
+def fit_idle(runs: Sequence[Rounds]) -> IdleEffect:
+    """Fit slowdowns of drafts and of overheads as rising curves of the idle gap.
 
-    Overheads are those of the links. Both are 1 where there is no gap.
+    Overheads are those of wake-ups, which nothing else delays. Both are 1 where there is no gap.
     """
-    runs = [*busy, *pausing]
     edges_s = gap_edges_s(runs)
     gaps_s, slowdowns = rising([rounds.gap_s for rounds in runs], [rounds.ratios for rounds in runs], edges_s)
-    idle_s, overheads = rising([rounds.asked_after_s for rounds in runs], [rounds.return_s for rounds in runs], edges_s)
-    grid_s = tuple(sorted({*gaps_s, *idle_s}))
-    return IdleEffect(
-        grid_s,
-        tuple(interpolated(gap_s, gaps_s, slowdowns) for gap_s in grid_s),
-        tuple(interpolated(gap_s, idle_s, overheads) for gap_s in grid_s),
+    idle_s, overheads = rising(
+        [rounds.woken_after_s for rounds in runs], [rounds.wake_up_s for rounds in runs], edges_s
     )
+    return IdleEffect(gaps_s, slowdowns, tuple(interpolated(gap_s, idle_s, overheads) for gap_s in gaps_s))
 
 
 def gap_edges_s(runs: Sequence[Rounds]) -> Floats:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 from scipy.optimize import isotonic_regression
 
 from calibrate.fits import spread_of
@@ -15,6 +16,7 @@ Floats = NDArray[np.float64]
 
 HALF_LIVES_S = (0.016, 0.032, 0.064, 0.128, 0.256)
 BIN_EDGES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 0.95)  # beyond the last is a saturated drafter
+FALSE_ALARM = 0.01  # of taking a host that changes from run to run for an effect of load
 FEWEST = 20  # drafts in a bin that counts
 
 
@@ -35,9 +37,10 @@ def fit_recent_load(runs: Sequence[Rounds]) -> RecentLoad:
     """Fit the slowdown over the step fit, and the host's mean pace, as falling curves of recent load.
 
     Of several half-lives the one that explains the slowdown best. The curves are the means of bins, made monotone:
-    more load never slows a drafter.
+    more load never slows a drafter. What differs between runs counts only if it goes with their loads beyond chance: a
+    shared host is faster in one run than in another.
     """
-    ratios = np.concatenate([rounds.ratios for rounds in runs])
+    ratios = np.concatenate(ratios_of(runs))
     slowness = np.concatenate([rounds.slowness for rounds in runs])
     best: tuple[float, RecentLoad] | None = None
     for half_life_s in HALF_LIVES_S:
@@ -53,6 +56,15 @@ def fit_recent_load(runs: Sequence[Rounds]) -> RecentLoad:
     return best[1]
 
 
+def ratios_of(runs: Sequence[Rounds]) -> list[Floats]:
+    """Return each run's ratios of draft times; at one level for all, unless their levels go with how busy they were."""
+    levels = [float(rounds.ratios.mean()) for rounds in runs]
+    busy = [float(np.diff(rounds.busy_s).sum() / np.ptp(rounds.busy_s)) for rounds in runs]
+    if len(runs) > 2 and np.ptp(busy) > 0 and stats.linregress(busy, levels).pvalue < FALSE_ALARM:
+        return [rounds.ratios for rounds in runs]
+    return [rounds.ratios * np.mean(levels) / level for rounds, level in zip(runs, levels, strict=True)]
+
+
 def falling(values: Floats, parts: Sequence[NDArray[np.intp]]) -> tuple[float, ...]:
     """Return the means of `values` over consecutive parts, made falling by pooling neighbours, weighted by size."""
     means = [float(values[part].mean()) for part in parts]
@@ -65,8 +77,8 @@ def spread_in_service(effect: RecentLoad, runs: Sequence[Rounds]) -> Quantiles:
     return spread_of(
         np.concatenate(
             [
-                rounds.ratios / np.interp(recent_loads(rounds, effect.half_life_s), effect.loads, effect.slowdowns)
-                for rounds in runs
+                ratios / np.interp(recent_loads(rounds, effect.half_life_s), effect.loads, effect.slowdowns)
+                for ratios, rounds in zip(ratios_of(runs), runs, strict=True)
             ]
         )
     )

@@ -55,7 +55,7 @@ class Effort(msgspec.Struct, frozen=True):
     repeats: int = 5
     prompts: int = 72  # as many as a demo cell decodes, each with its pair there
     longest_gap_s: float = 0.1
-    gap_rounds: int = 300
+    gap_rounds: int = 100  # of each pass
     warm_tokens: tuple[int, ...] = (0, 1, 2, 4)
     warm_rounds: int = 40
     loads: tuple[int | None, ...] = (None, 1, 3)  # targets; None saturates the drafter
@@ -68,7 +68,7 @@ class Effort(msgspec.Struct, frozen=True):
 
 
 QUICK = Effort(
-    depths=(1, 3, 5, 8), contexts=(64, 160, 256), repeats=5, prompts=48, longest_gap_s=0.05, gap_rounds=250,
+    depths=(1, 3, 5, 8), contexts=(64, 160, 256), repeats=5, prompts=48, longest_gap_s=0.05, gap_rounds=80,
     warm_tokens=(0, 2), warm_rounds=30, loads=(None, 2), saturated_rounds=200, loaded_rounds=150,
     payloads_bytes=(64, 16 * 1024), pings=20, sharing_targets=1, sharing_requests=8,
 )  # fmt: skip
@@ -77,7 +77,7 @@ QUICK = Effort(
 STEPS = tuple(f"single steps, pass {number}" for number in (1, 2, 3))
 IN_SERVICE = tuple(f"drafters in service, pass {number}" for number in (1, 2, 3))
 STAGES = (
-    STEPS[0], IN_SERVICE[0], "acceptance", "links", "idle gaps", STEPS[1], IN_SERVICE[1], "warm-up tokens",
+    STEPS[0], IN_SERVICE[0], "acceptance", "links", STEPS[1], IN_SERVICE[1], "warm-up tokens",
     "stations that share a device", STEPS[2], IN_SERVICE[2],
 )  # fmt: skip
 
@@ -99,8 +99,6 @@ def calibrate(
     accepted = bench.accepted()
     report("links")
     round_trips_s = measure_round_trips(bench.fleet, effort.payloads_bytes, effort.pings)
-    report("idle gaps")
-    idling = run_over_gaps(bench.setup(), SHORTEST_GAP_S, effort.longest_gap_s, effort.gap_rounds)
     bench.measure_pass(1)
     report("warm-up tokens")
     setup = bench.setup()
@@ -115,7 +113,7 @@ def calibrate(
     plain = run_plain(setup, requests)
     bench.measure_pass(2)
     measured = Measured(
-        bench.points, bench.loaded, idling, warmed, turns, one_process, contended, plain,
+        bench.points, bench.loaded, bench.idling, warmed, turns, one_process, contended, plain,
         list(zip(effort.payloads_bytes, round_trips_s, strict=True)), accepted,
     )  # fmt: skip
     return described(profile_from(measured, bench.setup()), bench)
@@ -126,7 +124,7 @@ class Bench:
     """A calibration under way: the models on this host, and what its passes measured so far.
 
     `control_s`: the control computation at the reference pace, 0 on an accelerator. `points`: of each kind of step;
-    `loaded`: runs in service, by how many targets loaded the drafter.
+    `loaded`: runs in service, by how many targets loaded the drafter; `idling`: those with all lengths of gaps.
     """
 
     scenario: Scenario
@@ -140,6 +138,7 @@ class Bench:
     control_s: float
     points: Points = field(default_factory=dict)
     loaded: list[tuple[int | None, Run]] = field(default_factory=list)
+    idling: list[Run] = field(default_factory=list)
 
     def setup(self) -> FleetSetup:
         """Return what small fleets need, with step times fitted to all points so far."""
@@ -162,6 +161,7 @@ class Bench:
             else:
                 run = run_half_loaded(setup, targets, effort.loaded_rounds)
             self.loaded.append((targets, run))
+        self.idling.append(run_over_gaps(setup, SHORTEST_GAP_S, effort.longest_gap_s, effort.gap_rounds))
 
     def measure_steps(self) -> Points:
         """Measure all kinds of steps, each over its grid, by the names of a profile."""

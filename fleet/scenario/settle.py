@@ -19,7 +19,6 @@ from fleet.scenario.settled import (
 )
 from fleet.scenario.sharing import assumed, in_one_process, shared_device, turns_of
 from fleet.scenario.workload import longest_of
-from fleet.times.effects import NEVER_IDLE
 from fleet.times.labels import basis_of
 from fleet.times.profile import HardwareProfile
 from fleet.times.station_times import BatchTimes, Delays, DrafterTimes, VerifierTimes
@@ -150,7 +149,7 @@ def _drafter_times(scenario: Scenario) -> Iterator[DrafterTimes]:
             prefill=profile.draft_prefill.slowed(slowdowns.get("draft_prefill", 1.0)),
             transfer=profile.transfer,
             catch_up_s=profile.catch_up_s,
-            idle=NEVER_IDLE if "draft" in slowdowns else profile.idle,
+            idle=profile.idle if "draft" not in slowdowns else profile.idle.of_overheads,
             recent_load=None if turns else profile.recent_load,
             delays=delays,
         )

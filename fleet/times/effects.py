@@ -43,6 +43,11 @@ class IdleEffect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return slowdown
         return 1 + (slowdown - 1) * self.recoveries[min(warm_tokens, len(self.recoveries) - 1)]
 
+    @property
+    def of_overheads(self) -> "IdleEffect":
+        """The same for what passes around steps; drafts are not slowed."""
+        return msgspec.structs.replace(self, slowdowns=(1.0,) * len(self.gaps_s))
+
     def overhead(self, idle_s: float) -> float:
         """Multiplier of what passes around a step while the drafter has been idle for `idle_s`."""
         return interpolated(idle_s, self.gaps_s, self.overheads) if self.overheads else 1.0
