@@ -9,19 +9,19 @@ from numpy.typing import NDArray
 
 from calibrate.acceptance import describe_acceptance
 from calibrate.contention import factors_in
-from calibrate.fits import Point, Residual, fit_link, fit_step, spread_of
+from calibrate.fits import Point, Residual, fit_link, fit_step
 from calibrate.idle import fit_idle, without_idleness
 from calibrate.inservice import FleetSetup, Rounds, rounds_in, spread_numbers
 from calibrate.load import fit_recent_load, spread_in_service
 from calibrate.reference import at_pace
 from calibrate.turns import turns_in
+from calibrate.under_way import links_under_way, with_bandwidth
 from fleet.chance.acceptance import Recorded
 from fleet.records.paces import paces_of
 from fleet.records.run import Run
 from fleet.scenario.names import verifier_name
 from fleet.times.pace import Pace, slowness_at
 from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import LinkTime
 
 Floats = NDArray[np.float64]
 Points = dict[str, list[Point]]
@@ -67,11 +67,11 @@ def profile_from(measured: Measured, setup: FleetSetup) -> HardwareProfile:
     wake_ups_s, dispatches_s = (
         np.concatenate([getattr(rounds, name) for rounds in warm]) for name in ("wake_up_s", "dispatch_s")
     )
-    # A request that comes while the drafter works is stamped late, and waits in any case.
-    under_way_s = np.concatenate([rounds.return_s[rounds.asked_after_s > 0] for rounds in warm])
+    link, busy_link = links_under_way([rounds.returns for rounds in warm], idle)
     slowness = float(np.median(np.concatenate([rounds.slowness for rounds in [*busy, *pausing]])))
     turns = [turns_in(run, setup) for run in measured.turns]
     payloads_bytes, round_trips_s = zip(*measured.round_trips_s, strict=True)
+    pinged = fit_link(payloads_bytes, round_trips_s)
     depth = setup.scenario.drafters.depth
     profile = HardwareProfile(
         name="calibrated",
@@ -84,7 +84,8 @@ def profile_from(measured: Measured, setup: FleetSetup) -> HardwareProfile:
         dispatch_s=float(dispatches_s.mean()),
         decode_turnaround_s=decode_turnaround_s(measured.plain, setup.control_s),
         wake_up_s=float(wake_ups_s.mean()),
-        link=link_under_way(fit_link(payloads_bytes, round_trips_s), under_way_s),
+        link=with_bandwidth(link, pinged),
+        busy_link=busy_link and with_bandwidth(busy_link, pinged),
         idle=idle,
         recent_load=effect,
         turns=tuple(turns),
@@ -136,12 +137,6 @@ def by_gap(busy: Sequence[Rounds], idling: Sequence[Rounds]) -> list[tuple[Float
     )
     order = np.array_split(np.argsort(gaps_s), GAP_BINS)
     return [(busy_gaps_s, busy_s), *((gaps_s[part], paced_s[part]) for part in order)]
-
-
-def link_under_way(pinged: LinkTime, under_way_s: Floats) -> LinkTime:
-    """The link as rounds see it: half of what a return takes beyond the verification; bandwidth as the pings saw it."""
-    mean_s = float(under_way_s.mean())
-    return LinkTime(mean_s / 2, pinged.bandwidth_bytes_per_s, spread_of(under_way_s / mean_s))
 
 
 def tables_of(points: Mapping[str, Sequence[Point]]) -> dict[str, Any]:

@@ -29,10 +29,8 @@ def fit_idle(runs: Sequence[Rounds]) -> IdleEffect:
     """
     edges_s = gap_edges_s(runs)
     gaps_s, slowdowns = rising([rounds.gap_s for rounds in runs], [rounds.ratios for rounds in runs], edges_s)
-    idle_s, overheads = rising(
-        [rounds.woken_after_s for rounds in runs], [rounds.wake_up_s for rounds in runs], edges_s
-    )
-    return IdleEffect(gaps_s, slowdowns, tuple(interpolated(gap_s, idle_s, overheads) for gap_s in gaps_s))
+    idle_s, factors = rising([rounds.woken_after_s for rounds in runs], [rounds.wake_up_s for rounds in runs], edges_s)
+    return IdleEffect(gaps_s, slowdowns, tuple(interpolated(gap_s, idle_s, factors) for gap_s in gaps_s))
 
 
 def gap_edges_s(runs: Sequence[Rounds]) -> Floats:
@@ -87,12 +85,12 @@ def without_idleness(rounds: Rounds, idle: IdleEffect) -> Rounds:
     return msgspec.structs.replace(
         rounds,
         draft_s=rounds.draft_s / slowdowns,
-        return_s=rounds.return_s / _overheads(idle, rounds.asked_after_s),
-        wake_up_s=rounds.wake_up_s / _overheads(idle, rounds.woken_after_s),
-        dispatch_s=rounds.dispatch_s / _overheads(idle, rounds.gap_s),
+        wake_up_s=rounds.wake_up_s / overheads(idle, rounds.woken_after_s),
+        dispatch_s=rounds.dispatch_s / overheads(idle, rounds.gap_s),
     )
 
 
-def _overheads(idle: IdleEffect, idle_s: Floats) -> Floats:
+def overheads(idle: IdleEffect, idle_s: Floats) -> Floats:
+    """Return what multiplies what passes around a step after so much idleness; same shape."""
     factors: Floats = np.interp(idle_s, idle.gaps_s, idle.overheads) if idle.overheads else np.ones_like(idle_s)
     return factors

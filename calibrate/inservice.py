@@ -27,6 +27,20 @@ SATURATED_TARGETS = 6
 AT_ONCE = StepTime()
 
 
+class Returns(msgspec.Struct, frozen=True):
+    """Ways from a drafter to a target and back, each an array (returns,), in seconds.
+
+    `time_s`: end of a draft to the arrival of the next request of the same session, without the verification, as if the
+    host had kept its reference pace. `gap_before_s`: idleness before that draft; `asked_after_s`: how long the drafter
+    had been idle when the request arrived, 0 while it worked; `followed`: whether a next draft was waiting at once.
+    """
+
+    time_s: Floats
+    gap_before_s: Floats
+    asked_after_s: Floats
+    followed: NDArray[np.bool_]
+
+
 class Rounds(msgspec.Struct, frozen=True):
     """One fleet's drafting rounds at steady state, each an array (rounds,), in seconds.
 
@@ -34,19 +48,16 @@ class Rounds(msgspec.Struct, frozen=True):
     host's pace then, a factor without unit. `gap_s`: idleness before them. `busy_s`: (steps, 2) begin and end of all
     steps of the drafter, in order.
 
-    As if the host had kept its reference pace, `return_s`: end of a draft to the arrival of the next request of the
-    same session, without the verification; `wake_up_s`: arrival of a request at the idle drafter to the start of its
-    draft; `turnaround_s`: end of a draft to the start of the next where one was waiting; `dispatch_s`: start of a draft
-    to its end, without the step's own time. How long the drafter had been idle, `asked_after_s`: when the request of a
-    return arrived, 0 while it worked; `woken_after_s`: when that of a wake-up did.
+    As if the host had kept its reference pace, `wake_up_s`: arrival of a request at the idle drafter to the start of
+    its draft, and `woken_after_s`: how long it had been idle; `turnaround_s`: end of a draft to the start of the next
+    where one was waiting; `dispatch_s`: start of a draft to its end, without the step's own time.
     """
 
     draft_s: Floats
     fitted_s: Floats
     slowness: Floats
     gap_s: Floats
-    return_s: Floats
-    asked_after_s: Floats
+    returns: Returns
     dispatch_s: Floats
     wake_up_s: Floats
     woken_after_s: Floats
@@ -122,20 +133,27 @@ def rounds_in(run: Run, draft: StepTime, control_s: float) -> Rounds:
     begun_s = following_steps.time_s.to_numpy()
     asked_s = requests.reindex(pd.MultiIndex.from_frame(following_steps[["tag", "request", "epoch"]])).to_numpy()
     queued = asked_s <= drafts.time_s.to_numpy()
-    alone = asked_s > drafts.time_s.to_numpy()
+    turned_s = begun_s - drafts.time_s.to_numpy()
+    turning_s = float(np.median(turned_s[queued])) if queued.any() else 0.0  # who comes meanwhile wakes nobody
+    alone = asked_s > drafts.time_s.to_numpy() + turning_s
     busy_s = np.stack([starts.time_s.reindex(dones.index), dones.time_s], axis=1)
+    known = ~np.isnan(return_s)
     slowness = slowness_at(pace, drafts.time_s.to_numpy())
     return Rounds(
         draft_s=drafts.duration_s.to_numpy(),
         fitted_s=fitted_s,
         slowness=slowness,
         gap_s=starts.idle_gap_s.reindex(drafts.index).to_numpy(),
-        return_s=(return_s / slowness)[~np.isnan(return_s)],
-        asked_after_s=idle_s(arrivals_s[~np.isnan(return_s)], busy_s),
+        returns=Returns(
+            (return_s / slowness)[known],
+            starts.idle_gap_s.reindex(drafts.index).to_numpy()[known],
+            idle_s(arrivals_s[known], busy_s),
+            queued[known],
+        ),
         dispatch_s=np.maximum(dispatch_s, 0.0) / slowness,
         wake_up_s=((begun_s - asked_s) / slowness)[alone],
         woken_after_s=(asked_s - drafts.time_s.to_numpy())[alone],
-        turnaround_s=((begun_s - drafts.time_s.to_numpy()) / slowness)[queued],
+        turnaround_s=(turned_s / slowness)[queued],
         begin_s=begin_s,
         busy_s=busy_s,
     )

@@ -40,7 +40,7 @@ def at_pace(profile: HardwareProfile, slowness: float) -> HardwareProfile:
     is typical.
     """
     replace = msgspec.structs.replace
-    load, link = profile.recent_load, profile.link
+    load, link, busy_link = profile.recent_load, profile.link, profile.busy_link
     return replace(
         profile,
         **{name: getattr(profile, name).slowed(slowness) for name in STEPS},
@@ -49,6 +49,7 @@ def at_pace(profile: HardwareProfile, slowness: float) -> HardwareProfile:
         dispatch_s=slowness * profile.dispatch_s,
         decode_turnaround_s=slowness * profile.decode_turnaround_s,
         link=replace(link, latency_s=slowness * link.latency_s),
+        busy_link=busy_link and replace(busy_link, latency_s=slowness * busy_link.latency_s),
         turns=tuple(replace(turns, handover_s=slowness * turns.handover_s) for turns in profile.turns),
         one_process=replace(profile.one_process, handover_s=slowness * profile.one_process.handover_s),
         recent_load=load and replace(load, paces=tuple(pace / slowness for pace in load.paces)),

@@ -108,7 +108,11 @@ class Network:
                 self.wires[target, drafter] = (self._wire(verifying[target], way_s),) * 2
                 continue
             host = drafting[drafter]
-            down_s, up_s = (_after_gap(way_s, host), _while_idle(way_s, host)) if link.of_host else (way_s, way_s)
+            if link.of_host:
+                busy_s = way_s if link.busy is None else one_way_s(link.busy, rng)
+                down_s, up_s = _way_down(way_s, busy_s, host), _way_up(way_s, host)
+            else:
+                down_s = up_s = way_s
             self.wires[target, drafter] = self._wire(verifying[target], down_s), self._wire(host, up_s)
         for tag in self.requests:
             target, drafter = self.fleet.target_of(tag), self.fleet.drafter_of(tag)
@@ -247,14 +251,14 @@ def _shared_device(name: str, device: SettledDevice, playback: Playback) -> Devi
     return TurnsDevice(0.0 if playback.plays("delays") else device.handover_s, turns)
 
 
-def _after_gap(way_s: Callable[[int], float], host: Server) -> Callable[[int], float]:
-    """A drafter's way down, at the pace of its host: slow after a draft that was slow to begin."""
-    return lambda payload_bytes: host.around(way_s(payload_bytes), host.gap_s)
+def _way_down(way_s: Callable[[int], float], busy_s: Callable[[int], float], host: Server) -> Callable[[int], float]:
+    """The way down from a drafter, at the pace of its host: another one where the next step is about to begin."""
+    return lambda payload: host.around((busy_s if host.station.ready else way_s)(payload), host.gap_s)
 
 
-def _while_idle(way_s: Callable[[int], float], host: Server) -> Callable[[int], float]:
+def _way_up(way_s: Callable[[int], float], host: Server) -> Callable[[int], float]:
     """The way up to a drafter, at the pace of its host: slow where it has to be woken."""
-    return lambda payload_bytes: host.around(way_s(payload_bytes), host.idle_s)
+    return lambda payload: host.around(way_s(payload), host.idle_s)
 
 
 def no_time(_step: Step, _recent_load: float) -> float:

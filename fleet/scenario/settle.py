@@ -276,7 +276,7 @@ def _link(scenario: Scenario, target: int, drafter: int) -> SettledLink | None:
                 chosen = tier.link
     if chosen is not None:
         return SettledLink(chosen, of_host=False)
-    return SettledLink(profile.link, of_host=True) if profile else None
+    return SettledLink(profile.link, of_host=True, busy=profile.busy_link) if profile else None
 
 
 def _firsts(tiers: Sequence[DrafterTier | Tier], count: int) -> list[int]:

@@ -124,10 +124,14 @@ class SettledDevice(msgspec.Struct, frozen=True):
 
 
 class SettledLink(msgspec.Struct, frozen=True):
-    """One way between a drafter and a target. `of_host`: measured on the profile's host, whose pace it follows."""
+    """One way between a drafter and a target. `of_host`: measured on the profile's host, whose pace it follows.
+
+    `busy`: the way down while the drafter begins another draft, where that is known to be another.
+    """
 
     time: LinkTime
     of_host: bool
+    busy: LinkTime | None = None
 
 
 class Room(msgspec.Struct, frozen=True):

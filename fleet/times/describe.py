@@ -59,6 +59,8 @@ def describe(profile: HardwareProfile) -> list[tuple[str, str, str]]:
         ("wake-up", f"{1000 * profile.wake_up_s:.3g} ms", ""),
         ("link, one way", f"{1000 * profile.link.latency_s:.3g} ms{rate}", ""),
     ]
+    if profile.busy_link is not None:
+        rows.append(("link, while the next draft begins", f"{1000 * profile.busy_link.latency_s:.3g} ms{rate}", ""))
     if profile.idle != IdleEffect():
         rows += [
             (f"draft after an idle gap of {1000 * gap_s:.3g} ms", f"x {slowdown:.3f}", "")

@@ -49,6 +49,8 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         decode_turnaround_s: What a target does between the end of a plain decoding step and the start of the next.
         wake_up_s: From the arrival of a message at an idle station to the start of the step that it asks for.
         link: The link between drafter and target, one way.
+        busy_link: The way down of a draft after which the drafter begins the next one at once: what sends it shares the
+            cores with that. Left out, it is as any other way.
         idle: How a drafter slows down after an idle gap.
         recent_load: How a draft slows down at a low recent load besides; calibrated profiles have it.
         turns: `turns[k-1]` is what k targets and their drafter pay for taking turns on a device, each in a process of
@@ -83,6 +85,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decode_turnaround_s: Seconds = 0.0
     wake_up_s: Seconds = 0.0
     link: LinkTime = LinkTime()
+    busy_link: LinkTime | None = None
     idle: IdleEffect = IdleEffect()
     recent_load: RecentLoad | None = None
     turns: Annotated[tuple[Turns, ...], Meta(min_length=1)] = (Turns(),)

@@ -7,17 +7,18 @@ import msgspec
 import numpy as np
 import pytest
 
-from calibrate.assemble import link_under_way
 from calibrate.contention import factors_in
 from calibrate.fits import Point, fit_step
+from calibrate.idle import fit_idle, without_idleness
 from calibrate.inservice import FleetSetup, rounds_in
 from calibrate.load import fit_recent_load, recent_loads
 from calibrate.reference import at_pace
 from calibrate.turns import sharing_fleet, turns_in
+from calibrate.under_way import links_under_way
 from fleet.scenario.names import DRAFTER
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
-from fleet.times.effects import RecentLoad, Turns
+from fleet.times.effects import NEVER_IDLE, IdleEffect, RecentLoad, Turns
 from fleet.times.pace import Pace
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import LinkTime, StepTime
@@ -84,9 +85,43 @@ def test_turnaround_wake_up_and_link_are_read_back() -> None:
     np.testing.assert_allclose(alone.wake_up_s[1:], 0.00015)
     np.testing.assert_allclose(crowd.turnaround_s, 0.0002)
     # A target that idled wakes up before it verifies; replayed targets, which calibration uses, do not sleep.
-    np.testing.assert_allclose(alone.return_s, 2 * 0.0004 + 0.00015)
+    np.testing.assert_allclose(alone.returns.time_s, 2 * 0.0004 + 0.00015)
     np.testing.assert_allclose(alone.ratios, 1.0)
-    assert link_under_way(LinkTime(1.0, 1e6), alone.return_s).latency_s == pytest.approx((0.0008 + 0.00015) / 2)
+    assert links_under_way([alone.returns], NEVER_IDLE)[0].latency_s == pytest.approx((0.0008 + 0.00015) / 2)
+
+
+def test_what_idleness_does_is_read_back() -> None:
+    """Slowdowns of drafts, overheads, both links, dispatch and wake-up, from fleets that idle now and then."""
+    effect = IdleEffect((0.0006, 0.004, 0.02), (1.0, 1.3, 1.5), (1.0, 1.5, 2.0))
+    profile = known(
+        turnaround_s=0.0002, wake_up_s=0.00015, dispatch_s=0.00005, idle=effect,
+        link={"latency_s": 0.0002}, busy_link={"latency_s": 0.0009},
+    )  # fmt: skip
+    spread = {"spread": "quantiles", "levels": [0.0, 1.0], "ratios_at": [0.1, 1.9]}
+    runs = [
+        rounds_in(
+            simulate(
+                star(
+                    profile=profile, workload={"requests": 60, "new_tokens": 60},
+                    verifiers={"count": count, "kind": "replayed", "verify": {"base_s": 0.02, "spread": spread}},
+                )
+            ),
+            TIMES["draft"],
+            0.0,
+        )
+        for count in (1, 2, 3, 6)
+    ]  # fmt: skip
+    idle = fit_idle(runs)
+    for gap_s in (0.0003, 0.005, 0.01, 0.02):
+        assert idle.slowdown(gap_s) == pytest.approx(effect.slowdown(gap_s), rel=0.04)
+        assert idle.overhead(gap_s) == pytest.approx(effect.overhead(gap_s), rel=0.08)
+    warm = [without_idleness(rounds, idle) for rounds in runs]
+    assert np.concatenate([rounds.dispatch_s for rounds in warm]).mean() == pytest.approx(0.00005, rel=0.05)
+    assert np.concatenate([rounds.wake_up_s for rounds in warm]).mean() == pytest.approx(0.00015, rel=0.05)
+    link, busy_link = links_under_way([rounds.returns for rounds in runs], idle)
+    assert busy_link is not None
+    assert link.latency_s == pytest.approx(0.0002, rel=0.05)
+    assert busy_link.latency_s == pytest.approx(0.0009, rel=0.05)
 
 
 def test_the_effect_of_recent_load_is_read_back() -> None:
