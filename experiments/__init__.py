@@ -2,9 +2,11 @@
 
 worlds.py      run a scenario in either world
 sweep.py       any keys over values; resume.py says whether a kept cell still holds, jobs.py runs them side by side
-replicate.py   one scenario with many seeds
 precision.py   a simulation as long as it takes for intervals as narrow as asked
-compare.py     two runs, quantity by quantity; differences.py says what they did not share
+reruns.py      one scenario with many seeds; an engine's runs simulated blind, at their pace, played back
+compare.py     two runs, quantity by quantity, and where the error comes from: mechanism, parameters, host
+               differences.py says what they did not share, budget.py what each part of a run makes of the error,
+               summary.py the errors of many cells in a few lines
 draw.py        figures from results
 demo/          calibrate, run both worlds, compare, draw: the main job
 reproduce/     the papers' tables and figures, row by row
