@@ -12,7 +12,7 @@ from calibrate.contention import factors_in
 from calibrate.fits import Point, Residual, fit_link, fit_step
 from calibrate.idle import fit_idle, without_idleness
 from calibrate.inservice import FleetSetup, Rounds, rounds_in, spread_numbers
-from calibrate.load import fit_recent_load, spread_in_service
+from calibrate.load import at_one_level, fit_recent_load, spread_in_service
 from calibrate.reference import at_pace
 from calibrate.turns import turns_in
 from calibrate.under_way import links_under_way, with_bandwidth
@@ -63,11 +63,12 @@ def profile_from(measured: Measured, setup: FleetSetup) -> HardwareProfile:
     idle = fit_idle([*busy, *pausing])
     warm = [without_idleness(rounds, idle) for rounds in [*busy, *pausing]]
     effect = fit_recent_load(warm)
-    turnarounds_s = np.concatenate([rounds.turnaround_s for rounds in busy])
+    level = at_one_level(warm)
+    turnarounds_s = np.concatenate([rounds.turnaround_s for rounds in level[: len(busy)]])
     wake_ups_s, dispatches_s = (
-        np.concatenate([getattr(rounds, name) for rounds in warm]) for name in ("wake_up_s", "dispatch_s")
+        np.concatenate([getattr(rounds, name) for rounds in level]) for name in ("wake_up_s", "dispatch_s")
     )
-    link, busy_link = links_under_way([rounds.returns for rounds in warm], idle)
+    link, busy_link = links_under_way([rounds.returns for rounds in level], idle)
     slowness = float(np.median(np.concatenate([rounds.slowness for rounds in [*busy, *pausing]])))
     turns = [turns_in(run, setup) for run in measured.turns]
     payloads_bytes, round_trips_s = zip(*measured.round_trips_s, strict=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
@@ -54,6 +55,25 @@ def fit_recent_load(runs: Sequence[Rounds]) -> RecentLoad:
             best = error, effect
     assert best is not None
     return best[1]
+
+
+def at_one_level(runs: Sequence[Rounds]) -> list[Rounds]:
+    """Return the rounds with what passed between their steps as if all runs had been on an equally fast host.
+
+    What passes between steps is computed by the same core, so a run's own steps say how fast that was.
+    """
+    levels = [float(rounds.ratios.mean()) for rounds in runs]
+    factors = [float(np.mean(levels)) / level for level in levels]
+    return [
+        msgspec.structs.replace(
+            rounds,
+            wake_up_s=factor * rounds.wake_up_s,
+            turnaround_s=factor * rounds.turnaround_s,
+            dispatch_s=factor * rounds.dispatch_s,
+            returns=msgspec.structs.replace(rounds.returns, time_s=factor * rounds.returns.time_s),
+        )
+        for rounds, factor in zip(runs, factors, strict=True)
+    ]
 
 
 def ratios_of(runs: Sequence[Rounds]) -> list[Floats]:
