@@ -50,7 +50,8 @@ def paces_text(profile: HardwareProfile, cells: Sequence[Cell]) -> str:
 def plateau_rows(cells: Sequence[Cell]) -> list[tuple[str, float, float, float, float]]:
     """For each verification time: case, measured plateau of R_q over R_q at N = 1, its 95 % interval, and 1 + Z/S.
 
-    The plateau is the mean over N >= N_full, pass by pass; the interval is Student's over the passes.
+    The plateau is the mean over N >= N_full, pass by pass; the interval is Student's over the passes. Where no such N
+    was run there is none.
     """
     rows = []
     replayed = [cell for cell in cells if cell.planned.kind == "replayed"]
@@ -62,6 +63,8 @@ def plateau_rows(cells: Sequence[Cell]) -> list[tuple[str, float, float, float, 
         }
         prediction = predict(next(cell.scenario for cell in replayed if cell.case["targets"] == case))
         full = [rate for N, rate in rates.items() if prediction.N_full <= N]
+        if not full:
+            continue
         ratios = np.mean(full, axis=0) / rates[1]
         rows.append((case, float(np.mean(ratios)), *student_t_interval(ratios), prediction.plateau_ratio))
     return rows
