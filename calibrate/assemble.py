@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from calibrate.acceptance import describe_acceptance
 from calibrate.contention import factors_in
-from calibrate.fits import Point, Residual, fit_link, fit_step
+from calibrate.fits import Point, Residual, fit_link, fit_step, spread_of
 from calibrate.idle import fit_idle, without_idleness
 from calibrate.inservice import FleetSetup, Rounds, rounds_in, spread_numbers
 from calibrate.load import at_one_level, fit_recent_load, spread_in_service
@@ -85,6 +85,7 @@ def profile_from(measured: Measured, setup: FleetSetup) -> HardwareProfile:
         dispatch_s=float(dispatches_s.mean()),
         decode_turnaround_s=decode_turnaround_s(measured.plain, setup.control_s),
         wake_up_s=float(wake_ups_s.mean()),
+        delay_spread=spread_of(np.concatenate([times / times.mean() for times in (turnarounds_s, wake_ups_s)])),
         link=with_bandwidth(link, pinged),
         busy_link=busy_link and with_bandwidth(busy_link, pinged),
         idle=idle,

@@ -28,7 +28,7 @@ from fleet.stations.messages import (
 )
 from fleet.stations.payload import payload_bytes
 from fleet.stations.station import Station
-from fleet.times.durations import batch_durations, draft_durations, one_way_s, verifier_durations
+from fleet.times.durations import batch_durations, draft_durations, one_way_s, ratios, verifier_durations
 from fleet.times.effects import NEVER_IDLE, IdleEffect, RecentLoad
 from fleet.times.pace import HostPace, Pace
 from fleet.times.station_times import Delays
@@ -75,7 +75,7 @@ class Network:
         self.size_of = self._size_with_hidden if fleet.drafters.kind == "eagle" else plain_size
         self.plain_size_of = plain_size
         # One random stream for each cause of randomness, so that a change in one leaves the others alone.
-        outcomes, targets, links, drafters = np.random.default_rng(fleet.seed).spawn(4)
+        outcomes, targets, links, drafters, self.delays = np.random.default_rng(fleet.seed).spawn(5)
         played = self.playback.plays("acceptance")
         self.outcomes: Outcomes | PlayedOutcomes = (
             PlayedOutcomes(self.playback) if played else Outcomes(fleet, outcomes)
@@ -167,7 +167,8 @@ class Network:
         recorded = RecordedStation(station, "simulated", self.log)
         late = lateness_of(self.playback, station.name) if self.playback.plays("delays") else None
         service, pace = self._at_pace(station.name, device, service, idle)
-        return Server(self.env, recorded, device, service, self._post, delays, pace, idle, late)
+        jitter = ratios(delays.spread, self.delays.spawn(1)[0])
+        return Server(self.env, recorded, device, service, self._post, delays, pace, idle, jitter, late)
 
     def _at_pace(
         self, station: str, device: Device, service: Service, idle: IdleEffect

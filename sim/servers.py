@@ -8,6 +8,7 @@ a generator for each server would cost a third of the speed and say nothing more
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import repeat
 from typing import NamedTuple
 
 from simpy import Environment
@@ -38,13 +39,16 @@ class Lateness(NamedTuple):
     ends_s: Iterator[float]
 
 
+ALIKE = repeat(1.0)
+
+
 class Server:
     """One station in simulated time.
 
     `post(instruction)`: carries out what the station asks for. `delays`: what passes between steps; meanwhile the
     station already sends and receives. `pace`: slowness of its host, for what passes between and around steps; that of
-    steps is in their durations. `idle`: what idleness does to that. `late`: of a run that
-    is played back, what passed there, in place of `delays`.
+    steps is in their durations. `idle`: what idleness does to that. `jitter`: of single turnarounds and wake-ups, as
+    multipliers. `late`: of a run that is played back, what passed there, in place of `delays`.
     """
 
     def __init__(
@@ -57,6 +61,7 @@ class Server:
         delays: Delays,
         pace: HostPace | None = None,
         idle: IdleEffect = NEVER_IDLE,
+        jitter: Iterator[float] = ALIKE,
         late: Lateness | None = None,
     ) -> None:
         self.env = env
@@ -70,6 +75,7 @@ class Server:
         self.ending_s = 0.0  # of the running step, from its end on the device until the station knows
         if late is not None:
             delays = Delays()
+        self.jitter = jitter
         self.turnaround_s = delays.turnaround_s
         self.turnaround_row_s = delays.turnaround_row_s
         self.wake_up_s = delays.wake_up_s
@@ -89,7 +95,7 @@ class Server:
             if self.late is not None:
                 self.device.offer_late(self, self.late.starts_s)
             elif self.idle and self.wake_up_s:
-                self.pause(self.around(self.wake_up_s, self.idle_s))
+                self.pause(self.around(self.wake_up_s, self.idle_s) * next(self.jitter))
             else:
                 self.device.offer(self)
 
@@ -116,7 +122,8 @@ class Server:
         self.ended_s = self.env.now
         if self.turnaround_s or self.turnaround_row_s:
             rows = len(step.members) + step.ballast
-            self.pause(self.paced(self.turnaround_s + self.turnaround_row_s * (rows - 1)))
+            turnaround_s = self.turnaround_s + self.turnaround_row_s * (rows - 1)
+            self.pause(self.paced(turnaround_s) * next(self.jitter))
         self.deliver(StepDone(step.number, self.outcomes(step), duration_s - self.ending_s))
         if self.wake_up_s:
             self.idle = self.station.running is None and not self.station.ready

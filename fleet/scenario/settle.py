@@ -136,7 +136,7 @@ def _drafter_times(scenario: Scenario) -> Iterator[DrafterTimes]:
     slowdowns = turns.slowdowns if turns else {}
     delays = Delays(
         profile.turnaround_s, profile.turnaround_row_s, _wake_up_s(scenario, profile, scenario.drafters.device),
-        profile.dispatch_s,
+        profile.dispatch_s, profile.delay_spread,
     )  # fmt: skip
     for first in _firsts(scenario.drafters.tiers, scenario.drafters.count):
         chosen = profile.draft
@@ -209,7 +209,9 @@ def _batch(scenario: Scenario) -> SettledBatch | None:
             prefill=scenario.verifiers.prefill or profile.verify_prefill,
             verify=scenario.verifiers.verify or profile.verify,
             realign=profile.realign,
-            delays=Delays(profile.turnaround_s, profile.turnaround_row_s, dispatch_s=profile.dispatch_s),
+            delays=Delays(
+                profile.turnaround_s, profile.turnaround_row_s, 0.0, profile.dispatch_s, profile.delay_spread
+            ),
         )
     return SettledBatch(given.rule, given.allocate or Fixed(scenario.drafters.depth), given.padded, times)
 
@@ -240,6 +242,7 @@ def _verifier_delays(scenario: Scenario, profile: HardwareProfile | None) -> Del
         turnaround_s=profile.decode_turnaround_s if plain else 0.0,
         wake_up_s=_wake_up_s(scenario, profile, given.device),
         dispatch_s=profile.dispatch_s,
+        spread=profile.delay_spread,
     )
 
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from fleet.times.effects import IdleEffect, RecentLoad
-from fleet.times.step_time import StepTime
+from fleet.times.step_time import Constant, Spread, StepTime
 
 
 class Delays(msgspec.Struct, frozen=True):
@@ -11,13 +11,15 @@ class Delays(msgspec.Struct, frozen=True):
 
     `turnaround_s`: after each step, and `turnaround_row_s` more for each further row of it, before the next can start.
     `wake_up_s`: from the arrival of a message at the idle station to the start of the step that it asks for.
-    `dispatch_s`: what a step keeps its station and its device beyond its own time.
+    `dispatch_s`: what a step keeps its station and its device beyond its own time. `spread`: of single turnarounds and
+    wake-ups around their means.
     """
 
     turnaround_s: float = 0.0
     turnaround_row_s: float = 0.0
     wake_up_s: float = 0.0
     dispatch_s: float = 0.0
+    spread: Spread = Constant()
 
 
 class DrafterTimes(msgspec.Struct, frozen=True):

@@ -95,6 +95,7 @@ def test_what_idleness_does_is_read_back() -> None:
     effect = IdleEffect((0.0006, 0.004, 0.02), (1.0, 1.3, 1.5), (1.0, 1.5, 2.0))
     profile = known(
         turnaround_s=0.0002, wake_up_s=0.00015, dispatch_s=0.00005, idle=effect,
+        delay_spread={"spread": "quantiles", "levels": [0.0, 1.0], "ratios_at": [0.5, 1.5]},
         link={"latency_s": 0.0002}, busy_link={"latency_s": 0.0009},
     )  # fmt: skip
     spread = {"spread": "quantiles", "levels": [0.0, 1.0], "ratios_at": [0.1, 1.9]}
@@ -118,6 +119,9 @@ def test_what_idleness_does_is_read_back() -> None:
     warm = [without_idleness(rounds, idle) for rounds in runs]
     assert np.concatenate([rounds.dispatch_s for rounds in warm]).mean() == pytest.approx(0.00005, rel=0.05)
     assert np.concatenate([rounds.wake_up_s for rounds in warm]).mean() == pytest.approx(0.00015, rel=0.05)
+    turnarounds_s = np.concatenate([rounds.turnaround_s for rounds in runs])
+    assert turnarounds_s.mean() == pytest.approx(0.0002, rel=0.05)
+    np.testing.assert_allclose(np.quantile(turnarounds_s, [0.1, 0.9]), [0.00012, 0.00028], rtol=0.06)
     link, busy_link = links_under_way([rounds.returns for rounds in runs], idle)
     assert busy_link is not None
     assert link.latency_s == pytest.approx(0.0002, rel=0.05)
