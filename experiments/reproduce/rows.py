@@ -2,9 +2,10 @@
 
 Kinds: "input", taken from the paper; "fitted", ours was set by this number, or by numbers that it is made of;
 "identity", arithmetic of other rows or of the paper's own columns; "predicted", ours would be the same if the paper had
-printed another number there; "measured", of other models on this host. Only predicted rows count, and each number of a
-paper counts once; so do "estimated" ones, where ours is an estimate from shapes and data sheets that was fitted on none
-of that source's numbers.
+printed another number there; "measured", of other models on this host; "unsettled", the paper contradicts that number
+itself, or it hangs on what the paper does not print: the row's note says which. Only predicted rows count, and each
+number of a paper counts once; so do "estimated" ones, where ours is an estimate from shapes and data sheets that was
+fitted on none of that source's numbers.
 """
 
 from collections.abc import Sequence
@@ -15,8 +16,9 @@ from msgspec import Meta
 
 from fleet.times.profile import HardwareProfile
 
-Kind = Literal["input", "fitted", "identity", "predicted", "estimated", "measured"]
+Kind = Literal["input", "fitted", "identity", "predicted", "estimated", "measured", "unsettled"]
 JUDGED = ("predicted", "estimated")  # kinds that count
+TINY = 0.05  # share of what it is a part of, below which a quantity is held against the whole
 CLAIM = " (1: yes)"  # how the quantity of a claim ends
 
 
@@ -29,9 +31,10 @@ class Inputs(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One quantity in one case. `error` is (ours - paper) / paper.
+    """One quantity in one case. `error` is (ours - paper) / paper, or over `part_of` where there is one.
 
     `paper` is None where the paper prints no number, `error` where either side is missing or the paper's is zero.
+    `part_of`: the paper's whole, of which this quantity is a tiny part. `note`: why a row is unsettled.
     """
 
     quantity: Annotated[str, Meta(max_length=200)]
@@ -40,6 +43,8 @@ class Row(msgspec.Struct, frozen=True):
     paper: float | None
     ours: float | None
     error: float | None
+    part_of: float | None = None
+    note: Annotated[str, Meta(max_length=2000)] = ""
 
     @property
     def is_claim(self) -> bool:
@@ -91,11 +96,26 @@ class Reproduction(msgspec.Struct, frozen=True):
         msgspec.structs.force_setattr(self, "score", score_of(self.rows))
 
 
-def row(quantity: str, case: dict[str, Any], kind: Kind, paper: float | None, ours: float | None) -> Row:
-    """Build a row with its error; numpy's numbers become plain ones, so that a row is JSON."""
-    paper, ours = (None if value is None else float(value) for value in (paper, ours))
-    error = (ours - paper) / paper if paper and ours is not None else None
-    return Row(quantity, case, kind, paper, ours, error)
+def row(
+    quantity: str,
+    case: dict[str, Any],
+    kind: Kind,
+    paper: float | None,
+    ours: float | None,
+    *,
+    part_of: float | None = None,
+    note: str = "",
+) -> Row:
+    """Build a row with its error; numpy's numbers become plain ones, so that a row is JSON.
+
+    `part_of`: what the paper's quantity is a part of, in the same unit; it is left out where the part is not tiny.
+    """
+    paper, ours, part_of = (None if value is None else float(value) for value in (paper, ours, part_of))
+    if paper is None or part_of is None or abs(paper) >= TINY * part_of:
+        part_of = None
+    whole = paper if part_of is None else part_of
+    error = (ours - paper) / whole if paper is not None and whole and ours is not None else None
+    return Row(quantity, case, kind, paper, ours, error, part_of, note)
 
 
 def claim(quantity: str, case: dict[str, Any], holds: bool) -> Row:
