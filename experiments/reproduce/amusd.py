@@ -182,10 +182,10 @@ def amusd_a100(inputs: Inputs) -> Reproduction:
             "the GPU monitor's clock, whose delay the other two runs give; without GPU samples from the total itself"
         ),
         (
-            "(a) knows of the start-up the prefills, as far as the first steps of sd wait for them, and how long before "
-            "sd's clock they were launched, as far as the monitor's clock tells (what it leaves open: 0.2 to 1 s for a "
-            "process's first answer, sample 0); the authors' drafter prefills twice, after the target, and each process "
-            "loads its own kernels"
+            "(a) knows of the start-up the prefills, as far as the first steps of sd wait for them, and how long "
+            "before sd's clock they were launched, as far as the monitor's clock tells (of what it leaves open, 0.2 to "
+            "1 s for a process's first answer, sample 0); the authors' drafter prefills twice, after the target, and "
+            "each process loads its own kernels"
         ),
         "(a) lets a draft that goes to the other process wait as long as a round of sd does between its steps",
         (

@@ -118,9 +118,12 @@ def row(
     return Row(quantity, case, kind, paper, ours, error, part_of, note)
 
 
-def claim(quantity: str, case: dict[str, Any], holds: bool) -> Row:
-    """Build the row of something that the paper says is so, which the simulation may find or not."""
-    return row(quantity + CLAIM, case, "predicted", 1.0, float(holds))
+def claim(quantity: str, case: dict[str, Any], holds: bool, note: str = "") -> Row:
+    """Build the row of something that the paper says is so, which the simulation may find or not.
+
+    `note`: why the paper itself excludes it; the row is then unsettled.
+    """
+    return row(quantity + CLAIM, case, "unsettled" if note else "predicted", 1.0, float(holds), note=note)
 
 
 def score_of(rows: Sequence[Row]) -> Score:

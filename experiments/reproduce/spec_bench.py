@@ -1,0 +1,42 @@
+"""How long the turns of Spec-Bench are, and request files made of them.
+
+Lengths of all 560 turns of its 480 conversations (question.jsonl of the benchmark's authors), sorted, in tokens of four
+characters each, as `workload.conversations` counts them; no turn holds the conversation before it.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+TURN_TOKENS = """
+4 6 6 6 6 8 8 8 8 9 9 9 9 9 9 9 9 10 10 10 10 10 10 10 10 10 10 10 10 10 10 10 10 10 10 10 11 11 11 11 11 11 11
+11 11 11 11 11 11 12 12 12 12 12 12 12 12 12 12 12 12 12 12 12 12 12 12 12 12 13 13 13 13 13 13 13 13 13 13 14
+14 14 14 14 14 14 14 14 14 14 14 15 15 15 15 15 16 16 16 16 16 16 16 16 16 16 16 16 16 17 17 17 17 17 17 17 17
+17 17 18 18 18 18 18 18 18 19 19 19 19 19 20 20 20 20 20 20 20 20 20 21 21 21 21 21 21 21 21 21 22 22 22 22 22
+23 23 23 23 23 23 23 23 24 24 24 24 24 24 24 25 25 25 25 25 26 26 26 26 27 27 27 27 27 27 28 28 28 28 28 28 28
+28 28 28 28 28 29 29 29 29 30 30 30 31 31 31 31 32 32 32 32 32 32 32 32 33 33 33 33 33 34 34 34 34 34 34 35 35
+35 36 36 36 36 36 37 37 38 38 38 38 38 38 38 39 39 39 39 39 39 40 40 41 41 41 41 42 42 42 42 42 42 42 42 43 43
+43 43 44 44 44 44 44 44 45 45 46 46 46 46 47 47 47 47 47 48 48 48 49 49 49 50 50 50 50 50 51 51 51 52 52 52 52
+52 53 53 54 54 54 54 54 55 55 55 55 55 56 56 56 57 58 58 58 59 59 60 60 60 60 60 60 61 61 62 62 63 63 63 64 64
+65 65 66 67 68 69 70 70 71 71 72 73 74 74 74 74 75 75 75 76 78 79 79 79 80 81 81 82 83 84 84 86 86 90 91 96 100
+102 107 112 112 114 119 128 129 130 131 132 135 149 168 171 173 186 190 216 232 257 261 279 290 309 315 337 350
+357 384 386 389 402 410 429 431 440 468 475 482 498 504 533 541 548 563 570 590 597 601 616 627 643 656 665 666
+691 695 708 708 709 711 711 712 712 712 716 727 729 730 730 736 736 737 738 738 740 740 741 741 742 747 750 751
+753 754 754 756 756 756 756 758 758 758 759 759 762 762 764 764 764 764 766 766 767 767 768 771 771 772 773 774
+776 777 783 784 784 784 789 789 792 792 794 796 797 798 802 802 806 807 808 812 815 818 820 821 826 828 830 830
+831 834 835 837 838 840 845 846 848 849 852 856 857 864 874 888 913 925 970 977 981 1018 1034 1094 1105 1127
+1234 1254 1287 1289 1293 1315 1315 1414 1456 1516 1549 1561 1572 1572 1587 1597 1640 1712
+"""
+
+
+def turn_tokens() -> list[int]:
+    """Return the lengths of all turns, in tokens, shortest first."""
+    return [int(length) for length in TURN_TOKENS.split()]
+
+
+def write_lengths(path: Path, requests: int, answers: tuple[int, int], seed: int) -> None:
+    """Write a file for `workload.lengths`: turns in a random order, answers spread evenly over a range of tokens."""
+    rng = np.random.default_rng(seed)
+    prompts = np.resize(rng.permutation(turn_tokens()), requests)
+    lengths = zip(prompts, rng.integers(answers[0], answers[1] + 1, size=requests), strict=True)
+    path.write_text("num_prefill_tokens,num_decode_tokens\n" + "".join(f"{p},{d}\n" for p, d in lengths))
