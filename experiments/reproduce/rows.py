@@ -9,6 +9,7 @@ fitted on none of that source's numbers.
 """
 
 from collections.abc import Sequence
+from statistics import median
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -19,6 +20,7 @@ from fleet.times.profile import HardwareProfile
 Kind = Literal["input", "fitted", "identity", "predicted", "estimated", "measured", "unsettled"]
 JUDGED = ("predicted", "estimated")  # kinds that count
 TINY = 0.05  # share of what it is a part of, below which a quantity is held against the whole
+FAR = 0.1  # an error beyond which a row is counted as missed
 CLAIM = " (1: yes)"  # how the quantity of a claim ends
 
 
@@ -55,8 +57,8 @@ class Row(msgspec.Struct, frozen=True):
 class Score(msgspec.Struct, frozen=True):
     """How good the predicted rows are: those that have an error, and the claims.
 
-    `mean_error`, `worst_error`: of the absolute errors of `rows` rows, None where there is none. `worst`: quantity and
-    case of the worst. `claims`, `claims_held`: how many the paper makes of what was predicted, and how many hold.
+    `mean_error`, `median_error`, `worst_error`: of the absolute errors of `rows` rows, None where there is none.
+    `beyond`: how many of them are off by more than 10 %. `worst`: quantity and case of the worst. `claims`, `claims_held`: how many the paper makes of what was predicted, and how many hold.
     `kind`: what the rows are.
     """
 
@@ -67,6 +69,8 @@ class Score(msgspec.Struct, frozen=True):
     claims: int = 0
     claims_held: int = 0
     kind: str = "predicted"
+    median_error: float | None = None
+    beyond: int = 0
 
     def line(self) -> str:
         """Say it in one line."""
@@ -74,6 +78,8 @@ class Score(msgspec.Struct, frozen=True):
         if self.mean_error is not None and self.worst_error is not None:
             rows = "1 row" if self.rows == 1 else f"{self.rows} rows"
             errors = f"mean absolute error {self.mean_error:.1%}, worst {self.worst_error:.1%} ({self.worst})"
+            if self.rows > 1:
+                errors += f"; median {self.median_error:.1%}, {self.beyond} beyond {FAR:.0%}"
             parts.append(f"{rows}, {errors}")
         if self.claims:
             parts.append(f"{self.claims_held} of {self.claims} claims hold")
@@ -111,7 +117,7 @@ def row(
     `part_of`: what the paper's quantity is a part of, in the same unit; it is left out where the part is not tiny.
     """
     paper, ours, part_of = (None if value is None else float(value) for value in (paper, ours, part_of))
-    if paper is None or part_of is None or abs(paper) >= TINY * part_of:
+    if not paper or part_of is None or abs(paper) >= TINY * part_of:
         part_of = None
     whole = paper if part_of is None else part_of
     error = (ours - paper) / whole if paper is not None and whole and ours is not None else None
@@ -140,6 +146,14 @@ def score_of(rows: Sequence[Row]) -> Score:
         counted,
         rows=len(errors),
         mean_error=sum(error for error, _ in errors) / len(errors),
+        median_error=median(error for error, _ in errors),
+        beyond=sum(error > FAR for error, _ in errors),
         worst_error=worst_error,
         worst=", ".join([worst.quantity, *(f"{key}={value}" for key, value in worst.case.items())]),
     )
+
+
+def kinds_of(rows: Sequence[Row]) -> dict[str, int]:
+    """Count the rows that hold a number of the paper's against ours, by kind, in the order of `Kind`."""
+    held = [row.kind for row in rows if row.error is not None]
+    return {kind: held.count(kind) for kind in Kind.__args__ if kind in held}  # type: ignore[attr-defined]
