@@ -10,21 +10,19 @@ import numpy as np
 
 from calibrate.readers.amusd import Measured, Sample, prefills_of
 
-QUICKEST = 0.1  # share of the verifications that are taken to have waited for nothing
 COLD_S = (0.2, 1.0)  # assumed of the first pass of a process on a GPU: libraries and some hundred kernels are loaded
 
 
 class OwnSteps(msgspec.Struct, frozen=True):
     """An amusd run by its own step times, all in seconds.
 
-    `draft_s`: from one draft to the next. `verify_s`: a verification that waits for no drafts. `period_s`: from one
-    verification to the next, on average. `before_s`: the target's start-up before the first verification's clock.
+    `draft_s`: from one draft to the next. `verify_s`: from one verification to the next, if it waits for no drafts.
+    `before_s`: the target's start-up before the first verification's clock.
     `within_s`: the drafter's, within the first verification.
     """
 
     draft_s: float
     verify_s: float
-    period_s: float
     before_s: float
     within_s: float
 
@@ -44,22 +42,21 @@ def first_pass_s(sample: Sample) -> float:
     """
     sd, amusd = sample["sd"], sample["amusd"]
     draft_prefill_s, verify_prefill_s = prefills_of(sd)
-    waited_s = _waited_s(amusd)
+    waited_s = _waited_s(sample)
     if waited_s <= verify_prefill_s + 2 * draft_prefill_s:
         return sd.verify_s
     return max(waited_s - draft_prefill_s, sd.verify_s)
 
 
-def _service_s(amusd: Measured) -> float:
-    """Return the time of a verification that found its drafts: the quickest of those that committed several tokens."""
-    later = list(zip(amusd.verify_times[1:], amusd.accepted_tokens[1:], strict=False))
-    several = [time_s for time_s, tokens in later if tokens > 1]
-    return float(np.quantile(several or [time_s for time_s, _ in later], QUICKEST))
+def _service_s(sample: Sample) -> float:
+    """Return a verification that waits for no drafts: as long as those of sd, which never do, and no longer than it was."""
+    return min(sample["sd"].verify_s, sample["amusd"].verify_s)
 
 
-def _waited_s(amusd: Measured) -> float:
+def _waited_s(sample: Sample) -> float:
     """Return how long the first verification waited for prefills: its time less its drafts' and its own service."""
-    return max(amusd.verify_times[0] - sum(amusd.draft_times[:2]) - _service_s(amusd), 0.0)
+    amusd = sample["amusd"]
+    return max(amusd.verify_times[0] - sum(amusd.draft_times[:2]) - _service_s(sample), 0.0)
 
 
 def own_steps(sample: Sample) -> OwnSteps:
@@ -70,17 +67,18 @@ def own_steps(sample: Sample) -> OwnSteps:
     when its kernels are launched, so the wait for them lies between it and the next.
     """
     sd, amusd = sample["sd"], sample["amusd"]
-    verify_s, before_s = _service_s(amusd), first_pass_s(sample)
-    alone = np.mean([tokens == 1 and time_s < verify_s
-                     for time_s, tokens in zip(amusd.verify_times[1:], amusd.accepted_tokens[1:], strict=False)])  # fmt: skip
+    verify_s, before_s = _service_s(sample), first_pass_s(sample)
+    later = list(zip(amusd.verify_times[1:], amusd.accepted_tokens[1:], strict=False))
+    of_several_s = min((time_s for time_s, tokens in later if tokens > 1), default=0.0)
+    alone = np.mean([tokens == 1 and time_s < of_several_s for time_s, tokens in later])
     between_s = gap_s(sd) + float(alone) * token_wait_s(sample, before_s)
     period_s = amusd.verify_s + between_s
     loop_s = period_s * (len(amusd.verify_times) - 1) + sum(amusd.draft_times[:2]) + verify_s
     drafted_s = float(np.sum(amusd.draft_times)) + amusd.draft_s / 2  # the last one is cut off anywhere
     whole = 2 * drafted_s > loop_s  # else not all drafts are in the record
     draft_gap_s = max(loop_s - drafted_s, 0.0) / len(amusd.draft_times) if whole else 0.0
-    within_s = _waited_s(amusd) + max(amusd.draft_times[0] - amusd.draft_s, 0.0)
-    return OwnSteps(amusd.draft_s + draft_gap_s, verify_s, period_s, before_s, within_s)
+    within_s = _waited_s(sample) + max(amusd.draft_times[0] - amusd.draft_s, 0.0)
+    return OwnSteps(amusd.draft_s + draft_gap_s, verify_s + between_s, before_s, within_s)
 
 
 def token_wait_s(sample: Sample, start_up_s: float) -> float:
