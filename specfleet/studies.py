@@ -133,7 +133,7 @@ def reproduce(
     trace: str | Path | None = None,
     data: str | Path | None = None,
 ) -> Reproduction:
-    """Reproduce a paper's table or figure: the paper's number, ours and the error, row by row; "all": every one of them.
+    """Reproduce a paper's table or figure, or "all" of them: the paper's number, ours and the error, row by row.
 
     `profile`: a calibrated profile, or its file, where this host stands in. `trace`: a run file of the authors
     (amusd-a100). `data`: a folder with measurements that others published (estimates). Raises InputError, which lists

@@ -17,12 +17,13 @@ class OwnSteps(msgspec.Struct, frozen=True):
     """An amusd run by its own step times, all in seconds.
 
     `draft_s`: from one draft to the next. `verify_s`: from one verification to the next, if it waits for no drafts.
-    `before_s`: the target's start-up before the first verification's clock.
-    `within_s`: the drafter's, within the first verification.
+    `alone_s`: the same without a draft to verify. `before_s`: the target's start-up, before the first verification's
+    clock begins. `within_s`: the drafter's, within the first verification.
     """
 
     draft_s: float
     verify_s: float
+    alone_s: float
     before_s: float
     within_s: float
 
@@ -40,7 +41,7 @@ def first_pass_s(sample: Sample) -> float:
     passes of the drafter over the prompt, of which the first is the first one of its process. In a process that has
     answered before, launching is as quick as in any step, and the prefills explain the wait.
     """
-    sd, amusd = sample["sd"], sample["amusd"]
+    sd = sample["sd"]
     draft_prefill_s, verify_prefill_s = prefills_of(sd)
     waited_s = _waited_s(sample)
     if waited_s <= verify_prefill_s + 2 * draft_prefill_s:
@@ -49,7 +50,7 @@ def first_pass_s(sample: Sample) -> float:
 
 
 def _service_s(sample: Sample) -> float:
-    """Return a verification that waits for no drafts: as long as those of sd, which never do, and no longer than it was."""
+    """Return a verification that waits for no drafts: as sd's, which never do, and no longer than it was."""
     return min(sample["sd"].verify_s, sample["amusd"].verify_s)
 
 
@@ -68,9 +69,11 @@ def own_steps(sample: Sample) -> OwnSteps:
     """
     sd, amusd = sample["sd"], sample["amusd"]
     verify_s, before_s = _service_s(sample), first_pass_s(sample)
-    later = list(zip(amusd.verify_times[1:], amusd.accepted_tokens[1:], strict=False))
-    of_several_s = min((time_s for time_s, tokens in later if tokens > 1), default=0.0)
-    alone = np.mean([tokens == 1 and time_s < of_several_s for time_s, tokens in later])
+    verifies = [
+        (tokens, time_s) for tokens, time_s in zip(amusd.accepted_tokens[1:], amusd.verify_times[1:], strict=False)
+    ]
+    alone_s = token_s(sample, before_s)
+    alone = np.mean([tokens == 1 and time_s < alone_s for tokens, time_s in verifies])
     between_s = gap_s(sd) + float(alone) * token_wait_s(sample, before_s)
     period_s = amusd.verify_s + between_s
     loop_s = period_s * (len(amusd.verify_times) - 1) + sum(amusd.draft_times[:2]) + verify_s
@@ -78,7 +81,8 @@ def own_steps(sample: Sample) -> OwnSteps:
     whole = 2 * drafted_s > loop_s  # else not all drafts are in the record
     draft_gap_s = max(loop_s - drafted_s, 0.0) / len(amusd.draft_times) if whole else 0.0
     within_s = _waited_s(sample) + max(amusd.draft_times[0] - amusd.draft_s, 0.0)
-    return OwnSteps(amusd.draft_s + draft_gap_s, verify_s + between_s, before_s, within_s)
+    gap = gap_s(sd)
+    return OwnSteps(amusd.draft_s + draft_gap_s, verify_s + gap, min(alone_s + gap, verify_s), before_s, within_s)
 
 
 def token_wait_s(sample: Sample, start_up_s: float) -> float:
@@ -88,6 +92,13 @@ def token_wait_s(sample: Sample, start_up_s: float) -> float:
     greedy = sample["greedy"]
     beside_s = greedy.total_time - float(np.sum(greedy.token_times)) - start_up_s
     return max(beside_s, 0.0) / len(greedy.token_times)
+
+
+def token_s(sample: Sample, start_up_s: float) -> float:
+    """Return the time of a verification without drafts: that of a greedy token; sd's where there is no greedy run."""
+    if "greedy" not in sample:
+        return sample["sd"].verify_s
+    return float(np.mean(sample["greedy"].token_times[1:])) + token_wait_s(sample, start_up_s)
 
 
 def interval_s(run: Measured) -> float | None:

@@ -27,6 +27,7 @@ from calibrate.readers.amusd_clocks import (
     greedy_by_monitor_s,
     launched_before_s,
     own_steps,
+    token_s,
 )
 from experiments.reproduce.rows import Inputs, Kind, Reproduction, Row, row
 from fleet.chance.acceptance import Geometric, committed_closed_form
@@ -38,6 +39,7 @@ from fleet.records.window import Metric
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Acceptance, Scenario
 from fleet.times.profile import HardwareProfile
+from fleet.times.roofline import Roofline
 from fleet.times.step_time import StepTime
 from sim.run import simulate
 
@@ -241,17 +243,19 @@ def _amusd_rows(case: dict[str, Any], sample: Sample, agreement: Agreement) -> l
     draft_prefill_s, verify_prefill_s = prefills_of(sd)
     steps = own_steps(sample)
     kind: Kind
-    for name, kind, draft_s, verify_s, starts_s in (
+    for name, kind, draft_s, verify_s, alone_s, starts_s in (
         (
             "(a) sd alone", "predicted", sd.draft_s + gap_s(sd), sd.verify_s + gap_s(sd),
+            token_s(sample, launch_s) + gap_s(sd),
             (max(launch_s, draft_prefill_s) + draft_prefill_s, max(launch_s, verify_prefill_s)),
         ),
         (
-            "(b) own step times", "fitted", steps.draft_s, steps.verify_s,
+            "(b) own step times", "fitted", steps.draft_s, steps.verify_s, steps.alone_s,
             (steps.within_s, steps.before_s),
         ),
     ):  # fmt: skip
         profile = _starting(profile_of("a100", name, draft_s, verify_s, power=power), starts_s[1])
+        profile = msgspec.structs.replace(profile, verify=verify_time(verify_s, min(alone_s, verify_s)))
         profile = msgspec.structs.replace(profile, draft_prefill=StepTime(base_s=starts_s[0]))
         runs = [decode(profile, agreement, amusd.tokens_generated, True, seed) for seed in range(SEEDS)]
         metrics = combine([measure(run) for run in runs])
@@ -265,6 +269,12 @@ def _amusd_rows(case: dict[str, Any], sample: Sample, agreement: Agreement) -> l
             joules = watts * amusd.total_time / amusd.tokens_generated
             rows.append(row("energy, J/token", where, kind, joules, metrics["energy_j_per_token"].value))
     return rows
+
+
+def verify_time(verify_s: float, alone_s: float) -> StepTime:
+    """Return the time of a verification: the same for any number of drafts, and `alone_s` without one."""
+    drafts = Roofline(tokens=(1, 2), pass_s=(0.0, 0.0), host_s=verify_s - alone_s)
+    return StepTime(base_s=alone_s, roofline=drafts)
 
 
 def _starting(profile: HardwareProfile, start_up_s: float) -> HardwareProfile:

@@ -44,7 +44,8 @@ OVERHEAD = {
 GAIN = {("ExSpec", 8): 3.0}  # "up to 3x" over batch size 1 (abstract)
 GROUPED = {("random", 2): 0.236}  # share of rounds without realignment, in the text beside figure 5c
 TABLE_2_BATCH = 4  # not printed; see ASSUMED
-PROMPTS = 100  # the authors' example runs: 100 prompts of Spec-Bench, W = 3 B
+AUTHORS_PROMPTS = 100  # of Spec-Bench, in the authors' example runs; W = 3 B
+PROMPTS = 100  # that are simulated
 PROMPT_TOKENS = {"low": 20, "high": 400}
 TURNS = 560  # of Spec-Bench, that table 3 draws from
 WINDOW = 32  # of table 3: the default of the authors' program
@@ -90,7 +91,7 @@ def fitted() -> Fit:
     tokens_per_s, verifications, verify_ms, share, *_ = TABLE_2["EqSpec"]
     tokens = tokens_per_s * verifications * verify_ms / share / 1000
     wanted = {"EqSpec": tokens / verifications, "ExSpec": tokens / TABLE_2["ExSpec"][1]}
-    mean = tokens / 100  # of the authors' 100 prompts
+    mean = tokens / AUTHORS_PROMPTS
     beta, half = 0.5, mean / 2
     for _ in range(ROUNDS_OF_FIT):
         fit = spread_evenly(beta, mean, half)

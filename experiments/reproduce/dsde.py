@@ -1,4 +1,4 @@
-"""DSDE: table III (high acceptance), table IV (low acceptance) and figure 9 (batch 64 with and without the cap).
+"""DSDE: table III (high acceptance) and figure 9 (batch 64 with and without the cap); table IV is in dsde_low.py.
 
 The paper gives no signals, so a synthetic process stands in (`signals.Regional`). Its parameters follow from tables I
 and II alone, before any policy runs: acceptance from the block efficiencies, the regions from the correlation of the
@@ -9,11 +9,10 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
-import msgspec
 import numpy as np
 from scipy.optimize import brentq
 
-from experiments.reproduce.rows import Inputs, Kind, Reproduction, Row, row
+from experiments.reproduce.rows import Inputs, Reproduction, Row, row
 from fleet.chance.acceptance import committed_closed_form
 from fleet.chance.signals import Regional, synthetic
 from fleet.records.metrics import combine, measure
@@ -27,13 +26,6 @@ TABLE_1 = {"code": ((21.56, 2.67), (15.92, 5.87)), "dialogue": ((22.24, 2.54), (
 TABLE_2 = {0.0: (-0.339, -0.164), 1.0: (-0.235, -0.069)}
 # Table III: mean latency in s: autoregressive, static-opt, dynamic, AdaEDL (base 7).
 TABLE_3 = {0.0: (38.41, 13.44, 13.97, 13.83), 1.0: (38.47, 18.02, 19.19, 17.64)}
-# Table IV: latency of Gemma over that of Llama, in per cent: static-opt, AdaEDL, dynamic.
-TABLE_4 = {"CNNDM": (178, 234, 180), "GSM8K": (231, 335, 234), "NQ": (199, 310, 229), "ShareGPT": (191, 285, 208),
-           "WMT14": (194, 284, 198)}  # fmt: skip
-# Layers of target and drafter: Llama-3.1-70B and 3.2-1B, Gemma-2-27B and 2B (their config.json).
-LAYERS = {"Llama": (80, 16), "Gemma": (46, 26)}
-CONFIDENT = "CNNDM"  # the dataset of table II, by which the Gemma drafter's entropy is set
-LOW_STATIC_OPT = 2.0  # section IV-D: the best static length of most datasets of table IV
 # Figure 9: throughput at batch 64 over that at batch 1, without and with the cap.
 FIGURE_9 = {0.0: (11.21, 12.16), 1.0: (11.92, 13.01)}
 
@@ -49,16 +41,6 @@ ASSUMED = [
     "AdaEDL: gamma 0.2, lambda from 0.4, target share 0.9 (its own paper's rule; DSDE prints base 7 only)",
     "one sequence at a time where the paper prints no batch size; 512 new tokens each",
 ]
-
-
-def gemma_times() -> tuple[float, float]:
-    """Return a Gemma verification and a draft step, over a Llama verification.
-
-    Both go with the layers, as launching their kernels does; reading the weights on eight A100s would say the same of
-    targets (0.5 to 0.6), and more of drafts.
-    """
-    (llama_target, llama_drafter), (gemma_target, gemma_drafter) = LAYERS["Llama"], LAYERS["Gemma"]
-    return gemma_target / llama_target, step_ratio() * gemma_drafter / llama_drafter
 
 
 def step_ratio() -> float:
@@ -191,77 +173,6 @@ def dsde_table3(_inputs: Inputs) -> Reproduction:
         "acceptance at temperature 1 is taken to be that of temperature 0; table II's weaker correlations are used",
     ]
     return Reproduction("dsde-table3", rows, [*ASSUMED, *notes])
-
-
-def low_acceptance(growth: float) -> float:
-    """Return the acceptance at which static-opt takes so much longer with the Gemma pair than with table I's.
-
-    Rounds of a + b SL with one acceptance for all tokens, and the best length of the grid.
-    """
-
-    def token_time(beta: float, verify: float, draft: float) -> float:
-        return min((verify + draft * depth) / committed_closed_form(beta, depth) for depth in GRID)
-
-    high = float(np.mean([token_time(beta, 1.0, step_ratio()) for beta in table_1_acceptance().values()]))
-    gemma = gemma_times()
-    return float(brentq(lambda beta: token_time(beta, *gemma) - growth * high, 0.01, 0.99))
-
-
-@cache
-def confident_entropy(model: Regional, growth: float, high: float) -> float:
-    """Return the drafter's median entropy at which AdaEDL takes `growth` times as long as `high`, in nats."""
-    times = gemma_times()
-
-    def surplus(log_entropy: float) -> float:
-        confident = msgspec.structs.replace(model, entropy=float(np.exp(log_entropy)))
-        return latency(run_policy(ADAEDL, confident, times=times)) / high - growth
-
-    most, least = np.log(model.entropy), np.log(1e-4)
-    if surplus(most) > 0 or surplus(least) < 0:
-        return float(np.exp(most if surplus(most) > 0 else least))
-    return float(np.exp(brentq(surplus, least, most, xtol=0.05)))
-
-
-def dsde_table4(_inputs: Inputs) -> Reproduction:
-    """Table IV: who loses how much where drafter and target disagree.
-
-    A dataset's acceptance is set by static-opt's growth, the drafter's entropy by AdaEDL's on one dataset.
-    """
-    times = gemma_times()
-    high = [signals(acceptance, 0.0) for acceptance in table_1_acceptance().values()]
-    high_static = float(np.mean([static_opt(model)[1] for model in high]))
-    high_of = {name: float(np.mean([latency(run_policy(policy, model)) for model in high]))
-               for name, policy in (("AdaEDL", ADAEDL), ("dynamic", DYNAMIC))}  # fmt: skip
-    papers = {dataset: np.array(increments) / 100 for dataset, increments in TABLE_4.items()}
-    models = {dataset: signals(low_acceptance(float(paper[0])), 0.0) for dataset, paper in papers.items()}
-    entropy = confident_entropy(models[CONFIDENT], float(papers[CONFIDENT][1]), high_of["AdaEDL"])
-    rows = [
-        row("time of a draft token over that of a verification", {"models": "Gemma"}, "input", None, times[1] / times[0]),
-        row("median entropy of the drafter, nats", {"models": "Gemma"}, "fitted", None, entropy),
-    ]
-    best = {dataset: static_opt(model, times) for dataset, model in models.items()}
-    rows.append(row("static-opt length", {"regime": "low"}, "predicted", LOW_STATIC_OPT,
-                    np.median([length for length, _ in best.values()])))  # fmt: skip
-    for dataset, paper in papers.items():
-        model = models[dataset]
-        rows.append(row("mean acceptance", {"dataset": dataset}, "fitted", None, model.acceptance))
-        growths = {"static-opt": best[dataset][1] / high_static}
-        confident = msgspec.structs.replace(model, entropy=entropy)
-        for name, policy, of in (("AdaEDL", ADAEDL, confident), ("dynamic", DYNAMIC, model)):
-            growths[name] = latency(run_policy(policy, of, times=times)) / high_of[name]
-        for place, (name, growth) in enumerate(growths.items()):
-            set_by_it = name == "static-opt" or (name, dataset) == ("AdaEDL", CONFIDENT)
-            kind: Kind = "fitted" if set_by_it else "predicted"
-            rows.append(row("growth of latency", {"method": name, "dataset": dataset}, kind, paper[place], growth))
-    notes = [
-        "acceptance of the Gemma pair is not printed: set for each dataset so that static-opt grows as printed",
-        "steps take as long as their layers say: Gemma-2-27B has 46 and 2B 26, Llama 70B 80 and 1B 16",
-        (
-            "the paper's reason for AdaEDL's loss is a drafter that is confident and wrong: its entropy is set by AdaEDL's "
-            f"growth on {CONFIDENT}, and the other datasets follow"
-        ),
-    ]
-    return Reproduction("dsde-table4", rows, [*ASSUMED, *notes])
 
 
 def dsde_fig9(_inputs: Inputs) -> Reproduction:

@@ -58,8 +58,8 @@ class Score(msgspec.Struct, frozen=True):
     """How good the predicted rows are: those that have an error, and the claims.
 
     `mean_error`, `median_error`, `worst_error`: of the absolute errors of `rows` rows, None where there is none.
-    `beyond`: how many of them are off by more than 10 %. `worst`: quantity and case of the worst. `claims`, `claims_held`: how many the paper makes of what was predicted, and how many hold.
-    `kind`: what the rows are.
+    `beyond`: how many of them are off by more than 10 %. `worst`: quantity and case of the worst. `claims`,
+    `claims_held`: how many the paper makes of what was predicted, and how many hold. `kind`: what the rows are.
     """
 
     rows: int = 0

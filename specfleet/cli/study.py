@@ -34,9 +34,9 @@ from specfleet.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from experiments.reproduce.rows import Row
     from experiments.sweep import CellResult
     from fleet.records.window import Metric
-    from experiments.reproduce.rows import Row
     from specfleet.results import Reproduction, Sweep
 
 

@@ -5,7 +5,6 @@ its kernels are done, where a process waits for the other, and which run's clock
 """
 
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -52,8 +51,8 @@ def any_machine(seed: int, **fixed: Any) -> Machine:
     target_s = between(0.018, 0.030)
     prefill_s = between(0.03, 0.3)
     drawn: dict[str, Any] = {
-        "tokens": int(between(350, 1400)),
-        "launch": (target_s, target_s * between(0.35, 0.6)),
+        "tokens": int(between(400, 1400)),
+        "launch": (target_s, target_s * between(0.42, 0.6)),
         "token_wait": between(0.0002, 0.003),
         "verify_wait": between(0.003, 0.009),
         "draft_wait": between(0.0001, 0.0005),
@@ -62,7 +61,7 @@ def any_machine(seed: int, **fixed: Any) -> Machine:
         "cold": between(0.2, 0.8),
         "prefill": (prefill_s, prefill_s * between(0.12, 0.25)),
         "monitor": between(1.5, 2.3),
-        "agrees": (between(0.85, 0.985), between(0.5, 0.9)),
+        "agrees": (between(0.9, 0.985), between(0.5, 0.9)),
     }
     return Machine(rng, **(drawn | fixed))
 
@@ -172,6 +171,17 @@ class Drafter:
         return [(length, right) for told_s, length, right in self.published if told_s <= time_s and length > 0][-1]
 
 
+def found_s(drafter: Drafter, verified: list[tuple[float, int]], from_s: float, answers: int, length: int) -> float:
+    """Return when the target, looking again and again, finds its roll-backs answered and a draft of that length."""
+    time_s = from_s
+    while True:
+        while drafter.now_s <= time_s + POLL_S:
+            drafter.step(verified)
+        if sum(answered_s <= time_s for answered_s in drafter.answers) >= answers and drafter.at(time_s)[0] >= length:
+            return time_s
+        time_s += POLL_S
+
+
 def asynchronous(machine: Machine, cold_s: float) -> tuple[float, float, dict[str, Any]]:
     """Draft and verify at once, in two processes; the clock begins with the target's prefill."""
     m = machine
@@ -184,20 +194,10 @@ def asynchronous(machine: Machine, cold_s: float) -> tuple[float, float, dict[st
     times: list[float] = []
     accepted: list[int] = []
 
-    def look_until(ready: Any) -> float:
-        """Return when the target, looking again and again, finds what it waits for."""
-        time_s = began_s
-        while True:
-            while drafter.now_s <= time_s + POLL_S:
-                drafter.step(verified)
-            if ready(time_s):
-                return time_s
-            time_s += POLL_S
-
     while place < m.tokens:
         began_s = max(now_s, prefilled_s)
         verified.append((began_s, place))
-        seen_s = look_until(lambda t: sum(a <= t for a in drafter.answers) >= asked and drafter.at(t)[0] >= place + 2)
+        seen_s = found_s(drafter, verified, began_s, asked, place + 2)
         length, right = drafter.at(seen_s)
         alone = right < place
         end_s = seen_s + m.jitter(m.launch[0]) + (0.0 if alone else m.verify_wait)
