@@ -32,7 +32,7 @@ class Inputs(msgspec.Struct, frozen=True):
     data: str | None = None
 
 
-class Row(msgspec.Struct, frozen=True):
+class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     """One quantity in one case. `error` is (ours - paper) / paper, or over `part_of` where there is one.
 
     `paper` is None where the paper prints no number, `error` where either side is missing or the paper's is zero.
