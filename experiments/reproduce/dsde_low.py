@@ -95,7 +95,7 @@ def dsde_table4(_inputs: Inputs) -> Reproduction:
         for place, (name, growth) in enumerate(growths.items()):
             set_by_it = name == "static-opt" or (name, dataset) == ("AdaEDL", CONFIDENT)
             kind: Kind = "fitted" if set_by_it else "predicted"
-            rows.append(row("growth of dsde.latency", {"method": name, "dataset": dataset}, kind, paper[place], growth))
+            rows.append(row("growth of latency", {"method": name, "dataset": dataset}, kind, paper[place], growth))
     notes = [
         "acceptance of the Gemma pair is not printed: set for each dataset so that static-opt grows as printed",
         "steps take as long as their layers say: Gemma-2-27B has 46 and 2B 26, Llama 70B 80 and 1B 16",

@@ -135,7 +135,7 @@ def claim(quantity: str, case: dict[str, Any], holds: bool, note: str = "") -> R
 def score_of(rows: Sequence[Row]) -> Score:
     """Judge the rows that count: yes-or-no claims are counted, the errors of all others averaged."""
     predicted = [row for row in rows if row.kind in JUDGED]
-    kind = "estimated" if any(row.kind == "estimated" for row in predicted) else "predicted"
+    kind = " and ".join(kind for kind in JUDGED if any(row.kind == kind for row in predicted)) or JUDGED[0]
     claims = [row for row in predicted if row.is_claim]
     errors = [(abs(row.error), row) for row in predicted if row.error is not None and not row.is_claim]
     counted = Score(claims=len(claims), claims_held=sum(row.ours == row.paper for row in claims), kind=kind)
@@ -154,6 +154,6 @@ def score_of(rows: Sequence[Row]) -> Score:
 
 
 def kinds_of(rows: Sequence[Row]) -> dict[str, int]:
-    """Count the rows that hold a number of the paper's against ours, by kind, in the order of `Kind`."""
-    held = [row.kind for row in rows if row.error is not None]
+    """Count the rows that hold a number of the paper's against ours, by kind, in the order of `Kind`; no claims."""
+    held = [row.kind for row in rows if row.error is not None and not row.is_claim]
     return {kind: held.count(kind) for kind in Kind.__args__ if kind in held}  # type: ignore[attr-defined]

@@ -25,7 +25,7 @@ def test_the_rows_of_all_papers_are_summed_up_by_paper(monkeypatch: pytest.Monke
     }
     assert (whole.score.rows, whole.score.beyond, whole.score.median_error) == (5, 1, pytest.approx(0.05))
     assert {row.case["of"] for row in whole.rows} == made.keys()
-    assert kinds_of(whole.rows) == {"predicted": 5, "identity": 1}
+    assert kinds_of([*whole.rows, claim("y", {}, True)]) == {"predicted": 5, "identity": 1}
 
 
 def test_what_needs_a_file_or_the_engine_is_left_out_without_it() -> None:
@@ -41,6 +41,13 @@ def test_a_tiny_part_is_held_against_its_whole_and_any_other_against_itself(pape
     made = row("wait_s", {}, "predicted", paper, ours, part_of=1.0)
     assert made.error == pytest.approx(error)
     assert (made.part_of is None) == (paper >= 0.05)
+
+
+def test_a_score_over_predictions_and_estimates_says_both() -> None:
+    both = [row("x", {}, "predicted", 1.0, 1.0), row("x", {}, "estimated", 1.0, 1.0)]
+    assert [score_of(rows).kind for rows in (both[:1], both[1:], both)] == [
+        "predicted", "estimated", "predicted and estimated",
+    ]  # fmt: skip
 
 
 def test_nothing_is_held_against_a_zero() -> None:
