@@ -12,6 +12,7 @@ from experiments import sweep as sweeps
 from experiments.draw import draw
 from experiments.precision import Precision, precision_of
 from experiments.reproduce import REPRODUCTIONS
+from experiments.reproduce.every import EVERY, every
 from experiments.reproduce.rows import Inputs
 from fleet.errors import InputError, OutputError
 from fleet.files import check_folder
@@ -109,7 +110,7 @@ def reproduce(
     trace: str | Path | None = None,
     data: str | Path | None = None,
 ) -> Reproduction:
-    """Reproduce a paper's table or figure: the paper's number, ours and the error, row by row.
+    """Reproduce a paper's table or figure, or "all" of them: the paper's number, ours and the error, row by row.
 
     `profile`: a calibrated profile, or its file, where this host stands in. `trace`: a run file of the authors
     (amusd-a100). `data`: a folder with measurements that others published (estimates,
@@ -120,15 +121,16 @@ def reproduce(
     >>> specfleet.reproduce("starsd-fig6").frame().columns[0]
     'quantity'
     """
-    if not isinstance(name, str) or name not in REPRODUCTIONS:
-        raise InputError(f"reproduce {shortened(name, quoted=False)}: unknown; allowed: {', '.join(REPRODUCTIONS)}")
+    if not isinstance(name, str) or name not in (EVERY, *REPRODUCTIONS):
+        allowed = ", ".join((*REPRODUCTIONS, EVERY))
+        raise InputError(f"reproduce {shortened(name, quoted=False)}: unknown; allowed: {allowed}")
     if profile is None or isinstance(profile, HardwareProfile):
         measured = profile
     else:
         measured = read_profile(str(path_of(profile, "profile")), Path())
     file = None if trace is None else str(path_of(trace, "trace"))
     folder = None if data is None else str(path_of(data, "data"))
-    reproduction = REPRODUCTIONS[name](Inputs(measured, file, folder))
+    reproduction = {**REPRODUCTIONS, EVERY: every}[name](Inputs(measured, file, folder))
     return Reproduction(**msgspec.structs.asdict(reproduction))
 
 

@@ -13,4 +13,6 @@ aiperf.py           AIPerf: profile_export.jsonl, or the pooled histogram of its
 inference_lab.py    inference-lab: its trace of rounds (CSV)
 specdecode_bench.py SpecDecode-Bench: acceptance by place
 amusd.py            AMUSD: run files of its authors
+amusd_clocks.py     AMUSD: what the clocks of those runs leave out
+amusd_sd.py         AMUSD: their sd runs as a recording
 """

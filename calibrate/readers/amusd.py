@@ -135,12 +135,14 @@ def agreement_of(sd: Measured) -> Agreement:
     """Return where drafter and target agree, place by place, as far as the sd run shows it.
 
     A round that commits k tokens shows k - 1 agreements and then a mismatch; a full round shows as many agreements as
-    it drafted, and nothing about the place of the bonus token. Unknown places get the mean of the known ones.
+    it drafted, and nothing about the place of the bonus token. Agreement comes in runs, and an unknown place follows a
+    run of agreements: it agrees as often as those places that follow agreements at half the depth and more.
     """
-    full = depth_of(sd) + 1
-    text = "".join("1" * (k - 1) + ("?" if k == full else "0") for k in sd.accepted_tokens)
-    known = text.replace("?", "")
-    return Agreement(sessions=(text,), unknown=known.count("1") / len(known) if known else 1.0)
+    depth = depth_of(sd)
+    text = "".join("1" * (k - 1) + ("?" if k == depth + 1 else "0") for k in sd.accepted_tokens)
+    reached = [(k - 1 - depth // 2, k <= depth) for k in sd.accepted_tokens if k > depth // 2]
+    agreed, failed = sum(agreements for agreements, _ in reached), sum(fails for _, fails in reached)
+    return Agreement(sessions=(text,), unknown=agreed / (agreed + failed) if agreed else 1.0)
 
 
 def catch_up_s(sd: Measured) -> float:
@@ -174,34 +176,6 @@ def profile_of(name: str, source: str, draft_s: float, verify_s: float, **more: 
         sources={"draft": source, "verify": source},
         **more,
     )
-
-
-def monitor_delay_s(sample: Sample, strategies: tuple[str, ...] = ("sd", "amusd")) -> tuple[float, float] | None:
-    """Return bounds of how long after a run the monitor's clock begins; None without samples of the GPUs.
-
-    The monitor looks at the GPUs once an interval until the run ends, so the end lies within an interval of its last
-    look; what the total is longer than that is the time in which the monitor's process starts.
-    """
-    low, high = 0.0, np.inf
-    for strategy in strategies:
-        if strategy not in sample:
-            continue
-        run = sample[strategy]
-        stamps = [look.timestamp for look in run.gpustats]
-        if len(stamps) < 2:
-            return None
-        low = max(low, run.total_time - stamps[-1] - float(np.median(np.diff(stamps))))
-        high = min(high, run.total_time - stamps[-1])
-    return (low, high) if low <= high < np.inf else None
-
-
-def total_by_monitor_s(sample: Sample, strategy: str) -> float | None:
-    """Return how long a run took by the monitor's clock, whose delay the other runs give; None where they do not."""
-    delay = monitor_delay_s(sample, tuple(other for other in ("sd", "amusd") if other != strategy))
-    stamps = [look.timestamp for look in sample[strategy].gpustats]
-    if delay is None or len(stamps) < 2:
-        return None
-    return stamps[-1] + float(np.median(np.diff(stamps))) / 2 + sum(delay) / 2
 
 
 def powers_of(sample: Sample, draft_share: float) -> Power | None:

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 from experiments.reproduce.amusd import amusd_a100, amusd_fig4, amusd_table1
 from experiments.reproduce.batch import batch_fig5a, batch_fig5b, batch_fig5c, batch_table2, batch_table3
-from experiments.reproduce.dsde import dsde_fig9, dsde_table3, dsde_table4
+from experiments.reproduce.dsde import dsde_fig9, dsde_table3
+from experiments.reproduce.dsde_low import dsde_table4
 from experiments.reproduce.estimated import estimates
 from experiments.reproduce.goodspeed import goodspeed_fig2, goodspeed_fig3, goodspeed_fig4
 from experiments.reproduce.measured import batch_fig5b_engine, dsde_table2

@@ -21,7 +21,13 @@ from calibrate.readers.amusd import (
     prefills_of,
     profile_of,
     read_runs,
-    total_by_monitor_s,
+)
+from calibrate.readers.amusd_clocks import (
+    gap_s,
+    greedy_by_monitor_s,
+    launched_before_s,
+    own_steps,
+    token_s,
 )
 from experiments.reproduce.rows import Inputs, Kind, Reproduction, Row, row
 from fleet.chance.acceptance import Geometric, committed_closed_form
@@ -33,6 +39,7 @@ from fleet.records.window import Metric
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Acceptance, Scenario
 from fleet.times.profile import HardwareProfile
+from fleet.times.roofline import Roofline
 from fleet.times.step_time import StepTime
 from sim.run import simulate
 
@@ -175,10 +182,17 @@ def amusd_a100(inputs: Inputs) -> Reproduction:
             "the GPU monitor's clock, whose delay the other two runs give; without GPU samples from the total itself"
         ),
         (
-            "(a) knows of the start-up only the prefills, as far as the first steps of sd wait for them; the authors' "
-            "drafter prefills twice, after the target; that kernels run for the first time is not known from sd"
+            "(a) knows of the start-up the prefills, as far as the first steps of sd wait for them, and how long "
+            "before sd's clock they were launched, as far as the monitor's clock tells (of what it leaves open, 0.2 to "
+            "1 s for a process's first answer, sample 0); the authors' drafter prefills twice, after the target, and "
+            "each process loads its own kernels"
         ),
-        "verify times of the amusd run include waiting for drafts: in (b) they stand for service, an upper bound",
+        "(a) lets a draft that goes to the other process wait as long as a round of sd does between its steps",
+        (
+            "(b) takes a verification that waits for no drafts to be as long as in sd, and reads the start-up off the "
+            "first one, which waits for the drafter's; the target's own, before that clock, takes as long as the "
+            "drafter's first pass"
+        ),
         f"energy is that of {GPUS} GPUs; powers: idle and verifying from greedy, drafting from sd; start-up is idle",
     ]
     return Reproduction("amusd-a100", rows, assumed)
@@ -207,7 +221,7 @@ def _sample_rows(case: dict[str, Any], sample: Sample) -> list[Row]:
 def _greedy_rows(case: dict[str, Any], sample: Sample) -> list[Row]:
     """Put the greedy run together from the time of a token on the monitor's clock, or by its own total."""
     greedy, sd = sample["greedy"], sample["sd"]
-    by_monitor_s = total_by_monitor_s(sample, "greedy")
+    by_monitor_s = greedy_by_monitor_s(sample)
     first_s = greedy.token_times[0]
     token_s = ((by_monitor_s or greedy.total_time) - first_s) / (greedy.tokens_generated - 1)
     alone = profile_of("a100", "greedy", sd.draft_s, sd.verify_s, decode=StepTime(base_s=token_s))
@@ -221,18 +235,28 @@ def _greedy_rows(case: dict[str, Any], sample: Sample) -> list[Row]:
 
 
 def _amusd_rows(case: dict[str, Any], sample: Sample, agreement: Agreement) -> list[Row]:
-    """Predict the amusd run (a) from the sd run alone, with what its loop adds; (b) by its own step times, fitted."""
+    """Predict the amusd run (a) from the sd run, with what its loop adds; (b) by its own step times, fitted."""
     sd, amusd = sample["sd"], sample["amusd"]
     rows: list[Row] = []
-    loop_s = (sd.total_time - float(np.sum(sd.draft_times)) - float(np.sum(sd.verify_times))) / len(sd.verify_times)
     power = powers_of(sample, draft_share=len(sd.draft_times) * sd.draft_s / sd.total_time)
+    launch_s = launched_before_s(sample, cold=case["sample"] == 0)  # their program answers all samples in turn
+    draft_prefill_s, verify_prefill_s = prefills_of(sd)
+    steps = own_steps(sample)
     kind: Kind
-    for name, kind, source, prefills_s, verify_s in (
-        ("(a) sd alone", "predicted", sd, prefills_of(sd), sd.verify_s + max(loop_s, 0.0)),
-        ("(b) own step times", "fitted", amusd, (0.0, amusd.start_up_s), amusd.verify_s),
-    ):
-        profile = _starting(profile_of("a100", name, source.draft_s, verify_s, power=power), prefills_s[1])
-        profile = msgspec.structs.replace(profile, draft_prefill=StepTime(base_s=2 * prefills_s[0]))
+    for name, kind, draft_s, verify_s, alone_s, starts_s in (
+        (
+            "(a) sd alone", "predicted", sd.draft_s + gap_s(sd), sd.verify_s + gap_s(sd),
+            token_s(sample, launch_s) + gap_s(sd),
+            (max(launch_s, draft_prefill_s) + draft_prefill_s, max(launch_s, verify_prefill_s)),
+        ),
+        (
+            "(b) own step times", "fitted", steps.draft_s, steps.verify_s, steps.alone_s,
+            (steps.within_s, steps.before_s),
+        ),
+    ):  # fmt: skip
+        profile = _starting(profile_of("a100", name, draft_s, verify_s, power=power), starts_s[1])
+        profile = msgspec.structs.replace(profile, verify=verify_time(verify_s, min(alone_s, verify_s)))
+        profile = msgspec.structs.replace(profile, draft_prefill=StepTime(base_s=starts_s[0]))
         runs = [decode(profile, agreement, amusd.tokens_generated, True, seed) for seed in range(SEEDS)]
         metrics = combine([measure(run) for run in runs])
         where = case | {"from": name}
@@ -245,6 +269,12 @@ def _amusd_rows(case: dict[str, Any], sample: Sample, agreement: Agreement) -> l
             joules = watts * amusd.total_time / amusd.tokens_generated
             rows.append(row("energy, J/token", where, kind, joules, metrics["energy_j_per_token"].value))
     return rows
+
+
+def verify_time(verify_s: float, alone_s: float) -> StepTime:
+    """Return the time of a verification: the same for any number of drafts, and `alone_s` without one."""
+    drafts = Roofline(tokens=(1, 2), pass_s=(0.0, 0.0), host_s=verify_s - alone_s)
+    return StepTime(base_s=alone_s, roofline=drafts)
 
 
 def _starting(profile: HardwareProfile, start_up_s: float) -> HardwareProfile:

@@ -1,4 +1,4 @@
-"""DSDE: table III (high acceptance), table IV (low acceptance) and figure 9 (batch 64 with and without the cap).
+"""DSDE: table III (high acceptance) and figure 9 (batch 64 with and without the cap); table IV is in dsde_low.py.
 
 The paper gives no signals, so a synthetic process stands in (`signals.Regional`). Its parameters follow from tables I
 and II alone, before any policy runs: acceptance from the block efficiencies, the regions from the correlation of the
@@ -26,10 +26,6 @@ TABLE_1 = {"code": ((21.56, 2.67), (15.92, 5.87)), "dialogue": ((22.24, 2.54), (
 TABLE_2 = {0.0: (-0.339, -0.164), 1.0: (-0.235, -0.069)}
 # Table III: mean latency in s: autoregressive, static-opt, dynamic, AdaEDL (base 7).
 TABLE_3 = {0.0: (38.41, 13.44, 13.97, 13.83), 1.0: (38.47, 18.02, 19.19, 17.64)}
-# Table IV: latency of Gemma over that of Llama, in per cent: static-opt, AdaEDL, dynamic.
-TABLE_4 = {"CNNDM": (178, 234, 180), "GSM8K": (231, 335, 234), "NQ": (199, 310, 229), "ShareGPT": (191, 285, 208),
-           "WMT14": (194, 284, 198)}  # fmt: skip
-LOW_STATIC_OPT = 2.0  # section IV-D: the best static length of most datasets of table IV
 # Figure 9: throughput at batch 64 over that at batch 1, without and with the cap.
 FIGURE_9 = {0.0: (11.21, 12.16), 1.0: (11.92, 13.01)}
 
@@ -92,9 +88,18 @@ def signals(acceptance: float, temperature: float) -> Regional:
 
 
 def run_policy(
-    allocate: dict[str, Any], model: Regional, batch: int = 1, a_row: float = 0.0, requests: int = REQUESTS
+    allocate: dict[str, Any],
+    model: Regional,
+    batch: int = 1,
+    a_row: float = 0.0,
+    requests: int = REQUESTS,
+    times: tuple[float, float] | None = None,
 ) -> dict[str, Metric]:
-    """Simulate a policy: means over the seeds. A round takes 1 + b SL time units; each further row's token `a_row`."""
+    """Simulate a policy: means over the seeds. A round takes 1 + b SL time units; each further row's token `a_row`.
+
+    `times`: of a verification and of a draft step, where they are not Llama's.
+    """
+    verify, draft = times or (1.0, step_ratio())
     runs = []
     for seed in range(SEEDS):
         scenario = make_scenario(
@@ -103,8 +108,8 @@ def run_policy(
                 "seed": seed,
                 "profile": {
                     "name": "dsde",
-                    "draft": {"per_token_s": step_ratio()},
-                    "verify": {"base_s": 1.0, "per_row_token_s": a_row},
+                    "draft": {"per_token_s": draft},
+                    "verify": {"base_s": verify, "per_row_token_s": a_row},
                 },
                 "batch": {"rule": {"policy": "slots", "size": batch}, "allocate": allocate, "padded": False},
                 "acceptance": model,
@@ -122,9 +127,9 @@ def latency(metrics: dict[str, Metric]) -> float:
 
 
 @cache
-def static_opt(model: Regional) -> tuple[int, float]:
+def static_opt(model: Regional, times: tuple[float, float] | None = None) -> tuple[int, float]:
     """Return the best static length of the grid and its latency."""
-    latencies = {depth: latency(run_policy({"policy": "fixed", "depth": depth}, model)) for depth in GRID}
+    latencies = {depth: latency(run_policy({"policy": "fixed", "depth": depth}, model, times=times)) for depth in GRID}
     best = min(latencies, key=latencies.__getitem__)
     return best, latencies[best]
 
@@ -168,56 +173,6 @@ def dsde_table3(_inputs: Inputs) -> Reproduction:
         "acceptance at temperature 1 is taken to be that of temperature 0; table II's weaker correlations are used",
     ]
     return Reproduction("dsde-table3", rows, [*ASSUMED, *notes])
-
-
-def low_acceptance() -> float:
-    """Return the acceptance at which static-opt takes as much longer than with table I's as table IV prints.
-
-    Rounds of a + b SL with one acceptance for all tokens, and the best length of the grid.
-    """
-    b = step_ratio()
-
-    def token_time(beta: float) -> float:
-        return min((1 + b * depth) / committed_closed_form(beta, depth) for depth in GRID)
-
-    growth = float(np.mean([increments[0] for increments in TABLE_4.values()])) / 100
-    high = float(np.mean([token_time(beta) for beta in table_1_acceptance().values()]))
-    return float(brentq(lambda beta: token_time(beta) - growth * high, 0.01, 0.99))
-
-
-def dsde_table4(_inputs: Inputs) -> Reproduction:
-    """Table IV: who loses how much where drafter and target disagree; static-opt's growth sets the acceptance.
-
-    One acceptance stands for all datasets, so ours is the same for each of them; the means do not count again.
-    """
-    model = signals(low_acceptance(), 0.0)
-    high = [signals(acceptance, 0.0) for acceptance in table_1_acceptance().values()]
-    best, static = static_opt(model)
-    rows = [
-        row("mean acceptance", {"regime": "low"}, "fitted", None, model.acceptance),
-        row("static-opt length", {"regime": "low"}, "predicted", LOW_STATIC_OPT, best),
-    ]
-    of_static = static / float(np.mean([static_opt(other)[1] for other in high]))
-    papers = np.array(list(TABLE_4.values())) / 100
-    rows.append(
-        row("growth of latency", {"method": "static-opt", "dataset": "mean"}, "fitted", papers[:, 0].mean(), of_static)
-    )
-    for place, (name, policy) in enumerate((("AdaEDL", ADAEDL), ("dynamic", DYNAMIC)), start=1):
-        ours = latency(run_policy(policy, model))
-        ours_high = float(np.mean([latency(run_policy(policy, other)) for other in high]))
-        growth = ours / ours_high
-        for dataset, of_dataset in zip(TABLE_4, papers, strict=True):
-            case = {"method": name, "dataset": dataset}
-            rows.append(row("growth of latency", case, "predicted", of_dataset[place], growth))
-        mean = {"method": name, "dataset": "mean"}
-        over_static = (papers[:, place] / papers[:, 0]).mean()
-        rows.append(row("growth of latency", mean, "identity", papers[:, place].mean(), growth))
-        rows.append(row("growth of latency over static-opt's", mean, "identity", over_static, growth / of_static))
-    notes = [
-        "acceptance of the Gemma pair is not printed: set so that static-opt grows as printed, with Llama's times",
-        "the drafter's entropy is as with the Llama pair: it does not know how often the target disagrees",
-    ]
-    return Reproduction("dsde-table4", rows, [*ASSUMED, *notes])
 
 
 def dsde_fig9(_inputs: Inputs) -> Reproduction:

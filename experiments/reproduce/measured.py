@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import pearsonr
 
-from experiments.reproduce.batch import OVERHEAD
+from experiments.reproduce.batch_model import OVERHEAD
 from experiments.reproduce.dsde import TABLE_2
 from experiments.reproduce.rows import Inputs, Reproduction, Row, row
 from fleet.chance.token import Token

@@ -2,12 +2,14 @@
 
 Kinds: "input", taken from the paper; "fitted", ours was set by this number, or by numbers that it is made of;
 "identity", arithmetic of other rows or of the paper's own columns; "predicted", ours would be the same if the paper had
-printed another number there; "measured", of other models on this host. Only predicted rows count, and each number of a
-paper counts once; so do "estimated" ones, where ours is an estimate from shapes and data sheets that was fitted on none
-of that source's numbers.
+printed another number there; "measured", of other models on this host; "unsettled", the paper contradicts that number
+itself, or it hangs on what the paper does not print: the row's note says which. Only predicted rows count, and each
+number of a paper counts once; so do "estimated" ones, where ours is an estimate from shapes and data sheets that was
+fitted on none of that source's numbers.
 """
 
 from collections.abc import Sequence
+from statistics import median
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -15,8 +17,10 @@ from msgspec import Meta
 
 from fleet.times.profile import HardwareProfile
 
-Kind = Literal["input", "fitted", "identity", "predicted", "estimated", "measured"]
+Kind = Literal["input", "fitted", "identity", "predicted", "estimated", "measured", "unsettled"]
 JUDGED = ("predicted", "estimated")  # kinds that count
+TINY = 0.05  # share of what it is a part of, below which a quantity is held against the whole
+FAR = 0.1  # an error beyond which a row is counted as missed
 CLAIM = " (1: yes)"  # how the quantity of a claim ends
 
 
@@ -28,10 +32,11 @@ class Inputs(msgspec.Struct, frozen=True):
     data: str | None = None
 
 
-class Row(msgspec.Struct, frozen=True):
-    """One quantity in one case. `error` is (ours - paper) / paper.
+class Row(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One quantity in one case. `error` is (ours - paper) / paper, or over `part_of` where there is one.
 
     `paper` is None where the paper prints no number, `error` where either side is missing or the paper's is zero.
+    `part_of`: the paper's whole, of which this quantity is a tiny part. `note`: why a row is unsettled.
     """
 
     quantity: Annotated[str, Meta(max_length=200)]
@@ -40,6 +45,8 @@ class Row(msgspec.Struct, frozen=True):
     paper: float | None
     ours: float | None
     error: float | None
+    part_of: float | None = None
+    note: Annotated[str, Meta(max_length=2000)] = ""
 
     @property
     def is_claim(self) -> bool:
@@ -50,9 +57,9 @@ class Row(msgspec.Struct, frozen=True):
 class Score(msgspec.Struct, frozen=True):
     """How good the predicted rows are: those that have an error, and the claims.
 
-    `mean_error`, `worst_error`: of the absolute errors of `rows` rows, None where there is none. `worst`: quantity and
-    case of the worst. `claims`, `claims_held`: how many the paper makes of what was predicted, and how many hold.
-    `kind`: what the rows are.
+    `mean_error`, `median_error`, `worst_error`: of the absolute errors of `rows` rows, None where there is none.
+    `beyond`: how many of them are off by more than 10 %. `worst`: quantity and case of the worst. `claims`,
+    `claims_held`: how many the paper makes of what was predicted, and how many hold. `kind`: what the rows are.
     """
 
     rows: int = 0
@@ -62,6 +69,8 @@ class Score(msgspec.Struct, frozen=True):
     claims: int = 0
     claims_held: int = 0
     kind: str = "predicted"
+    median_error: float | None = None
+    beyond: int = 0
 
     def line(self) -> str:
         """Say it in one line."""
@@ -69,6 +78,8 @@ class Score(msgspec.Struct, frozen=True):
         if self.mean_error is not None and self.worst_error is not None:
             rows = "1 row" if self.rows == 1 else f"{self.rows} rows"
             errors = f"mean absolute error {self.mean_error:.1%}, worst {self.worst_error:.1%} ({self.worst})"
+            if self.rows > 1:
+                errors += f"; median {self.median_error:.1%}, {self.beyond} beyond {FAR:.0%}"
             parts.append(f"{rows}, {errors}")
         if self.claims:
             parts.append(f"{self.claims_held} of {self.claims} claims hold")
@@ -91,22 +102,40 @@ class Reproduction(msgspec.Struct, frozen=True):
         msgspec.structs.force_setattr(self, "score", score_of(self.rows))
 
 
-def row(quantity: str, case: dict[str, Any], kind: Kind, paper: float | None, ours: float | None) -> Row:
-    """Build a row with its error; numpy's numbers become plain ones, so that a row is JSON."""
-    paper, ours = (None if value is None else float(value) for value in (paper, ours))
-    error = (ours - paper) / paper if paper and ours is not None else None
-    return Row(quantity, case, kind, paper, ours, error)
+def row(
+    quantity: str,
+    case: dict[str, Any],
+    kind: Kind,
+    paper: float | None,
+    ours: float | None,
+    *,
+    part_of: float | None = None,
+    note: str = "",
+) -> Row:
+    """Build a row with its error; numpy's numbers become plain ones, so that a row is JSON.
+
+    `part_of`: what the paper's quantity is a part of, in the same unit; it is left out where the part is not tiny.
+    """
+    paper, ours, part_of = (None if value is None else float(value) for value in (paper, ours, part_of))
+    if not paper or part_of is None or abs(paper) >= TINY * part_of:
+        part_of = None
+    whole = paper if part_of is None else part_of
+    error = (ours - paper) / whole if paper is not None and whole and ours is not None else None
+    return Row(quantity, case, kind, paper, ours, error, part_of, note)
 
 
-def claim(quantity: str, case: dict[str, Any], holds: bool) -> Row:
-    """Build the row of something that the paper says is so, which the simulation may find or not."""
-    return row(quantity + CLAIM, case, "predicted", 1.0, float(holds))
+def claim(quantity: str, case: dict[str, Any], holds: bool, note: str = "") -> Row:
+    """Build the row of something that the paper says is so, which the simulation may find or not.
+
+    `note`: why the paper itself excludes it; the row is then unsettled.
+    """
+    return row(quantity + CLAIM, case, "unsettled" if note else "predicted", 1.0, float(holds), note=note)
 
 
 def score_of(rows: Sequence[Row]) -> Score:
     """Judge the rows that count: yes-or-no claims are counted, the errors of all others averaged."""
     predicted = [row for row in rows if row.kind in JUDGED]
-    kind = "estimated" if any(row.kind == "estimated" for row in predicted) else "predicted"
+    kind = " and ".join(kind for kind in JUDGED if any(row.kind == kind for row in predicted)) or JUDGED[0]
     claims = [row for row in predicted if row.is_claim]
     errors = [(abs(row.error), row) for row in predicted if row.error is not None and not row.is_claim]
     counted = Score(claims=len(claims), claims_held=sum(row.ours == row.paper for row in claims), kind=kind)
@@ -117,6 +146,14 @@ def score_of(rows: Sequence[Row]) -> Score:
         counted,
         rows=len(errors),
         mean_error=sum(error for error, _ in errors) / len(errors),
+        median_error=median(error for error, _ in errors),
+        beyond=sum(error > FAR for error, _ in errors),
         worst_error=worst_error,
         worst=", ".join([worst.quantity, *(f"{key}={value}" for key, value in worst.case.items())]),
     )
+
+
+def kinds_of(rows: Sequence[Row]) -> dict[str, int]:
+    """Count the rows that hold a number of the paper's against ours, by kind, in the order of `Kind`; no claims."""
+    held = [row.kind for row in rows if row.error is not None and not row.is_claim]
+    return {kind: held.count(kind) for kind in Kind.__args__ if kind in held}  # type: ignore[attr-defined]

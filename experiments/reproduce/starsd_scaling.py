@@ -32,6 +32,12 @@ THROUGHPUT_PER_TARGET = (86.6, 100.9, 98.3, 80.94, 69.49, 57.78)
 EAGLE_ROUNDS_PER_S, EAGLE_THROUGHPUT = 26.8, 94.3
 EAGLE_TOKEN_MS, TOKEN_MS = 1.78, 2.24  # t_s of EAGLE, and of N = 1
 
+# What a wait and a gap are parts of, in seconds: a target's round, and the time between two requests.
+WHOLES = {
+    "wait_s": {N: N / rate for N, rate in zip(N_COLUMNS, ROUNDS_PER_S, strict=True)},
+    "idle_gap_s": {N: 1 / rate for N, rate in zip(N_COLUMNS, ROUNDS_PER_S, strict=True)},
+}
+
 NEW_TOKENS = 6000
 LOCAL = 3  # targets on the drafter's server; those beyond are remote A100s (section 5.2)
 # Standard deviation of a draft over its mean, from the means and variances of table 2 (N = 1, 2, 3, and on).
@@ -122,7 +128,8 @@ def simulated_rows(
             ("idle_gap_s", IDLE_GAP_S),
         ):
             kind = kind_of(quantity, N, own_S, own_Z)
-            rows.append(row(quantity, case, kind, paper[column], metrics[quantity].value))
+            whole_s = WHOLES.get(quantity, {}).get(N)
+            rows.append(row(quantity, case, kind, paper[column], metrics[quantity].value, part_of=whole_s))
     return rows
 
 

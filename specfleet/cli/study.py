@@ -35,6 +35,7 @@ from specfleet.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from experiments.reproduce.rows import Row
     from experiments.sweep import CellResult
     from fleet.records.window import Metric
     from specfleet.results import Reproduction, Sweep
@@ -169,16 +170,17 @@ def reproduce(
     out: Annotated[Path | None, file_option("-o", "--out", metavar="FILE", help="Draw the rows, too.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Reproduce a paper's table or figure, row by row.
+    """Reproduce a paper's table or figure, row by row; `all` runs every one, and sums up by paper.
 
     Rows hold the paper's number, ours and the error, and say what kind of number it is.
     """
     from experiments.reproduce import REPRODUCTIONS
+    from experiments.reproduce.every import EVERY
     from figures.style import format_of
     from specfleet.studies import reproduce
 
     if not name:
-        print("\n".join(REPRODUCTIONS))
+        print("\n".join((*REPRODUCTIONS, EVERY)))
         return
     if out is not None:
         format_of(out)  # before anything runs
@@ -193,6 +195,8 @@ def reproduce(
 
 def print_reproduction(name: str, reproduction: "Reproduction", as_json: bool) -> None:
     """Print the rows of a reproduction, and what had to be assumed."""
+    from experiments.reproduce.rows import kinds_of
+
     if as_json:
         print_json(reproduction)
         return
@@ -203,16 +207,26 @@ def print_reproduction(name: str, reproduction: "Reproduction", as_json: bool) -
             row.kind,
             number(row.paper) if row.paper is not None else "-",
             number(row.ours) if row.ours is not None else "-",
-            f"{row.error:+.1%}" if row.error is not None else "-",
+            error_text(row),
         )
         for row in reproduction.rows
     ]
     print_table(name, ("quantity", "case", "kind", "paper", "ours", "error"), rows)
     for assumption in reproduction.assumptions:
         print(f"assumed: {assumption}")
+    for note in dict.fromkeys(row.note for row in reproduction.rows if row.note):
+        print(f"unsettled: {note}")
+    print("kinds: " + ", ".join(f"{count} {kind}" for kind, count in kinds_of(reproduction.rows).items()))
     for part, score in reproduction.parts.items():
         print(f"{part}: {score.line()}")
     print(reproduction.score.line())
+
+
+def error_text(row: "Row") -> str:
+    """Say how far off a row is, and of what where that is not the row's own number."""
+    if row.error is None:
+        return "-"
+    return f"{row.error:+.1%}" if row.part_of is None else f"{row.error:+.1%} of {number(row.part_of)}"
 
 
 def figure(

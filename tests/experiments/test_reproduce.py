@@ -44,7 +44,7 @@ def test_every_reproduction_states_its_errors_and_is_scored_by_its_predicted_row
         if row.error is not None:
             assert row.paper is not None
             assert row.ours is not None
-            assert row.error == pytest.approx((row.ours - row.paper) / row.paper)
+            assert row.error == pytest.approx((row.ours - row.paper) / (row.part_of or row.paper))
         if row.kind == "input":
             assert row.paper in (row.ours, None)
     score = reproduction.score

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from experiments.reproduce import REPRODUCTIONS, amusd, batch, dsde, goodspeed, measured, starsd_scaling
+from experiments.reproduce import REPRODUCTIONS, amusd, batch_model, dsde, dsde_low, goodspeed, measured, starsd_scaling
 from experiments.reproduce.rows import Inputs, Reproduction
 from fleet.scenario.scenario import Scenario
 
@@ -24,7 +24,7 @@ def short_texts(rule: dict[str, Any], requests: int, temperature: float = 0.0) -
 
 
 LESS = {
-    batch: {"PROMPTS": 20, "NEW_TOKENS": {"low": 7, "high": 32}, "SEEDS": 1},  # the mean over the longest is the same
+    batch_model: {"PROMPTS": 20, "SEEDS": 1, "TURNS": 40, "ROUNDS_OF_FIT": 2},
     dsde: {
         "NEW_TOKENS": 48,
         "SEEDS": 1,
@@ -55,7 +55,7 @@ def smaller(right: bool = True) -> Iterator[None]:
 
 def forget_signals() -> None:
     """Forget what was fitted to a paper's numbers."""
-    for kept in (dsde.signals, dsde.static_opt):
+    for kept in (dsde.signals, dsde.static_opt, dsde_low.confident_entropy, batch_model.fitted):
         kept.cache_clear()
 
 

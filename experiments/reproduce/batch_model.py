@@ -1,0 +1,215 @@
+"""Batch Speculative Decoding Done Right: what the paper prints, what a round takes, and the runs that are simulated.
+
+Times come from table 2, which prints the shares of one EqSpec round and the time of its verification. The rules are
+`policies/ragged.py`.
+"""
+
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import brentq
+
+from experiments.reproduce.spec_bench import write_lengths
+from fleet.chance.acceptance import committed_closed_form
+from fleet.records.metrics import combine, measure
+from fleet.records.run import Run
+from fleet.records.tables import verifications_of
+from fleet.records.window import Metric
+from fleet.scenario.reading import make_scenario
+from sim.run import simulate
+
+DEPTH = 5  # section 4.1
+# The authors' program counts a draft without a mismatch as its first four tokens and the target's own: the fifth is
+# made, verified, and made again.
+KEPT = DEPTH - 1
+# Table 2: tokens a second, verifications, time of one in ms, shares of verification, drafting and overhead.
+TABLE_2 = {"EqSpec": (95.6, 1469, 24.88, 0.449, 0.274, 0.277), "ExSpec": (156.4, 952, 29.13, 0.559, 0.295, 0.146)}
+# Table 3: throughput in tokens a second, then latency in s at P50, P90 and P99.
+TABLE_3 = {
+    1: ((15.20, 6.70, 12.96, 16.53), (15.78, 6.08, 8.32, 9.42)),
+    2: ((26.70, 7.96, 14.78, 19.06), (30.54, 9.75, 114.89, 134.03)),
+    4: ((46.11, 9.46, 16.23, 19.13), (52.44, 8.01, 53.21, 70.35)),
+    8: ((76.03, 11.26, 19.23, 22.50), (77.54, 9.16, 19.13, 33.93)),
+}
+# Overhead of EqSpec by batch size, as the paper prints it in several places.
+OVERHEAD = {
+    "text of section 4.3 (about)": {1: 0.13, 32: 0.40},
+    "caption of figure 5 (up to)": {32: 0.38},
+    "section 3.3": {8: 0.394, 16: 0.467},
+}
+GAIN = {("ExSpec", 8): 3.0}  # "up to 3x" over batch size 1 (abstract)
+GROUPED = {("random", 2): 0.236}  # share of rounds without realignment, in the text beside figure 5c
+TABLE_2_BATCH = 4  # not printed; see ASSUMED
+AUTHORS_PROMPTS = 100  # of Spec-Bench, in the authors' example runs; W = 3 B
+PROMPTS = 100  # that are simulated
+PROMPT_TOKENS = {"low": 20, "high": 400}
+TURNS = 560  # of Spec-Bench, that table 3 draws from
+WINDOW = 32  # of table 3: the default of the authors' program
+SEEDS = 2
+ROUNDS_OF_FIT = 4
+# Calls of the authors' program in each layer of the target: for a row, and besides. A number that the host reads back
+# from the GPU is three of them (take, copy, wait), a copy of a part of a row's keys or values three (from, to, copy).
+CALLS_EQSPEC = (4 * 3 + 2 * 3, 8)  # where each row begins and ends, read back; new tensors
+CALLS_EXSPEC = (2 * 3, 2)  # the host knows where; new tensors
+CALLS_WRITE_BACK = 2 * 2  # a row's keys and values are split off and cut, in every round of ExSpec
+
+
+class Fit(NamedTuple):
+    """What table 2 says of the workload: acceptance, and the shortest and longest answer in tokens."""
+
+    beta: float
+    low: int
+    high: int
+
+
+def eqspec_times_ms() -> tuple[float, float, float]:
+    """Return draft, verification and overhead of an EqSpec round, from table 2."""
+    _, _, verify_ms, verify_share, draft_share, overhead_share = TABLE_2["EqSpec"]
+    round_ms = verify_ms / verify_share
+    return draft_share * round_ms, verify_ms, overhead_share * round_ms
+
+
+def overhead_ms() -> tuple[float, float]:
+    """Return overhead at batch size 1 and what each further row adds, from section 4.3's share and table 2's at 4."""
+    draft_ms, verify_ms, at_batch_ms = eqspec_times_ms()
+    share = OVERHEAD["text of section 4.3 (about)"][1]
+    at_one_ms = share / (1 - share) * (draft_ms + verify_ms)
+    return at_one_ms, (at_batch_ms - at_one_ms) / (TABLE_2_BATCH - 1)
+
+
+@cache
+def fitted() -> Fit:
+    """Return acceptance and spread of the answers behind the tokens a verification of both rows of table 2.
+
+    ExSpec's batches are full until the prompts run out, and show the acceptance. EqSpec's carry finished rows along,
+    and show how far answers spread. Each round of the fit simulates both, and corrects both.
+    """
+    tokens_per_s, verifications, verify_ms, share, *_ = TABLE_2["EqSpec"]
+    tokens = tokens_per_s * verifications * verify_ms / share / 1000
+    wanted = {"EqSpec": tokens / verifications, "ExSpec": tokens / TABLE_2["ExSpec"][1]}
+    mean = tokens / AUTHORS_PROMPTS
+    beta, half = 0.5, mean / 2
+    for _ in range(ROUNDS_OF_FIT):
+        fit = spread_evenly(beta, mean, half)
+        ours = {}
+        for name, rule in (("EqSpec", eqspec(TABLE_2_BATCH)), ("ExSpec", exspec(TABLE_2_BATCH))):
+            verified = verifications_of(run_batch(rule, fit=fit).frame())
+            ours[name] = float((verified.acceptance_length + 1).sum()) / verified.step.nunique()
+        a_row = committed_closed_form(beta, KEPT) * wanted["ExSpec"] / ours["ExSpec"]
+        beta = float(brentq(lambda beta, a_row=a_row: committed_closed_form(beta, KEPT) - a_row, 0.0, 0.999))
+        full, wanted_full = ours["EqSpec"] / ours["ExSpec"], wanted["EqSpec"] / wanted["ExSpec"]
+        spread = half * (1 / wanted_full - 1) / max(1 / full - 1, 0.01)
+        half = min(max(spread, 1.0), mean - 1)
+    return spread_evenly(beta, mean, half)
+
+
+def spread_evenly(beta: float, mean: float, half: float) -> Fit:
+    """Return a fit whose answers are spread evenly around a mean."""
+    return Fit(beta, max(round(mean - half), 1), round(mean + half))
+
+
+def run_batch(
+    rule: dict[str, Any], seed: int = 0, verify_ms: float | None = None, fit: Fit | None = None, **workload: Any
+) -> Run:
+    """Simulate an offline run on Spec-Bench, or another workload."""
+    draft_ms, own_verify_ms, _ = eqspec_times_ms()
+    fit = fit or fitted()
+    realign, written_row_ms = realign_ms(rule["policy"])
+    return simulate(
+        make_scenario(
+            {
+                "name": "batch",
+                "seed": seed,
+                "profile": {
+                    "name": "batch-a100",
+                    "draft": {"base_s": draft_ms / 1000},
+                    "verify": {
+                        "base_s": ((verify_ms or own_verify_ms) + written_row_ms) / 1000,
+                        "per_row_s": (written_row_ms + (0.0 if verify_ms else scattered_row_ms(rule["policy"]))) / 1000,
+                    },
+                    "realign": {"base_s": realign[0] / 1000, "per_row_s": realign[1] / 1000},
+                },
+                "drafters": {"depth": KEPT},
+                "batch": {"rule": rule},
+                "acceptance": {"model": "geometric", "beta": fit.beta},
+                "workload": workload
+                if "lengths" in workload
+                else {
+                    "requests": PROMPTS,
+                    "prompt_tokens": PROMPT_TOKENS,
+                    "new_tokens": {"low": fit.low, "high": fit.high},
+                }
+                | workload,
+                "measure": {"warm_up_share": 0.0},
+            }
+        )
+    )
+
+
+def realign_ms(policy: str) -> tuple[tuple[float, float], float]:
+    """Return realignment at batch size 1, what a further row adds to it, and what ExSpec writes back for a row.
+
+    EqSpec's is what the paper prints; ExSpec's is as much shorter as it makes fewer calls.
+    """
+    at_one_ms, a_row_ms = overhead_ms()
+    if policy != "same-length":
+        return (at_one_ms, a_row_ms), 0.0
+    a_row, besides = (ours / theirs for ours, theirs in zip(CALLS_EXSPEC, CALLS_EQSPEC, strict=True))
+    own_row_ms = a_row_ms * a_row
+    return ((at_one_ms - a_row_ms) * besides + own_row_ms, own_row_ms), a_row_ms * CALLS_WRITE_BACK / CALLS_EQSPEC[0]
+
+
+def scattered_row_ms(policy: str) -> float:
+    """Return what each further row adds to a verification of ExSpec, whose caches lie apart (end of section 4.3)."""
+    if policy != "same-length":
+        return 0.0
+    return (TABLE_2["ExSpec"][2] - TABLE_2["EqSpec"][2]) / (TABLE_2_BATCH - 1)
+
+
+def overhead_of(policy: str, metrics: dict[str, Metric], runs: list[Run]) -> float:
+    """Return the share of time that is neither drafting nor verification: realignment, and what is written back."""
+    rows = float(np.mean([len(verified := verifications_of(run.frame())) / verified.step.nunique() for run in runs]))
+    written_ms = realign_ms(policy)[1] * rows
+    round_s = 1 / float(np.mean([rounds_per_s(run) for run in runs]))
+    return metrics["realign_share"].value + written_ms / 1000 / round_s
+
+
+def rounds_per_s(run: Run) -> float:
+    """Return how many verifications a run does in a second."""
+    verified = verifications_of(run.frame())
+    return verified.step.nunique() / float(run.table["time_s"].to_numpy()[-1])
+
+
+def measured(rule: dict[str, Any], **more: Any) -> dict[str, Metric]:
+    """Return the means of a rule's metrics over the seeds."""
+    return combine([measure(run_batch(rule, seed, **more)) for seed in range(SEEDS)])
+
+
+def eqspec(B: int) -> dict[str, Any]:
+    """Return EqSpec's rule, offline."""
+    return {"policy": "realign", "size": B}
+
+
+def exspec(B: int, window: int | None = None) -> dict[str, Any]:
+    """Return ExSpec's rule; W = 3 B by default."""
+    return {"policy": "same-length", "size": B, "window": window or 3 * B}
+
+
+def run_turns(rule: dict[str, Any], seed: int) -> Run:
+    """Simulate a run over the turns of Spec-Bench, in a random order."""
+    with TemporaryDirectory() as folder:
+        lengths = Path(folder) / "lengths.csv"
+        write_lengths(lengths, TURNS, (fitted().low, fitted().high), seed)
+        return run_batch(rule, seed, requests=TURNS, lengths=str(lengths))
+
+
+def service_latencies_s(run: Run) -> pd.Series:
+    """Return the time from each request's first draft to its last token."""
+    frame = run.frame()
+    begun = frame[(frame.event == "start") & (frame.kind == "draft")].groupby(["tag", "request"]).time_s.min()
+    ended = frame[(frame.event == "done") & (frame.kind == "verify")].groupby(["tag", "request"]).time_s.max()
+    return (ended - begun).dropna()

@@ -1,0 +1,45 @@
+"""All reproductions at once: how far off what was predicted is, by paper and over all papers."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from experiments.reproduce import REPRODUCTIONS
+from experiments.reproduce.rows import Inputs, Reproduction, Row, score_of
+
+EVERY = "all"  # the name under which they run
+PAPERS = {
+    "starsd": "StarSD",
+    "goodspeed": "GoodSpeed",
+    "dsde": "DSDE",
+    "batch": "Batch Speculative Decoding",
+    "amusd": "AMUSD",
+    "specdecode": "SpecDecode-Bench",
+    "estimates": "what others measured (estimates)",
+}
+MEASURED = ("dsde-table2", "batch-fig5b-engine")  # they run the engine, and predict nothing
+NEEDS_TRACE = ("amusd-a100",)
+
+
+def every(inputs: Inputs) -> Reproduction:
+    """Run every reproduction that predicts something, as far as the inputs allow; `parts` are the papers."""
+    by_paper: dict[str, list[Row]] = {}
+    for name in names(inputs):
+        rows = REPRODUCTIONS[name](inputs).rows
+        prefix = name.partition("-")[0]
+        by_paper.setdefault(PAPERS.get(prefix, prefix), []).extend(
+            msgspec.structs.replace(row, case={"of": name, **row.case}) for row in rows
+        )
+    notes = ["what each reproduction assumes stands beside its own rows: specfleet reproduce NAME"]
+    if inputs.trace is None:
+        notes.append(f"left out without --trace FILE: {', '.join(NEEDS_TRACE)}")
+    everything = [row for rows in by_paper.values() for row in rows]
+    parts = {paper: score_of(rows) for paper, rows in by_paper.items()}
+    return Reproduction(EVERY, everything, notes, parts=parts)
+
+
+def names(inputs: Inputs) -> Iterator[str]:
+    """Yield the reproductions that can run with these inputs, without the engine."""
+    for name in REPRODUCTIONS:
+        if name not in MEASURED and (inputs.trace is not None or name not in NEEDS_TRACE):
+            yield name

@@ -1,0 +1,51 @@
+"""Batch Speculative Decoding's rounds: overhead by calls of the host, and a workload that gives table 2's tokens."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments.reproduce import batch_model as model
+from experiments.reproduce.spec_bench import turn_tokens, write_lengths
+from fleet.records.tables import verifications_of
+
+
+def test_eqspecs_overhead_is_the_papers_at_one_row_and_at_four() -> None:
+    draft_ms, verify_ms, at_four_ms = model.eqspec_times_ms()
+    (at_one_ms, a_row_ms), written_ms = model.realign_ms("realign")
+    assert written_ms == 0.0
+    assert at_one_ms / (at_one_ms + draft_ms + verify_ms) == pytest.approx(0.13)
+    assert at_one_ms + 3 * a_row_ms == pytest.approx(at_four_ms)
+
+
+def test_exspec_makes_fewer_calls_for_a_row_and_writes_each_back() -> None:
+    (_, of_eqspec_ms), _ = model.realign_ms("realign")
+    (at_one_ms, of_exspec_ms), written_ms = model.realign_ms("same-length")
+    assert of_exspec_ms / of_eqspec_ms == pytest.approx(6 / 18)
+    assert written_ms / of_eqspec_ms == pytest.approx(4 / 18)
+    assert at_one_ms > of_exspec_ms
+
+
+@pytest.mark.slow
+def test_the_fitted_workload_gives_both_methods_the_papers_tokens_a_verification() -> None:
+    tokens = 95.6 * 1469 * 24.88 / 0.449 / 1000
+    for rule, verifications in ((model.eqspec(4), 1469), (model.exspec(4), 952)):
+        runs = [verifications_of(model.run_batch(rule, seed).frame()) for seed in range(2)]
+        ours = np.mean([(run.acceptance_length + 1).sum() / run.step.nunique() for run in runs])
+        assert ours == pytest.approx(tokens / verifications, rel=0.05)
+
+
+def test_a_draft_without_a_mismatch_counts_four_tokens_and_the_targets_own() -> None:
+    run = model.run_batch(model.eqspec(2), fit=model.Fit(0.9, 20, 20), requests=4)
+    assert verifications_of(run.frame()).acceptance_length.max() == model.DEPTH - 1
+
+
+def test_requests_are_spec_benchs_turns_each_once(tmp_path: Path) -> None:
+    file = tmp_path / "lengths.csv"
+    write_lengths(file, 560, (16, 139), seed=1)
+    rows = [tuple(map(int, line.split(","))) for line in file.read_text().splitlines()[1:]]
+    prompts, answers = zip(*rows, strict=True)
+    assert sorted(prompts) == turn_tokens()
+    assert list(prompts) != turn_tokens()
+    assert min(answers) >= 16
+    assert max(answers) <= 139

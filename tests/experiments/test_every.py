@@ -1,0 +1,66 @@
+"""All reproductions at once: every judged row counts once, by paper; and what a row is held against."""
+
+import pytest
+
+from experiments.reproduce import every as of_all
+from experiments.reproduce.every import PAPERS, every, names
+from experiments.reproduce.rows import FAR, JUDGED, Inputs, Kind, Reproduction, Row, claim, kinds_of, row, score_of
+
+
+def of_rows(name: str, errors: list[float], kind: Kind = "predicted") -> Reproduction:
+    return Reproduction(name, [row("x", {}, kind, 1.0, 1 + error) for error in errors], [])
+
+
+def test_the_rows_of_all_papers_are_summed_up_by_paper(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = {
+        "starsd-table1": of_rows("starsd-table1", [0.02, 0.3]),
+        "starsd-fig4": of_rows("starsd-fig4", [0.5], "identity"),
+        "batch-fig5c": of_rows("batch-fig5c", [0.0, 0.05, 0.06]),
+    }
+    monkeypatch.setattr(of_all, "REPRODUCTIONS", {name: lambda _inputs, name=name: made[name] for name in made})
+    whole = every(Inputs())
+    assert {paper: (score.rows, score.beyond) for paper, score in whole.parts.items()} == {
+        "StarSD": (2, 1),
+        "Batch Speculative Decoding": (3, 0),
+    }
+    assert (whole.score.rows, whole.score.beyond, whole.score.median_error) == (5, 1, pytest.approx(0.05))
+    assert {row.case["of"] for row in whole.rows} == made.keys()
+    assert kinds_of([*whole.rows, claim("y", {}, True)]) == {"predicted": 5, "identity": 1}
+
+
+def test_what_needs_a_file_or_the_engine_is_left_out_without_it() -> None:
+    without, with_trace = set(names(Inputs())), set(names(Inputs(trace="runs.json")))
+    assert with_trace - without == {"amusd-a100"}
+    assert not without & set(of_all.MEASURED)
+    assert {name.partition("-")[0] for name in with_trace} <= PAPERS.keys()
+
+
+@pytest.mark.parametrize(("paper", "error"), [(0.5, 0.2), (0.05, 0.2), (0.0499, 0.01 / 1.0)])
+def test_a_tiny_part_is_held_against_its_whole_and_any_other_against_itself(paper: float, error: float) -> None:
+    ours = paper * 1.2 if paper >= 0.05 else paper + 0.01
+    made = row("wait_s", {}, "predicted", paper, ours, part_of=1.0)
+    assert made.error == pytest.approx(error)
+    assert (made.part_of is None) == (paper >= 0.05)
+
+
+def test_a_score_over_predictions_and_estimates_says_both() -> None:
+    both = [row("x", {}, "predicted", 1.0, 1.0), row("x", {}, "estimated", 1.0, 1.0)]
+    assert [score_of(rows).kind for rows in (both[:1], both[1:], both)] == [
+        "predicted", "estimated", "predicted and estimated",
+    ]  # fmt: skip
+
+
+def test_nothing_is_held_against_a_zero() -> None:
+    made = row("idle_gap_s", {}, "predicted", 0.0, 0.1, part_of=1.0)
+    assert (made.error, made.part_of) == (None, None)
+
+
+def test_what_the_paper_itself_excludes_does_not_count_and_says_why() -> None:
+    rows: list[Row] = [
+        row("x", {}, "unsettled", 1.0, 2.0, note="its table 2 says 2"),
+        claim("y", {}, False, "its table 3 says no"),
+        row("z", {}, "predicted", 1.0, 1.0 + FAR),
+    ]
+    score = score_of(rows)
+    assert (score.rows, score.claims, score.median_error) == (1, 0, pytest.approx(FAR))
+    assert all(made.note for made in rows if made.kind not in JUDGED)
