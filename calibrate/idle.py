@@ -19,6 +19,7 @@ Floats = NDArray[np.float64]
 SHORTEST_OVER_TURNAROUND = 2.0  # a gap is idleness if it is so many times as long as the median turnaround
 BINS = 8  # of longer gaps, evenly over the logarithm
 FEWEST = 20  # values in a bin that counts
+INTERRUPTED = 3.0  # times the median of its bin: a larger value met another process, not a gap, and counts as that
 ROUNDS = 30  # of fitting levels and slowdowns by turns
 
 
@@ -60,6 +61,10 @@ def rising(
         return (0.0,), (1.0,)
     kept = np.isin(bins, counted)
     every, run, measured, place = every[kept], run[kept], measured[kept], np.searchsorted(counted, bins[kept])
+    for number in range(len(counted)):
+        measured[place == number] = np.minimum(
+            measured[place == number], INTERRUPTED * np.median(measured[place == number])
+        )
     slowdowns = np.ones(len(counted))
     for _ in range(ROUNDS):  # each run's level by least squares given the slowdowns, then these given the levels
         by_run = _least_squares(measured, slowdowns[place], run, len(gaps_s))

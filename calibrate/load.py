@@ -62,7 +62,7 @@ def at_one_level(runs: Sequence[Rounds]) -> list[Rounds]:
 
     What passes between steps is computed by the same core, so a run's own steps say how fast that was.
     """
-    levels = [float(rounds.ratios.mean()) for rounds in runs]
+    levels = [float(np.median(rounds.ratios)) for rounds in runs]  # but for steps that were interrupted
     factors = [float(np.mean(levels)) / level for level in levels]
     return [
         msgspec.structs.replace(

@@ -9,7 +9,7 @@ import pytest
 
 from calibrate.contention import factors_in
 from calibrate.fits import Point, fit_step
-from calibrate.idle import fit_idle, without_idleness
+from calibrate.idle import fit_idle, rising, without_idleness
 from calibrate.inservice import FleetSetup, rounds_in
 from calibrate.load import fit_recent_load, recent_loads
 from calibrate.reference import at_pace
@@ -126,6 +126,18 @@ def test_what_idleness_does_is_read_back() -> None:
     assert busy_link is not None
     assert link.latency_s == pytest.approx(0.0002, rel=0.05)
     assert busy_link.latency_s == pytest.approx(0.0009, rel=0.05)
+
+
+def test_a_few_interrupted_values_make_no_effect_of_a_gap() -> None:
+    """Another process keeps a core for tens of milliseconds now and then: that is no wake-up after a long gap."""
+    rng = np.random.default_rng(3)
+    gaps_s = [rng.uniform(0.0, 0.05, 200) for _ in range(3)]
+    values = [np.where(gap > 0.02, 1.6, 1.0) * rng.uniform(0.8, 1.2, 200) for gap in gaps_s]
+    clean = rising(gaps_s, values, np.array([0.02]))[1]
+    for run in values:
+        run[:4] = 50.0
+    assert clean[1] == pytest.approx(1.6, rel=0.03)
+    assert rising(gaps_s, values, np.array([0.02]))[1][1] == pytest.approx(1.6, rel=0.06)
 
 
 def test_the_effect_of_recent_load_is_read_back() -> None:
