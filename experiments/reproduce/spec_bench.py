@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from fleet.files import write_file
+
 TURNS = 560
 QUANTILES = (4, 10, 12, 14, 17, 21, 24, 29, 34, 41, 47, 54, 63, 80, 177, 543, 736, 764, 802, 889, 1712)
 """Lengths in tokens at the levels 0, 0.05, ... 1."""
@@ -25,4 +27,5 @@ def write_lengths(path: Path, requests: int, answers: tuple[int, int], seed: int
     rng = np.random.default_rng(seed)
     prompts = np.resize(rng.permutation(turn_tokens()), requests)
     lengths = zip(prompts, rng.integers(answers[0], answers[1] + 1, size=requests), strict=True)
-    path.write_text("num_prefill_tokens,num_decode_tokens\n" + "".join(f"{p},{d}\n" for p, d in lengths))
+    rows = "".join(f"{prompt},{answer}\n" for prompt, answer in lengths)
+    write_file(path, f"num_prefill_tokens,num_decode_tokens\n{rows}".encode())
