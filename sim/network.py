@@ -10,7 +10,7 @@ from simpy.events import Event
 
 from fleet.records.playback import NOTHING_PLAYED, Playback
 from fleet.records.recorded import Log, RecordedStation
-from fleet.scenario.settled import Fleet, SettledDevice
+from fleet.scenario.settled import Fleet, SettledDevice, SettledLink
 from fleet.scenario.workload import streams_of
 from fleet.stations.build import batch_station, drafter_station, join_of, router_station, verifier_station
 from fleet.stations.messages import (
@@ -37,6 +37,9 @@ from sim.outcomes import Outcomes, nothing
 from sim.playback import PlayedOutcomes, PlayedPace, lateness_of, played_durations, ways_of
 from sim.servers import ContendedDevice, Device, OwnDevice, Server, Service, TurnsDevice
 from sim.wires import PlayedWire, Wire
+
+Way = Callable[[int], float]
+"""Draws how long a payload in bytes is on its way, in seconds."""
 
 
 class Network:
@@ -75,7 +78,7 @@ class Network:
         self.size_of = self._size_with_hidden if fleet.drafters.kind == "eagle" else plain_size
         self.plain_size_of = plain_size
         # One random stream for each cause of randomness, so that a change in one leaves the others alone.
-        outcomes, targets, links, drafters, self.delays = np.random.default_rng(fleet.seed).spawn(5)
+        outcomes, targets, links, drafters, self.jitters = np.random.default_rng(fleet.seed).spawn(5)
         played = self.playback.plays("acceptance")
         self.outcomes: Outcomes | PlayedOutcomes = (
             PlayedOutcomes(self.playback) if played else Outcomes(fleet, outcomes)
@@ -102,18 +105,9 @@ class Network:
         dealt = {(self.fleet.target_of(tag), self.fleet.drafter_of(tag)) for tag in self.requests}
         pairs = list(product(range(N), range(M))) if routed else sorted(dealt)
         for (target, drafter), rng in zip(pairs, links.spawn(len(pairs)), strict=True):
-            link = self.fleet.link(target, drafter)
-            way_s = one_way_s(link.time, rng)
-            if not M:
-                self.wires[target, drafter] = (self._wire(verifying[target], way_s),) * 2
-                continue
-            host = drafting[drafter]
-            if link.of_host:
-                busy_s = way_s if link.busy is None else one_way_s(link.busy, rng)
-                down_s, up_s = _way_down(way_s, busy_s, host), _way_up(way_s, host)
-            else:
-                down_s = up_s = way_s
-            self.wires[target, drafter] = self._wire(verifying[target], down_s), self._wire(host, up_s)
+            down_s, up_s = _ways(self.fleet.link(target, drafter), drafting[drafter] if M else None, rng)
+            down = self._wire(verifying[target], down_s)
+            self.wires[target, drafter] = down, self._wire(drafting[drafter], up_s) if M else down
         for tag in self.requests:
             target, drafter = self.fleet.target_of(tag), self.fleet.drafter_of(tag)
             self.owner[tag] = verifying[target]
@@ -129,7 +123,7 @@ class Network:
             server.post = self._post_to_router
         return [*verifying, *drafting, self.router]
 
-    def _wire(self, server: Server, way_s: Callable[[int], float]) -> Wire:
+    def _wire(self, server: Server, way_s: Way) -> Wire:
         if self.playback.plays("links"):
             return PlayedWire(self.env, server, way_s, self.ways_s)
         return Wire(self.env, server, way_s)
@@ -167,7 +161,7 @@ class Network:
         recorded = RecordedStation(station, "simulated", self.log)
         late = lateness_of(self.playback, station.name) if self.playback.plays("delays") else None
         service, pace = self._at_pace(station.name, device, service, idle)
-        jitter = ratios(delays.spread, self.delays.spawn(1)[0])
+        jitter = ratios(delays.spread, self.jitters.spawn(1)[0])
         return Server(self.env, recorded, device, service, self._post, delays, pace, idle, jitter, late)
 
     def _at_pace(
@@ -252,12 +246,21 @@ def _shared_device(name: str, device: SettledDevice, playback: Playback) -> Devi
     return TurnsDevice(0.0 if playback.plays("delays") else device.handover_s, turns)
 
 
-def _way_down(way_s: Callable[[int], float], busy_s: Callable[[int], float], host: Server) -> Callable[[int], float]:
+def _ways(link: SettledLink, host: Server | None, rng: np.random.Generator) -> tuple[Way, Way]:
+    """Return what draws the times of both ways, down and up; a measured link goes at the pace of its drafter's host."""
+    way_s = one_way_s(link.time, rng)
+    if host is None or not link.of_host:
+        return way_s, way_s
+    busy_s = way_s if link.busy is None else one_way_s(link.busy, rng)
+    return _way_down(way_s, busy_s, host), _way_up(way_s, host)
+
+
+def _way_down(way_s: Way, busy_s: Way, host: Server) -> Way:
     """The way down from a drafter, at the pace of its host: another one where the next step is about to begin."""
     return lambda payload: host.around((busy_s if host.station.ready else way_s)(payload), host.gap_s)
 
 
-def _way_up(way_s: Callable[[int], float], host: Server) -> Callable[[int], float]:
+def _way_up(way_s: Way, host: Server) -> Way:
     """The way up to a drafter, at the pace of its host: slow where it has to be woken."""
     return lambda payload: host.around(way_s(payload), host.idle_s)
 
