@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from calibrate.acceptance import describe_acceptance
 from calibrate.contention import factors_in
 from calibrate.fits import Point, Residual, fit_link, fit_step, spread_of
-from calibrate.idle import fit_idle, without_idleness
+from calibrate.idle import fit_idle, with_recoveries, without_idleness
 from calibrate.inservice import FleetSetup, Rounds, rounds_in, spread_numbers
 from calibrate.load import at_one_level, fit_recent_load, spread_in_service
 from calibrate.reference import at_pace
@@ -88,7 +88,7 @@ def profile_from(measured: Measured, setup: FleetSetup) -> HardwareProfile:
         delay_spread=spread_of(np.concatenate([times / times.mean() for times in (turnarounds_s, wake_ups_s)])),
         link=with_bandwidth(link, pinged),
         busy_link=busy_link and with_bandwidth(busy_link, pinged),
-        idle=idle,
+        idle=with_recoveries(idle, [(tokens, rounds_of(run)) for tokens, run in measured.warmed]),
         recent_load=effect,
         turns=tuple(turns),
         one_process=turns_in(measured.one_process, setup),
@@ -114,14 +114,17 @@ def profile_from(measured: Measured, setup: FleetSetup) -> HardwareProfile:
 
 
 def decode_turnaround_s(plain: Run, control_s: float) -> float:
-    """Return the mean time from the end of a plain decoding step to the start of the next, at the reference pace."""
+    """Return the mean time from the end of a plain decoding step to the start of the next, at the reference pace.
+
+    0 where no two of them follow each other.
+    """
     rows = plain.frame().sort_values("seq")
     pace = paces_of(plain, control_s).get(verifier_name(0), Pace((1.0,)))
     starts = rows[(rows.event == "start") & (rows.kind == "decode")].set_index("step").time_s
     ends = rows[(rows.event == "done") & (rows.kind == "decode")].set_index("step").time_s
     gaps_s = starts.reindex(ends.index + 1).to_numpy() - ends.to_numpy()
     known = ~np.isnan(gaps_s)
-    return float((gaps_s / slowness_at(pace, ends.to_numpy()))[known].mean())
+    return float((gaps_s / slowness_at(pace, ends.to_numpy()))[known].mean()) if known.any() else 0.0
 
 
 def merged(known: Sequence[Point], measured: Sequence[Point]) -> list[Point]:

@@ -84,6 +84,23 @@ def _least_squares(measured: Floats, factors: Floats, group: NDArray[np.intp], g
     return levels
 
 
+def with_recoveries(idle: IdleEffect, warmed: Sequence[tuple[int, Rounds]]) -> IdleEffect:
+    """Return the effect with the share of a draft's excess that warm-up tokens leave, from runs of one gap each.
+
+    `warmed`: rounds by warm-up tokens; those without any say what the excess is. What was not run is between.
+    """
+    ratios = {tokens: float(np.median(rounds.ratios)) for tokens, rounds in sorted(warmed, key=lambda pair: pair[0])}
+    gap_s = next((float(np.median(rounds.gap_s)) for tokens, rounds in warmed if tokens == 0), 0.0)
+    slowdown = idle.slowdown(gap_s)
+    if slowdown <= 1:
+        return idle
+    level = ratios[0] / slowdown
+    left = [(ratio / level - 1) / (slowdown - 1) for ratio in ratios.values()]
+    left = np.minimum.accumulate(np.clip(left, 0.0, 1.0)).tolist()
+    shares = np.interp(np.arange(max(ratios) + 1), list(ratios), left)
+    return msgspec.structs.replace(idle, recoveries=tuple(shares.tolist()))
+
+
 def without_idleness(rounds: Rounds, idle: IdleEffect) -> Rounds:
     """Return the rounds as if no idle gap had slowed anything."""
     slowdowns = np.interp(rounds.gap_s, idle.gaps_s, idle.slowdowns)

@@ -50,8 +50,14 @@ def compare(first: RunGiven, second: RunGiven, *, reruns: Sequence[RunGiven] = (
     if apart is not None:
         note = f"mechanism: cannot be told, because the scenarios differ: {apart}"
         return _shown(summarise(compare_metrics(case, simulated.metrics, measured.metrics), digest, unlike, [note]))
-    rows = compare_reruns(case, simulated.metrics, simulated_reruns(simulated.scenario, runs))
-    parts = error_budget(simulated.scenario, runs) if budget else []
+    try:
+        rows = compare_reruns(case, simulated.metrics, simulated_reruns(simulated.scenario, runs))
+        parts = error_budget(simulated.scenario, runs) if budget else []
+    except InputError as error:  # a log of several clocks, say: the comparison itself needs none
+        if asked:
+            raise
+        note = f"mechanism: cannot be told: {error}"
+        return _shown(summarise(compare_metrics(case, simulated.metrics, measured.metrics), digest, unlike, [note]))
     return _shown(msgspec.structs.replace(summarise(rows, digest, unlike), budget=parts))
 
 

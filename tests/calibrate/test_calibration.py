@@ -9,7 +9,7 @@ import pytest
 
 from calibrate.contention import factors_in
 from calibrate.fits import Point, fit_step
-from calibrate.idle import fit_idle, rising, without_idleness
+from calibrate.idle import fit_idle, rising, with_recoveries, without_idleness
 from calibrate.inservice import FleetSetup, rounds_in
 from calibrate.load import fit_recent_load, recent_loads
 from calibrate.reference import at_pace
@@ -126,6 +126,23 @@ def test_what_idleness_does_is_read_back() -> None:
     assert busy_link is not None
     assert link.latency_s == pytest.approx(0.0002, rel=0.05)
     assert busy_link.latency_s == pytest.approx(0.0009, rel=0.05)
+
+
+def test_what_warm_up_tokens_take_of_an_idle_gap_is_read_back() -> None:
+    effect = IdleEffect((0.001, 0.02), (1.0, 1.5), recoveries=(1.0, 0.6, 0.4, 0.3))
+    warmed = []
+    for tokens in (0, 1, 3):
+        warm_up = {"policy": "after-idle", "idle_gap_s": 0.0, "tokens": tokens} if tokens else {"policy": "none"}
+        run = simulate(
+            star(
+                profile=known(idle=effect), drafters={"warm_up": warm_up},
+                verifiers={"count": 1, "kind": "replayed", "verify": {"base_s": 0.03}},
+            )
+        )  # fmt: skip
+        warmed.append((tokens, rounds_in(run, TIMES["draft"], 0.0)))
+    unknown = msgspec.structs.replace(effect, recoveries=(1.0,))
+    assert with_recoveries(unknown, warmed).recoveries == pytest.approx((1.0, 0.6, 0.45, 0.3), abs=0.02)
+    assert with_recoveries(NEVER_IDLE, warmed) == NEVER_IDLE
 
 
 def test_a_few_interrupted_values_make_no_effect_of_a_gap() -> None:

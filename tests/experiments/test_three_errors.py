@@ -144,6 +144,18 @@ def test_reruns_must_be_of_the_same_scenario() -> None:
         specfleet.three_errors(first, reruns=[other])
 
 
+def test_a_measured_run_that_cannot_be_played_back_is_compared_all_the_same() -> None:
+    """Of several hosts, say; who asks for its reruns is told why not."""
+    one = measured(scenario())
+    header = msgspec.structs.replace(one.header, world="engine", fleet=measured(scenario(1)).header.fleet)
+    odd = specfleet.Result(Run(header, one.table))
+    comparison = specfleet.compare(specfleet.Result(one), odd)
+    assert "throughput" in comparison.mape
+    assert comparison.notes[0].startswith("mechanism: cannot be told: the run to play back is not one of its scenario")
+    with pytest.raises(specfleet.InputError, match="the run to play back is not one of its scenario"):
+        specfleet.compare(specfleet.Result(one), odd, reruns=[odd])
+
+
 def command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     monkeypatch.setattr("sys.argv", ["specfleet", *arguments])
     return main()
