@@ -36,6 +36,7 @@ class DrafterNode:
             RecordedStation(drafter_station(fleet), "real"), executor, drafter.device, self._post, lock
         )
         self.receiver = Receiver(self.worker.inbox, public=public)
+        self.receiver.waits = self.worker.waits
 
     def open(self) -> None:
         """Answer handshakes from now on."""

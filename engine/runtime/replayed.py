@@ -14,6 +14,7 @@ import zmq
 
 from engine.decoding.greedy import path_in_text
 from engine.runtime.clock import now_s
+from engine.runtime.core_waits import CoreWaits, all_threads
 from engine.runtime.content import NOTHING, Content, path_sent
 from engine.runtime.transport import Channel, Ping, connect, parse, size_of
 from fleet.policies.outcome import Outcome
@@ -92,9 +93,9 @@ class ReplayedTarget:
         else:
             self.deliver(join_of(self.fleet, self.target, request), NOTHING, now_s())
 
-    def deliver(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:
+    def deliver(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0, core_wait_s: float = 0.0) -> None:
         """Hand an event to the station, carry out its instructions, and start what it plans."""
-        instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes)
+        instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes, core_wait_s)
         if isinstance(event, Draft) and not any(isinstance(instruction, Ignored) for instruction in instructions):
             self.draft = content
         for instruction in instructions:
@@ -162,6 +163,7 @@ class ReplayedFleet:
         self.continuations = continuations
         self.numbers = range(fleet.verifiers.count) if numbers is None else numbers
         self.context = zmq.Context()
+        self.waits = CoreWaits(all_threads)
         self.channels = {
             number: connect(self.context, address, drafter_port, number)
             for number in self.numbers
@@ -201,7 +203,7 @@ class ReplayedFleet:
                 frames = channel.receiving.recv_multipart()
                 message, content = parse(frames)
                 if not isinstance(message, Ping):
-                    self.targets[number].deliver(message, content, time_s, size_of(frames))
+                    self.targets[number].deliver(message, content, time_s, size_of(frames), self.waits.since_last_s())
                 received = True
         return received
 

@@ -51,6 +51,7 @@ class VerifierNode:
             channel = connect(self.context, address, drafter_port, target)
             self.worker.channels[target] = channel
             self.receiver = Receiver(self.worker.inbox, channel=channel)
+            self.receiver.waits = self.worker.waits
 
     def serve(self, zero_s: float) -> Log:
         """Decode all requests of this target; return the station's log, its times counted from `zero_s`."""

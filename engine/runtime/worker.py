@@ -16,6 +16,7 @@ from engine.decoding.telemetry import timed
 from engine.runtime.clock import now_s
 from engine.runtime.content import NOTHING, Content, Executor
 from engine.runtime.control import Control
+from engine.runtime.core_waits import CoreWaits, this_thread, sending_threads
 from engine.runtime.device_lock import DeviceLock, no_lock
 from engine.runtime.transport import Channel, Ping, PublicPort, parse, size_of
 from fleet.records.recorded import RecordedStation
@@ -41,6 +42,7 @@ class Arrival(msgspec.Struct, frozen=True):
     content: Content
     time_s: float
     payload_bytes: int = 0
+    core_wait_s: float = 0.0
 
 
 class Pinged(msgspec.Struct, frozen=True):
@@ -88,6 +90,8 @@ class Worker:
         self.lock = lock
         self.zero_s = zero_s
         self.control = Control() if device.type == "cpu" else None
+        self.own_waits = CoreWaits(this_thread)
+        self.waits = CoreWaits(sending_threads)
         self.inbox: queue.SimpleQueue[Item] = queue.SimpleQueue()
         self.channels: dict[int, Channel] = {}
 
@@ -104,20 +108,21 @@ class Worker:
         """Run the next step of the station; return whether the inbox held the end of the run."""
         with self.lock():
             stop = self._drain()  # what came in while waiting for the device is still considered for the step
-            plan = self.recorded.plan(now_s() - self.zero_s)
+            plan = self.recorded.plan(now_s() - self.zero_s, self.own_waits.since_last_s())
             if not isinstance(plan, Start):
                 return stop
             outcomes, duration_s = timed(lambda: self.executor.run(plan.step), self.device)
             ended_s = now_s()
+            self.own_waits.since_last_s()  # those of the step are in its time
             control_s = self.control.seconds() if self.control else 0.0
             stop |= self._drain()  # arrivals during the step happened before its end
             # Results go out before the device does: whoever has it next may take the core that would send them.
-            self.handle(StepDone(plan.step.number, outcomes, duration_s, control_s), NOTHING, ended_s)
+            self.handle(StepDone(plan.step.number, outcomes, duration_s, control_s), NOTHING, ended_s, core_wait_s=self.waits.since_last_s())
         return stop
 
-    def handle(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:
+    def handle(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0, core_wait_s: float = 0.0) -> None:
         """Hand an event to the station; let the executor take its content if the station accepted it."""
-        instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes)
+        instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes, core_wait_s)
         if not any(isinstance(instruction, Ignored | Refusal) for instruction in instructions):
             self.executor.receive(event, content)
         for instruction in instructions:
@@ -139,7 +144,7 @@ class Worker:
     def _take(self, item: Item) -> bool:
         match item:
             case Arrival():
-                self.handle(item.event, item.content, item.time_s, item.payload_bytes)
+                self.handle(item.event, item.content, item.time_s, item.payload_bytes, item.core_wait_s)
             case Pinged():
                 item.channel.ping(item.ping.number, item.payload)
             case Welcomed():
@@ -161,6 +166,7 @@ class Receiver(threading.Thread):
         self.public = public
         self.stopped = threading.Event()
         self.error: Exception | None = None
+        self.waits: CoreWaits = CoreWaits(sending_threads)
         self.poller = zmq.Poller()
         self.channels: dict[zmq.Socket, Channel] = {}
         if public is not None:
@@ -202,4 +208,4 @@ class Receiver(threading.Thread):
         if isinstance(message, Ping):
             self.inbox.put(Pinged(self.channels[socket], message, frames[1]))
         else:
-            self.inbox.put(Arrival(message, content, time_s, size_of(frames)))
+            self.inbox.put(Arrival(message, content, time_s, size_of(frames), self.waits.since_last_s()))
