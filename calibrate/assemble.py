@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from calibrate.acceptance import describe_acceptance
 from calibrate.contention import factors_in
+from calibrate.core_waits import core_waits_in
 from calibrate.fits import Point, Residual, fit_link, fit_step, spread_of
 from calibrate.idle import fit_idle, with_recoveries, without_idleness
 from calibrate.inservice import FleetSetup, Rounds, rounds_in, spread_numbers
@@ -90,6 +91,7 @@ def profile_from(measured: Measured, setup: FleetSetup) -> HardwareProfile:
         busy_link=busy_link and with_bandwidth(busy_link, pinged),
         idle=with_recoveries(idle, [(tokens, rounds_of(run)) for tokens, run in measured.warmed]),
         recent_load=effect,
+        core_waits=core_waits_in([run for _, run in measured.loaded] + measured.idling),
         turns=tuple(turns),
         one_process=turns_in(measured.one_process, setup),
         contention=factors_in(measured.contended, setup, [*turns, turns[-1]]),

@@ -34,9 +34,9 @@ from fleet.times.pace import HostPace, Pace
 from fleet.times.station_times import Delays
 from fleet.times.step import Step
 from sim.outcomes import Outcomes, nothing
-from sim.playback import PlayedOutcomes, PlayedPace, lateness_of, played_durations, ways_of
+from sim.playback import PlayedOutcomes, PlayedPace, deques_of, lateness_of, played_durations, waits_of
 from sim.servers import ContendedDevice, Device, OwnDevice, Server, Service, TurnsDevice
-from sim.wires import PlayedWire, Wire
+from sim.wires import HeldWire, PlayedWire, Wire
 
 Way = Callable[[int], float]
 """Draws how long a payload in bytes is on its way, in seconds."""
@@ -61,7 +61,8 @@ class Network:
         self.fleet = fleet
         self.playback = playback or NOTHING_PLAYED
         self.devices = {name: _shared_device(name, device, self.playback) for name, device in fleet.devices.items()}
-        self.ways_s = ways_of(self.playback)
+        self.ways_s = deques_of(self.playback.ways_s)
+        self.waited_s = deques_of(self.playback.ways_waited_s)
         self.log: Log = []
         self.requests = {tag: iter(requests) for tag, requests in streams_of(fleet).items()}
         self.owner: dict[int, Server] = {}  # the server that verifies a stream
@@ -126,6 +127,9 @@ class Network:
     def _wire(self, server: Server, way_s: Way) -> Wire:
         if self.playback.plays("links"):
             return PlayedWire(self.env, server, way_s, self.ways_s)
+        if self.playback.plays("cores"):
+            share = self.fleet.core_waits.ways
+            return HeldWire(self.env, server, lambda payload: (1 - share) * way_s(payload), self.waited_s)
         return Wire(self.env, server, way_s)
 
     def _drafter(self, drafter: int, rng: np.random.Generator) -> Server:
@@ -162,7 +166,10 @@ class Network:
         late = lateness_of(self.playback, station.name) if self.playback.plays("delays") else None
         service, pace = self._at_pace(station.name, device, service, idle)
         jitter = ratios(delays.spread, self.jitters.spawn(1)[0])
-        return Server(self.env, recorded, device, service, self._post, delays, pace, idle, jitter, late)
+        waits_s = None
+        if self.playback.plays("cores") and late is None:
+            delays, waits_s = delays.scaled(1 - self.fleet.core_waits.starts), waits_of(self.playback, station.name)
+        return Server(self.env, recorded, device, service, self._post, delays, pace, idle, jitter, late, waits_s)
 
     def _at_pace(
         self, station: str, device: Device, service: Service, idle: IdleEffect

@@ -35,6 +35,25 @@ class Wire:
         self.server.deliver(*self.under_way.popleft())
 
 
+class HeldWire(Wire):
+    """A link on which each message waits for cores as long as in a measured run; the rest of its way is drawn."""
+
+    def __init__(
+        self,
+        env: Environment,
+        server: Server,
+        one_way_s: Callable[[int], float],
+        waited_s: Mapping[Sent, deque[float]],
+    ) -> None:
+        super().__init__(env, server, one_way_s)
+        self.waited_s = waited_s
+
+    def send(self, message: Message, payload_bytes: int) -> None:
+        """Let the message arrive."""
+        waited_s = self.waited_s.get(sent_of(self.server.station.name, message))
+        self._send(message, payload_bytes, self.one_way_s(payload_bytes) + (waited_s.popleft() if waited_s else 0.0))
+
+
 class PlayedWire(Wire):
     """A link on which each message takes as long as in a measured run; those that were not sent there are drawn."""
 

@@ -39,21 +39,12 @@ def this_thread() -> list[int]:
 
 
 def all_threads() -> list[int]:
+    """Return all threads that the process has by now."""
     return [int(task.name) for task in TASKS.iterdir()]
 
 
-def this_and_zmq() -> list[int]:
-    """Return the thread that calls, and ZeroMQ's own, which send and receive for it."""
-    return [*this_thread(), *zmq_threads()]
-
-
-def sending_threads() -> list[int]:
-    """Return ZeroMQ's threads and the receiver's."""
-    receivers = [thread.native_id for thread in threading.enumerate() if thread.name == "receiver"]
-    return [*zmq_threads(), *[number for number in receivers if number]]
-
-
 def zmq_threads() -> list[int]:
+    """Return ZeroMQ's own threads, which send and receive."""
     return [int(task.name) for task in TASKS.iterdir() if _name_of(task).startswith(ZMQ_THREADS)]
 
 

@@ -14,8 +14,8 @@ import zmq
 
 from engine.decoding.greedy import path_in_text
 from engine.runtime.clock import now_s
-from engine.runtime.core_waits import CoreWaits, all_threads
 from engine.runtime.content import NOTHING, Content, path_sent
+from engine.runtime.core_waits import CoreWaits, all_threads
 from engine.runtime.transport import Channel, Ping, connect, parse, size_of
 from fleet.policies.outcome import Outcome
 from fleet.records.recorded import Log, RecordedStation
@@ -93,7 +93,9 @@ class ReplayedTarget:
         else:
             self.deliver(join_of(self.fleet, self.target, request), NOTHING, now_s())
 
-    def deliver(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0, core_wait_s: float = 0.0) -> None:
+    def deliver(
+        self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0, core_wait_s: float = 0.0
+    ) -> None:
         """Hand an event to the station, carry out its instructions, and start what it plans."""
         instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes, core_wait_s)
         if isinstance(event, Draft) and not any(isinstance(instruction, Ignored) for instruction in instructions):
@@ -192,6 +194,7 @@ class ReplayedFleet:
         due = [target for target in self.targets.values() if target.running is not None and target.due_s <= time_s]
         for target in sorted(due, key=lambda target: target.due_s):
             target.finish()
+        self.waits.since_last_s()  # what was waited for until then is in the step
         return bool(due)
 
     def _receive(self) -> bool:
@@ -216,5 +219,6 @@ class ReplayedFleet:
         left_s = min((target.due_s for target in self.targets.values() if target.running is not None), default=None)
         timeout_s = None if left_s is None else left_s - now_s() - SPIN_S
         if timeout_s is None or timeout_s > 0:
+            self.waits.since_last_s()
             descriptors = [channel.receiving.get(zmq.FD) for channel in self.channels.values()]
             select.select(descriptors, [], [], timeout_s)

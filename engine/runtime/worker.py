@@ -16,7 +16,7 @@ from engine.decoding.telemetry import timed
 from engine.runtime.clock import now_s
 from engine.runtime.content import NOTHING, Content, Executor
 from engine.runtime.control import Control
-from engine.runtime.core_waits import CoreWaits, this_thread, sending_threads
+from engine.runtime.core_waits import CoreWaits, this_thread, zmq_threads
 from engine.runtime.device_lock import DeviceLock, no_lock
 from engine.runtime.transport import Channel, Ping, PublicPort, parse, size_of
 from fleet.records.recorded import RecordedStation
@@ -91,7 +91,7 @@ class Worker:
         self.zero_s = zero_s
         self.control = Control() if device.type == "cpu" else None
         self.own_waits = CoreWaits(this_thread)
-        self.waits = CoreWaits(sending_threads)
+        self.waits = CoreWaits(zmq_threads)
         self.inbox: queue.SimpleQueue[Item] = queue.SimpleQueue()
         self.channels: dict[int, Channel] = {}
 
@@ -102,6 +102,7 @@ class Worker:
             if self.station.ready:
                 stopping |= self.step()
             else:
+                self.own_waits.since_last_s()  # what it waited for before it had nothing to do held up nothing
                 stopping |= self._take(self.inbox.get())
 
     def step(self) -> bool:
@@ -117,10 +118,17 @@ class Worker:
             control_s = self.control.seconds() if self.control else 0.0
             stop |= self._drain()  # arrivals during the step happened before its end
             # Results go out before the device does: whoever has it next may take the core that would send them.
-            self.handle(StepDone(plan.step.number, outcomes, duration_s, control_s), NOTHING, ended_s, core_wait_s=self.waits.since_last_s())
+            self.handle(
+                StepDone(plan.step.number, outcomes, duration_s, control_s),
+                NOTHING,
+                ended_s,
+                core_wait_s=self.waits.since_last_s(),
+            )
         return stop
 
-    def handle(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0, core_wait_s: float = 0.0) -> None:
+    def handle(
+        self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0, core_wait_s: float = 0.0
+    ) -> None:
         """Hand an event to the station; let the executor take its content if the station accepted it."""
         instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes, core_wait_s)
         if not any(isinstance(instruction, Ignored | Refusal) for instruction in instructions):
@@ -166,7 +174,8 @@ class Receiver(threading.Thread):
         self.public = public
         self.stopped = threading.Event()
         self.error: Exception | None = None
-        self.waits: CoreWaits = CoreWaits(sending_threads)
+        self.own_waits = CoreWaits(this_thread)
+        self.waits = CoreWaits(zmq_threads)
         self.poller = zmq.Poller()
         self.channels: dict[zmq.Socket, Channel] = {}
         if public is not None:
@@ -178,6 +187,7 @@ class Receiver(threading.Thread):
         """Receive until stopped; an error ends the worker too."""
         try:
             while not self.stopped.is_set():
+                self.own_waits.since_last_s()
                 for socket, _ in self.poller.poll(POLL_MS):
                     self._receive(socket)
         except Exception as error:  # noqa: BLE001  (whatever it is, the worker must stop, and `stop` raise it)
@@ -208,4 +218,8 @@ class Receiver(threading.Thread):
         if isinstance(message, Ping):
             self.inbox.put(Pinged(self.channels[socket], message, frames[1]))
         else:
-            self.inbox.put(Arrival(message, content, time_s, size_of(frames), self.waits.since_last_s()))
+            self.inbox.put(
+                Arrival(
+                    message, content, time_s, size_of(frames), self.own_waits.since_last_s() + self.waits.since_last_s()
+                )
+            )

@@ -19,6 +19,7 @@ from fleet.scenario.settled import (
 )
 from fleet.scenario.sharing import assumed, in_one_process, shared_device, turns_of
 from fleet.scenario.workload import longest_of
+from fleet.times.effects import CoreWaits
 from fleet.times.labels import basis_of
 from fleet.times.profile import HardwareProfile
 from fleet.times.station_times import BatchTimes, Delays, DrafterTimes, VerifierTimes
@@ -51,6 +52,7 @@ def settle(scenario: Scenario) -> Fleet:
         hidden=profile.hidden if profile else 0,
         power=profile.power if profile else None,
         control_s=profile.control_s if profile else 0.0,
+        core_waits=profile.core_waits if profile else CoreWaits(),
         profile=profile.name if profile else "",
         profile_digest=profile.digest() if profile else "",
         basis=basis_of(profile) if profile else "",

@@ -57,6 +57,20 @@ NEVER_IDLE = IdleEffect()
 """No idleness slows anything."""
 
 
+class CoreWaits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How much of what passes between steps was waiting for a core of the host, where the kernel told.
+
+    A measured run that is played back brings waits of its own, in place of these.
+
+    Keys:
+        starts (share): Of turnarounds and wake-ups.
+        ways (share): Of the link between processes of the host.
+    """
+
+    starts: Share = 0.0
+    ways: Share = 0.0
+
+
 class RecentLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a draft slows down while its device was little used of late, beyond what the last idle gap does.
 

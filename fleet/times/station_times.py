@@ -21,6 +21,15 @@ class Delays(msgspec.Struct, frozen=True):
     dispatch_s: float = 0.0
     spread: Spread = Constant()
 
+    def scaled(self, factor: float) -> "Delays":
+        """Return what passes between steps times `factor`."""
+        return msgspec.structs.replace(
+            self,
+            turnaround_s=factor * self.turnaround_s,
+            turnaround_row_s=factor * self.turnaround_row_s,
+            wake_up_s=factor * self.wake_up_s,
+        )
+
 
 class DrafterTimes(msgspec.Struct, frozen=True):
     """Times of the drafters from number `first` to the next entry's; slowdowns of a shared device are in them.

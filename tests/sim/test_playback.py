@@ -144,7 +144,7 @@ def test_what_is_not_played_back_is_drawn_as_without(run: Run) -> None:
 
 def test_a_run_says_what_was_played_back_of_which_run(run: Run) -> None:
     header = simulate(run.header.scenario, playback=playback_of(run)).header
-    assert (header.played_of, header.played) == (run.digest(), ("steps", "acceptance"))
+    assert (header.played_of, header.played) == (run.digest(), ("steps", "acceptance", "cores"))
     assert run.header.played_of == ""
 
 
@@ -165,7 +165,7 @@ def test_parts_are_named_in_any_order(texts: list[str], parts: tuple[Part, ...])
 
 @pytest.mark.parametrize("texts", [[], ["step"], ["steps,,links"]])
 def test_unknown_parts_are_refused_with_those_that_are_known(texts: list[str]) -> None:
-    with pytest.raises(InputError, match="allowed are all, steps, acceptance, links, delays"):
+    with pytest.raises(InputError, match="allowed are all, steps, acceptance, cores, links, delays"):
         parse_parts(texts)
 
 
