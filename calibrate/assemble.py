@@ -118,13 +118,15 @@ def profile_from(measured: Measured, setup: FleetSetup) -> HardwareProfile:
 def decode_turnaround_s(plain: Run, control_s: float) -> float:
     """Return the mean time from the end of a plain decoding step to the start of the next, at the reference pace.
 
+    Without waits for a core.
     0 where no two of them follow each other.
     """
     rows = plain.frame().sort_values("seq")
     pace = paces_of(plain, control_s).get(verifier_name(0), Pace((1.0,)))
-    starts = rows[(rows.event == "start") & (rows.kind == "decode")].set_index("step").time_s
+    starts = rows[(rows.event == "start") & (rows.kind == "decode")].set_index("step")
+    starts_s = starts.time_s - starts.core_wait_s
     ends = rows[(rows.event == "done") & (rows.kind == "decode")].set_index("step").time_s
-    gaps_s = starts.reindex(ends.index + 1).to_numpy() - ends.to_numpy()
+    gaps_s = starts_s.reindex(ends.index + 1).to_numpy() - ends.to_numpy()
     known = ~np.isnan(gaps_s)
     return float((gaps_s / slowness_at(pace, ends.to_numpy()))[known].mean()) if known.any() else 0.0
 

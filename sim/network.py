@@ -1,6 +1,6 @@
 """The network in simulated time: drafters, verifiers, the links between them, and the users of every stream."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import product
 
@@ -106,7 +106,7 @@ class Network:
         dealt = {(self.fleet.target_of(tag), self.fleet.drafter_of(tag)) for tag in self.requests}
         pairs = list(product(range(N), range(M))) if routed else sorted(dealt)
         for (target, drafter), rng in zip(pairs, links.spawn(len(pairs)), strict=True):
-            down_s, up_s = _ways(self.fleet.link(target, drafter), drafting[drafter] if M else None, rng)
+            down_s, up_s = self._ways(self.fleet.link(target, drafter), drafting[drafter] if M else None, rng)
             down = self._wire(verifying[target], down_s)
             self.wires[target, drafter] = down, self._wire(drafting[drafter], up_s) if M else down
         for tag in self.requests:
@@ -124,12 +124,27 @@ class Network:
             server.post = self._post_to_router
         return [*verifying, *drafting, self.router]
 
+    def _ways(self, link: SettledLink, host: Server | None, rng: np.random.Generator) -> tuple[Way, Way]:
+        """Return what draws the times of both ways, down and up.
+
+        A measured link goes at the pace of its drafter's host, and its messages wait for cores of that.
+        """
+        way_s = one_way_s(link.time, rng)
+        if host is None or not link.of_host:
+            return way_s, way_s
+        busy_s = way_s if link.busy is None else one_way_s(link.busy, rng)
+        down_s, up_s = _way_down(way_s, busy_s, host), _way_up(way_s, host)
+        waits = self.fleet.core_waits
+        if not waits.way_s or self.playback.plays("cores"):
+            return down_s, up_s
+        waits_s = (waits.way_s * ratio for ratio in ratios(waits.way_spread, rng))
+        return (lambda payload: down_s(payload) + next(waits_s)), (lambda payload: up_s(payload) + next(waits_s))
+
     def _wire(self, server: Server, way_s: Way) -> Wire:
         if self.playback.plays("links"):
             return PlayedWire(self.env, server, way_s, self.ways_s)
         if self.playback.plays("cores"):
-            share = self.fleet.core_waits.ways
-            return HeldWire(self.env, server, lambda payload: (1 - share) * way_s(payload), self.waited_s)
+            return HeldWire(self.env, server, way_s, self.waited_s)
         return Wire(self.env, server, way_s)
 
     def _drafter(self, drafter: int, rng: np.random.Generator) -> Server:
@@ -166,10 +181,17 @@ class Network:
         late = lateness_of(self.playback, station.name) if self.playback.plays("delays") else None
         service, pace = self._at_pace(station.name, device, service, idle)
         jitter = ratios(delays.spread, self.jitters.spawn(1)[0])
-        waits_s = None
-        if self.playback.plays("cores") and late is None:
-            delays, waits_s = delays.scaled(1 - self.fleet.core_waits.starts), waits_of(self.playback, station.name)
+        waits_s = self._core_waits(station, delays)
         return Server(self.env, recorded, device, service, self._post, delays, pace, idle, jitter, late, waits_s)
+
+    def _core_waits(self, station: Station, delays: Delays) -> Iterator[float] | None:
+        """Return what a station's steps wait for a core, each before it begins; None for nothing."""
+        if self.playback.plays("cores"):
+            return waits_of(self.playback, station.name)
+        if not delays.core_wait_s:
+            return None
+        spread = ratios(delays.core_wait_spread, self.jitters.spawn(1)[0])
+        return (delays.core_wait_s * ratio for ratio in spread)
 
     def _at_pace(
         self, station: str, device: Device, service: Service, idle: IdleEffect
@@ -251,15 +273,6 @@ def _shared_device(name: str, device: SettledDevice, playback: Playback) -> Devi
         return ContendedDevice((1.0,) if playback.plays("steps") else device.contention)
     turns = playback.turns.get(name, []) if playback.whole else []
     return TurnsDevice(0.0 if playback.plays("delays") else device.handover_s, turns)
-
-
-def _ways(link: SettledLink, host: Server | None, rng: np.random.Generator) -> tuple[Way, Way]:
-    """Return what draws the times of both ways, down and up; a measured link goes at the pace of its drafter's host."""
-    way_s = one_way_s(link.time, rng)
-    if host is None or not link.of_host:
-        return way_s, way_s
-    busy_s = way_s if link.busy is None else one_way_s(link.busy, rng)
-    return _way_down(way_s, busy_s, host), _way_up(way_s, host)
 
 
 def _way_down(way_s: Way, busy_s: Way, host: Server) -> Way:

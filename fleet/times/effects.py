@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from fleet.times.step_time import Factor, Seconds, Share
+from fleet.times.step_time import Constant, Factor, Seconds, Share, Spread
 
 Watts = Annotated[float, Meta(ge=0, le=1e9)]
 SlowedStep = Literal["draft", "verify", "decode", "draft_prefill", "verify_prefill"]
@@ -58,17 +58,21 @@ NEVER_IDLE = IdleEffect()
 
 
 class CoreWaits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How much of what passes between steps was waiting for a core of the host, where the kernel told.
+    """What threads wait for a core of their host, beside turnarounds, wake-ups and links, where the kernel told.
 
-    A measured run that is played back brings waits of its own, in place of these.
+    A measured run that is played back brings waits of its own in place of these.
 
     Keys:
-        starts (share): Of turnarounds and wake-ups.
-        ways (share): Of the link between processes of the host.
+        start_s: Before a step begins.
+        start_spread: How single ones of these spread around their mean.
+        way_s: Of what sends and receives a message, on its way between processes of the host.
+        way_spread: How single ones of these spread around their mean.
     """
 
-    starts: Share = 0.0
-    ways: Share = 0.0
+    start_s: Seconds = 0.0
+    start_spread: Spread = Constant()
+    way_s: Seconds = 0.0
+    way_spread: Spread = Constant()
 
 
 class RecentLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

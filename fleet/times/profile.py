@@ -54,7 +54,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             cores with that. Left out, it is as any other way.
         idle: How a drafter slows down after an idle gap.
         recent_load: How a draft slows down at a low recent load besides; calibrated profiles have it.
-        core_waits: How much of turnaround, wake-up and link was waiting for a core of the host.
+        core_waits: What threads of the host wait for a core, beside turnaround, wake-up and link.
         turns: `turns[k-1]` is what k targets and their drafter pay for taking turns on a device, each in a process of
             its own; the last entry holds for more of them.
         one_process: What stations pay for taking turns on a device, all of them in one process.
