@@ -36,7 +36,7 @@ from fleet.times.step import Step
 from sim.outcomes import Outcomes, nothing
 from sim.playback import PlayedOutcomes, PlayedPace, deques_of, lateness_of, played_durations, waits_of
 from sim.servers import ContendedDevice, Device, OwnDevice, Server, Service, TurnsDevice
-from sim.wires import HeldWire, PlayedWire, Wire
+from sim.wires import PlayedWire, Waits, Wire, no_wait, played_waits
 
 Way = Callable[[int], float]
 """Draws how long a payload in bytes is on its way, in seconds."""
@@ -106,9 +106,10 @@ class Network:
         dealt = {(self.fleet.target_of(tag), self.fleet.drafter_of(tag)) for tag in self.requests}
         pairs = list(product(range(N), range(M))) if routed else sorted(dealt)
         for (target, drafter), rng in zip(pairs, links.spawn(len(pairs)), strict=True):
-            down_s, up_s = self._ways(self.fleet.link(target, drafter), drafting[drafter] if M else None, rng)
-            down = self._wire(verifying[target], down_s)
-            self.wires[target, drafter] = down, self._wire(drafting[drafter], up_s) if M else down
+            link = self.fleet.link(target, drafter)
+            down_s, up_s = _ways(link, drafting[drafter] if M else None, rng)
+            down = self._wire(verifying[target], down_s, link.of_host)
+            self.wires[target, drafter] = down, self._wire(drafting[drafter], up_s, link.of_host) if M else down
         for tag in self.requests:
             target, drafter = self.fleet.target_of(tag), self.fleet.drafter_of(tag)
             self.owner[tag] = verifying[target]
@@ -124,28 +125,20 @@ class Network:
             server.post = self._post_to_router
         return [*verifying, *drafting, self.router]
 
-    def _ways(self, link: SettledLink, host: Server | None, rng: np.random.Generator) -> tuple[Way, Way]:
-        """Return what draws the times of both ways, down and up.
-
-        A measured link goes at the pace of its drafter's host, and its messages wait for cores of that.
-        """
-        way_s = one_way_s(link.time, rng)
-        if host is None or not link.of_host:
-            return way_s, way_s
-        busy_s = way_s if link.busy is None else one_way_s(link.busy, rng)
-        down_s, up_s = _way_down(way_s, busy_s, host), _way_up(way_s, host)
-        waits = self.fleet.core_waits
-        if not waits.way_s or self.playback.plays("cores"):
-            return down_s, up_s
-        waits_s = (waits.way_s * ratio for ratio in ratios(waits.way_spread, rng))
-        return (lambda payload: down_s(payload) + next(waits_s)), (lambda payload: up_s(payload) + next(waits_s))
-
-    def _wire(self, server: Server, way_s: Way) -> Wire:
+    def _wire(self, server: Server, way_s: Way, of_host: bool) -> Wire:
         if self.playback.plays("links"):
             return PlayedWire(self.env, server, way_s, self.ways_s)
         if self.playback.plays("cores"):
-            return HeldWire(self.env, server, way_s, self.waited_s)
-        return Wire(self.env, server, way_s)
+            return Wire(self.env, server, way_s, played_waits(server, self.waited_s))
+        return Wire(self.env, server, way_s, self._way_wait() if of_host else no_wait)
+
+    def _way_wait(self) -> Waits:
+        """Return what draws how long messages of one link wait for cores of the profile's host."""
+        waits = self.fleet.core_waits
+        if not waits.way_s:
+            return no_wait
+        ratio = ratios(waits.way_spread, self.jitters.spawn(1)[0])
+        return lambda _message: waits.way_s * next(ratio)
 
     def _drafter(self, drafter: int, rng: np.random.Generator) -> Server:
         station = drafter_station(self.fleet, drafter)
@@ -273,6 +266,15 @@ def _shared_device(name: str, device: SettledDevice, playback: Playback) -> Devi
         return ContendedDevice((1.0,) if playback.plays("steps") else device.contention)
     turns = playback.turns.get(name, []) if playback.whole else []
     return TurnsDevice(0.0 if playback.plays("delays") else device.handover_s, turns)
+
+
+def _ways(link: SettledLink, host: Server | None, rng: np.random.Generator) -> tuple[Way, Way]:
+    """Return what draws the times of both ways, down and up; a measured link goes at the pace of its drafter's host."""
+    way_s = one_way_s(link.time, rng)
+    if host is None or not link.of_host:
+        return way_s, way_s
+    busy_s = way_s if link.busy is None else one_way_s(link.busy, rng)
+    return _way_down(way_s, busy_s, host), _way_up(way_s, host)
 
 
 def _way_down(way_s: Way, busy_s: Way, host: Server) -> Way:

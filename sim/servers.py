@@ -78,6 +78,7 @@ class Server:
         if late is not None:
             delays = Delays()
         self.core_waits_s = core_waits_s
+        self.core_wait_s = 0.0  # before the next step
         self.jitter = jitter
         self.turnaround_s = delays.turnaround_s
         self.turnaround_row_s = delays.turnaround_row_s
@@ -90,9 +91,9 @@ class Server:
         self.ended_s = 0.0
         self.pausing = False  # turning around, or waking up
 
-    def deliver(self, event: StationEvent, payload_bytes: int = 0) -> None:
+    def deliver(self, event: StationEvent, payload_bytes: int = 0, core_wait_s: float = 0.0) -> None:
         """Hand an event to the station now, and go on with what it wants to do."""
-        for instruction in self.handle(event, self.env.now, payload_bytes):
+        for instruction in self.handle(event, self.env.now, payload_bytes, core_wait_s):
             self.post(instruction)
         if self.station.ready and not self.pausing:
             if self.late is not None:
@@ -107,7 +108,8 @@ class Server:
 
         The time includes the dispatch, or what passed in its place where a run is played back.
         """
-        plan = self.recorded.plan(self.env.now)
+        plan = self.recorded.plan(self.env.now, self.core_wait_s)
+        self.core_wait_s = 0.0
         if not isinstance(plan, Start):
             if plan.until_s is not None and plan.until_s > self.env.now:
                 self.env.timeout(plan.until_s - self.env.now).callbacks.append(lambda _: self.device.offer(self))
@@ -160,7 +162,13 @@ class Server:
         if self.core_waits_s is None:
             self.device.offer(self)
         else:
-            self.device.offer_late(self, self.core_waits_s)
+            self.device.offer_late(self, self._core_waits())
+
+    def _core_waits(self) -> Iterator[float]:
+        """Yield what the next step waits for a core."""
+        assert self.core_waits_s is not None
+        self.core_wait_s = next(self.core_waits_s)
+        yield self.core_wait_s
 
 
 class Device:

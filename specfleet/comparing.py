@@ -72,7 +72,7 @@ def three_errors(
 ) -> Comparison:
     """Predict a measured run from its own scenario, and say where the error comes from, quantity by quantity.
 
-    `mechanism`: with the run's steps and acceptance played back; `parameters`: blind, from the profile alone, over
+    `mechanism`: with the run's steps, acceptance and waits for cores played back; `parameters`: blind, from the profile alone, over
     `seeds`; `paced`: at the pace that the host had; `host`: the run against its `reruns`. `budget`, `changes` and
     keywords as in `compare` and `simulate`; a run without a profile is given one so: `profile="mine.json"`. Raises
     InputError where the scenario names no profile, and for reruns of another scenario.
