@@ -61,7 +61,7 @@ class SocketThread(threading.Thread):
             self.transport.close()
 
     def wait_for_welcomes(self, patience_s: float) -> None:
-        """Wait until all lines are open; InputError if one is turned away, TimeoutError after `patience_s`."""
+        """Wait until all lines are open; InputError if one is turned away, or after `patience_s`."""
         waited_for = {line.port: line.name for line in self.exchange.lines.values()}
         until_s = now_s() + patience_s
         while waited_for:
@@ -69,7 +69,7 @@ class SocketThread(threading.Thread):
                 news = self.news.get(timeout=max(until_s - now_s(), 0.0))
             except queue.Empty:
                 names = ", ".join(dict.fromkeys(waited_for.values()))
-                raise TimeoutError(f"no drafter answered at {names} within {patience_s:.0f} s") from None
+                raise InputError(f"no drafter answered at {names} within {patience_s:g} s") from None
             if isinstance(news, Exception):
                 raise news
             waited_for.pop(news, None)
