@@ -32,9 +32,8 @@ PATIENCE_S = 30.0
 def toy_drafter(fleet: Fleet, port: int = 0) -> tuple[Node, int]:
     sockets = Sockets(f"tcp://127.0.0.1:{port}", most_bytes=most_bytes(fleet))
     exchange = Exchange(Door(fleet, time.time_ns()))
-    return Node(
-        RecordedStation(drafter_station(fleet), "replayed"), ToyDrafter(), exchange, sockets
-    ), sockets.bound_port
+    station = RecordedStation(drafter_station(fleet), "replayed")
+    return Node(station, ToyDrafter(), exchange, sockets), sockets.bound_port
 
 
 class Noticing(ToyTarget):
@@ -139,6 +138,27 @@ def test_nobody_there_is_said_with_the_address() -> None:
     node.open()
     with pytest.raises(InputError, match=r"no drafter answered at tcp://127.0.0.1:9 within 0.1 s"):
         node.wait_for_welcomes(0.1)
+
+
+def test_what_a_target_waits_for_is_said_once() -> None:
+    lines: list[str] = []
+    probe = Sockets("tcp://127.0.0.1:0")
+    port = probe.bound_port
+    probe.close()
+    node = toy_target(FLEET, 0, port)
+    assert node.sockets is not None
+    node.sockets.say = lines.append
+    node.open()
+    with Threads() as threads:
+        waiting = threads.start(lambda: node.wait_for_welcomes(PATIENCE_S))
+        while not lines:
+            time.sleep(0.01)
+        drafter, _ = toy_drafter(FLEET, port)
+        drafter.open()
+        waiting.result()
+    assert lines == [f"waits for a drafter at tcp://127.0.0.1:{port}"]
+    node.close()
+    drafter.close()
 
 
 def test_an_address_that_is_taken_is_said_in_one_line() -> None:
