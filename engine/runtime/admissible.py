@@ -40,13 +40,12 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 class Told(msgspec.Struct):
-    """What was said in a session so far: its request, the epoch in which it opened, the newest epoch and base.
+    """What was said in a session so far: its request, the newest epoch and base.
 
     `waits`: whether the newest request has no answer yet. `nodes`, `parents`: of the last draft.
     """
 
     request: int
-    opened: int
     epoch: int
     base: int
     waits: bool = True

@@ -8,7 +8,7 @@ from engine.runtime.identity import Ping
 from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal
 
 Heard = Literal["news", "repeated", "inadmissible"]
-AGAIN_S = 1.0  # between two openings of a stream while the first is not answered: they pile up in the worker's inbox
+AGAIN_S = 1.0  # between two openings of a stream of which the first is not answered: they would pile up in the inbox
 
 
 class Sessions:
@@ -21,7 +21,8 @@ class Sessions:
         self.bounds = bounds
         self.priority = priority
         self.told: dict[int, Told] = {}
-        self.opened_s: dict[int, float] = {}
+        self.newest: dict[int, tuple[int, int]] = {}  # request and epoch of the last opening
+        self.opened_s: dict[int, float] = {}  # when that was, until it is answered
         self.pinged = False
 
     def hear(self, message: DraftRequest | Leave | Ping, content: Content, now_s: float) -> tuple[Heard, list[Leave]]:
@@ -47,8 +48,10 @@ class Sessions:
         """Note an answer that is sent to the peer."""
         if isinstance(message, Ping):
             self.pinged = False
+            return
+        self.opened_s.pop(message.tag, None)
         told = self.told.get(message.tag)
-        if told is None or isinstance(message, Ping) or told.request != message.request:
+        if told is None or told.request != message.request:
             return
         if isinstance(message, Refusal):
             del self.told[message.tag]
@@ -62,13 +65,14 @@ class Sessions:
     def _opens(
         self, message: DraftRequest, content: Content, told: Told | None, now_s: float
     ) -> tuple[Heard, list[Leave]]:
-        if told is not None and (message.request, message.epoch) <= (told.request, told.opened):
+        if (message.request, message.epoch) <= self.newest.get(message.tag, (-1, 0)):
             return "repeated", []
-        if told is not None and told.waits and now_s - self.opened_s[message.tag] < AGAIN_S:
+        if now_s - self.opened_s.get(message.tag, -AGAIN_S) < AGAIN_S:
             return "repeated", []
         if request_refused(message, content, None, self.bounds, self.priority):
             return "inadmissible", []
-        self.told[message.tag] = Told(message.request, message.epoch, message.epoch, message.base)
+        self.told[message.tag] = Told(message.request, message.epoch, message.base)
+        self.newest[message.tag] = message.request, message.epoch
         self.opened_s[message.tag] = now_s
         return "news", [] if told is None else [Leave(message.tag, told.request)]
 
