@@ -11,26 +11,36 @@ MOST = 64  # characters of a line of schedstat
 
 
 class CoreWaits:
-    """Counts the waits of some threads of this process.
+    """Counts the waits of some threads of this process: those that `threads` names when it is asked first.
 
-    A wait is counted once: by whoever asks first after it. Where the kernel does not tell, all are 0.
+    A wait is counted once, by whichever thread asks first after it. Where the kernel does not tell, all are 0.
     """
 
     def __init__(self, threads: Callable[[], Sequence[int]]) -> None:
         self.threads = threads
-        self.files: list[int] = []
+        self.files: list[int] | None = None
         self.counted_s = 0.0
+        self.asking = threading.Lock()
 
     def since_last_s(self) -> float:
         """Return how long the threads have waited since the last call, all together; 0 at the first call."""
-        if not self.files:
-            self.files = [_opened(thread) for thread in self.threads()]
-            self.counted_s = self._total_s()
-        counted_s, self.counted_s = self.counted_s, self._total_s()
-        return max(self.counted_s - counted_s, 0.0)
+        with self.asking:
+            if self.files is None:
+                self.files = [_opened(thread) for thread in self.threads()]
+                self.counted_s = self._total_s(self.files)
+            counted_s, self.counted_s = self.counted_s, self._total_s(self.files)
+            return max(self.counted_s - counted_s, 0.0)
 
-    def _total_s(self) -> float:
-        return sum(_waited_s(file) for file in self.files)
+    def close(self) -> None:
+        """Close what the kernel tells it by; nothing is counted any more."""
+        with self.asking:
+            files, self.files = self.files or [], []
+            for file in files:
+                if file >= 0:
+                    os.close(file)
+
+    def _total_s(self, files: Sequence[int]) -> float:
+        return sum(_waited_s(file) for file in files)
 
 
 def this_thread() -> list[int]:
@@ -40,25 +50,25 @@ def this_thread() -> list[int]:
 
 def all_threads() -> list[int]:
     """Return all threads that the process has by now."""
-    return [int(task.name) for task in TASKS.iterdir()]
+    return [int(task.name) for task in TASKS.iterdir()] if TASKS.is_dir() else []
 
 
 def zmq_threads() -> list[int]:
     """Return ZeroMQ's own threads, which send and receive."""
-    return [int(task.name) for task in TASKS.iterdir() if _name_of(task).startswith(ZMQ_THREADS)]
+    return [thread for thread in all_threads() if _name_of(thread).startswith(ZMQ_THREADS)]
 
 
-def _name_of(task: Path) -> str:
+def _name_of(thread: int) -> str:
     try:
-        return (task / "comm").read_text()
-    except OSError:
+        return (TASKS / str(thread) / "comm").read_text()
+    except OSError:  # it has ended
         return ""
 
 
 def _opened(thread: int) -> int:
     try:
         return os.open(TASKS / str(thread) / "schedstat", os.O_RDONLY)
-    except OSError:
+    except OSError:  # it has ended, or the kernel does not tell
         return -1
 
 

@@ -29,3 +29,4 @@ def test_threads_that_compete_for_the_interpreter_wait_no_longer_than_time_passe
 def test_a_thread_that_the_kernel_does_not_know_waits_for_nothing() -> None:
     waits = CoreWaits(lambda: [2**30])
     assert waits.since_last_s() == waits.since_last_s() == 0.0
+    waits.close()
