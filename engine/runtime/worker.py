@@ -90,14 +90,15 @@ class Worker:
 
     def run(self) -> None:
         """Serve until a Stop came and nothing is left to do."""
-        stopping, wait_s = False, None
+        stopping = False
         while self.station.ready or not stopping:
+            wait_s = None
             if self.station.ready:
                 stop, wait_s = self.step()
                 stopping |= stop
-            if wait_s is not None or not self.station.ready:
-                stopping |= self._take_next(wait_s)
-                wait_s = None
+                if wait_s is None:
+                    continue
+            stopping |= self._take_next(wait_s)
 
     def step(self) -> tuple[bool, float | None]:
         """Run the next step of the station.
