@@ -16,8 +16,8 @@ from fleet.errors import InputError, OutputError
 PROBE_BYTES = 4096  # a block: a disk that is full already is found, too
 
 
-def write_file(path: Path, content: bytes | str) -> None:
-    """Write a file, whole or not at all; folders above it are made.
+def write_file(path: Path, content: bytes | str, private: bool = False) -> None:
+    """Write a file, whole or not at all; folders above it are made. `private`: only its owner may read it.
 
     Of a link, the file that it names is written; what is no file, such as /dev/stdout or a pipe, is written to as it
     is. Raises OutputError, which names the path and why, where that fails; what was there is unchanged then.
@@ -35,7 +35,9 @@ def write_file(path: Path, content: bytes | str) -> None:
             raise IsADirectoryError(None, "a folder is in its place")
         place.parent.mkdir(parents=True, exist_ok=True)
         with _beside(place) as (draft, file):
-            if place.exists():
+            if private:
+                os.fchmod(file, stat.S_IRUSR | stat.S_IWUSR)
+            elif place.exists():
                 os.fchmod(file, stat.S_IMODE(place.stat().st_mode))
             _write_all(file, content)
             os.fsync(file)

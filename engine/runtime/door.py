@@ -1,8 +1,8 @@
 """The serving end of all connections of a node, as a state machine: bytes in, actions out; no socket, no clock.
 
 Nobody is believed. A peer is known after its Hello; its tags are translated into its own tags of the fleet; whatever is
-malformed or out of place is counted and dropped, and whoever sends much of it is cut. The seats of the fleet bound what
-peers can make a door keep.
+malformed or out of place is counted and dropped, and whoever sends much of it, or much that is of no use, is cut. The
+seats of the fleet bound what peers can make a door keep, and a table of fixed size what strangers can.
 """
 
 from collections import Counter
@@ -12,6 +12,7 @@ import msgspec
 
 from engine.runtime.actions import DOOR, LEASE_S, Action, Cut, Deliver, Send
 from engine.runtime.admissible import bounds_of
+from engine.runtime.allowance import Allowance, Allowances, full
 from engine.runtime.content import Content
 from engine.runtime.frames import VERSION, FrameError, OtherVersionError, Said, pack, parse, payload_of
 from engine.runtime.identity import (
@@ -33,6 +34,10 @@ from fleet.scenario.settled import Fleet
 from fleet.stations.messages import DraftRequest, Leave, Message, View
 
 MOST_BAD = 8  # frames of a peer that are malformed or out of place, before it is cut
+IDLE, IDLE_PER_S = 64, 16.0  # frames that are of no use: repeated ones, signs of life; an honest peer has 1 a second
+JOINS, JOINS_PER_S = 16, 0.2  # how often a seat is given
+STRANGERS = 256  # of whom it is known how much they have said
+MOST_TOLD = 16  # lines for whoever runs the node that are not fetched yet; more are dropped
 
 
 @dataclass(slots=True)
@@ -44,14 +49,21 @@ class Peer:
     life: tuple[int, int]  # incarnation, attempt
     sessions: Sessions
     heard_s: float
+    idle: Allowance
     bad: int = 0
+
+    @property
+    def name(self) -> str:
+        """Who it is, for whoever runs the node."""
+        return f"{self.seat.role} {self.seat.number + 1}" + (f" ({self.user})" if self.user else "")
 
 
 class Door:
     """Who is connected, and what passes.
 
     `incarnation`: of this node. `vocabulary`, `state_numbers`: what its model knows, see `admissible.py`; 0 if unknown.
-    `counts`: what was refused, dropped and cut, and why.
+    `counts`: what was refused, dropped and cut, and why. `told`: lines for whoever runs the node, to be fetched: who
+    joined, who left, who was refused, and why.
     """
 
     def __init__(self, fleet: Fleet, incarnation: int, vocabulary: int = 0, state_numbers: int = 0) -> None:
@@ -63,33 +75,41 @@ class Door:
         self.seated: dict[tuple[Role, int], bytes] = {}
         self.lives: dict[tuple[Role, int], tuple[int, int]] = {}  # last incarnation of each seat, its generation
         self.homes: dict[int, bytes] = {}  # who is to have the messages of a tag
+        self.joins: Allowances[tuple[Role, int]] = Allowances(JOINS, JOINS_PER_S)
+        self.strangers: Allowances[bytes] = Allowances(IDLE, IDLE_PER_S, STRANGERS)
         self.counts: Counter[str] = Counter()
+        self.told: list[str] = []
+        self.last = ""
 
     def receive(self, peer: bytes, frame: bytes, now_s: float, user: str = "") -> list[Action]:
         """Take a frame of `peer`: its connection's routing id. `user`: as whom it is authenticated, if it is."""
         known = self.peers.get(peer)
+        if known is not None and known.user != user:  # who connects may claim a routing id, but no key
+            return [*self.lost(peer, "its connection is another's"), *self.receive(peer, frame, now_s, user)]
         try:
             message, content = parse(frame)
-        except OtherVersionError as error:
-            reason = f"the drafter speaks version {VERSION} of the protocol, and not {error.version}"
-            return [Send(DOOR, peer, pack(Denied(0, reason))), *self._bad(peer, known, "malformed")]
-        except FrameError:
-            return self._bad(peer, known, "malformed")
+        except FrameError as error:
+            return [*_answer_to(peer, error), *self._bad(peer, known, "malformed")]
+        if known is not None and type(message) is not Hello:
+            known.heard_s = now_s
+            return self._heed(peer, known, message, content, frame)
+        idle = self.strangers.of(peer, now_s) if known is None else known.idle
+        if not idle.spend(now_s):
+            return self._too_much(peer)
         if type(message) is Hello:
             return self._hello(peer, message, now_s, user)
-        if known is None:
-            self.counts["of strangers"] += 1
-            return [] if type(message) is Bye else [Send(DOOR, peer, pack(Unknown()))]
-        known.heard_s = now_s
-        return self._heed(peer, known, message, content, frame)
+        self.counts["of strangers"] += 1
+        return [] if type(message) is Bye else [Send(DOOR, peer, pack(Unknown()))]
 
     def _heed(self, peer: bytes, known: Peer, message: Said, content: Content, frame: bytes) -> list[Action]:
         """Take a message of somebody who is welcome."""
         if isinstance(message, DraftRequest | Leave | Ping):
             return self._pass_on(peer, known, message, content, payload_of(frame))
         if type(message) is Bye:
-            return self.lost(peer)
-        return [Send(DOOR, peer, frame)] if type(message) is Alive else self._bad(peer, known, "out of place")
+            return self.lost(peer, "it has ended")
+        if type(message) is not Alive:
+            return self._bad(peer, known, "out of place")
+        return [Send(DOOR, peer, frame)] if known.idle.spend(known.heard_s) else self._too_much(peer)
 
     def send(self, message: Message | Ping, content: Content) -> list[Action]:
         """Send a message of the station to whom it concerns; to nobody if that one is gone."""
@@ -105,11 +125,12 @@ class Door:
         sent: Said = msgspec.structs.replace(message, tag=local)
         return [Send(DOOR, peer, pack(sent, content))]
 
-    def lost(self, peer: bytes) -> list[Action]:
+    def lost(self, peer: bytes, why: str = "it cannot be reached") -> list[Action]:
         """Note that a peer is gone, and let its sessions leave."""
         known = self.peers.pop(peer, None)
         if known is None:
             return []
+        self._tell(f"{known.name} is gone: {why}")
         self.seated.pop((known.seat.role, known.seat.number), None)
         self.homes = {tag: home for tag, home in self.homes.items() if home != peer}
         return [Deliver(leave) for leave in known.sessions.leaves()]
@@ -118,7 +139,7 @@ class Door:
         """Let those be lost who have said nothing for LEASE_S; to be asked now and then."""
         silent = [peer for peer, known in self.peers.items() if now_s - known.heard_s > LEASE_S]
         self.counts["silent"] += len(silent)
-        return [action for peer in silent for action in self.lost(peer)]
+        return [action for peer in silent for action in self.lost(peer, f"it has said nothing for {LEASE_S:.0f} s")]
 
     def close(self) -> list[Action]:
         """Say goodbye to everybody."""
@@ -138,7 +159,7 @@ class Door:
             return self._bad(peer, known, heard)
         if heard == "repeated":
             self.counts[heard] += 1
-            return []
+            return [] if known.idle.spend(known.heard_s) else self._too_much(peer)
         self.homes[own] = peer
         return [*map(Deliver, before), Deliver(message, content, payload_bytes)]
 
@@ -150,7 +171,18 @@ class Door:
             if known.bad < MOST_BAD:
                 return []
         self.counts["cut"] += 1
-        return [*self.lost(peer), Cut(peer)]
+        return [*self.lost(peer, f"it is cut, for {MOST_BAD} bad frames, the last {what}"), Cut(peer)]
+
+    def _too_much(self, peer: bytes) -> list[Action]:
+        """Cut who says too much that is of no use."""
+        self.counts["too many"] += 1
+        self.counts["cut"] += 1
+        return [*self.lost(peer, "it is cut, for saying too much"), Cut(peer)]
+
+    def _tell(self, line: str) -> None:
+        if line != self.last and len(self.told) < MOST_TOLD:
+            self.told.append(line)
+            self.last = line
 
     def _hello(self, peer: bytes, hello: Hello, now_s: float, user: str) -> list[Action]:
         """Give a peer its seat, or say why not."""
@@ -159,26 +191,40 @@ class Door:
         if known is not None and (known.seat.role, known.seat.number, known.life) == (role, number, life):
             known.heard_s = now_s  # it has not seen the answer yet
             return [self._welcome(peer, hello)]
-        reason = difference(self.terms, hello.terms, role)
+        reason, later = self._why_not(peer, hello, now_s, user)
         if reason:
-            return self._deny(peer, hello, reason)
+            return self._deny(peer, hello, reason, later)
         generation = self._generation(role, number, hello.incarnation)
         seat = seat_of(self.fleet, role, number, generation)
-        if seat is None:
-            has = f"verifiers.count = {self.fleet.verifiers.count}"
-            return self._deny(peer, hello, f"there is no {role} {number + 1}; the scenario has {has}")
-        holder = self.seated.get((role, number))
-        if holder is not None and holder != peer and (not user or self.peers[holder].user != user):
-            reason = f"{role} {number + 1} is connected already; give each a number of its own"
-            return self._deny(peer, hello, reason, later=True)
-        if holder is not None and self.peers[holder].life >= life:
-            return self._deny(peer, hello, f"{role} {number + 1} has been started again since")
-        before = self.lost(peer) + (self.lost(holder) if holder is not None else [])
+        assert seat is not None
+        holder, again = self.seated.get((role, number)), "it was started, or connected, again"
+        before = self.lost(peer, again) + (self.lost(holder, again) if holder is not None else [])
         self.lives[role, number] = hello.incarnation, generation
         priority = None if role == "router" else self.bounds.priority(number)
-        self.peers[peer] = Peer(seat, user, life, Sessions(self.bounds, priority), now_s)
+        sessions, idle = Sessions(self.bounds, priority), full(IDLE, IDLE_PER_S, now_s)
+        self.peers[peer] = joined = Peer(seat, user, life, sessions, now_s, idle)
         self.seated[role, number] = peer
+        self.strangers.forget(peer)
+        self._tell(f"{joined.name} joins")
         return [*before, self._welcome(peer, hello)]
+
+    def _why_not(self, peer: bytes, hello: Hello, now_s: float, user: str) -> tuple[str, bool]:
+        """Say why a Hello is not welcome, and whether to say it again later may help; nothing if it is."""
+        role, number, life = hello.role, hello.number, (hello.incarnation, hello.attempt)
+        name = f"{role} {number + 1}"
+        reason = difference(self.terms, hello.terms, role)
+        if reason:
+            return reason, False
+        if seat_of(self.fleet, role, number) is None:
+            return f"there is no {name}; the scenario has verifiers.count = {self.fleet.verifiers.count}", False
+        holder = self.seated.get((role, number))
+        if holder is not None and holder != peer and (not user or self.peers[holder].user != user):
+            return f"{name} is connected already; give each a number of its own", True
+        if holder is not None and self.peers[holder].life >= life:
+            return f"{name} has been started again since", False
+        if not self.joins.of((role, number), now_s).spend(now_s):
+            return f"{name} has been started too often just now", True
+        return "", False
 
     def _generation(self, role: Role, number: int, incarnation: int) -> int:
         """Return the generation of a seat's tags: another life begins its requests anew."""
@@ -190,4 +236,13 @@ class Door:
 
     def _deny(self, peer: bytes, hello: Hello, reason: str, later: bool = False) -> list[Action]:
         self.counts["denied"] += 1
+        self._tell(f"{hello.role} {hello.number + 1} is refused: {reason}")
         return [Send(DOOR, peer, pack(Denied(hello.attempt, reason, later)))]
+
+
+def _answer_to(peer: bytes, error: FrameError) -> list[Action]:
+    """What is said to whoever has sent bytes that are no message: nothing, unless it is another version's."""
+    if not isinstance(error, OtherVersionError):
+        return []
+    reason = f"the drafter speaks version {VERSION} of the protocol, and not {error.version}"
+    return [Send(DOOR, peer, pack(Denied(0, reason)))]

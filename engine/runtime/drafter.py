@@ -1,6 +1,7 @@
 """The drafter's node: one process that drafts for every target that connects to it (StarSD, algorithm 1)."""
 
 import time
+from collections.abc import Callable
 
 from engine.decoding.draft import Drafter
 from engine.runtime.build import AnyDrafter, new_drafter, new_streams
@@ -9,6 +10,7 @@ from engine.runtime.device_lock import DeviceLock, no_lock
 from engine.runtime.door import Door
 from engine.runtime.exchange import Exchange
 from engine.runtime.executors import DraftExecutor
+from engine.runtime.keys import Keys
 from engine.runtime.limits import most_bytes
 from engine.runtime.memory import with_admission
 from engine.runtime.node import Node
@@ -24,14 +26,21 @@ class DrafterNode(Node):
     """A node with a draft model and a door. `port`: that of the door; `fleet`: with its admission settled."""
 
     def __init__(
-        self, fleet: Fleet, lock: DeviceLock = no_lock, address: str = LOOPBACK, port: int = 0, number: int = 0
+        self,
+        fleet: Fleet,
+        lock: DeviceLock = no_lock,
+        address: str = LOOPBACK,
+        port: int = 0,
+        number: int = 0,
+        keys: Keys | None = None,
+        say: Callable[[str], None] = lambda _line: None,
     ) -> None:
         drafter = new_drafter(fleet, room=(fleet.verifiers.count, fleet.room.longest_row))
         self.fleet = fleet = with_admission(fleet, drafter.device)
         executor = DraftExecutor(drafter, new_streams(fleet))
         executor.drafter.warm_up(8)  # the first steps of a process are slow; they are nobody's
         vocabulary, state_numbers = _inputs(drafter)
-        sockets = Sockets(f"{address}:{port}", most_bytes=most_bytes(fleet, vocabulary, state_numbers))
+        sockets = Sockets(f"{address}:{port}", most_bytes=most_bytes(fleet, vocabulary, state_numbers), keys=keys)
         self.port = sockets.bound_port
         super().__init__(
             RecordedStation(drafter_station(fleet, number), "real"),
@@ -40,6 +49,7 @@ class DrafterNode(Node):
             sockets,
             timing=timing_of(drafter.device),
             lock=lock,
+            say=say,
         )
 
 

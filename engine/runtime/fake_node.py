@@ -1,7 +1,7 @@
 """A node in virtual time: the station, executor and connections of a real one, driven by a network in memory."""
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Container, Sequence
 from typing import Protocol
 
 from engine.runtime.actions import Action, Deliver, Send
@@ -54,6 +54,7 @@ class FakeNode:
         self.users = dict(users or {})
         self.inbox: deque[tuple[Deliver, float]] = deque()
         self.begun = False
+        self.counts: Counter[str] = Counter()  # as those of a transport; nothing is refused here
 
     @property
     def finished(self) -> bool:
@@ -83,6 +84,10 @@ class FakeNode:
 
     def wake(self) -> None:
         """As `Transport.wake`; nobody sleeps."""
+
+    def tidy(self, known: Container[bytes]) -> list[str]:
+        """As `Transport.tidy`; there is nothing to close."""
+        return []
 
     def close(self) -> None:
         """As `Transport.close`; nothing is open."""

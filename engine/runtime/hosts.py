@@ -19,6 +19,7 @@ from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.runtime.clock import now_s
 from engine.runtime.continuations import continuations_of
 from engine.runtime.drafter import DrafterNode
+from engine.runtime.keys import Keys, allowed_keys, check_door, check_line
 from engine.runtime.node import Node
 from engine.runtime.positions import with_positions
 from engine.runtime.process import THREADS
@@ -37,19 +38,25 @@ from fleet.scenario.settled import Fleet
 PATIENCE_S = 24 * 3600.0  # for a drafter that a target was started before; who runs it can end it
 
 
-def serve_drafter(scenario: Scenario, host: str, port: int, out: Path | None) -> None:
+def serve_drafter(scenario: Scenario, host: str, port: int, out: Path | None, keys: Keys | None = None) -> None:
     """Draft for every target that connects, until a signal comes: records are written, and Interrupted raised."""
+    check_door(host, keys)
     _prepare(out)
     compare_tokenizers(scenario)
-    node = DrafterNode(with_positions(settle(scenario)), address=f"tcp://{host}", port=port)
-    node.open()
+    say = partial(_say_of, "drafter")
+    fleet = with_positions(settle(scenario))
+    node = DrafterNode(fleet, address=f"tcp://{host}", port=port, keys=keys, say=say)
     with stopped_by_signals(node) as signals:
-        _say(f"drafter: model {scenario.drafters.model}, depth {scenario.drafters.depth}, public port {node.port}")
+        say(
+            f"model {scenario.drafters.model}, depth {scenario.drafters.depth}, for {_whom(host, keys)}; "
+            f"public port {node.port}"
+        )
+        node.open()
         log = node.serve(now_s())
     _finish(scenario, node.fleet, log, out, signals)
 
 
-def serve_verifier(scenario: Scenario, connect: str, target: int, out: Path | None) -> None:
+def serve_verifier(scenario: Scenario, connect: str, target: int, out: Path | None, keys: Keys | None = None) -> None:
     """Decode this target's share of the requests with the drafter at `connect` (host:port).
 
     A signal ends a real target after its step: its records are written, and Interrupted raised.
@@ -57,6 +64,7 @@ def serve_verifier(scenario: Scenario, connect: str, target: int, out: Path | No
     host, _, port = connect.rpartition(":")
     if not host or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
         raise InputError(f"--connect {connect}: write HOST:PORT, for example 192.0.2.7:5555; ports end at 65535")
+    check_line(host, keys)
     fleet = with_positions(settle(scenario))
     if target >= fleet.verifiers.count:
         raise InputError(f"--target {target + 1}: the scenario has verifiers.count = {fleet.verifiers.count}")
@@ -64,14 +72,14 @@ def serve_verifier(scenario: Scenario, connect: str, target: int, out: Path | No
     compare_tokenizers(scenario)
     signals: list[int] = []
     addresses = {0: f"tcp://{host}:{port}"}
+    say = partial(_say_of, f"target {target + 1}")
     if fleet.verifiers.kind == "replayed":
         continuations = continuations_of(fleet, Path("runs") / "continuations")
-        replayed = ReplayedFleet(fleet, continuations, addresses, [target])
+        replayed = ReplayedFleet(fleet, continuations, addresses, [target], keys, say)
         replayed.wait_for_welcomes(PATIENCE_S)
         log = replayed.serve(now_s())
     else:
-        say = partial(_say_of, f"target {target + 1}")
-        node = VerifierNode(fleet, target, prompts_of(fleet), addresses, say=say)
+        node = VerifierNode(fleet, target, prompts_of(fleet), addresses, say=say, keys=keys)
         node.open()
         node.wait_for_welcomes(PATIENCE_S)
         with stopped_by_signals(node) as signals:
@@ -131,6 +139,14 @@ def _finish(scenario: Scenario, fleet: Fleet, log: Log, out: Path | None, signal
         raise Interrupted(signals[0], f"kept: the records until then in {out}" if out else "no records were asked for")
     if out is not None:
         _say(f"records: {out}")
+
+
+def _whom(host: str, keys: Keys | None) -> str:
+    """Who may connect, in words."""
+    if keys is None:
+        return "this host alone, without keys"
+    assert keys.allowed is not None
+    return f"whoever has one of {len(allowed_keys(keys.allowed))} keys in {keys.allowed}, at {host}"
 
 
 def _say_of(name: str, line: str) -> None:

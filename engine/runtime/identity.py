@@ -137,10 +137,16 @@ def terms_of(fleet: Fleet) -> dict[str, str]:
 def difference(ours: dict[str, str], theirs: dict[str, str], role: Role) -> str:
     """Say in one line what a drafter and the `role` that connects to it do not agree on; empty where they agree."""
     for key in [*ours, *sorted(theirs.keys() - ours.keys())]:
-        mine, other = (" ".join(terms.get(key, "nothing").split())[:80] for terms in (ours, theirs))
+        mine, other = (in_a_line(terms.get(key, "nothing"))[:80] for terms in (ours, theirs))
         if mine != other:
-            return f"{key} is {mine} at the drafter and {other} at the {role}; start both with the same scenario"
+            differs = f"{in_a_line(key)} is {mine} at the drafter and {other} at the {role}"
+            return f"{differs}; start both with the same scenario"
     return ""
+
+
+def in_a_line(text: str) -> str:
+    """Return a text of somebody else's as it may be printed: in one line, without what a terminal would obey."""
+    return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
 
 
 def _shown(value: object) -> str:

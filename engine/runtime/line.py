@@ -20,7 +20,19 @@ from engine.runtime.actions import (
 from engine.runtime.admissible import bounds_of, draft_refused
 from engine.runtime.content import NOTHING, Content
 from engine.runtime.frames import VERSION, FrameError, OtherVersionError, Said, pack, parse, payload_of
-from engine.runtime.identity import Alive, Bye, Denied, Hello, Ping, Role, Unknown, Welcome, seat_of, terms_of
+from engine.runtime.identity import (
+    Alive,
+    Bye,
+    Denied,
+    Hello,
+    Ping,
+    Role,
+    Unknown,
+    Welcome,
+    in_a_line,
+    seat_of,
+    terms_of,
+)
 from fleet.errors import InputError
 from fleet.scenario.settled import Fleet
 from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, View
@@ -162,7 +174,7 @@ class Line:
         self.taken_s = now_s if self.taken_s is None else self.taken_s
         if denied.later and now_s - self.taken_s < TAKEN_S:
             return []
-        return self._turned(" ".join(denied.reason.split()))
+        return self._turned(in_a_line(denied.reason))
 
     def _turned(self, reason: str) -> list[Action]:
         if self.state != "calling":

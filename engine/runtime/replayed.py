@@ -18,6 +18,7 @@ from engine.runtime.content import NOTHING, Content, path_sent
 from engine.runtime.core_waits import CoreWaits, all_threads
 from engine.runtime.exchange import Exchange
 from engine.runtime.identity import Ping
+from engine.runtime.keys import Keys
 from engine.runtime.limits import most_bytes
 from engine.runtime.line import Line
 from engine.runtime.socket_thread import TICK_S
@@ -157,7 +158,7 @@ class ReplayedFleet:
     """Replayed targets of a fleet (all, or the given numbers) in one thread, each with a line of its own.
 
     An event loop over their sockets and the ends of their steps. `addresses`: tcp://HOST:PORT by the number of the
-    drafter.
+    drafter. `say`: takes lines for whoever runs them.
     """
 
     def __init__(
@@ -166,9 +167,12 @@ class ReplayedFleet:
         continuations: Sequence[Continuation],
         addresses: Mapping[int, str],
         numbers: Sequence[int] | None = None,
+        keys: Keys | None = None,
+        say: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self.fleet = fleet
         self.continuations = continuations
+        self.say = say
         self.numbers = range(fleet.verifiers.count) if numbers is None else numbers
         life, connect = time.time_ns(), {}
         lines: dict[int, Line] = {}
@@ -178,7 +182,7 @@ class ReplayedFleet:
             name = addresses[drafter].removeprefix("tcp://")
             lines[number] = Line(fleet, number, life, drafter=drafter, port=number, name=name)
         self.exchange = Exchange(lines=lines, line_of=fleet.target_of)
-        self.transport = Sockets(connect=connect, most_bytes=most_bytes(fleet))
+        self.transport = Sockets(connect=connect, most_bytes=most_bytes(fleet), keys=keys)
         self.targets: dict[int, ReplayedTarget] = {}
         self.log: Log = []
         self.inbox: deque[tuple[Deliver, float, float]] = deque()
@@ -240,6 +244,8 @@ class ReplayedFleet:
         if time_s >= self.due_s:
             self.due_s = time_s + TICK_S
             self._carry_out(self.exchange.tick(time_s), time_s)
+            for line in self.transport.tidy(()):
+                self.say(line)
         while self.inbox:
             came, time_s, core_wait_s = self.inbox.popleft()
             target = self.targets[self.fleet.target_of(came.event.tag)]

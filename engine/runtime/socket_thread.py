@@ -3,10 +3,11 @@
 import queue
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
 from engine.runtime.actions import Action, Deliver, Lost, Opened, Turned
+from engine.runtime.allowance import full
 from engine.runtime.clock import now_s
 from engine.runtime.content import Content
 from engine.runtime.core_waits import CoreWaits, this_thread, zmq_threads
@@ -17,6 +18,13 @@ from fleet.errors import InputError
 
 SAY_AFTER_S = 2.0  # of waiting for a drafter
 TICK_S = 0.25  # how often it looks what is due, if nothing else wakes it
+LINES, LINES_PER_S = 40, 0.2  # that are said of who comes and goes
+TOLD = {  # how counts are told that have a shorter name
+    "malformed": "malformed frames", "out of place": "messages out of place", "inadmissible": "inadmissible messages",
+    "repeated": "repeated messages", "of strangers": "messages of strangers", "denied": "denied Hellos",
+    "silent": "peers that were silent", "cut": "peers cut", "too many": "peers that said too much",
+    "of unknown keys": "connections of unknown keys", "of known peers, kept out": "connections of peers that were cut",
+}  # fmt: skip
 
 
 class SocketThread(threading.Thread):
@@ -41,6 +49,7 @@ class SocketThread(threading.Thread):
         self.ending = False
         self.error: BaseException | None = None
         self.due_s = 0.0
+        self.lines, self.unsaid = full(LINES, LINES_PER_S, now_s()), 0
         self.own_waits, self.zmq_waits = CoreWaits(this_thread), CoreWaits(zmq_threads)
         self.sending_waits: deque[float] = deque()  # for a core, before something was sent
 
@@ -61,6 +70,7 @@ class SocketThread(threading.Thread):
                 self._turn()
             self._send_posted()
             self._carry_out(self.exchange.close(now_s()), now_s())
+            self.say_what_was_refused()
         except BaseException as error:  # noqa: BLE001  (whatever it is, the node must end, and `end` raise it)
             self.error = error
             self.news.put(RuntimeError("the node's connections failed"))
@@ -113,6 +123,13 @@ class SocketThread(threading.Thread):
         if time_s >= self.due_s:
             self.due_s = time_s + TICK_S
             self._carry_out(self.exchange.tick(time_s), time_s)
+            door = self.exchange.door
+            for line in self.transport.tidy(() if door is None else door.peers):
+                self._tell(line, time_s)
+            if door is not None and door.told:
+                told, door.told = door.told, []
+                for line in told:
+                    self._tell(line, time_s)
 
     def _send_posted(self) -> None:
         while self.posted:
@@ -129,4 +146,21 @@ class SocketThread(threading.Thread):
                 case Turned():
                     self.news.put(InputError(action.reason))
                 case Lost():
-                    self.say(action.reason)
+                    self._tell(action.reason, time_s)
+
+    def say_what_was_refused(self) -> None:
+        """Say in one line what was refused, dropped and cut, if anything was."""
+        door = self.exchange.door
+        counts = self.transport.counts + (Counter() if door is None else door.counts)
+        if self.unsaid:
+            counts["lines like these that were not said"] = self.unsaid
+        if any(counts.values()):
+            told = ", ".join(f"{count} {TOLD.get(what, what)}" for what, count in sorted(counts.items()) if count)
+            self.say(f"refused, dropped or cut: {told}")
+
+    def _tell(self, line: str, time_s: float) -> None:
+        """Say a line, unless there were many of late: what strangers do must not fill a log."""
+        if self.lines.spend(time_s):
+            self.say(line)
+        else:
+            self.unsaid += 1

@@ -1,18 +1,22 @@
 """Frames over ZeroMQ: one ROUTER for a node's door, a DEALER for each of its lines.
 
-All sockets belong to the thread that polls and sends. ZeroMQ's own background thread does
-what takes the network's time.
+All sockets belong to the thread that polls and sends. ZeroMQ's own background thread does what takes the network's
+time. With keys everything is encrypted, and nobody whose key is not allowed gets as far as a frame.
 """
 
 import contextlib
 import os
 import select
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Container, Mapping
 
 import zmq
+from zmq.utils.monitor import recv_monitor_message
 
 from engine.runtime.actions import ANYBODY, DOOR, Send
 from engine.runtime.clock import now_s
+from engine.runtime.guard import Guard
+from engine.runtime.keys import Keys, check_door, check_line
 from engine.runtime.transport import Arrived
 from fleet.errors import InputError
 
@@ -21,35 +25,56 @@ HANDSHAKE_MS = 3000  # for ZeroMQ's own greeting: who says nothing is not kept
 HEARTBEAT_MS, SILENCE_MS = 1000, 3000
 RECONNECT_MS, SLOWEST_RECONNECT_MS = 100, 1000
 LINGER_MS = 500
+REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH
+UNANSWERED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+RECALL_S = 2.0  # a line that could not send for so long is made anew
 
 
 class Sockets:
     """The sockets of a node. `bind`: the door's address, tcp://HOST:PORT, port 0 for any; `connect`: of each line.
 
-    `most_bytes`: of a frame; who sends more is cut by ZeroMQ before it is read. InputError if the address cannot be
-    bound.
+    `most_bytes`: of a frame; who sends more is cut by ZeroMQ before it is read. `keys`: without any, no address beyond
+    this host is served or called. InputError if that is asked for, or if the address cannot be bound.
     """
 
-    def __init__(self, bind: str | None = None, connect: Mapping[int, str] | None = None, most_bytes: int = -1) -> None:
+    def __init__(
+        self,
+        bind: str | None = None,
+        connect: Mapping[int, str] | None = None,
+        most_bytes: int = -1,
+        keys: Keys | None = None,
+    ) -> None:
+        if bind is not None:
+            check_door(_host(bind), keys)
+        self.addresses = dict(connect or {})
+        for address in self.addresses.values():
+            check_line(_host(address), keys)
+        self.most_bytes, self.keys = most_bytes, keys
         self.context = zmq.Context()
         self.sockets: dict[int, zmq.Socket[bytes]] = {}
         self.ports: dict[int, int] = {}  # a port of the node by the file descriptor that tells of news
         self.pending: set[int] = set()  # ports whose news may have been told already
+        self.unsent_s: dict[int, float] = {}  # since when nothing can be sent on a line
+        self.monitors: dict[int, zmq.Socket[bytes]] = {}  # of lines with keys: why a greeting failed
+        self.explained: set[tuple[int, int]] = set()
+        self.known: Container[bytes] = ()
         self.waking, self.woken = os.pipe()
         os.set_blocking(self.waking, False)
         os.set_blocking(self.woken, False)
-        if bind is not None:
-            door = self._add(DOOR, zmq.ROUTER, most_bytes)
-            door.set(zmq.ROUTER_MANDATORY, 1)
-            try:
-                door.bind(bind)
-            except zmq.ZMQError as error:
-                self.close()
-                raise InputError(f"{bind}: {error.strerror}; give another port or address") from None
-        for port, address in (connect or {}).items():
-            line = self._add(port, zmq.DEALER, most_bytes)
-            line.set(zmq.IMMEDIATE, 1)  # nothing waits for a peer that is not there
-            line.connect(address)
+        self.guard: Guard | None = None
+        try:
+            if bind is not None:
+                self._bind(bind)
+            for port in self.addresses:
+                self._connect(port)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What was refused or closed at the door before anything was decoded."""
+        return Counter() if self.guard is None else self.guard.counts
 
     @property
     def bound_port(self) -> int:
@@ -58,10 +83,17 @@ class Sockets:
 
     def poll(self, timeout_s: float) -> list[Arrived]:
         """As `Transport.poll`. The time is exact to some microseconds, as ZeroMQ's own poll is not."""
+        if self.guard is not None:
+            self.guard.turn(self.known, now_s())
         arrived = self._read(self.pending)
         if arrived:
             return arrived
-        ready, _, _ = select.select([self.waking, *self.ports], [], [], max(timeout_s, 0.0))
+        guarded = [] if self.guard is None else self.guard.descriptors
+        ready, _, _ = select.select([self.waking, *guarded, *self.ports], [], [], max(timeout_s, 0.0))
+        if guarded and ready:
+            assert self.guard is not None
+            self.guard.turn(self.known, now_s())
+            ready = [each for each in ready if each not in guarded]
         if self.waking in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(self.waking, 4096)
@@ -84,24 +116,87 @@ class Sockets:
                 socket.send(send.peer, zmq.SNDMORE | zmq.NOBLOCK)
             socket.send(send.frame, zmq.NOBLOCK)
         except zmq.ZMQError as error:
-            if error.errno in (zmq.EAGAIN, zmq.EHOSTUNREACH):
-                return False
-            raise
+            if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):
+                raise
+            if self.guard is not None and send.port == DOOR:
+                self.guard.close_of(send.peer)
+            else:
+                self.unsent_s.setdefault(send.port, now_s())
+            return False
+        self.unsent_s.pop(send.port, None)
         return True
 
     def cut(self, peer: bytes) -> None:
-        """As `Transport.cut`."""
+        """As `Transport.cut`: in a moment, so that it may read why. Its key is kept out for a while."""
+        if self.guard is not None:
+            self.guard.cut(peer, now_s())
+
+    def tidy(self, known: Container[bytes]) -> list[str]:
+        """As `Transport.tidy`."""
+        time_s = now_s()
+        self.known = known
+        for port, since_s in list(self.unsent_s.items()):
+            if port != DOOR and time_s - since_s > RECALL_S:  # ZeroMQ gives up where the other end is none of ours
+                self.unsent_s[port] = time_s
+                self._disconnect(port)
+                self._connect(port)
+        told = [] if self.guard is None else self.guard.tidy(known, time_s)
+        return told + [line for port, monitor in self.monitors.items() for line in self._why_not(port, monitor)]
 
     def close(self) -> None:
         """As `Transport.close`."""
+        for socket in self.sockets.values():
+            socket.disable_monitor()  # nobody reads it any more, and ZeroMQ would wait for that
         self.context.destroy(linger=LINGER_MS)
         os.close(self.waking)
         os.close(self.woken)
 
-    def _add(self, port: int, kind: int, most_bytes: int) -> "zmq.Socket[bytes]":
+    def _bind(self, address: str) -> None:
+        door = self._add(DOOR, zmq.ROUTER)
+        door.set(zmq.ROUTER_MANDATORY, 1)
+        self.guard = Guard(self.context, door, self.keys, self.most_bytes)
+        try:
+            door.bind(address)
+        except zmq.ZMQError as error:
+            raise InputError(f"{address}: {error.strerror}; give another port or address") from None
+        self.guard.port = self.bound_port
+
+    def _connect(self, port: int) -> None:
+        line = self._add(port, zmq.DEALER)
+        line.set(zmq.IMMEDIATE, 1)  # nothing waits for a peer that is not there
+        if self.keys is not None:
+            line.curve_secretkey, line.curve_publickey = self.keys.secret, self.keys.public
+            line.curve_serverkey = self.keys.server
+            self.monitors[port] = line.get_monitor_socket(REFUSED | UNANSWERED)
+        line.connect(self.addresses[port])
+
+    def _disconnect(self, port: int) -> None:
+        socket = self.sockets.pop(port)
+        if port in self.monitors:
+            socket.disable_monitor()
+            self.monitors.pop(port).close(linger=0)
+        del self.ports[socket.getsockopt(zmq.FD)]
+        socket.close(linger=0)
+
+    def _why_not(self, port: int, monitor: "zmq.Socket[bytes]") -> list[str]:
+        """Say why the other end of a line does not take the key, or does not have the one that it should; once each."""
+        assert self.keys is not None
+        told: list[str] = []
+        while monitor.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+            event, name = recv_monitor_message(monitor)["event"], self.addresses[port].removeprefix("tcp://")
+            if (port, event) in self.explained:
+                continue
+            self.explained.add((port, event))
+            if event == REFUSED:
+                told.append(f"{name} refuses the key {self.keys.name}: it is not in its folder of allowed keys")
+            else:
+                told.append(f"{name} does not have the key that --server-key names, or is no drafter with keys")
+        return told
+
+    def _add(self, port: int, kind: int) -> "zmq.Socket[bytes]":
         socket: zmq.Socket[bytes] = self.context.socket(kind)
         for option, value in (
-            (zmq.MAXMSGSIZE, most_bytes), (zmq.SNDHWM, QUEUE), (zmq.RCVHWM, QUEUE), (zmq.LINGER, LINGER_MS),
+            (zmq.MAXMSGSIZE, self.most_bytes), (zmq.SNDHWM, QUEUE), (zmq.RCVHWM, QUEUE), (zmq.LINGER, LINGER_MS),
             (zmq.HANDSHAKE_IVL, HANDSHAKE_MS), (zmq.HEARTBEAT_IVL, HEARTBEAT_MS), (zmq.HEARTBEAT_TIMEOUT, SILENCE_MS),
             (zmq.HEARTBEAT_TTL, SILENCE_MS), (zmq.RECONNECT_IVL, RECONNECT_MS),
             (zmq.RECONNECT_IVL_MAX, SLOWEST_RECONNECT_MS), (zmq.TCP_KEEPALIVE, 1),
@@ -118,13 +213,44 @@ class Sockets:
         for port in list(ports):
             socket, left = self.sockets[port], QUEUE
             while left and socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
-                parts = socket.recv_multipart(zmq.NOBLOCK)
                 left -= 1
-                peer = parts.pop(0) if port == DOOR else ANYBODY
-                frame = parts[0] if len(parts) == 1 else b""  # of several parts none is ours
-                arrived.append(Arrived(port, peer, frame, now_s()))
+                came = self._frame_of_door(socket) if port == DOOR else Arrived(port, ANYBODY, _frame(socket), now_s())
+                if came is not None:
+                    arrived.append(came)
             if left:
                 self.pending.discard(port)
             else:
                 self.pending.add(port)
         return arrived
+
+    def _frame_of_door(self, door: "zmq.Socket[bytes]") -> Arrived | None:
+        """Take what has come in at the door; None from a peer that is being cut."""
+        assert self.guard is not None
+        peer = door.recv(zmq.NOBLOCK)
+        part = door.recv(zmq.NOBLOCK, copy=False)
+        user = str(part.get("User-Id")) if self.keys is not None else ""
+        heeded = self.guard.heard(part.get(zmq.SRCFD), peer, user)
+        if part.more:  # none of ours: all frames are whole messages
+            self.guard.close_of(peer)
+            _skip(door)
+            return Arrived(DOOR, peer, b"", now_s(), user) if heeded else None
+        return Arrived(DOOR, peer, part.bytes, now_s(), user) if heeded else None
+
+
+def _frame(line: "zmq.Socket[bytes]") -> bytes:
+    """Return the frame that has come in by a line; empty if it is not the only one of its message."""
+    part = line.recv(zmq.NOBLOCK, copy=False)
+    if part.more:
+        _skip(line)
+        return b""
+    return part.bytes
+
+
+def _skip(socket: "zmq.Socket[bytes]") -> None:
+    """Skip what is left of a message."""
+    while socket.recv(zmq.NOBLOCK, copy=False).more:
+        pass
+
+
+def _host(address: str) -> str:
+    return address.removeprefix("tcp://").rpartition(":")[0]

@@ -1,6 +1,7 @@
 """What carries frames between nodes: an interface for sockets (`sockets.py`) and a network in memory (`fake.py`)."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Container, Sequence
 from typing import Protocol
 
 import msgspec
@@ -22,6 +23,10 @@ class Arrived(msgspec.Struct, frozen=True, gc=False):
 class Transport(Protocol):
     """Carries frames. It belongs to one thread, but for `wake`; nothing in it blocks, but for `poll`."""
 
+    @property
+    def counts(self) -> Counter[str]:
+        """What was refused or closed at the door before it was a frame, and why."""
+
     def poll(self, timeout_s: float) -> list[Arrived]:
         """Return what has arrived; if nothing has, wait for it, or for `wake`, at most so long."""
 
@@ -32,7 +37,13 @@ class Transport(Protocol):
         """Send a frame; False if that peer is gone, or reads so little that its queue is full."""
 
     def cut(self, peer: bytes) -> None:
-        """Close the connection of a peer of the door."""
+        """Close the connection of a peer of the door; what was sent to it before may still arrive."""
+
+    def tidy(self, known: Container[bytes]) -> list[str]:
+        """Do what is due: close connections of the door that are `known` to nobody, call again where that was given up.
+
+        To be called several times a second. Returns lines for whoever runs the node.
+        """
 
     def close(self) -> None:
         """Close everything; what was sent has half a second to leave."""

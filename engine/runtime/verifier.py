@@ -8,6 +8,7 @@ from engine.runtime.control import timing_of
 from engine.runtime.device_lock import DeviceLock, no_lock
 from engine.runtime.exchange import Exchange
 from engine.runtime.executors import VerifyExecutor
+from engine.runtime.keys import Keys
 from engine.runtime.limits import most_bytes
 from engine.runtime.line import Line
 from engine.runtime.node import Node
@@ -32,6 +33,7 @@ class VerifierNode(Node):
         addresses: Mapping[int, str],
         lock: DeviceLock = no_lock,
         say: Callable[[str], None] = lambda _line: None,
+        keys: Keys | None = None,
     ) -> None:
         self.fleet = fleet
         model = load_target(fleet)
@@ -45,7 +47,7 @@ class VerifierNode(Node):
             RecordedStation(verifier_station(fleet, target), "real"),
             self.executor,
             lines_to(fleet, target, addresses, model.vocabulary) if speculates else None,
-            Sockets(connect=addresses, most_bytes=most_bytes(fleet, model.vocabulary)) if speculates else None,
+            Sockets(None, addresses, most_bytes(fleet, model.vocabulary), keys) if speculates else None,
             users={target: (join_of(fleet, target, request) for request in requests_of(fleet, target))},
             timing=timing_of(model.device),
             lock=lock,

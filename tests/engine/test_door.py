@@ -51,10 +51,10 @@ def content_of(message: DraftRequest | Leave) -> Content:
     return Content([1] * (message.base if message.opening else 1))
 
 
-def asks(door: Door, line: Line, peer: bytes, message: DraftRequest | Leave) -> list[Action]:
+def asks(door: Door, line: Line, peer: bytes, message: DraftRequest | Leave, user: str = "") -> list[Action]:
     (send,) = line.send(message, content_of(message), 0.0)
     assert isinstance(send, Send)
-    return door.receive(peer, send.frame, 0.0)
+    return door.receive(peer, send.frame, 0.0, user)
 
 
 def test_a_hello_is_welcomed_and_messages_pass_under_the_tags_of_the_fleet() -> None:
@@ -169,7 +169,7 @@ def test_a_newer_life_of_the_same_user_replaces_the_old_one_and_an_older_one_doe
     (welcome,) = door.receive(b"a", hello(lines[0]), 0.0, "key")
     assert isinstance(welcome, Send)
     lines[0].receive(welcome.frame, 0.0)
-    asks(door, lines[0], b"a", OPENING)
+    asks(door, lines[0], b"a", OPENING, "key")
     newer = door.receive(b"b", hello(lines[1]), 0.0, "key")
     assert delivered(newer) == [Leave(0, 0)]
     assert said(newer) == [Welcome(0, 1)]

@@ -1,0 +1,126 @@
+"""Keys of nodes: files that hold them, a folder of those that are allowed, and where messages must not go without.
+
+A pair is two files of one line each: NAME.secret, which never leaves its host, and NAME.public, which others are given.
+The name of a public key's file is the name of whoever has the secret.
+"""
+
+import ipaddress
+import re
+import stat
+import struct
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import zmq
+from zmq.utils import z85
+
+from fleet.errors import InputError
+from fleet.files import write_file
+
+SECRET, PUBLIC = ".secret", ".public"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_KEY_CHARACTERS = 40  # of 32 bytes as Z85
+_MOST_FILE_BYTES = 4096
+
+
+class Keys(msgspec.Struct, frozen=True):
+    """A node's own pair, and whom it believes. Keys are Z85 of 32 bytes.
+
+    `allowed`: the folder of public keys of those who may connect to its door. `server`: the public key of whom it
+    connects to.
+    """
+
+    name: str
+    public: bytes
+    secret: bytes
+    allowed: Path | None = None
+    server: bytes = b""
+
+
+def new_pair(name: str, folder: Path) -> tuple[Path, Path]:
+    """Write a new pair into a folder; return the files of the secret and of the public key.
+
+    InputError if the name cannot be a file's, or is taken.
+    """
+    if not _NAME.fullmatch(name):
+        raise InputError(f"key {name!r}: allowed are 1 to 64 letters, digits, dots, dashes and underscores")
+    secret, public = folder / f"{name}{SECRET}", folder / f"{name}{PUBLIC}"
+    for path in (secret, public):
+        if path.exists():
+            raise InputError(f"{path}: is there already, and whoever knows it would be locked out; take another name")
+    ours, hidden = zmq.curve_keypair()
+    write_file(secret, hidden + b"\n", private=True)
+    write_file(public, ours + b"\n")
+    return secret, public
+
+
+def door_keys(secret: Path, allowed: Path) -> Keys:
+    """Read the keys of a node that others connect to; InputError where a file does not hold one."""
+    allowed_keys(allowed)
+    return _own(secret, Keys("", b"", b"", allowed=allowed))
+
+
+def line_keys(secret: Path, server: Path) -> Keys:
+    """Read the keys of a node that connects to another; InputError where a file does not hold one."""
+    return _own(secret, Keys("", b"", b"", server=_key_in(server, PUBLIC)))
+
+
+def allowed_keys(folder: Path) -> dict[bytes, str]:
+    """Return the names of those who may connect, by public key; InputError where a file does not hold one."""
+    if not folder.is_dir():
+        raise InputError(f"{folder}: is no folder; --allowed names one with the files NAME{PUBLIC} of who may connect")
+    return {_key_in(path, PUBLIC): path.name.removesuffix(PUBLIC) for path in sorted(folder.glob(f"*{PUBLIC}"))}
+
+
+def check_door(host: str, keys: Keys | None) -> None:
+    """Raise InputError for a door that other hosts could reach while everybody would be let in."""
+    if keys is None and not is_loopback(host):
+        raise InputError(
+            f"{host}: other hosts can reach that address, and without keys anybody is let in; "
+            "give --key and --allowed (see specfleet keys --help), or --host 127.0.0.1"
+        )
+
+
+def check_line(host: str, keys: Keys | None) -> None:
+    """Raise InputError for a line to another host that would tell everybody what is decoded."""
+    if keys is None and not is_loopback(host):
+        raise InputError(
+            f"{host}: is another host, and without keys anybody between could read and forge messages; "
+            "give --key and --server-key (see specfleet keys --help)"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this host reaches an address; a name other than localhost is taken for another host's."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _own(secret: Path, keys: Keys) -> Keys:
+    hidden = _key_in(secret, SECRET)
+    if secret.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise InputError(f"{secret}: others on this host may read it; chmod 600 {secret}")
+    return msgspec.structs.replace(
+        keys, name=secret.name.removesuffix(SECRET), public=zmq.curve_public(hidden), secret=hidden
+    )
+
+
+def _key_in(path: Path, kind: str) -> bytes:
+    """Return the key of a file; `kind`: how the names of such files end."""
+    if path.suffix != kind:
+        raise InputError(f"{path}: name a file *{kind}, as specfleet keys writes it")
+    try:
+        with path.open("rb") as file:
+            key = file.read(_MOST_FILE_BYTES).strip()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); specfleet keys NAME writes a pair") from None
+    if len(key) == _KEY_CHARACTERS and set(key) <= set(z85.Z85CHARS):
+        with suppress(struct.error):  # letters of a key, but of a number beyond 32 bits
+            z85.decode(key)
+            return key
+    raise InputError(f"{path}: holds no key; a key is one line of {_KEY_CHARACTERS} characters")
