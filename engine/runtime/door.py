@@ -75,6 +75,7 @@ class Door:
         self.seated: dict[tuple[Role, int], bytes] = {}
         self.lives: dict[tuple[Role, int], tuple[int, int]] = {}  # last incarnation of each seat, its generation
         self.homes: dict[int, bytes] = {}  # who is to have the messages of a tag
+        self.were_cut: Allowances[bytes] = Allowances(0.0, 0.0, STRANGERS)
         self.joins: Allowances[tuple[Role, int]] = Allowances(JOINS, JOINS_PER_S)
         self.strangers: Allowances[bytes] = Allowances(IDLE, IDLE_PER_S, STRANGERS)
         self.counts: Counter[str] = Counter()
@@ -83,9 +84,14 @@ class Door:
 
     def receive(self, peer: bytes, frame: bytes, now_s: float, user: str = "") -> list[Action]:
         """Take a frame of `peer`: its connection's routing id. `user`: as whom it is authenticated, if it is."""
-        known = self.peers.get(peer)
+        if peer in self.were_cut.by_name:  # what it said before its connection is closed
+            return []
+        known, before = self.peers.get(peer), list[Action]()
         if known is not None and known.user != user:  # who connects may claim a routing id, but no key
-            return [*self.lost(peer, "its connection is another's"), *self.receive(peer, frame, now_s, user)]
+            known, before = None, self.lost(peer, "its connection is another's")
+        return [*before, *self._take(peer, known, frame, now_s, user)]
+
+    def _take(self, peer: bytes, known: Peer | None, frame: bytes, now_s: float, user: str) -> list[Action]:
         try:
             message, content = parse(frame)
         except FrameError as error:
@@ -170,14 +176,18 @@ class Door:
             known.bad += 1
             if known.bad < MOST_BAD:
                 return []
-        self.counts["cut"] += 1
-        return [*self.lost(peer, f"it is cut, for {MOST_BAD} bad frames, the last {what}"), Cut(peer)]
+        return self._cut(peer, f"it is cut, for {MOST_BAD} bad frames, the last {what}")
 
     def _too_much(self, peer: bytes) -> list[Action]:
         """Cut who says too much that is of no use."""
         self.counts["too many"] += 1
+        return self._cut(peer, "it is cut, for saying too much")
+
+    def _cut(self, peer: bytes, why: str) -> list[Action]:
         self.counts["cut"] += 1
-        return [*self.lost(peer, "it is cut, for saying too much"), Cut(peer)]
+        self.were_cut.of(peer, 0.0)
+        self.strangers.forget(peer)
+        return [*self.lost(peer, why), Cut(peer)]
 
     def _tell(self, line: str) -> None:
         if line != self.last and len(self.told) < MOST_TOLD:

@@ -99,7 +99,7 @@ class Seat(msgspec.Struct, frozen=True):
 
 def seat_of(fleet: Fleet, role: Role, number: int, generation: int = 0) -> Seat | None:
     """Return the seat of a target, or of the router, which speaks for all streams; None where the fleet has none."""
-    count, streams = fleet.verifiers.count, max(fleet.streams, fleet.workload.requests, 1)
+    count, streams = fleet.verifiers.count, fleet.streams or max(fleet.workload.requests, 1)
     if role == "router":
         return Seat(role, 0, 0, 1, max(streams, count), generation) if number == 0 and fleet.routed else None
     return Seat(role, number, number, count, -(-streams // count), generation) if 0 <= number < count else None

@@ -7,7 +7,7 @@ import pytest
 
 from engine.runtime.actions import LEASE_S, Action, Cut, Deliver, Lost, Opened, Send, Turned
 from engine.runtime.content import NOTHING, Content
-from engine.runtime.door import MOST_BAD, Door
+from engine.runtime.door import IDLE, JOINS, MOST_BAD, MOST_TOLD, STRANGERS, Door
 from engine.runtime.frames import VERSION, pack, parse
 from engine.runtime.identity import Alive, Bye, Denied, Unknown, Welcome
 from engine.runtime.line import PATIENCE_S, TAKEN_S, Line
@@ -127,7 +127,8 @@ def test_a_peer_cannot_say_the_tag_of_another_and_is_cut_after_some_bad_frames()
         assert actions == []
         actions = door.receive(b"peer", pack(msgspec.structs.replace(OPENING, tag=tag)), 0.0)
     assert actions == [Cut(b"peer")]
-    assert said(door.receive(b"peer", pack(OPENING), 0.0)) == [Unknown()]
+    assert door.receive(b"peer", pack(OPENING), 0.0) == []  # what was under way before it is disconnected
+    assert door.counts["cut"] == 1
 
 
 @pytest.mark.parametrize("message", [Draft(0, 0, 1, 9, 4), Refusal(0, 0, "no"), Welcome(0, 0)], ids=str)
@@ -291,3 +292,72 @@ def test_a_late_welcome_of_an_earlier_attempt_opens_nothing() -> None:
     line.lost(0.0)
     assert line.receive(pack(Welcome(0, 1)), 0.0) == []
     assert line.state == "calling"
+
+
+def alive(door: Door, peer: bytes, count: int, every_s: float) -> list[Action]:
+    """What a door does at the last of so many signs of life."""
+    actions: list[Action] = []
+    for number in range(count):
+        actions = door.receive(peer, pack(Alive()), number * every_s)
+    return actions
+
+
+@pytest.mark.parametrize("welcome", [True, False])
+def test_whoever_says_much_that_is_of_no_use_is_cut_and_an_honest_pace_never_is(welcome: bool) -> None:
+    door = Door(FLEET, 1)
+    if welcome:
+        connected(door)
+    assert not any(isinstance(action, Cut) for action in alive(door, b"peer", 1000, every_s=0.5))
+    assert alive(door, b"other", IDLE, every_s=0.0) == [Send(-1, b"other", pack(Unknown()))]
+    assert alive(door, b"other", 1, every_s=0.0) == [Cut(b"other")]
+    assert (door.counts["too many"], door.counts["cut"]) == (1, 1)
+    assert (b"peer" in door.peers) == welcome
+
+
+def test_requests_that_are_repeated_without_end_are_cut() -> None:
+    door = Door(FLEET, 1)
+    line = connected(door)
+    asks(door, line, b"peer", OPENING)
+    repeated = [asks(door, line, b"peer", OPENING) for _ in range(IDLE + 1)]
+    assert repeated[:-1] == [[]] * IDLE
+    assert repeated[-1] == [Deliver(Leave(0, 0)), Cut(b"peer")]
+
+
+def test_a_seat_is_not_given_anew_without_end() -> None:
+    """Each life has tags of its own, and a station remembers tags."""
+    door, now_s = Door(FLEET, 1), 0.0
+    for life in range(JOINS):
+        (welcome,) = said(door.receive(b"peer %d" % life, hello(Line(FLEET, 0, life + 1)), now_s, "key"))
+        assert isinstance(welcome, Welcome)
+    (denied,) = said(door.receive(b"more", hello(Line(FLEET, 0, 100)), now_s, "key"))
+    assert denied == Denied(0, "verifier 1 has been started too often just now", later=True)
+    (welcome,) = said(door.receive(b"more", hello(Line(FLEET, 0, 100)), now_s + TAKEN_S, "key"))
+    assert isinstance(welcome, Welcome)
+
+
+def test_strangers_are_remembered_in_a_table_of_fixed_size() -> None:
+    door = Door(FLEET, 1)
+    for number in range(3 * STRANGERS):
+        door.receive(b"stranger %d" % number, pack(Alive()), 0.0)
+        door.receive(b"junk %d" % number, b"", 0.0)
+    assert len(door.strangers.by_name) == len(door.were_cut.by_name) == STRANGERS
+    assert len(door.told) <= MOST_TOLD
+
+
+def test_another_users_connection_under_the_same_routing_id_is_a_strangers() -> None:
+    door, line = Door(FLEET, 1), Line(FLEET, 0, 1)
+    door.receive(b"peer", hello(line), 0.0, "alice")
+    (said_to_it,) = said(door.receive(b"peer", pack(OPENING, Content([1] * 9)), 0.0, "mallory"))
+    assert said_to_it == Unknown()
+    assert not door.peers
+
+
+def test_who_joins_and_leaves_is_told_by_name_in_one_line_without_what_a_terminal_would_obey() -> None:
+    door, line = Door(FLEET, 1), Line(FLEET, 0, 1)
+    door.receive(b"peer", hello(line), 0.0, "alice")
+    door.receive(b"peer", pack(Bye()), 0.0, "alice")
+    other = Line(FLEET, 1, 1)
+    other.hello = msgspec.structs.replace(other.hello, terms={**other.hello.terms, "seed": "\x1b[2J\nbad"})
+    door.receive(b"other", hello(other), 0.0)
+    assert door.told[:2] == ["verifier 1 (alice) joins", "verifier 1 (alice) is gone: it has ended"]
+    assert door.told[2].startswith("verifier 2 is refused: seed is 0 at the drafter and ?[2J bad at the verifier")

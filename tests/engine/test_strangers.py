@@ -1,0 +1,267 @@
+"""Over real sockets: who is let in, and what those cost who are not, or who do what no honest peer does."""
+
+import resource
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("zmq")
+
+from engine.runtime import connections, gate
+from engine.runtime.actions import Send
+from engine.runtime.door import MOST_BAD, Door
+from engine.runtime.exchange import Exchange
+from engine.runtime.frames import pack
+from engine.runtime.identity import Alive
+from engine.runtime.keys import Keys, door_keys, line_keys, new_pair
+from engine.runtime.limits import most_bytes
+from engine.runtime.line import Line
+from engine.runtime.socket_thread import SocketThread
+from engine.runtime.sockets import Sockets
+from engine.runtime.worker import Arrival
+from fleet.errors import InputError
+from tests.helpers.toys import toy_fleet
+from tests.helpers.zmtp import MORE, connected, framed, is_closed
+
+FLEET = toy_fleet()
+MOST = most_bytes(FLEET)
+PATIENCE_S = 30.0
+
+
+class Doorkeeper:
+    """A door in a thread. `frames`: how many reached it, by user; `lines`: what was said; `arrivals`: what passed."""
+
+    def __init__(self, keys: Keys | None = None, port: int = 0) -> None:
+        self.sockets = Sockets(f"tcp://127.0.0.1:{port}", most_bytes=MOST, keys=keys)
+        self.port = self.sockets.bound_port
+        self.door = Door(FLEET, time.time_ns())
+        self.lines: list[str] = []
+        self.arrivals: list[Arrival] = []
+        self.frames: dict[str, int] = {}
+        exchange = Exchange(self.door)
+        heard = exchange.receive
+
+        def receive(port: int, peer: bytes, frame: bytes, now_s: float, user: str = "") -> list[object]:
+            self.frames[user] = self.frames.get(user, 0) + 1
+            return heard(port, peer, frame, now_s, user)  # type: ignore[return-value]
+
+        exchange.receive = receive  # type: ignore[method-assign,assignment]
+        self.thread = SocketThread(exchange, self.sockets, self.arrivals.append, lambda: None, self.lines.append)
+
+    def __enter__(self) -> "Doorkeeper":
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.thread.end()
+
+    @property
+    def open(self) -> int:
+        """How many connections it has."""
+        assert self.sockets.guard is not None
+        return len(self.sockets.guard.connections.open)
+
+
+@contextmanager
+def calling(port: int, keys: Keys | None = None, number: int = 0) -> Iterator[tuple[SocketThread, list[str]]]:
+    """A target's end that calls, and what it says."""
+    lines: list[str] = []
+    line = Line(FLEET, number, time.time_ns(), name=f"127.0.0.1:{port}")
+    sockets = Sockets(connect={0: f"tcp://127.0.0.1:{port}"}, most_bytes=MOST, keys=keys)
+    thread = SocketThread(Exchange(lines={0: line}), sockets, lambda _: None, lambda: None, lines.append)
+    thread.start()
+    try:
+        yield thread, lines
+    finally:
+        thread.end()
+
+
+def holds(condition: Callable[[], object], within_s: float = PATIENCE_S) -> bool:
+    until_s = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > until_s:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def is_sent(stream: socket.socket, part: bytes) -> bool:
+    """Send something; False if the connection has ended."""
+    try:
+        stream.sendall(part)
+    except TimeoutError:
+        raise
+    except OSError:
+        return False
+    return True
+
+
+class Ring:
+    """The keys of a drafter and of two targets, of which the drafter allows the first."""
+
+    def __init__(self, folder: Path) -> None:
+        drafter, self.server = new_pair("drafter", folder)
+        (folder / "allowed").mkdir()
+        self.secrets = {name: new_pair(name, folder)[0] for name in ("alice", "mallory")}
+        self.folder = folder
+        self.allow("alice")
+        self.door = door_keys(drafter, folder / "allowed")
+
+    def allow(self, name: str) -> None:
+        (self.folder / "allowed" / f"{name}.public").write_bytes((self.folder / f"{name}.public").read_bytes())
+
+    def of(self, name: str, server: Path | None = None) -> Keys:
+        return line_keys(self.secrets[name], server or self.server)
+
+
+@pytest.fixture
+def ring(tmp_path: Path) -> Ring:
+    return Ring(tmp_path)
+
+
+def test_who_has_an_allowed_key_is_served_under_its_name(ring: Ring) -> None:
+    with Doorkeeper(ring.door) as keeper, calling(keeper.port, ring.of("alice")) as (line, _):
+        line.wait_for_welcomes(PATIENCE_S)
+        assert [peer.user for peer in keeper.door.peers.values()] == ["alice"]
+        assert holds(lambda: keeper.lines == ["verifier 1 (alice) joins"])
+    assert keeper.lines == ["verifier 1 (alice) joins"]  # nothing was refused: there is no last line
+
+
+def test_an_unknown_key_reaches_no_decoder_and_both_ends_are_told_in_one_line(ring: Ring) -> None:
+    with Doorkeeper(ring.door) as keeper, calling(keeper.port, ring.of("mallory")) as (line, said):
+        assert holds(lambda: said and keeper.lines)
+        with pytest.raises(InputError, match="no drafter answered"):
+            line.wait_for_welcomes(0.1)
+        assert said == [f"127.0.0.1:{keeper.port} refuses the key mallory: it is not in its folder of allowed keys"]
+        assert keeper.lines[0].startswith("refused 127.0.0.1: its key ")
+        assert keeper.lines[0].endswith(f" is not in {ring.folder / 'allowed'}")
+        assert keeper.frames == {}
+    assert "connections of unknown keys" in keeper.lines[-1]
+
+
+def test_a_key_that_is_allowed_later_is_let_in_then(ring: Ring, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "READ_S", 0.1)
+    with Doorkeeper(ring.door) as keeper, calling(keeper.port, ring.of("mallory")) as (line, said):
+        assert holds(lambda: said)
+        ring.allow("mallory")
+        line.wait_for_welcomes(PATIENCE_S)
+        assert set(keeper.frames) == {"mallory"}
+
+
+def test_who_comes_without_keys_is_not_served_and_hears_nothing(ring: Ring) -> None:
+    with Doorkeeper(ring.door) as keeper, calling(keeper.port) as (line, _):
+        with pytest.raises(InputError, match="no drafter answered"):
+            line.wait_for_welcomes(1.0)
+        assert keeper.frames == {}
+
+
+def test_a_drafter_that_has_another_key_than_was_named_is_told_of(ring: Ring) -> None:
+    keys = ring.of("alice", ring.folder / "mallory.public")
+    with Doorkeeper(ring.door) as keeper, calling(keeper.port, keys) as (_, said):
+        assert holds(lambda: said)
+        assert "does not have the key that --server-key names" in said[0]
+        assert keeper.frames == {}
+
+
+def test_whoever_is_cut_is_disconnected_and_its_key_kept_out_for_a_while(
+    ring: Ring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "OUT_S", 3.0)
+    with Doorkeeper(ring.door) as keeper, calling(keeper.port, ring.of("alice")) as (line, _):
+        line.wait_for_welcomes(PATIENCE_S)
+        for _ in range(MOST_BAD):
+            assert line.transport.send(Send(0, b"", b"no frame at all"))
+            time.sleep(0.01)
+        assert holds(lambda: any("alice is kept out" in each for each in keeper.lines))
+        assert not keeper.door.peers
+        assert holds(lambda: keeper.door.peers)  # later it is let in again, and calls by itself
+    assert "verifier 1 (alice) is gone: it is cut, for 8 bad frames, the last malformed" in keeper.lines
+
+
+def test_a_stranger_who_sends_junk_is_disconnected() -> None:
+    with Doorkeeper() as keeper, connected(keeper.port) as stream:
+        stream.sendall(framed(b"no frame at all"))
+        assert is_closed(stream)
+        assert keeper.door.counts["malformed"] == 1
+
+
+def test_a_stranger_who_says_nothing_is_disconnected_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "STRANGER_S", 0.5)
+    with Doorkeeper() as keeper, calling(keeper.port) as (line, _):
+        line.wait_for_welcomes(PATIENCE_S)
+        with connected(keeper.port) as greeted, connected(keeper.port, greets=False) as silent:
+            assert is_closed(greeted)
+            assert is_closed(silent)
+        assert holds(lambda: keeper.open == 1)  # whoever is served is not disconnected, however silent its user
+        assert len(keeper.door.peers) == 1
+
+
+def test_many_who_connect_and_say_nothing_cost_a_bounded_number_of_sockets() -> None:
+    count = 3 * connections.MOST_STRANGERS
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 2 * count
+    with Doorkeeper() as keeper, calling(keeper.port) as (line, _):
+        line.wait_for_welcomes(PATIENCE_S)
+        streams = [connected(keeper.port, greets=False) for _ in range(count)]
+        assert holds(lambda: keeper.sockets.counts["connections too many"] >= count - connections.MOST_STRANGERS)
+        assert keeper.open <= connections.MOST_STRANGERS + 1
+        assert is_closed(streams[0])
+        with calling(keeper.port, number=1) as (another, _):  # who is honest still gets in
+            another.wait_for_welcomes(PATIENCE_S)
+        assert len(keeper.door.peers) >= 1
+        for stream in streams:
+            stream.close()
+
+
+def test_a_message_that_never_ends_is_ended() -> None:
+    """ZeroMQ would keep all its parts: neither the size of a frame nor the length of a queue bounds them."""
+    sent = 0
+    with Doorkeeper() as keeper, connected(keeper.port) as stream:
+        stream.settimeout(PATIENCE_S)
+        part = framed(b"x" * 1000, MORE)
+        while sent < 400 * MOST and is_sent(stream, part):
+            sent += len(part)
+        assert holds(lambda: keeper.open == 0)
+        assert keeper.sockets.counts["endless messages"] == 1
+
+
+def test_a_message_of_several_parts_is_none_and_ends_its_connection() -> None:
+    with Doorkeeper() as keeper, connected(keeper.port) as stream:
+        stream.sendall(framed(pack(Alive()), MORE) + framed(b"more"))
+        assert is_closed(stream)
+        assert holds(lambda: keeper.door.counts["malformed"] == 1)
+
+
+def test_a_frame_that_is_too_large_ends_its_connection_before_it_is_read() -> None:
+    with Doorkeeper() as keeper, connected(keeper.port) as stream:
+        stream.sendall(bytes([2]) + (MOST + 1).to_bytes(8, "big"))
+        assert is_closed(stream)
+        assert keeper.frames == {}
+
+
+def test_a_peer_that_says_much_and_never_reads_is_disconnected_and_nobody_waits_for_it() -> None:
+    with Doorkeeper() as keeper, calling(keeper.port) as (line, _), connected(keeper.port) as stream:
+        line.wait_for_welcomes(PATIENCE_S)
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        stream.settimeout(PATIENCE_S)
+        while is_sent(stream, framed(pack(Alive()))):
+            pass
+        assert keeper.door.counts["too many"] == 1
+        assert len(keeper.door.peers) == 1
+
+
+def test_a_line_finds_the_drafter_even_where_something_else_was_before() -> None:
+    """ZeroMQ gives up for good where the other end does not speak its protocol."""
+    other = socket.create_server(("127.0.0.1", 0))
+    port = other.getsockname()[1]
+    with calling(port) as (line, _):
+        met, _ = other.accept()
+        met.sendall(b"\xff" + bytes(8) + b"\x7f" + b"\x03\x01" + b"PLAIN" + bytes(15) + b"\0" + bytes(31))
+        assert is_closed(met)
+        met.close()
+        other.close()
+        with Doorkeeper(port=port):
+            line.wait_for_welcomes(PATIENCE_S)

@@ -1,0 +1,192 @@
+"""Honest targets and attackers at one drafter in memory, and what must hold then."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from engine.runtime.actions import DOOR, Send
+from engine.runtime.content import Content
+from engine.runtime.door import STRANGERS, Door
+from engine.runtime.exchange import Exchange
+from engine.runtime.fake import FakeNetwork
+from engine.runtime.fake_node import FakeNode
+from engine.runtime.transport import Arrived
+from fleet.policies.outcome import Outcome
+from fleet.records.recorded import Log, RecordedStation
+from fleet.records.replay import replay
+from fleet.records.run import make_run
+from fleet.scenario.reading import make_scenario
+from fleet.scenario.settle import settle
+from fleet.stations.build import drafter_station
+from fleet.stations.messages import DraftRequest, StationEvent
+from fleet.times.step import Step
+from tests.fuzz.attackers import Attacker
+from tests.helpers.toys import ToyDrafter, ToyStar, seconds_of, target_name, truth
+
+SLY, RUDE = 0.02, 0.6  # shares of bad frames in what attackers say
+HONEST, DISHONEST = 2, 2  # targets; those who have a seat, and do not keep to it
+REQUESTS, PROMPT, NEW = 520, 8, 24
+SCENARIO = make_scenario(
+    {
+        "name": "toy", "verifiers": {"count": HONEST + DISHONEST}, "drafters": {"depth": 4},
+        "workload": {"requests": REQUESTS, "prompt_tokens": PROMPT, "new_tokens": NEW},
+    }
+)  # fmt: skip
+FLEET = settle(SCENARIO)
+BEGIN_S, ATTACKED_S, LIMIT_S = 0.1, 20.0, 600.0  # honest targets alone take 21 s
+
+
+class FuzzNetwork(FakeNetwork):
+    """A network on which attackers can be answered. `attackers`: by the peer that each is just now."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.attackers: dict[bytes, Attacker] = {}
+
+    def send(self, name: str, send: Send) -> bool:
+        attacker = self.attackers.get(send.peer)
+        if attacker is None:
+            return super().send(name, send)
+        return attacker.hears(send.frame)
+
+    def cut(self, door: str, peer: bytes) -> None:
+        attacker = self.attackers.pop(peer, None)
+        if attacker is None:
+            super().cut(door, peer)
+            return
+        attacker.connect()
+        self.attackers[attacker.peer] = attacker
+
+
+class FuzzedDrafter(ToyDrafter):
+    """A toy drafter that believes attackers, as a model would, and checks what honest targets tell it.
+
+    `spent_s`: how long it has worked for attackers.
+    """
+
+    spent_s = 0.0
+
+    def receive(self, event: StationEvent, content: Content) -> None:
+        if not isinstance(event, DraftRequest):
+            return
+        if FLEET.target_of(event.tag) < HONEST:
+            super().receive(event, content)
+        else:
+            self.texts[event.tag] = event.request, [1] * event.base
+
+    def run(self, step: Step) -> tuple[Outcome, ...]:
+        assert all(member.tag in self.texts for member in step.members)
+        self.spent_s += seconds_of(step) * (FLEET.target_of(step.members[0].tag) >= HONEST)
+        return super().run(step)
+
+
+@dataclass
+class Found:
+    """What an attack has left. `ends_s`: when each honest target had its texts; `weights`: what the door held."""
+
+    outputs: list[dict[int, list[int]]]
+    logs: list[tuple[str, Log]]
+    ends_s: list[float]
+    counts: dict[str, int]
+    weights: list[int] = field(default_factory=list)
+    sent: int = 0
+    spent_s: float = 0.0  # by the drafter on steps for attackers
+
+
+def attack(messages: int, strangers: int, dishonest: bool, seed: int) -> Found:
+    """Serve the honest targets while attackers send `messages` frames in all; return what that came to."""
+    network = FuzzNetwork(seed)
+    star = FuzzedStar(network)
+    star.start()
+    numbers: list[int | None] = [None] * strangers
+    numbers += range(HONEST, HONEST + DISHONEST) if dishonest else []
+    attackers = [
+        Attacker(
+            FLEET, f"attacker {index}", np.random.default_rng([seed, index]), number, bad=RUDE if index % 2 else SLY
+        )
+        for index, number in enumerate(numbers)
+    ]
+    network.attackers = {attacker.peer: attacker for attacker in attackers}
+    found = Found(star.outputs, star.logs, [float("inf")] * HONEST, star.door.counts)
+
+    def strike() -> None:
+        """Let one of them say something, and each of them again a moment later."""
+        attacker = attackers[found.sent % len(attackers)]
+        found.sent += 1
+        star.node.arrive_from(attacker)
+        if found.sent % 1000 == 0:
+            found.weights.append(weight(star.door))
+        if found.sent < messages:
+            network.at(network.now_s + every_s, strike)
+
+    every_s = ATTACKED_S / max(messages, 1)
+    if attackers:
+        network.at(BEGIN_S, strike)
+
+    def finished() -> bool:
+        for target in range(HONEST):
+            if network.nodes[target_name(target)].finished:
+                found.ends_s[target] = min(found.ends_s[target], network.now_s)
+        return max(found.ends_s) < float("inf") and found.sent >= messages * bool(attackers)
+
+    assert network.run(LIMIT_S, finished), f"hangs after {found.sent} messages, seed {seed}"
+    found.spent_s = star.drafter.spent_s
+    return found
+
+
+class FuzzedNode(FakeNode):
+    """The drafter's node, to which attackers speak past the network."""
+
+    def arrive_from(self, attacker: Attacker) -> None:
+        """Take a frame of an attacker."""
+        arrived = Arrived(DOOR, attacker.peer, attacker.says(), self.network.now_s, attacker.user)
+        self._carry_out(self.exchange.receive(DOOR, arrived.peer, arrived.frame, arrived.time_s, arrived.user))
+        self._go_on()
+
+
+class FuzzedStar(ToyStar):
+    """Its drafter can be attacked, and only its honest targets are there."""
+
+    def __init__(self, network: FuzzNetwork) -> None:
+        super().__init__(FLEET, network)
+
+    def start(self) -> None:
+        recorded = RecordedStation(drafter_station(FLEET), "replayed")
+        self.logs.append(("drafter", recorded.log))
+        self.door, self.drafter = Door(FLEET, 1), FuzzedDrafter()
+        self.node = FuzzedNode(self.network, "drafter", recorded, self.drafter, Exchange(self.door), seconds_of)
+        self.network.start(self.node)
+        for target in range(HONEST):
+            self.start_target(target)
+
+
+def check(found: Found) -> None:
+    """Every honest text is the truth, every log replays, and what the door keeps is bounded, whoever says how much."""
+    for target, life in enumerate(found.outputs):
+        assert life.keys() == set(range(target, REQUESTS, HONEST + DISHONEST))
+        for request, text in life.items():
+            assert text == truth(request, PROMPT, PROMPT + NEW)
+    for name, log in found.logs:
+        contradictions = [line for line in replay(make_run(SCENARIO, "engine", log, FLEET)) if "log ends" not in line]
+        assert contradictions == [], name
+    assert max(found.weights, default=0) <= 12 * STRANGERS + 200 * (HONEST + DISHONEST)
+
+
+def weight(thing: object) -> int:
+    """How many things a thing holds, at all depths; the fleet's own, which is given, left out."""
+    seen: set[int] = set()
+
+    def held_by(thing: object) -> int:
+        if id(thing) in seen or isinstance(thing, str | bytes | int | float | None):
+            return 0
+        seen.add(id(thing))
+        if isinstance(thing, dict):
+            return len(thing) + sum(map(held_by, thing.values()))
+        if isinstance(thing, list | tuple | set | frozenset):
+            return len(thing) + sum(map(held_by, thing))
+        names = [
+            name for fields in ("__dict__", "__slots__", "__struct_fields__") for name in getattr(thing, fields, ())
+        ]
+        return sum(held_by(getattr(thing, name, None)) for name in names if name not in {"fleet", "bounds", "terms"})
+
+    return held_by(thing)
