@@ -1,11 +1,30 @@
 """A hundred thousand messages of strangers and of dishonest peers, at a door where honest targets are served."""
 
+import contextlib
+import threading
+import time
+
+import numpy as np
 import pytest
 
+pytest.importorskip("zmq")
+
 from engine.runtime import door
-from tests.fuzz.attack import attack, check
+from engine.runtime.clock import now_s
+from engine.runtime.exchange import Exchange
+from engine.runtime.limits import most_bytes
+from engine.runtime.line import Line
+from engine.runtime.node import Node
+from engine.runtime.sockets import Sockets
+from fleet.records.recorded import RecordedStation
+from fleet.scenario.workload import requests_of
+from fleet.stations.build import drafter_station, join_of, verifier_station
+from tests.fuzz.attack import FLEET, HONEST, Found, FuzzedDrafter, attack, check
+from tests.fuzz.attackers import Attacker
 from tests.helpers.marks import slow
-from tests.helpers.toys import STEP_S
+from tests.helpers.threads import Threads
+from tests.helpers.toys import STEP_S, ToyTarget
+from tests.helpers.zmtp import connected, framed
 
 
 def test_what_strangers_say_changes_no_event_and_no_time_of_anybodys_log() -> None:
@@ -37,3 +56,56 @@ def test_whatever_dishonest_peers_say_honest_texts_are_true_and_wait_for_no_more
     assert found >= {"inadmissible", "repeated", "malformed", "of strangers"}
     assert ("too many" in found) != patient
     assert loud.spent_s > (2.0 if patient else 0.1), "dishonest peers are served, too"
+
+
+def strike(port: int, attacker: Attacker, messages: int, ended: threading.Event) -> int:
+    """Send so many messages to a door, over a new connection whenever one is cut; return how many were sent."""
+    sent = 0
+    while sent < messages and not ended.is_set():
+        attacker.connect()
+        with contextlib.suppress(OSError), connected(port) as stream:
+            stream.settimeout(5.0)
+            attacker.welcome = attacker.number is not None
+            stream.sendall(framed(attacker.says()))
+            while sent < messages and not ended.is_set():
+                stream.sendall(framed(attacker.says()))
+                sent += 1
+    return sent
+
+
+def honest_target(number: int, port: int) -> Node:
+    address = f"tcp://127.0.0.1:{port}"
+    lines = Exchange(lines={0: Line(FLEET, number, time.time_ns(), name=address)})
+    users = {number: (join_of(FLEET, number, request) for request in requests_of(FLEET, number))}
+    station = RecordedStation(verifier_station(FLEET, number), "replayed")
+    return Node(station, ToyTarget(), lines, Sockets(connect={0: address}, most_bytes=most_bytes(FLEET)), users)
+
+
+def test_attacks_over_sockets_change_no_text_and_end_no_node() -> None:
+    """Attackers share this process and its interpreter with those whom they attack, so its pace says little here."""
+    sockets = Sockets("tcp://127.0.0.1:0", most_bytes=most_bytes(FLEET))
+    serving = door.Door(FLEET, 1)
+    station = RecordedStation(drafter_station(FLEET), "replayed")
+    drafter = Node(station, FuzzedDrafter(), Exchange(serving), sockets)
+    targets = [honest_target(number, sockets.bound_port) for number in range(HONEST)]
+    ended = threading.Event()
+    with Threads() as threads:
+        drafter.open()
+        began = threads.start(lambda: drafter.serve(now_s()))
+        attackers = [Attacker(FLEET, f"attacker {n}", np.random.default_rng(n), None, bad=0.5) for n in range(3)]
+        attackers += [Attacker(FLEET, f"peer {n}", np.random.default_rng(n), n, bad=0.3) for n in (2, 3)]
+        strikes = [threads.start(lambda a=each: strike(sockets.bound_port, a, 2000, ended)) for each in attackers]  # type: ignore[misc]
+        for node in targets:
+            node.open()
+            node.wait_for_welcomes(30.0)
+        for thread in [threads.start(lambda node=node: node.serve(now_s())) for node in targets]:  # type: ignore[misc]
+            thread.result()
+        ended.set()
+        sent = sum(thread.result() for thread in strikes)
+        drafter.stop()
+        began.result()
+    logs = [("drafter", drafter.worker.recorded.log), *(("target", node.worker.recorded.log) for node in targets)]
+    outputs = [node.worker.executor.outputs for node in targets]  # type: ignore[attr-defined]
+    check(Found(outputs, logs, [0.0] * HONEST, serving.counts, sent=sent))
+    assert sent > 100
+    assert serving.counts["malformed"] > 10
