@@ -207,6 +207,7 @@ def starsd_table1_blind(_inputs: Inputs) -> Reproduction:
     variation = return_variation(local_s)
     rows = [
         *(row("service_s", {"N": N}, "input", services_s[N - 1], services_s[N - 1]) for N in N_COLUMNS[:LOCAL]),
+        *(row("t_s, ms", {"N": N}, "input", DRAFT_TOKEN_MS[N], DRAFT_TOKEN_MS[N]) for N in N_COLUMNS[LOCAL - 1 :]),
         row("return_s, local", {"N": "1..3"}, "fitted", None, local_s),
         row("standard deviation of a return over its mean", {"N": 2}, "fitted", None, variation),
         *simulated_rows(services_s, local_s, local_s, variation, (1, 2, 3), (1, 2, 3)),

@@ -109,12 +109,15 @@ PREDICTED: dict[str, tuple[Printed, ...]] = {
         Printed(batch_model, "OVERHEAD", second(1), fits=True),
         Printed(batch_model, "TABLE_2", lambda place: place == ("EqSpec", 5), fits=True),
     ),
-    "batch-fig5c": (Printed(batch_model, "GROUPED"),),
+    "batch-fig5c": (),
     "batch-table2": (
         Printed(batch_model, "TABLE_2", lambda place: place in (("ExSpec", 0), ("ExSpec", 5))),
         Printed(batch_model, "TABLE_2", lambda place: place[0] == "EqSpec" or place == ("ExSpec", 1), fits=True),
     ),
-    "batch-table3": (Printed(batch_model, "TABLE_3"),),
+    "batch-table3": (
+        Printed(batch_model, "TABLE_3", lambda place: place[:2] != (1, 0) or place[2] == 0),
+        Printed(batch_model, "TABLE_3", lambda place: place[:2] == (1, 0) and place[2] > 0),
+    ),
     "amusd-table1": (Printed(amusd, "TABLE_1_MS", second(2)), Printed(amusd, "TABLE_1_MS", second(1), fits=True)),
     "amusd-fig4": (
         Printed(amusd, "ACCEPTED_ASYNCHRONOUS"),
