@@ -157,7 +157,7 @@ def batch_fig5c(_inputs: Inputs) -> Reproduction:
     notes = [
         "only 23.6 % at B = 2 is printed; captions of 8 to 24 tokens (equal: 16, the mean)",
         (
-            "50 new tokens each, a window of 50 rows, taken in by length, as the script of the authors' program has it; "
+            "50 new tokens each, a window of 50 rows, taken in by length, as the script of the authors' program has; "
             "two of 50 rows nearly always are equally long; the paper prints no window, and rows show others"
         ),
         "the paper finds high rates for equal lengths: here rows drift apart by what they accept",
