@@ -46,5 +46,5 @@ def side_by_side(call: Callable[..., Any], arguments: Iterable[tuple[Any, ...]],
 def _unheard() -> Iterator[None]:
     """Nobody needs to hear of results that nobody takes any more."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*(still being processed|not been retrieved|could benefit)")
+        warnings.filterwarnings("ignore", message=".*(executed|still being processed)")
         yield
