@@ -13,7 +13,7 @@ import msgspec
 
 from fleet.errors import InputError
 from fleet.policies.outcome import Outcome
-from fleet.records.core_waits import Held, Place, What, core_waits, ways_waited
+from fleet.records.core_waits import Held, Place, What, core_waits, starts_waited, ways_waited
 from fleet.records.replay import replay_stations
 from fleet.records.run import Run
 from fleet.scenario.names import DRAFTER, ROUTER, verifier_name
@@ -158,7 +158,7 @@ class _Log:
         Second: how much of that was waiting for a core.
         """
         starts_s, turns = defaultdict[str, list[float]](list), defaultdict[str, list[str]](list)
-        waited_s = defaultdict[str, list[float]](list)
+        waits_s = defaultdict[str, list[float]](list)
         freed_s: dict[str, float] = {}
         # An end comes before a beginning of the same instant: it is what makes room for it.
         ends = [(time_s, 0, time_s, name, 0.0) for time_s, name in self.done]
@@ -168,11 +168,12 @@ class _Log:
             if begins:
                 late_s = time_s - max(could_s, freed_s.get(device, could_s))
                 starts_s[name].append(late_s)
-                waited_s[name].append(max(0.0, min(wait_s, late_s)))
+                waits_s[name].append(wait_s)
                 turns[device].append(name)
             else:
                 freed_s[device] = time_s
-        return dict(starts_s), dict(waited_s), dict(turns)
+        waited_s = {name: starts_waited(waits_s[name], lates_s) for name, lates_s in starts_s.items()}
+        return dict(starts_s), waited_s, dict(turns)
 
     def _device_of(self, station: str) -> str:
         """Return the device on which a station takes turns with others; its own name where it waits for nobody."""
