@@ -7,17 +7,24 @@ from simpy import Environment
 from simpy.events import Event
 
 from fleet.records.playback import Sent, sent_of
+from fleet.scenario.faults import LinkFaults
 from fleet.stations.messages import Message
 from sim.servers import Server
 
 
 class Wire:
-    """One direction of a link: messages arrive in the order in which they were sent, as over TCP, however late."""
+    """One direction of a link: messages arrive in the order in which they were sent, as over TCP, however late.
 
-    def __init__(self, env: Environment, server: Server, one_way_s: Callable[[int], float]) -> None:
+    `faults`: what else becomes of them, where a scenario has any.
+    """
+
+    def __init__(
+        self, env: Environment, server: Server, one_way_s: Callable[[int], float], faults: LinkFaults | None = None
+    ) -> None:
         self.env = env
         self.server = server
         self.one_way_s = one_way_s
+        self.faults = faults
         self.under_way: deque[tuple[Message, int]] = deque()
         self.last_s = 0.0
 
@@ -26,6 +33,17 @@ class Wire:
         self._send(message, payload_bytes, self.one_way_s(payload_bytes))
 
     def _send(self, message: Message, payload_bytes: int, way_s: float) -> None:
+        if self.faults is None:
+            self._send_in_order(message, payload_bytes, way_s)
+            return
+        for late_s, in_order in self.faults.copies(self.env.now):
+            if in_order:
+                self._send_in_order(message, payload_bytes, way_s + late_s)
+            else:
+                arrival = self.env.timeout(way_s + late_s)
+                arrival.callbacks.append(lambda _: self.server.deliver(message, payload_bytes))
+
+    def _send_in_order(self, message: Message, payload_bytes: int, way_s: float) -> None:
         now_s = self.env.now
         self.last_s = max(self.last_s, now_s + way_s)
         self.under_way.append((message, payload_bytes))
@@ -44,8 +62,9 @@ class PlayedWire(Wire):
         server: Server,
         one_way_s: Callable[[int], float],
         ways_s: Mapping[Sent, deque[float]],
+        faults: LinkFaults | None = None,
     ) -> None:
-        super().__init__(env, server, one_way_s)
+        super().__init__(env, server, one_way_s, faults)
         self.ways_s = ways_s
 
     def send(self, message: Message, payload_bytes: int) -> None:

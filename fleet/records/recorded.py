@@ -14,7 +14,10 @@ from fleet.stations.messages import (
     Instruction,
     Join,
     Leave,
+    Overdue,
     Refusal,
+    Restarted,
+    Retry,
     StationEvent,
     StepDone,
     View,
@@ -50,6 +53,12 @@ class RecordedStation:
             self.log += _ROW_OF[type(event)](now_s, self.station.name, self.written, self.origin, event, payload_bytes)
             self.written += 1
         return self.station.handle(event, now_s)
+
+    def killed(self, fresh: Station, now_s: float) -> None:
+        """Record that the station's state is lost, and go on with a fresh one."""
+        self.log += Row(now_s, self.station.name, self.written, "killed", self.origin)
+        self.written += 1
+        self.station = fresh
 
     def plan(self, now_s: float) -> Plan:
         """Ask the station for its plan, and record what it starts."""
@@ -119,12 +128,29 @@ def _draft(now_s: float, station: str, seq: int, origin: str, event: Draft, payl
 def _refusal(now_s: float, station: str, seq: int, origin: str, event: Refusal, payload_bytes: int) -> tuple[Any, ...]:
     return Row(
         now_s, station, seq, "refusal", origin, tag=event.tag, request=event.request,
-        payload_bytes=payload_bytes, note=event.reason,
+        epoch=event.epoch, payload_bytes=payload_bytes, note=event.reason,
     )  # fmt: skip
 
 
 def _leave(now_s: float, station: str, seq: int, origin: str, event: Leave, payload_bytes: int) -> tuple[Any, ...]:
-    return Row(now_s, station, seq, "leave", origin, tag=event.tag, request=event.request, payload_bytes=payload_bytes)
+    return Row(
+        now_s, station, seq, "leave", origin, tag=event.tag, request=event.request, epoch=event.epoch,
+        payload_bytes=payload_bytes,
+    )  # fmt: skip
+
+
+def _overdue(now_s: float, station: str, seq: int, origin: str, event: Overdue, payload_bytes: int) -> tuple[Any, ...]:
+    return Row(now_s, station, seq, "overdue", origin, tag=event.tag, request=event.request, epoch=event.epoch)
+
+
+def _retry(now_s: float, station: str, seq: int, origin: str, event: Retry, payload_bytes: int) -> tuple[Any, ...]:
+    return Row(now_s, station, seq, "retry", origin, tag=event.tag, request=event.request)
+
+
+def _restarted(
+    now_s: float, station: str, seq: int, origin: str, event: Restarted, payload_bytes: int
+) -> tuple[Any, ...]:
+    return Row(now_s, station, seq, "restart", origin, request=event.incarnation)
 
 
 def _view(now_s: float, station: str, seq: int, origin: str, event: View, payload_bytes: int) -> tuple[Any, ...]:
@@ -140,6 +166,9 @@ _ROW_OF: dict[type, Callable[[float, str, int, str, Any, int], tuple[Any, ...]]]
     Draft: _draft,
     Refusal: _refusal,
     Leave: _leave,
+    Overdue: _overdue,
+    Retry: _retry,
+    Restarted: _restarted,
     View: _view,
 }
 
@@ -149,7 +178,10 @@ EVENT_OF: dict[str, Callable[[Row], StationEvent]] = {
         row.tag, row.request, row.epoch, row.base, row.flag, row.priority, row.tokens
     ),
     "draft": lambda row: Draft(row.tag, row.request, row.epoch, row.base, row.tokens),
-    "refusal": lambda row: Refusal(row.tag, row.request, row.note),
-    "leave": lambda row: Leave(row.tag, row.request),
+    "refusal": lambda row: Refusal(row.tag, row.request, row.note, row.epoch),
+    "leave": lambda row: Leave(row.tag, row.request, row.epoch),
+    "overdue": lambda row: Overdue(row.tag, row.request, row.epoch),
+    "retry": lambda row: Retry(row.tag, row.request),
+    "restart": lambda row: Restarted(row.request),
     "view": lambda row: View(row.tag, row.request, row.tokens, row.duration_s),
 }
