@@ -25,6 +25,7 @@ class FallibleServer(Server):
     """
 
     fresh: Fresh
+    held: list[Callable[[], None]]  # what happened while the process stood still
     dead = stalled = False
     deaths = 0
     ring_s = math.inf  # when the station is asked next what is due
@@ -45,9 +46,8 @@ class FallibleServer(Server):
             self._resume()
 
     def _resume(self) -> None:
-        held: list[Callable[[], None]] = self.held
         self.stalled = False
-        for happened in held:
+        for happened in self.held:
             happened()
         if self.station.ready and not self.pausing:
             self.device.offer(self)

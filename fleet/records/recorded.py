@@ -139,16 +139,16 @@ def _leave(now_s: float, station: str, seq: int, origin: str, event: Leave, payl
     )  # fmt: skip
 
 
-def _overdue(now_s: float, station: str, seq: int, origin: str, event: Overdue, payload_bytes: int) -> tuple[Any, ...]:
+def _overdue(now_s: float, station: str, seq: int, origin: str, event: Overdue, _payload_bytes: int) -> tuple[Any, ...]:
     return Row(now_s, station, seq, "overdue", origin, tag=event.tag, request=event.request, epoch=event.epoch)
 
 
-def _retry(now_s: float, station: str, seq: int, origin: str, event: Retry, payload_bytes: int) -> tuple[Any, ...]:
+def _retry(now_s: float, station: str, seq: int, origin: str, event: Retry, _payload_bytes: int) -> tuple[Any, ...]:
     return Row(now_s, station, seq, "retry", origin, tag=event.tag, request=event.request)
 
 
 def _restarted(
-    now_s: float, station: str, seq: int, origin: str, event: Restarted, payload_bytes: int
+    now_s: float, station: str, seq: int, origin: str, event: Restarted, _payload_bytes: int
 ) -> tuple[Any, ...]:
     return Row(now_s, station, seq, "restart", origin, request=event.incarnation)
 

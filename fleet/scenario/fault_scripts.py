@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fleet.scenario.faults import Delay, Drop, Duplicate, Fault, Kill, LinkFault, NodeFault, Reorder, Stall
+from fleet.scenario.faults import Delay, Drop, Duplicate, Fault, Kill, LinkFault, NodeFault, Reorder, Stall, Way
 
 MOST = 3  # faults of stations, and as many of links
+WAYS: tuple[Way | None, ...] = (None, "up", "down")
 FOR_EVER = 0.2  # share of the kills of drafters after which they stay dead
 
 
@@ -40,9 +41,15 @@ def _of_node(
 
 def _of_link(rng: np.random.Generator, names: Sequence[str], length_s: float, outage_s: float) -> LinkFault:
     share, by_s = 0.5 * rng.random() ** 2 + 1e-6, outage_s * rng.random() + 1e-6
-    node, way = str(rng.choice(list(names))), [None, "up", "down"][rng.integers(3)]
-    at_s, for_s = length_s * rng.random(), None if rng.random() < 0.5 else float(rng.exponential(outage_s)) + 1e-6
-    kind = [Drop, Delay, Duplicate, Reorder][rng.integers(4)]
-    if kind is Drop:
-        return Drop(share, node, way, at_s, for_s)
-    return kind(share, by_s, node, way, at_s, for_s)
+    node, at_s = str(rng.choice(list(names))), length_s * rng.random()
+    way = WAYS[rng.integers(len(WAYS))]
+    for_s = None if rng.random() < 0.5 else float(rng.exponential(outage_s)) + 1e-6
+    match rng.integers(4):
+        case 0:
+            return Drop(share, node, way, at_s, for_s)
+        case 1:
+            return Delay(share, by_s, node, way, at_s, for_s)
+        case 2:
+            return Duplicate(share, by_s, node, way, at_s, for_s)
+        case _:
+            return Reorder(share, by_s, node, way, at_s, for_s)

@@ -165,9 +165,7 @@ ON_TIME = [Copy(0.0, in_order=True)]
 class LinkFaults:
     """What becomes of the messages of one direction of the link between a drafter and a target, drawn with `rng`."""
 
-    def __init__(
-        self, faults: Sequence[Fault], drafter: str, target: str, way: Way, rng: np.random.Generator
-    ) -> None:
+    def __init__(self, faults: Sequence[Fault], drafter: str, target: str, way: Way, rng: np.random.Generator) -> None:
         self.faults = [
             fault
             for fault in faults

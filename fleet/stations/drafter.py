@@ -27,7 +27,7 @@ from fleet.stations.messages import (
 )
 from fleet.stations.session import Session, advance, begins, era_of
 from fleet.stations.station import WAIT, Station, Wait, Work
-from fleet.times.step import Member, StepKind
+from fleet.times.step import Member, Step, StepKind
 
 
 class DrafterStation(Station):
@@ -199,27 +199,30 @@ class DrafterStation(Station):
         if self.number >= 0:
             before_s = self.mean_s.get(step.kind, event.duration_s)
             self.mean_s[step.kind] = 0.9 * before_s + 0.1 * event.duration_s
+        if step.kind in ("prefill", "transfer"):
+            for member in step.members:
+                if (member.request, member.epoch) >= self.latest[member.tag]:  # else it has opened anew meanwhile
+                    self.cache.brought_in(member.tag)
+        drafts = self._drafted(step, event.duration_s, now_s) if step.kind == "draft" else []
+        return drafts if self.number < 0 or self.program else [*drafts, *self._report()]
+
+    def _drafted(self, step: Step, duration_s: float, now_s: float) -> list[Instruction]:
+        """Send what a step drafted, but for sessions that left, or moved on, while it ran."""
         drafts: list[Instruction] = []
         for member in step.members:
             session = self.sessions.get(member.tag)
-            if session is None:
-                continue  # it left while the step ran
-            if step.kind in ("prefill", "transfer"):
-                if (member.request, member.epoch) >= self.latest[member.tag]:  # else it has opened anew meanwhile
-                    self.cache.brought_in(member.tag)
+            if session is None or (session.request, session.epoch) != (member.request, member.epoch):
                 continue
-            if (session.request, session.epoch) != (member.request, member.epoch):
-                continue  # it moved on while the step ran
             tail = session.tail + member.tokens
             self.sessions[member.tag] = msgspec.structs.replace(session, tail=tail)
             if self.adaptive:
                 self.drafted_s[member.tag] = now_s
-                self.seen = self.seen.step(member.tokens, event.duration_s)
+                self.seen = self.seen.step(member.tokens, duration_s)
             drafts.append(Draft(member.tag, member.request, member.epoch, member.base, member.tokens))
             self._await(member.tag, now_s)
             if self.ahead and (session.asked < 0 or tail < session.asked):
                 self._ask(member.tag, session.priority, now_s)
-        return drafts if self.number < 0 or self.program else [*drafts, *self._report()]
+        return drafts
 
     def _program(self, works: list[Work]) -> list[tuple[StepKind, tuple[int, ...]]]:
         if not self.discipline.plain:

@@ -6,7 +6,6 @@ ends when a verification outcome makes earlier drafts worthless, so (epoch, base
 
 import msgspec
 
-
 ERA = 1 << 24  # epochs from one opening by a target to its next one: no request has as many rounds
 INCARNATION = 1 << 48  # epochs from one start of a target's process to its next one
 
