@@ -24,8 +24,10 @@ from fleet.stations.messages import (
     Instruction,
     Leave,
     Message,
+    Overdue,
     Refusal,
     Restarted,
+    Retry,
     Routed,
     StepDone,
     View,
@@ -169,6 +171,15 @@ class LossyFleet(RuleBasedStateMachine):
         for tag, request in sorted(self.open.items()):
             if verifier_name(self.fleet.target_of(tag)) == name:
                 self.ask(tag, request)
+
+    @precondition(lambda self: self.open)
+    @rule(choice=choices, back=st.booleans())
+    def news_of_a_drafter_come(self, choice: int, back: bool) -> None:
+        """A connection was lost, or is there again, whatever the target is doing."""
+        tag, request = sorted(self.open.items())[choice % len(self.open)]
+        name = verifier_name(self.fleet.target_of(tag))
+        session = self.stations[name].sessions[tag]
+        self.tell(name, Retry(tag, request.number) if back else Overdue(tag, request.number, session.epoch))
 
     # The laws.
 
