@@ -14,7 +14,7 @@ from fleet.records.playback import NOTHING_PLAYED, Playback
 from fleet.records.recorded import Log, RecordedStation
 from fleet.scenario.faults import Change, LinkFaults, moments
 from fleet.scenario.names import verifier_name
-from fleet.scenario.settled import Fleet, SettledDevice, SettledLink
+from fleet.scenario.settled import Fleet, SettledDevice
 from fleet.scenario.workload import Request, streams_of
 from fleet.stations.build import (
     batch_station,
@@ -39,7 +39,7 @@ from fleet.stations.messages import (
 )
 from fleet.stations.payload import payload_bytes
 from fleet.stations.station import Station
-from fleet.times.durations import batch_durations, draft_durations, one_way_s, ratios, verifier_durations
+from fleet.times.durations import batch_durations, draft_durations, ratios, verifier_durations
 from fleet.times.effects import NEVER_IDLE, IdleEffect, RecentLoad
 from fleet.times.pace import HostPace, Pace
 from fleet.times.station_times import Delays
@@ -48,10 +48,7 @@ from sim.faults import FallibleServer
 from sim.outcomes import Outcomes, nothing
 from sim.playback import PlayedOutcomes, PlayedPace, lateness_of, played_durations, ways_of
 from sim.servers import ContendedDevice, Device, OwnDevice, Server, Service, TurnsDevice
-from sim.wires import PlayedWire, Wire
-
-Way = Callable[[int], float]
-"""Draws how long a payload in bytes is on its way, in seconds."""
+from sim.wires import PlayedWire, Way, Wire, ways_between
 
 
 class Network:
@@ -135,7 +132,7 @@ class Network:
         dealt = {(self.fleet.target_of(tag), self.fleet.drafter_of(tag)) for tag in self.requests}
         pairs = list(product(range(N), range(M))) if routed else sorted(dealt)
         for (target, drafter), rng in zip(pairs, links.spawn(len(pairs)), strict=True):
-            down_s, up_s = _ways(self.fleet.link(target, drafter), drafting[drafter] if M else None, rng)
+            down_s, up_s = ways_between(self.fleet.link(target, drafter), drafting[drafter] if M else None, rng)
             ends = target, drafter
             down = self._wire(verifying[target], down_s, self._link_faults(*ends, "down"))
             up = self._wire(drafting[drafter], up_s, self._link_faults(*ends, "up")) if M else down
@@ -298,25 +295,6 @@ def _shared_device(name: str, device: SettledDevice, playback: Playback) -> Devi
         return ContendedDevice((1.0,) if playback.plays("steps") else device.contention)
     turns = playback.turns.get(name, []) if playback.whole else []
     return TurnsDevice(0.0 if playback.plays("delays") else device.handover_s, turns)
-
-
-def _ways(link: SettledLink, host: Server | None, rng: np.random.Generator) -> tuple[Way, Way]:
-    """Return what draws the times of both ways, down and up; a measured link goes at the pace of its drafter's host."""
-    way_s = one_way_s(link.time, rng)
-    if host is None or not link.of_host:
-        return way_s, way_s
-    busy_s = way_s if link.busy is None else one_way_s(link.busy, rng)
-    return _way_down(way_s, busy_s, host), _way_up(way_s, host)
-
-
-def _way_down(way_s: Way, busy_s: Way, host: Server) -> Way:
-    """The way down from a drafter, at the pace of its host: another one where the next step is about to begin."""
-    return lambda payload: host.around((busy_s if host.station.ready else way_s)(payload), host.gap_s)
-
-
-def _way_up(way_s: Way, host: Server) -> Way:
-    """The way up to a drafter, at the pace of its host: slow where it has to be woken."""
-    return lambda payload: host.around(way_s(payload), host.idle_s)
 
 
 def no_time(_step: Step, _recent_load: float) -> float:

@@ -3,13 +3,19 @@
 from collections import deque
 from collections.abc import Callable, Mapping
 
+import numpy as np
 from simpy import Environment
 from simpy.events import Event
 
 from fleet.records.playback import Sent, sent_of
 from fleet.scenario.faults import LinkFaults
+from fleet.scenario.settled import SettledLink
 from fleet.stations.messages import Message
+from fleet.times.durations import one_way_s
 from sim.servers import Server
+
+Way = Callable[[int], float]
+"""Draws how long a payload in bytes is on its way, in seconds."""
 
 
 class Wire:
@@ -18,9 +24,7 @@ class Wire:
     `faults`: what else becomes of them, where a scenario has any.
     """
 
-    def __init__(
-        self, env: Environment, server: Server, one_way_s: Callable[[int], float], faults: LinkFaults | None = None
-    ) -> None:
+    def __init__(self, env: Environment, server: Server, one_way_s: Way, faults: LinkFaults | None = None) -> None:
         self.env = env
         self.server = server
         self.one_way_s = one_way_s
@@ -60,7 +64,7 @@ class PlayedWire(Wire):
         self,
         env: Environment,
         server: Server,
-        one_way_s: Callable[[int], float],
+        one_way_s: Way,
         ways_s: Mapping[Sent, deque[float]],
         faults: LinkFaults | None = None,
     ) -> None:
@@ -71,3 +75,22 @@ class PlayedWire(Wire):
         """Let the message arrive when it did."""
         known_s = self.ways_s.get(sent_of(self.server.station.name, message))
         self._send(message, payload_bytes, known_s.popleft() if known_s else self.one_way_s(payload_bytes))
+
+
+def ways_between(link: SettledLink, host: Server | None, rng: np.random.Generator) -> tuple[Way, Way]:
+    """Return what draws the times of both ways, down and up; a measured link goes at the pace of its drafter's host."""
+    way_s = one_way_s(link.time, rng)
+    if host is None or not link.of_host:
+        return way_s, way_s
+    busy_s = way_s if link.busy is None else one_way_s(link.busy, rng)
+    return _way_down(way_s, busy_s, host), _way_up(way_s, host)
+
+
+def _way_down(way_s: Way, busy_s: Way, host: Server) -> Way:
+    """The way down from a drafter, at the pace of its host: another one where the next step is about to begin."""
+    return lambda payload: host.around((busy_s if host.station.ready else way_s)(payload), host.gap_s)
+
+
+def _way_up(way_s: Way, host: Server) -> Way:
+    """The way up to a drafter, at the pace of its host: slow where it has to be woken."""
+    return lambda payload: host.around(way_s(payload), host.idle_s)

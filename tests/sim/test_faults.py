@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from simpy import Environment
 
+from fleet.records.playback import playback_of
 from fleet.records.replay import replay
 from fleet.records.run import Run, make_run
 from fleet.scenario.faults import Kill, Stall
@@ -85,3 +86,12 @@ def test_a_fault_after_the_last_request_changes_no_row() -> None:
     plain = plain_fleet("star", 1)
     late = (Kill("drafter", 500.0), Stall("verifier.1", 3.0, 400.0))
     assert simulate(msgspec.structs.replace(plain, faults=late)).digest() == simulate(plain).digest()
+
+
+@pytest.mark.parametrize("name", FLEETS)
+def test_a_run_with_faults_can_be_played_back(name: str) -> None:
+    for seed in range(6):
+        scenario = faulty(name, seed)
+        again = simulate(scenario, playback=playback_of(simulate(scenario)))
+        assert replay(again) == [], seed
+        assert set(committed(again).values()) == {NEW_TOKENS}, seed
