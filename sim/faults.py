@@ -50,14 +50,14 @@ class FallibleServer(Server):
         for happened in self.held:
             happened()
         if self.station.ready and not self.pausing:
-            self.device.offer(self)
+            self._ask()
 
-    def deliver(self, event: StationEvent, payload_bytes: int = 0) -> None:
+    def deliver(self, event: StationEvent, payload_bytes: int = 0, core_wait_s: float = 0.0) -> None:
         """Hand an event to the station, and see when its silence would mean something."""
         if self.stalled:
-            self.held.append(partial(self.deliver, event, payload_bytes))
+            self.held.append(partial(self.deliver, event, payload_bytes, core_wait_s))
         elif not self.dead:
-            super().deliver(event, payload_bytes)
+            super().deliver(event, payload_bytes, core_wait_s)
             self._watch()
 
     def begin(self, recent_load: float) -> tuple[Step, float] | None:

@@ -1,6 +1,6 @@
 """The network in simulated time: drafters, verifiers, the links between them, and the users of every stream."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import product
 from typing import Literal
@@ -46,9 +46,9 @@ from fleet.times.station_times import Delays
 from fleet.times.step import Step
 from sim.faults import FallibleServer
 from sim.outcomes import Outcomes, nothing
-from sim.playback import PlayedOutcomes, PlayedPace, lateness_of, played_durations, ways_of
+from sim.playback import PlayedOutcomes, PlayedPace, deques_of, lateness_of, played_durations, waits_of
 from sim.servers import ContendedDevice, Device, OwnDevice, Server, Service, TurnsDevice
-from sim.wires import PlayedWire, Way, Wire, ways_between
+from sim.wires import PlayedWire, Waits, Way, Wire, no_wait, played_waits, ways_between
 
 
 class Network:
@@ -71,7 +71,8 @@ class Network:
         self.playback = playback or NOTHING_PLAYED
         self.fallible = bool(fleet.faults or fleet.verifiers.patience.patience_s or fleet.drafters.lease_s)
         self.devices = {name: _shared_device(name, device, self.playback) for name, device in fleet.devices.items()}
-        self.ways_s = ways_of(self.playback)
+        self.ways_s = deques_of(self.playback.ways_s)
+        self.waited_s = deques_of(self.playback.ways_waited_s)
         self.log: Log = []
         self.requests = {tag: iter(requests) for tag, requests in streams_of(fleet).items()}
         self.open: dict[int, Request] = {}  # requests that came and are not complete, by tag
@@ -132,10 +133,12 @@ class Network:
         dealt = {(self.fleet.target_of(tag), self.fleet.drafter_of(tag)) for tag in self.requests}
         pairs = list(product(range(N), range(M))) if routed else sorted(dealt)
         for (target, drafter), rng in zip(pairs, links.spawn(len(pairs)), strict=True):
-            down_s, up_s = ways_between(self.fleet.link(target, drafter), drafting[drafter] if M else None, rng)
+            link = self.fleet.link(target, drafter)
+            down_s, up_s = ways_between(link, drafting[drafter] if M else None, rng)
             ends = target, drafter
-            down = self._wire(verifying[target], down_s, self._link_faults(*ends, "down"))
-            up = self._wire(drafting[drafter], up_s, self._link_faults(*ends, "up")) if M else down
+            down = self._wire(verifying[target], down_s, link.of_host, self._link_faults(*ends, "down"))
+            up_faults = self._link_faults(*ends, "up")
+            up = self._wire(drafting[drafter], up_s, link.of_host, up_faults) if M else down
             self.wires[ends] = down, up
         for tag in self.requests:
             target, drafter = self.fleet.target_of(tag), self.fleet.drafter_of(tag)
@@ -152,10 +155,12 @@ class Network:
             server.post = self._post_to_router
         return [*verifying, *drafting, self.router]
 
-    def _wire(self, server: Server, way_s: Way, faults: LinkFaults | None) -> Wire:
+    def _wire(self, server: Server, way_s: Way, of_host: bool, faults: LinkFaults | None) -> Wire:
         if self.playback.plays("links"):
             return PlayedWire(self.env, server, way_s, self.ways_s, faults)
-        return Wire(self.env, server, way_s, faults)
+        if self.playback.plays("cores"):
+            return Wire(self.env, server, way_s, played_waits(server, self.waited_s), faults)
+        return Wire(self.env, server, way_s, self._way_wait() if of_host else no_wait, faults)
 
     def _link_faults(self, target: int, drafter: int, way: Literal["down", "up"]) -> LinkFaults | None:
         """What goes wrong on one way of a link; a generator of its own leaves all else that is drawn as it is."""
@@ -163,6 +168,14 @@ class Network:
             return None
         rng = np.random.default_rng([self.fleet.seed, 3, target, drafter, way == "up"])
         return LinkFaults(self.fleet.faults, self.fleet.drafter_name(drafter), verifier_name(target), way, rng)
+
+    def _way_wait(self) -> Waits:
+        """Return what draws how long messages of one link wait for cores of the profile's host."""
+        waits = self.fleet.core_waits
+        if not waits.way_s:
+            return no_wait
+        ratio = ratios(waits.way_spread, self.jitters.spawn(1)[0])
+        return lambda _message: waits.way_s * next(ratio)
 
     def _drafter(self, drafter: int, rng: np.random.Generator) -> Server:
         station = drafter_station(self.fleet, drafter)
@@ -198,15 +211,27 @@ class Network:
         late = lateness_of(self.playback, station.name) if self.playback.plays("delays") else None
         service, pace = self._at_pace(station.name, device, service, idle)
         jitter = ratios(delays.spread, self.jitters.spawn(1)[0])
+        waits_s = self._core_waits(station, delays)
         if not self.fallible:
-            return Server(self.env, recorded, device, service, self._post, delays, pace, idle, jitter, late)
-        server = FallibleServer(self.env, recorded, device, service, self._post, delays, pace, idle, jitter, late)
+            return Server(self.env, recorded, device, service, self._post, delays, pace, idle, jitter, late, waits_s)
+        server = FallibleServer(
+            self.env, recorded, device, service, self._post, delays, pace, idle, jitter, late, waits_s
+        )
         server.fresh = partial(self._fresh, station.name)
         return server
 
     def _fresh(self, name: str) -> tuple[Station, Callable[[Step], tuple[Outcome, ...]]]:
         station = station_named(self.fleet, name)
         return station, nothing if isinstance(station, DrafterStation) else self.outcomes.at(station)
+
+    def _core_waits(self, station: Station, delays: Delays) -> Iterator[float] | None:
+        """Return what a station's steps wait for a core, each before it begins; None for nothing."""
+        if self.playback.plays("cores"):
+            return waits_of(self.playback, station.name)
+        if not delays.core_wait_s:
+            return None
+        spread = ratios(delays.core_wait_spread, self.jitters.spawn(1)[0])
+        return (delays.core_wait_s * ratio for ratio in spread)
 
     def _at_pace(
         self, station: str, device: Device, service: Service, idle: IdleEffect

@@ -17,6 +17,14 @@ from sim.servers import Server
 Way = Callable[[int], float]
 """Draws how long a payload in bytes is on its way, in seconds."""
 
+Waits = Callable[[Message], float]
+"""Tells how long a message waits for cores of the hosts that send and receive it, in seconds."""
+
+
+def no_wait(_message: Message) -> float:
+    """Every thread has a core of its own."""
+    return 0.0
+
 
 class Wire:
     """One direction of a link: messages arrive in the order in which they were sent, as over TCP, however late.
@@ -24,37 +32,56 @@ class Wire:
     `faults`: what else becomes of them, where a scenario has any.
     """
 
-    def __init__(self, env: Environment, server: Server, one_way_s: Way, faults: LinkFaults | None = None) -> None:
+    def __init__(
+        self,
+        env: Environment,
+        server: Server,
+        one_way_s: Way,
+        core_wait_s: Waits = no_wait,
+        faults: LinkFaults | None = None,
+    ) -> None:
         self.env = env
         self.server = server
         self.one_way_s = one_way_s
+        self.core_wait_s = core_wait_s
         self.faults = faults
-        self.under_way: deque[tuple[Message, int]] = deque()
+        self.under_way: deque[tuple[Message, int, float]] = deque()
         self.last_s = 0.0
 
     def send(self, message: Message, payload_bytes: int) -> None:
         """Let the message arrive at the server after its time on the way, and after all that were sent before."""
-        self._send(message, payload_bytes, self.one_way_s(payload_bytes))
+        wait_s = self.core_wait_s(message)
+        self._send(message, payload_bytes, self.one_way_s(payload_bytes) + wait_s, wait_s)
 
-    def _send(self, message: Message, payload_bytes: int, way_s: float) -> None:
+    def _send(self, message: Message, payload_bytes: int, way_s: float, wait_s: float = 0.0) -> None:
         if self.faults is None:
-            self._send_in_order(message, payload_bytes, way_s)
+            self._send_in_order(message, payload_bytes, way_s, wait_s)
             return
         for late_s, in_order in self.faults.copies(self.env.now):
             if in_order:
-                self._send_in_order(message, payload_bytes, way_s + late_s)
+                self._send_in_order(message, payload_bytes, way_s + late_s, wait_s)
             else:
                 arrival = self.env.timeout(way_s + late_s)
-                arrival.callbacks.append(lambda _: self.server.deliver(message, payload_bytes))
+                arrival.callbacks.append(lambda _: self.server.deliver(message, payload_bytes, wait_s))
 
-    def _send_in_order(self, message: Message, payload_bytes: int, way_s: float) -> None:
+    def _send_in_order(self, message: Message, payload_bytes: int, way_s: float, wait_s: float) -> None:
         now_s = self.env.now
         self.last_s = max(self.last_s, now_s + way_s)
-        self.under_way.append((message, payload_bytes))
+        self.under_way.append((message, payload_bytes, wait_s))
         self.env.timeout(self.last_s - now_s).callbacks.append(self._arrive)
 
     def _arrive(self, _arrival: Event) -> None:
         self.server.deliver(*self.under_way.popleft())
+
+
+def played_waits(server: Server, waited_s: Mapping[Sent, deque[float]]) -> Waits:
+    """Return the function that lets messages to a server wait as in a measured run; others wait for nothing."""
+
+    def wait_s(message: Message) -> float:
+        known_s = waited_s.get(sent_of(server.station.name, message))
+        return known_s.popleft() if known_s else 0.0
+
+    return wait_s
 
 
 class PlayedWire(Wire):
@@ -68,7 +95,7 @@ class PlayedWire(Wire):
         ways_s: Mapping[Sent, deque[float]],
         faults: LinkFaults | None = None,
     ) -> None:
-        super().__init__(env, server, one_way_s, faults)
+        super().__init__(env, server, one_way_s, faults=faults)
         self.ways_s = ways_s
 
     def send(self, message: Message, payload_bytes: int) -> None:

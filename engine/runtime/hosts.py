@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -18,6 +19,7 @@ from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.runtime.clock import now_s
 from engine.runtime.continuations import continuations_of
 from engine.runtime.drafter import DrafterNode
+from engine.runtime.node import Node
 from engine.runtime.positions import with_positions
 from engine.runtime.process import THREADS
 from engine.runtime.prompts import prompts_of
@@ -31,6 +33,8 @@ from fleet.records.run import make_run, write_run
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
+
+PATIENCE_S = 24 * 3600.0  # for a drafter that a target was started before; who runs it can end it
 
 
 def serve_drafter(scenario: Scenario, host: str, port: int, out: Path | None) -> None:
@@ -59,13 +63,20 @@ def serve_verifier(scenario: Scenario, connect: str, target: int, out: Path | No
     _prepare(out)
     compare_tokenizers(scenario)
     signals: list[int] = []
-    address = f"tcp://{host}"
+    addresses = {0: f"tcp://{host}:{port}"}
     if fleet.verifiers.kind == "replayed":
         continuations = continuations_of(fleet, Path("runs") / "continuations")
-        log = ReplayedFleet(fleet, continuations, int(port), address, [target]).serve(now_s())
+        replayed = ReplayedFleet(fleet, continuations, addresses, [target])
+        replayed.wait_for_welcomes(PATIENCE_S)
+        log = replayed.serve(now_s())
     else:
-        node = VerifierNode(fleet, target, prompts_of(fleet), int(port), address=address)
+        say = partial(_say_of, f"target {target + 1}")
+        node = VerifierNode(fleet, target, prompts_of(fleet), addresses, say=say)
+        node.open()
+        node.wait_for_welcomes(PATIENCE_S)
         with stopped_by_signals(node) as signals:
+            if fleet.drafters.count:
+                say(f"drafts come from {connect}")
             log = node.serve(now_s())
     if not signals:
         _say(f"target {target + 1}: done")
@@ -73,7 +84,7 @@ def serve_verifier(scenario: Scenario, connect: str, target: int, out: Path | No
 
 
 @contextmanager
-def stopped_by_signals(node: DrafterNode | VerifierNode) -> Iterator[list[int]]:
+def stopped_by_signals(node: Node) -> Iterator[list[int]]:
     """Let Ctrl-C, SIGTERM and SIGHUP stop the node after its step; a second one at once. Yield a list that holds it."""
     came: list[int] = []
 
@@ -120,6 +131,10 @@ def _finish(scenario: Scenario, fleet: Fleet, log: Log, out: Path | None, signal
         raise Interrupted(signals[0], f"kept: the records until then in {out}" if out else "no records were asked for")
     if out is not None:
         _say(f"records: {out}")
+
+
+def _say_of(name: str, line: str) -> None:
+    _say(f"{name}: {line}")
 
 
 def _say(line: str) -> None:

@@ -4,18 +4,26 @@ Each prompt's continuation is decoded once beforehand. A verification compares t
 time that the scenario states for such a target. Drafting, transport, queueing and acceptance stay real.
 """
 
-import select
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import numpy as np
-import zmq
 
 from engine.decoding.greedy import path_in_text
+from engine.runtime.actions import HELLO_S, Action, Deliver, Turned
 from engine.runtime.clock import now_s
 from engine.runtime.content import NOTHING, Content, path_sent
-from engine.runtime.transport import Channel, Ping, connect, parse, size_of
+from engine.runtime.core_waits import CoreWaits, all_threads
+from engine.runtime.exchange import Exchange
+from engine.runtime.identity import Ping
+from engine.runtime.limits import most_bytes
+from engine.runtime.line import Line
+from engine.runtime.socket_thread import TICK_S
+from engine.runtime.sockets import Sockets
+from engine.runtime.transport import carry_out
+from fleet.errors import InputError
 from fleet.policies.outcome import Outcome
 from fleet.records.recorded import Log, RecordedStation
 from fleet.scenario.settled import Fleet
@@ -28,6 +36,7 @@ from fleet.stations.messages import (
     Ignored,
     Instruction,
     Leave,
+    Message,
     Released,
     StationEvent,
     StepDone,
@@ -54,21 +63,21 @@ class Continuation(msgspec.Struct, frozen=True):
 
 
 class ReplayedTarget:
-    """Target number `target`: its station, its user, its channel; `due` holds its running step and when it ends."""
+    """Target number `target`: its station, its user; `due_s` holds its running step and when it ends."""
 
     def __init__(
         self,
         fleet: Fleet,
         target: int,
         continuations: Sequence[Continuation],
-        channel: Channel | None,
+        post: Callable[[Message, Content], None],
         zero_s: float,
         log: Log,
     ) -> None:
         self.fleet = fleet
         self.target = target
         self.continuations = continuations
-        self.channel = channel
+        self.post = post
         self.zero_s = zero_s
         self.recorded = RecordedStation(verifier_station(fleet, target), "replayed", log)
         self.duration_s = verifier_durations(
@@ -92,9 +101,11 @@ class ReplayedTarget:
         else:
             self.deliver(join_of(self.fleet, self.target, request), NOTHING, now_s())
 
-    def deliver(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:
+    def deliver(
+        self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0, core_wait_s: float = 0.0
+    ) -> None:
         """Hand an event to the station, carry out its instructions, and start what it plans."""
-        instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes)
+        instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes, core_wait_s)
         if isinstance(event, Draft) and not any(isinstance(instruction, Ignored) for instruction in instructions):
             self.draft = content
         for instruction in instructions:
@@ -125,7 +136,7 @@ class ReplayedTarget:
         continuation, base = self.continuations[request.request], request.base
         text = [*continuation.prompt, *continuation.tokens][:base]
         known = 1 if request.opening else base - len(self.path) - 1  # of each token known, the state before the next
-        hidden = None if continuation.hidden is None else continuation.hidden[known - 1 : base - 1].flatten()
+        hidden = None if continuation.hidden is None else continuation.hidden[known - 1 : base - 1]
         if request.opening:
             return Content(text, hidden=hidden)
         return Content(text[-1:], path_sent(self.path), hidden=hidden)
@@ -133,11 +144,9 @@ class ReplayedTarget:
     def _post(self, instruction: Instruction) -> None:
         match instruction:
             case DraftRequest():
-                assert self.channel is not None
-                self.channel.send(instruction, self.content_of(instruction))
+                self.post(instruction, self.content_of(instruction))
             case Leave():
-                assert self.channel is not None
-                self.channel.send(instruction, NOTHING)
+                self.post(instruction, NOTHING)
             case Finished():
                 self.next_request()
             case _:
@@ -145,74 +154,105 @@ class ReplayedTarget:
 
 
 class ReplayedFleet:
-    """Replayed targets of a fleet (all, or the given numbers) in one thread.
+    """Replayed targets of a fleet (all, or the given numbers) in one thread, each with a line of its own.
 
-    An event loop over their sockets and the ends of their steps.
+    An event loop over their sockets and the ends of their steps. `addresses`: tcp://HOST:PORT by the number of the
+    drafter.
     """
 
     def __init__(
         self,
         fleet: Fleet,
         continuations: Sequence[Continuation],
-        drafter_port: int,
-        address: str = "tcp://127.0.0.1",
+        addresses: Mapping[int, str],
         numbers: Sequence[int] | None = None,
     ) -> None:
         self.fleet = fleet
         self.continuations = continuations
         self.numbers = range(fleet.verifiers.count) if numbers is None else numbers
-        self.context = zmq.Context()
-        self.channels = {
-            number: connect(self.context, address, drafter_port, number)
-            for number in self.numbers
-            if fleet.drafters.count
-        }
+        life, connect = time.time_ns(), {}
+        lines: dict[int, Line] = {}
+        for number in self.numbers if fleet.drafters.count else ():
+            drafter = fleet.drafter_of(number)
+            connect[number] = addresses[drafter]
+            name = addresses[drafter].removeprefix("tcp://")
+            lines[number] = Line(fleet, number, life, drafter=drafter, port=number, name=name)
+        self.exchange = Exchange(lines=lines, line_of=fleet.target_of)
+        self.transport = Sockets(connect=connect, most_bytes=most_bytes(fleet))
         self.targets: dict[int, ReplayedTarget] = {}
         self.log: Log = []
+        self.inbox: deque[tuple[Deliver, float, float]] = deque()
+        self.waits = CoreWaits(all_threads)
+        self.due_s = 0.0
+
+    def wait_for_welcomes(self, patience_s: float) -> None:
+        """Wait until all are served; InputError if one is turned away, or after `patience_s`."""
+        until_s = now_s() + patience_s
+        try:
+            while any(line.state != "open" for line in self.exchange.lines.values()):
+                if now_s() > until_s:
+                    names = ", ".join(dict.fromkeys(line.name for line in self.exchange.lines.values()))
+                    raise InputError(f"no drafter answered at {names} within {patience_s:g} s")
+                self._turn(HELLO_S)
+        except BaseException:
+            self.transport.close()
+            raise
 
     def serve(self, zero_s: float) -> Log:
         """Decode all requests of all targets; return the stations' log, its times counted from `zero_s`."""
         self.targets = {
-            number: ReplayedTarget(self.fleet, number, self.continuations, self.channels.get(number), zero_s, self.log)
+            number: ReplayedTarget(self.fleet, number, self.continuations, self._post, zero_s, self.log)
             for number in self.numbers
         }
-        time.sleep(max(0.0, zero_s - now_s()))
-        for target in self.targets.values():
-            target.next_request()
-        while not all(target.finished for target in self.targets.values()):
-            if not (self._finish_due() or self._receive()):
-                self._sleep()
-        self.context.destroy()
+        try:
+            while zero_s > now_s():
+                self._turn(zero_s - now_s())
+            for target in self.targets.values():
+                target.next_request()
+            while not all(target.finished for target in self.targets.values()):
+                self._finish_due()
+                self._turn(self._wait_s())
+            self._carry_out(self.exchange.close(now_s()), now_s())
+        finally:
+            self.transport.close()
         return self.log
 
-    def _finish_due(self) -> bool:
+    def _post(self, message: Message, content: Content) -> None:
+        time_s = now_s()
+        self._carry_out(self.exchange.post(message, content, time_s), time_s)
+
+    def _finish_due(self) -> None:
         time_s = now_s()
         due = [target for target in self.targets.values() if target.running is not None and target.due_s <= time_s]
         for target in sorted(due, key=lambda target: target.due_s):
             target.finish()
-        return bool(due)
 
-    def _receive(self) -> bool:
-        """Take everything that waits in any socket; return whether there was anything."""
-        received = False
-        for number, channel in self.channels.items():
-            while channel.receiving.get(zmq.EVENTS) & zmq.POLLIN:
-                time_s = now_s()
-                frames = channel.receiving.recv_multipart()
-                message, content = parse(frames)
-                if not isinstance(message, Ping):
-                    self.targets[number].deliver(message, content, time_s, size_of(frames))
-                received = True
-        return received
+    def _turn(self, wait_s: float) -> None:
+        """Take what has arrived, or wait for it; say what is due."""
+        self.waits.since_last_s()  # what was waited for until now is in the steps
+        frames = self.transport.poll(wait_s)
+        core_wait_s = self.waits.since_last_s()
+        for frame in frames:
+            actions = self.exchange.receive(frame.port, frame.peer, frame.frame, frame.time_s)
+            self._carry_out(actions, frame.time_s, core_wait_s)
+            core_wait_s = 0.0
+        time_s = now_s()
+        if time_s >= self.due_s:
+            self.due_s = time_s + TICK_S
+            self._carry_out(self.exchange.tick(time_s), time_s)
+        while self.inbox:
+            came, time_s, core_wait_s = self.inbox.popleft()
+            target = self.targets[self.fleet.target_of(came.event.tag)]
+            target.deliver(came.event, came.content, time_s, came.payload_bytes, core_wait_s)
 
-    def _sleep(self) -> None:
-        """Wait for a message or for the next end of a step, whichever comes first.
+    def _carry_out(self, actions: Sequence[Action], time_s: float, core_wait_s: float = 0.0) -> None:
+        for action in carry_out(actions, self.exchange, self.transport, time_s):
+            if isinstance(action, Turned):
+                raise InputError(action.reason)
+            if isinstance(action, Deliver) and not isinstance(action.event, Ping):
+                self.inbox.append((action, time_s, core_wait_s))  # it may follow from what a target posts just now
 
-        ZeroMQ's poll counts in milliseconds, too coarse here; its file descriptors signal new messages, and all old
-        ones have just been taken.
-        """
-        left_s = min((target.due_s for target in self.targets.values() if target.running is not None), default=None)
-        timeout_s = None if left_s is None else left_s - now_s() - SPIN_S
-        if timeout_s is None or timeout_s > 0:
-            descriptors = [channel.receiving.get(zmq.FD) for channel in self.channels.values()]
-            select.select(descriptors, [], [], timeout_s)
+    def _wait_s(self) -> float:
+        """How long nothing is due: until the next end of a step, or the next tick."""
+        due_s = min((target.due_s for target in self.targets.values() if target.running is not None), default=None)
+        return TICK_S if due_s is None else min(due_s - now_s() - SPIN_S, TICK_S)

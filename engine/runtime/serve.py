@@ -15,7 +15,7 @@ from engine.runtime.clock import now_s
 from engine.runtime.colocated import serve_colocated
 from engine.runtime.continuations import continuations_of
 from engine.runtime.device_lock import DeviceLock, file_lock, no_lock
-from engine.runtime.drafter import DrafterNode
+from engine.runtime.drafter import LOOPBACK, DrafterNode
 from engine.runtime.memory import check_room
 from engine.runtime.positions import with_positions
 from engine.runtime.process import NodeProcess
@@ -33,6 +33,7 @@ from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
 
 CONTINUATIONS = Path(tempfile.gettempdir()) / "specfleet-continuations"
+PATIENCE_S = 60.0  # for nodes of one host to find each other
 HEAD_START_S = 0.05  # from sending time zero to time zero itself, so that every process has read it before
 
 
@@ -64,14 +65,17 @@ def _stop_on_message(pipe: Connection, node: DrafterNode) -> None:
 def _verifier_body(
     pipe: Connection, fleet: Fleet, target: int, prompts: list[list[int]], port: int, lock_file: Path | None
 ) -> tuple[Log, dict[int, list[int]]]:
-    node = VerifierNode(fleet, target, prompts, port, _lock(lock_file))
+    node = VerifierNode(fleet, target, prompts, {0: f"{LOOPBACK}:{port}"}, _lock(lock_file))
+    node.open()
+    node.wait_for_welcomes(PATIENCE_S)
     pipe.send(("ready", None))
     log = node.serve(pipe.recv())
     return log, node.outputs
 
 
 def _replayed_body(pipe: Connection, fleet: Fleet, continuations: list[Continuation], port: int) -> Log:
-    replayed = ReplayedFleet(fleet, continuations, port)
+    replayed = ReplayedFleet(fleet, continuations, {0: f"{LOOPBACK}:{port}"})
+    replayed.wait_for_welcomes(PATIENCE_S)
     pipe.send(("ready", None))
     return replayed.serve(pipe.recv())
 

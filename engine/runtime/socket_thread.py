@@ -1,0 +1,132 @@
+"""The thread of a node that owns its transport and the state of all its connections."""
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from engine.runtime.actions import Action, Deliver, Lost, Opened, Turned
+from engine.runtime.clock import now_s
+from engine.runtime.content import Content
+from engine.runtime.core_waits import CoreWaits, this_thread, zmq_threads
+from engine.runtime.exchange import Exchange, Posted
+from engine.runtime.transport import Transport, carry_out
+from engine.runtime.worker import Arrival
+from fleet.errors import InputError
+
+SAY_AFTER_S = 2.0  # of waiting for a drafter
+TICK_S = 0.25  # how often it looks what is due, if nothing else wakes it
+
+
+class SocketThread(threading.Thread):
+    """Carries what comes in to `deliver`, and out what was posted. An error in it ends the node: `failed` is told."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        transport: Transport,
+        deliver: Callable[[Arrival], None],
+        failed: Callable[[], None],
+        say: Callable[[str], None],
+    ) -> None:
+        super().__init__(name="sockets", daemon=True)
+        self.exchange = exchange
+        self.transport = transport
+        self.deliver = deliver
+        self.failed = failed
+        self.say = say
+        self.posted: deque[tuple[Posted, Content]] = deque()
+        self.news: queue.SimpleQueue[int | Exception] = queue.SimpleQueue()  # ports that are welcomed, and errors
+        self.ending = False
+        self.error: BaseException | None = None
+        self.due_s = 0.0
+        self.own_waits, self.zmq_waits = CoreWaits(this_thread), CoreWaits(zmq_threads)
+        self.sending_waits: deque[float] = deque()  # for a core, before something was sent
+
+    def sending_wait_s(self) -> float:
+        """Return how long what was posted has waited for cores, since this was asked last; from any thread."""
+        return self.zmq_waits.since_last_s() + sum(self.sending_waits.popleft() for _ in range(len(self.sending_waits)))
+
+    def post(self, message: Posted, content: Content) -> None:
+        """Have a message sent; whoever calls goes on at once."""
+        self.posted.append((message, content))
+        self.transport.wake()
+        time.sleep(0)  # else this thread may keep the core, and the interpreter, until its next step is done
+
+    def run(self) -> None:
+        """Carry until `end`."""
+        try:
+            while not self.ending:
+                self._turn()
+            self._send_posted()
+            self._carry_out(self.exchange.close(now_s()), now_s())
+        except BaseException as error:  # noqa: BLE001  (whatever it is, the node must end, and `end` raise it)
+            self.error = error
+            self.news.put(RuntimeError("the node's connections failed"))
+            self.failed()
+        finally:
+            self.transport.close()
+
+    def wait_for_welcomes(self, patience_s: float) -> None:
+        """Wait until all lines are open; InputError if one is turned away, or after `patience_s`."""
+        waited_for = {line.port: line.name for line in self.exchange.lines.values()}
+        until_s, said = now_s() + patience_s, False
+        while waited_for:
+            left_s = max(until_s - now_s(), 0.0)
+            try:
+                news = self.news.get(timeout=left_s if said else min(left_s, SAY_AFTER_S))
+            except queue.Empty:
+                names = ", ".join(dict.fromkeys(waited_for.values()))
+                if not said and left_s > SAY_AFTER_S:
+                    self.say(f"waits for a drafter at {names}")
+                    said = True
+                    continue
+                raise InputError(f"no drafter answered at {names} within {patience_s:g} s") from None
+            if isinstance(news, Exception):
+                raise news
+            waited_for.pop(news, None)
+
+    def end(self) -> None:
+        """Say goodbye and end the thread; raise what went wrong in it."""
+        if self.is_alive():
+            self.ending = True
+            self.transport.wake()
+            self.join()
+        if self.error is not None:
+            raise self.error
+
+    def _turn(self) -> None:
+        self.own_waits.since_last_s()  # what it waited for before it had nothing to do held up nothing
+        frames = self.transport.poll(0.0 if self.posted else TICK_S)
+        wait_s = self.own_waits.since_last_s()
+        if frames:
+            wait_s += self.zmq_waits.since_last_s()
+        elif self.posted:
+            self.sending_waits.append(wait_s)
+        for frame in frames:
+            actions = self.exchange.receive(frame.port, frame.peer, frame.frame, frame.time_s, frame.user)
+            self._carry_out(actions, frame.time_s, wait_s)
+            wait_s = 0.0
+        self._send_posted()
+        time_s = now_s()
+        if time_s >= self.due_s:
+            self.due_s = time_s + TICK_S
+            self._carry_out(self.exchange.tick(time_s), time_s)
+
+    def _send_posted(self) -> None:
+        while self.posted:
+            time_s = now_s()
+            self._carry_out(self.exchange.post(*self.posted.popleft(), time_s), time_s)
+
+    def _carry_out(self, actions: Sequence[Action], time_s: float, core_wait_s: float = 0.0) -> None:
+        for action in carry_out(actions, self.exchange, self.transport, time_s):
+            match action:
+                case Deliver():
+                    self.deliver(Arrival(action.event, action.content, time_s, action.payload_bytes, core_wait_s))
+                case Opened():
+                    self.news.put(action.port)
+                case Turned():
+                    self.news.put(InputError(action.reason))
+                case Lost():
+                    self.say(action.reason)
