@@ -103,9 +103,12 @@ def check_can_run(fleet: Fleet) -> None:
         "drafters.limits_per_s": drafters.limits_per_s != (),
         "drafters.cache_tokens": drafters.cache_tokens > 0,
         "drafters.overlap": not fleet.in_turn,
+        "drafters.lease_s": drafters.lease_s > 0,
+        "faults": fleet.faults != (),
         "verifiers.device": bool(shared and shared.sharing == "one-process" and elsewhere),
         "verifiers.group": not isinstance(verifiers.group, One),
         "verifiers.allocate": verifiers.allocate is not None,
+        "verifiers.patience_s": verifiers.patience.patience_s > 0,
         "workload.conversations": workload.conversations != "",
     }
     if fleet.batch is None:

@@ -19,7 +19,7 @@ from fleet.records.run import Run
 from fleet.scenario.names import DRAFTER, ROUTER, verifier_name
 from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import streams_of
-from fleet.stations.build import stations
+from fleet.stations.build import station_named, stations
 from fleet.stations.messages import (
     TO_DRAFTER,
     TO_VERIFIER,
@@ -109,7 +109,8 @@ def playback_of(run: Run, parts: Sequence[Part] = MECHANISM) -> Playback:
     """Read a run's log; InputError where it is not the log of its scenario, or its times are of several clocks."""
     fleet = run.header.fleet
     log = _Log(fleet, core_waits(run))
-    contradictions = replay_stations(run, {name: log.watched(station) for name, station in stations(fleet).items()})
+    watched = {name: log.watched(station) for name, station in stations(fleet).items()}
+    contradictions = replay_stations(run, watched, lambda name: log.watched(station_named(fleet, name)))
     if contradictions:
         raise InputError(f"the run to play back is not one of its scenario: {contradictions[0]}")
     return log.playback(run.digest(), tuple(parts))
