@@ -16,7 +16,7 @@ class Row(NamedTuple):
         seq (number): Order within the station, from 0.
         event: What happened: the name of the message that arrived, or "start" for a step that the station began, or
             "done" for a step that its device finished.
-        origin: What the row comes from: "simulated", "real", or "replayed" (a target that stands for absent hardware).
+        origin: What the row comes from: "simulated", "real", or "replayed" (a station that stands for absent hardware).
         step (number): Number of the step (start, done).
         kind: What the step does (start, done): prefill, draft_prefill, transfer, warm_up, draft, verify, decode,
             realign, route.

@@ -13,6 +13,7 @@ from fleet.scenario.unread import unread_keys
 def conflicts(scenario: Scenario, needs: Needs) -> Iterator[str]:
     """Yield one line for each, naming the keys. `needs`: what the length rule must know of draft tokens."""
     yield from unread_keys(scenario)
+    yield from _of_replayed_drafters(scenario)
     if isinstance(scenario.drafters.overlap, Ahead) and isinstance(scenario.drafters.route, Central):
         yield "drafters.overlap = 'ahead' keeps drafters busy; drafters.route = 'central' would wait for ever"
     if scenario.workload.ends and not scenario.workload.ends_itself:
@@ -31,4 +32,17 @@ def conflicts(scenario: Scenario, needs: Needs) -> Iterator[str]:
         yield (
             f"acceptance.model = {name!r} knows neither divergence nor entropy, and the length rule looks at them; "
             "allowed: signals, synthetic-signals"
+        )
+
+
+def _of_replayed_drafters(scenario: Scenario) -> Iterator[str]:
+    """Their drafts say nothing that a model could verify, and they only wait: nobody slows them."""
+    if scenario.drafters.kind != "replayed":
+        return
+    if scenario.batch is not None:
+        yield "drafters.kind = 'replayed' is a station of its own; a [batch] runs its models: leave one of both out"
+    elif scenario.verifiers.kind != "replayed":
+        yield (
+            f"drafters.kind = 'replayed' drafts nothing that verifiers.kind = {scenario.verifiers.kind!r} could "
+            "verify; allowed with it: verifiers.kind = 'replayed'"
         )
