@@ -36,7 +36,7 @@ def conflicts(scenario: Scenario, needs: Needs) -> Iterator[str]:
 
 
 def _of_replayed_drafters(scenario: Scenario) -> Iterator[str]:
-    """Their drafts say nothing that a model could verify, and they only wait: nobody slows them."""
+    """Their drafts say nothing that a model could verify."""
     if scenario.drafters.kind != "replayed":
         return
     if scenario.batch is not None:

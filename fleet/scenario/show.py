@@ -70,10 +70,8 @@ def _drafters(fleet: Fleet) -> Iterator[Row]:
         yield place, "device", given.device or "its own"
         lengths = "as granted" if fleet.verifiers.allocate else _rule(given.allocate)
         lengths = lengths if fleet.in_turn else "token by token"
-        drafted_by = (
-            "a replayed drafter, without a model" if given.kind == "replayed" else f"{given.kind} {given.model}"
-        )
-        yield place, "drafts", f"{lengths}, {_shape(given.shape)}, by {drafted_by}"
+        by = "nobody: replayed, it waits" if given.kind == "replayed" else f"{given.kind} {given.model}"
+        yield place, "drafts", f"{lengths}, {_shape(given.shape)}, by {by}"
         rules = {"order": given.order, "admit": given.admit, "warm_up": given.warm_up, "group": given.group}
         yield place, "rules", ", ".join(f"{name} {_rule(rule)}" for name, rule in rules.items())
         yield (
