@@ -15,6 +15,7 @@ import torch
 
 from engine.decoding.models import is_folder_of_model
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
+from engine.runtime.answers import Continued
 from engine.runtime.clock import now_s
 from engine.runtime.continuations import continuations_of
 from engine.runtime.drafter import DrafterNode
@@ -62,7 +63,9 @@ def serve_verifier(scenario: Scenario, connect: str, target: int, out: Path | No
     address = f"tcp://{host}"
     if fleet.verifiers.kind == "replayed":
         continuations = continuations_of(fleet, Path("runs") / "continuations")
-        log = ReplayedFleet(fleet, continuations, int(port), address, [target]).serve(now_s())
+        log = ReplayedFleet(fleet, lambda _station: Continued(continuations), int(port), address, [target]).serve(
+            now_s()
+        )
     else:
         node = VerifierNode(fleet, target, prompts_of(fleet), int(port), address=address)
         with stopped_by_signals(node) as signals:

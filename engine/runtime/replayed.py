@@ -6,17 +6,15 @@ time that the scenario states for such a target. Drafting, transport, queueing a
 
 import select
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-import msgspec
-import numpy as np
 import zmq
 
-from engine.decoding.greedy import path_in_text
+from engine.runtime.answers import Answers
 from engine.runtime.clock import now_s
-from engine.runtime.content import NOTHING, Content, path_sent
+from engine.runtime.content import NOTHING, Content
 from engine.runtime.transport import Channel, Ping, connect, parse, size_of
-from fleet.policies.outcome import Outcome
+from fleet.chance.sources import sources_of
 from fleet.records.recorded import Log, RecordedStation
 from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import requests_of
@@ -32,25 +30,11 @@ from fleet.stations.messages import (
     StationEvent,
     StepDone,
 )
-from fleet.stations.station import Start
+from fleet.stations.station import Start, Station
 from fleet.times.durations import verifier_durations
 from fleet.times.step import Step
 
 SPIN_S = 100e-6  # a sleep may end this much too late, so the last bit of a wait is spent looking at the clock
-
-
-class Continuation(msgspec.Struct, frozen=True):
-    """The target's greedy continuation of a prompt, as token ids; longer than any request asks for, by one round.
-
-    `hidden` (prompt + tokens - 1, hidden): the target's last hidden states at all tokens but the last, prompt included,
-    as float16; None where no drafter reads them. `ends_after`: how many tokens the
-    text has when it ends by itself; 0 where it does not.
-    """
-
-    prompt: list[int]
-    tokens: list[int]
-    hidden: np.ndarray | None = None
-    ends_after: int = 0
 
 
 class ReplayedTarget:
@@ -60,14 +44,13 @@ class ReplayedTarget:
         self,
         fleet: Fleet,
         target: int,
-        continuations: Sequence[Continuation],
+        answers: Callable[[Station], Answers],
         channel: Channel | None,
         zero_s: float,
         log: Log,
     ) -> None:
         self.fleet = fleet
         self.target = target
-        self.continuations = continuations
         self.channel = channel
         self.zero_s = zero_s
         self.recorded = RecordedStation(verifier_station(fleet, target), "replayed", log)
@@ -75,11 +58,11 @@ class ReplayedTarget:
             fleet.verifier_times(target),
             fleet.drafters.shape,
             fleet.verifiers.padded,
-            np.random.default_rng([fleet.seed, target]),
+            sources_of(fleet.seed).targets.spawn(fleet.verifiers.count)[target],
         )
         self.requests = requests_of(fleet, target)
+        self.answers = answers(self.recorded.station)
         self.draft = NOTHING
-        self.path: list[int] = []  # accepted nodes of the last draft
         self.finished = False
         self.running: Step | None = None
         self.started_s = self.due_s = 0.0
@@ -90,6 +73,7 @@ class ReplayedTarget:
         if request is None:
             self.finished = True
         else:
+            self.answers.begin(self.target, request)
             self.deliver(join_of(self.fleet, self.target, request), NOTHING, now_s())
 
     def deliver(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:
@@ -106,35 +90,18 @@ class ReplayedTarget:
                 self.due_s = time_s + self.duration_s(plan.step, 1.0)
 
     def finish(self) -> None:
-        """End the running step: compare the draft with the continuation."""
+        """End the running step."""
         step, self.running = self.running, None
         assert step is not None
-        member = step.members[0]
-        continuation, accepted = self.continuations[member.request], 0
-        position = (member.base or member.tokens) - len(continuation.prompt)  # a prefill's tokens are the prompt
-        if step.kind == "verify":
-            self.path = path_in_text(self.draft.tokens, continuation.tokens[position:], self.draft.nodes)
-            accepted = len(self.path)
-        left = continuation.ends_after - position
-        outcome = Outcome(accepted, left if 0 < left <= accepted + 1 else 0)
+        outcomes = self.answers.outcomes(step, self.draft)
         ended_s = now_s()
-        self.deliver(StepDone(step.number, (outcome,), ended_s - self.started_s), NOTHING, ended_s)
-
-    def content_of(self, request: DraftRequest) -> Content:
-        """Return what is sent to the drafter: the prefix at first, later the target's own token."""
-        continuation, base = self.continuations[request.request], request.base
-        text = [*continuation.prompt, *continuation.tokens][:base]
-        known = 1 if request.opening else base - len(self.path) - 1  # of each token known, the state before the next
-        hidden = None if continuation.hidden is None else continuation.hidden[known - 1 : base - 1].flatten()
-        if request.opening:
-            return Content(text, hidden=hidden)
-        return Content(text[-1:], path_sent(self.path), hidden=hidden)
+        self.deliver(StepDone(step.number, outcomes, ended_s - self.started_s), NOTHING, ended_s)
 
     def _post(self, instruction: Instruction) -> None:
         match instruction:
             case DraftRequest():
                 assert self.channel is not None
-                self.channel.send(instruction, self.content_of(instruction))
+                self.channel.send(instruction, self.answers.content_of(instruction))
             case Leave():
                 assert self.channel is not None
                 self.channel.send(instruction, NOTHING)
@@ -153,13 +120,13 @@ class ReplayedFleet:
     def __init__(
         self,
         fleet: Fleet,
-        continuations: Sequence[Continuation],
+        answers: Callable[[Station], Answers],
         drafter_port: int,
         address: str = "tcp://127.0.0.1",
         numbers: Sequence[int] | None = None,
     ) -> None:
         self.fleet = fleet
-        self.continuations = continuations
+        self.answers = answers
         self.numbers = range(fleet.verifiers.count) if numbers is None else numbers
         self.context = zmq.Context()
         self.channels = {
@@ -173,7 +140,7 @@ class ReplayedFleet:
     def serve(self, zero_s: float) -> Log:
         """Decode all requests of all targets; return the stations' log, its times counted from `zero_s`."""
         self.targets = {
-            number: ReplayedTarget(self.fleet, number, self.continuations, self.channels.get(number), zero_s, self.log)
+            number: ReplayedTarget(self.fleet, number, self.answers, self.channels.get(number), zero_s, self.log)
             for number in self.numbers
         }
         time.sleep(max(0.0, zero_s - now_s()))

@@ -10,6 +10,7 @@ import msgspec
 import torch
 
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
+from engine.runtime.answers import Continuation, Continued
 from engine.runtime.batch import Batched, serve_batch
 from engine.runtime.clock import now_s
 from engine.runtime.colocated import serve_colocated
@@ -20,7 +21,7 @@ from engine.runtime.memory import check_room
 from engine.runtime.positions import with_positions
 from engine.runtime.process import NodeProcess
 from engine.runtime.prompts import prompts_of
-from engine.runtime.replayed import Continuation, ReplayedFleet
+from engine.runtime.replayed import ReplayedFleet
 from engine.runtime.verifier import VerifierNode
 from fleet.chance.token import Token
 from fleet.errors import InputError
@@ -71,7 +72,7 @@ def _verifier_body(
 
 
 def _replayed_body(pipe: Connection, fleet: Fleet, continuations: list[Continuation], port: int) -> Log:
-    replayed = ReplayedFleet(fleet, continuations, port)
+    replayed = ReplayedFleet(fleet, lambda _station: Continued(continuations), port)
     pipe.send(("ready", None))
     return replayed.serve(pipe.recv())
 

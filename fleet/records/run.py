@@ -45,7 +45,7 @@ class RunHeader(msgspec.Struct, frozen=True):
         pace_of: Digest of the measured run whose host's pace a simulation played back; empty where it did not.
         played_of: Digest of the measured run of which a simulation played back more; empty where it did not.
         played: What that was: steps, acceptance, links, delays.
-        replayed: Which stations of a run on the engine ran no model, and stood for hardware that is not there: drafters,
+        replayed: Which stations of a run on the engine ran no model, and stood for absent hardware: drafters,
             targets.
     """
 
