@@ -7,23 +7,32 @@ import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 
-import msgspec
-import zmq
+import numpy as np
 
+from engine.runtime.actions import Deliver, Opened
 from engine.runtime.clock import now_s
+from engine.runtime.content import Content
+from engine.runtime.exchange import Exchange
+from engine.runtime.identity import Ping
+from engine.runtime.limits import most_bytes
+from engine.runtime.line import Line
+from engine.runtime.node import LOOPBACK
 from engine.runtime.process import NodeProcess
 from engine.runtime.serve import start_drafter
-from engine.runtime.transport import Ping, connect, parse
+from engine.runtime.socket_thread import TICK_S
+from engine.runtime.sockets import Sockets
+from engine.runtime.transport import carry_out
 from fleet.scenario.settled import Fleet
+from fleet.stations.payload import PROBABILITY_BYTES
 
 PAUSE_S = 0.002  # between pings, so that the node's threads have gone to sleep as they do between requests
-TIMEOUT_MS = 10_000
+TIMEOUT_S = 10.0
 
 
 def measure_round_trips(fleet: Fleet, payloads_bytes: Sequence[int], repeats: int) -> list[list[float]]:
     """Return round-trip times in seconds for each payload, each the same size both ways."""
     drafter, port, _ = start_drafter(fleet)
-    client = NodeProcess("ping client", _ping_body, port, list(payloads_bytes), repeats)
+    client = NodeProcess("ping client", _ping_body, fleet, port, list(payloads_bytes), repeats)
     try:
         drafter.send(now_s())
         round_trips: list[list[float]] = client.receive()
@@ -35,22 +44,34 @@ def measure_round_trips(fleet: Fleet, payloads_bytes: Sequence[int], repeats: in
     return round_trips
 
 
-def _ping_body(_pipe: Connection, port: int, payloads_bytes: list[int], repeats: int) -> list[list[float]]:
-    context = zmq.Context()
-    channel = connect(context, "tcp://127.0.0.1", port, target=0)
+def _ping_body(
+    _pipe: Connection, fleet: Fleet, port: int, payloads_bytes: list[int], repeats: int
+) -> list[list[float]]:
+    sockets = Sockets(connect={0: f"{LOOPBACK}:{port}"}, most_bytes=most_bytes(fleet))
+    exchange = Exchange(lines={0: Line(fleet, 0, time.time_ns())})
+    _answered_s(exchange, sockets, None)
     round_trips: list[list[float]] = [[] for _ in payloads_bytes]
     for repeat in range(-3, repeats):  # the first ones set up connections
         for times_s, size in zip(round_trips, payloads_bytes, strict=True):
             time.sleep(PAUSE_S)
+            content = Content(distributions=np.zeros((1, size // PROBABILITY_BYTES), np.float16))
             sent_s = now_s()
-            channel.ping(repeat + 3, bytes(size))
-            if not channel.receiving.poll(TIMEOUT_MS):
-                raise TimeoutError(f"no answer to a ping of {size} bytes within {TIMEOUT_MS} ms")
-            answer, _ = parse(channel.receiving.recv_multipart())
-            received_s = now_s()
-            if answer != Ping(repeat + 3):
-                raise msgspec.ValidationError(f"expected ping {repeat + 3} back, got {answer}")
+            carry_out(exchange.post(Ping(0, repeat + 3), content, sent_s), exchange, sockets, sent_s)
+            received_s = _answered_s(exchange, sockets, Ping(0, repeat + 3))
             if repeat >= 0:
                 times_s.append(received_s - sent_s)
-    context.destroy()
+    carry_out(exchange.close(now_s()), exchange, sockets, now_s())
+    sockets.close()
     return round_trips
+
+
+def _answered_s(exchange: Exchange, sockets: Sockets, ping: Ping | None) -> float:
+    """Wait until this ping comes back, or for the Welcome; return when. TimeoutError if it does not."""
+    until_s = now_s() + TIMEOUT_S
+    while now_s() < until_s:
+        carry_out(exchange.tick(now_s()), exchange, sockets, now_s())
+        for frame in sockets.poll(TICK_S):
+            for action in exchange.receive(frame.port, frame.peer, frame.frame, frame.time_s):
+                if isinstance(action, Opened) or (isinstance(action, Deliver) and action.event == ping):
+                    return frame.time_s
+    raise TimeoutError(f"no answer to {ping or 'a Hello'} within {TIMEOUT_S:.0f} s")

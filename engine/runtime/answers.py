@@ -69,7 +69,7 @@ class Continued:
         continuation, base = self.continuations[request.request], request.base
         text = [*continuation.prompt, *continuation.tokens][:base]
         known = 1 if request.opening else base - len(self.path) - 1  # of each token known, the state before the next
-        hidden = None if continuation.hidden is None else continuation.hidden[known - 1 : base - 1].flatten()
+        hidden = None if continuation.hidden is None else continuation.hidden[known - 1 : base - 1]
         if request.opening:
             return Content(text, hidden=hidden)
         return Content(text[-1:], path_sent(self.path), hidden=hidden)

@@ -12,6 +12,7 @@ from engine.runtime.batch_executor import BatchExecutor
 from engine.runtime.build import load_target, new_drafter, new_streams, new_target
 from engine.runtime.clock import now_s
 from engine.runtime.content import NOTHING, Content
+from engine.runtime.control import timing_of
 from engine.runtime.positions import with_positions
 from engine.runtime.worker import Worker
 from fleet.chance.token import Token
@@ -58,7 +59,7 @@ def drive(fleet: Fleet, station: BatchStation, executor: BatchExecutor, device: 
         if isinstance(instruction, Finished):
             open_next(instruction.tag)
 
-    worker = Worker(RecordedStation(station, "real"), executor, device, post, zero_s=now_s())
+    worker = Worker(RecordedStation(station, "real"), executor, post, timing_of(device), zero_s=now_s())
     for tag in streams:
         open_next(tag)
     while opening or station.ready:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from engine.runtime.build import load_target, new_drafter, new_streams, new_target
 from engine.runtime.clock import now_s
 from engine.runtime.content import NOTHING, Content
+from engine.runtime.control import timing_of
 from engine.runtime.executors import DraftExecutor, VerifyExecutor
 from engine.runtime.memory import with_admission
 from engine.runtime.positions import with_positions
@@ -34,8 +35,10 @@ class Colocated:
         self.inbox: deque[tuple[Worker, StationEvent, Content]] = deque()
         self.requests = [requests_of(fleet, number) for number in numbers]
 
+        timing = timing_of(model.device)
+
         def worker(station: Station, executor: DraftExecutor | VerifyExecutor) -> Worker:
-            return Worker(RecordedStation(station, "real", self.log), executor, model.device, self._post)
+            return Worker(RecordedStation(station, "real", self.log), executor, self._post, timing)
 
         target = new_target(fleet, model, room=room)
         self.executor = VerifyExecutor(target, streams, sends_hidden=fleet.drafters.kind == "eagle")

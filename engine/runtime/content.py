@@ -19,7 +19,7 @@ class Content(msgspec.Struct, frozen=True):
     `tokens`: of a draft, of an opening prefix, or the target's own. `nodes`: of a draft, the parents of its nodes; of
     an outcome, the accepted ones; None for a chain. `distributions`: when sampling, what the children of nodes 0, 1,
     ... were drawn from, as float16 weights (inner nodes, vocabulary). `hidden`: the target's hidden states of what was
-    committed, float16 (tokens x hidden,), for drafters that read them. `rule`: which one of DRAWN a draft was drawn
+    committed, float16 (tokens, numbers), for drafters that read them. `rule`: which one of DRAWN a draft was drawn
     for; empty where nothing was drawn.
     """
 

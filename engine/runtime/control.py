@@ -2,7 +2,9 @@
 
 import torch
 
+from engine.decoding.telemetry import timed
 from engine.runtime.clock import now_s
+from engine.runtime.worker import Timing
 
 SIDE, TIMES = 64, 4  # four small products: some 20 microseconds, within the first-level cache
 TOUCHES = 2  # products before those: a large step leaves the caches so cold that the second is still half slower
@@ -23,3 +25,10 @@ class Control:
         for _ in range(TIMES):
             torch.mm(self.factor, self.factor, out=self.product)
         return now_s() - started_s
+
+
+def timing_of(device: torch.device) -> Timing:
+    """Return how steps are timed on a device; the host's pace matters only where the host computes them."""
+    if device.type == "cpu":
+        return Timing(lambda work: timed(work, device), Control().seconds)
+    return Timing(lambda work: timed(work, device))

@@ -63,7 +63,7 @@ class DraftExecutor:
         if content.hidden is None:
             return None
         model = self.drafter.model  # type: ignore[union-attr]  # whoever reads hidden states has a model
-        states = torch.from_numpy(content.hidden.copy()).view(-1, self.drafter.state_numbers)
+        states = torch.from_numpy(content.hidden.copy())
         return states.to(model.device, model.dtype)
 
     def _path(self, event: DraftRequest, content: Content) -> Sequence[int]:
@@ -74,7 +74,9 @@ class DraftExecutor:
 
     def content_of(self, message: Message) -> Content:
         """Return the draft tokens of a `Draft`; nothing for other messages."""
-        return self.drafts.pop(message.tag) if isinstance(message, Draft) else NOTHING
+        if not isinstance(message, Draft) or message.tokens == 0:  # an empty grant makes a draft without a step
+            return NOTHING
+        return self.drafts.pop(message.tag)
 
     def release(self, tag: int) -> None:
         """Free the cache of `tag`."""
@@ -130,7 +132,7 @@ class VerifyExecutor:
         hidden = None
         if self.sends_hidden:
             states = verdict.hidden if message.opening else verdict.committed_hidden
-            hidden = states.half().flatten().cpu().numpy()
+            hidden = states.half().cpu().numpy()
         if message.opening:
             return Content(self.target.committed(message.tag), hidden=hidden)
         return Content([verdict.token], path_sent(verdict.path), hidden=hidden)

@@ -1,20 +1,27 @@
 """Replayed targets: many of them in one light process without a model, for hardware that this machine does not have.
 
-Each prompt's continuation is decoded once beforehand. A verification compares the real draft with it and takes the
-time that the scenario states for such a target. Drafting, transport, queueing and acceptance stay real.
+A verification takes the time that the scenario states for such a target; what it accepts, `answers.py` says. Transport
+and queueing stay real; so do drafting and acceptance, where a real drafter's tokens are compared with real text.
 """
 
-import select
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 
-import zmq
-
+from engine.runtime.actions import HELLO_S, Action, Deliver, Turned
 from engine.runtime.answers import Answers
 from engine.runtime.clock import now_s
 from engine.runtime.content import NOTHING, Content
-from engine.runtime.transport import Channel, Ping, connect, parse, size_of
+from engine.runtime.exchange import Exchange
+from engine.runtime.identity import Ping
+from engine.runtime.limits import most_bytes
+from engine.runtime.line import Line
+from engine.runtime.socket_thread import TICK_S
+from engine.runtime.sockets import Sockets
+from engine.runtime.transport import carry_out
+from engine.runtime.waiting import Margin
 from fleet.chance.sources import sources_of
+from fleet.errors import InputError
 from fleet.records.recorded import Log, RecordedStation
 from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import requests_of
@@ -26,6 +33,7 @@ from fleet.stations.messages import (
     Ignored,
     Instruction,
     Leave,
+    Message,
     Released,
     StationEvent,
     StepDone,
@@ -34,24 +42,22 @@ from fleet.stations.station import Start, Station
 from fleet.times.durations import verifier_durations
 from fleet.times.step import Step
 
-SPIN_S = 100e-6  # a sleep may end this much too late, so the last bit of a wait is spent looking at the clock
-
 
 class ReplayedTarget:
-    """Target number `target`: its station, its user, its channel; `due` holds its running step and when it ends."""
+    """Target number `target`: its station, its user; `due_s` holds its running step and when it ends."""
 
     def __init__(
         self,
         fleet: Fleet,
         target: int,
         answers: Callable[[Station], Answers],
-        channel: Channel | None,
+        post: Callable[[Message, Content], None],
         zero_s: float,
         log: Log,
     ) -> None:
         self.fleet = fleet
         self.target = target
-        self.channel = channel
+        self.post = post
         self.zero_s = zero_s
         self.recorded = RecordedStation(verifier_station(fleet, target), "replayed", log)
         self.duration_s = verifier_durations(
@@ -100,11 +106,9 @@ class ReplayedTarget:
     def _post(self, instruction: Instruction) -> None:
         match instruction:
             case DraftRequest():
-                assert self.channel is not None
-                self.channel.send(instruction, self.answers.content_of(instruction))
+                self.post(instruction, self.answers.content_of(instruction))
             case Leave():
-                assert self.channel is not None
-                self.channel.send(instruction, NOTHING)
+                self.post(instruction, NOTHING)
             case Finished():
                 self.next_request()
             case _:
@@ -112,74 +116,105 @@ class ReplayedTarget:
 
 
 class ReplayedFleet:
-    """Replayed targets of a fleet (all, or the given numbers) in one thread.
+    """Replayed targets of a fleet (all, or the given numbers) in one thread, each with a line of its own.
 
-    An event loop over their sockets and the ends of their steps.
+    An event loop over their sockets and the ends of their steps. `addresses`: tcp://HOST:PORT by the number of the
+    drafter.
     """
 
     def __init__(
         self,
         fleet: Fleet,
         answers: Callable[[Station], Answers],
-        drafter_port: int,
-        address: str = "tcp://127.0.0.1",
+        addresses: Mapping[int, str],
         numbers: Sequence[int] | None = None,
     ) -> None:
         self.fleet = fleet
         self.answers = answers
         self.numbers = range(fleet.verifiers.count) if numbers is None else numbers
-        self.context = zmq.Context()
-        self.channels = {
-            number: connect(self.context, address, drafter_port, number)
-            for number in self.numbers
-            if fleet.drafters.count
-        }
+        life, connect = time.time_ns(), {}
+        lines: dict[int, Line] = {}
+        for number in self.numbers if fleet.drafters.count else ():
+            drafter = fleet.drafter_of(number)
+            connect[number] = addresses[drafter]
+            name = addresses[drafter].removeprefix("tcp://")
+            lines[number] = Line(fleet, number, life, drafter=drafter, port=number, name=name)
+        self.exchange = Exchange(lines=lines, line_of=fleet.target_of)
+        self.transport = Sockets(connect=connect, most_bytes=most_bytes(fleet))
         self.targets: dict[int, ReplayedTarget] = {}
         self.log: Log = []
+        self.inbox: deque[tuple[Deliver, float]] = deque()
+        self.due_s = 0.0
+        self.margin = Margin()
+
+    def wait_for_welcomes(self, patience_s: float) -> None:
+        """Wait until all are served; InputError if one is turned away, TimeoutError after `patience_s`."""
+        until_s = now_s() + patience_s
+        try:
+            while any(line.state != "open" for line in self.exchange.lines.values()):
+                if now_s() > until_s:
+                    names = ", ".join(dict.fromkeys(line.name for line in self.exchange.lines.values()))
+                    raise TimeoutError(f"no drafter answered at {names} within {patience_s:.0f} s")
+                self._turn(HELLO_S)
+        except BaseException:
+            self.transport.close()
+            raise
 
     def serve(self, zero_s: float) -> Log:
         """Decode all requests of all targets; return the stations' log, its times counted from `zero_s`."""
         self.targets = {
-            number: ReplayedTarget(self.fleet, number, self.answers, self.channels.get(number), zero_s, self.log)
+            number: ReplayedTarget(self.fleet, number, self.answers, self._post, zero_s, self.log)
             for number in self.numbers
         }
-        time.sleep(max(0.0, zero_s - now_s()))
-        for target in self.targets.values():
-            target.next_request()
-        while not all(target.finished for target in self.targets.values()):
-            if not (self._finish_due() or self._receive()):
-                self._sleep()
-        self.context.destroy()
+        try:
+            while zero_s > now_s():
+                self._turn(zero_s - now_s())
+            for target in self.targets.values():
+                target.next_request()
+            while not all(target.finished for target in self.targets.values()):
+                self._finish_due()
+                self._wait()
+            self._carry_out(self.exchange.close(now_s()), now_s())
+        finally:
+            self.transport.close()
         return self.log
 
-    def _finish_due(self) -> bool:
+    def _post(self, message: Message, content: Content) -> None:
+        time_s = now_s()
+        self._carry_out(self.exchange.post(message, content, time_s), time_s)
+
+    def _finish_due(self) -> None:
         time_s = now_s()
         due = [target for target in self.targets.values() if target.running is not None and target.due_s <= time_s]
         for target in sorted(due, key=lambda target: target.due_s):
             target.finish()
-        return bool(due)
 
-    def _receive(self) -> bool:
-        """Take everything that waits in any socket; return whether there was anything."""
-        received = False
-        for number, channel in self.channels.items():
-            while channel.receiving.get(zmq.EVENTS) & zmq.POLLIN:
-                time_s = now_s()
-                frames = channel.receiving.recv_multipart()
-                message, content = parse(frames)
-                if not isinstance(message, Ping):
-                    self.targets[number].deliver(message, content, time_s, size_of(frames))
-                received = True
-        return received
+    def _turn(self, wait_s: float) -> bool:
+        """Take what has arrived, or wait for it; say what is due. Return whether anything has arrived."""
+        arrived = self.transport.poll(wait_s)
+        for frame in arrived:
+            self._carry_out(self.exchange.receive(frame.port, frame.peer, frame.frame, frame.time_s), frame.time_s)
+        time_s = now_s()
+        if time_s >= self.due_s:
+            self.due_s = time_s + TICK_S
+            self._carry_out(self.exchange.tick(time_s), time_s)
+        while self.inbox:
+            came, time_s = self.inbox.popleft()
+            target = self.targets[self.fleet.target_of(came.event.tag)]
+            target.deliver(came.event, came.content, time_s, came.payload_bytes)
+        return bool(arrived)
 
-    def _sleep(self) -> None:
-        """Wait for a message or for the next end of a step, whichever comes first.
+    def _carry_out(self, actions: Sequence[Action], time_s: float) -> None:
+        for action in carry_out(actions, self.exchange, self.transport, time_s):
+            if isinstance(action, Turned):
+                raise InputError(action.reason)
+            if isinstance(action, Deliver) and not isinstance(action.event, Ping):
+                self.inbox.append((action, time_s))  # it may follow from what a target posts just now
 
-        ZeroMQ's poll counts in milliseconds, too coarse here; its file descriptors signal new messages, and all old
-        ones have just been taken.
-        """
-        left_s = min((target.due_s for target in self.targets.values() if target.running is not None), default=None)
-        timeout_s = None if left_s is None else left_s - now_s() - SPIN_S
-        if timeout_s is None or timeout_s > 0:
-            descriptors = [channel.receiving.get(zmq.FD) for channel in self.channels.values()]
-            select.select(descriptors, [], [], timeout_s)
+    def _wait(self) -> None:
+        """Take what arrives until shortly before the next end of a step, or the next tick."""
+        due_s = min((target.due_s for target in self.targets.values() if target.running is not None), default=None)
+        before_s = now_s()
+        wait_s = TICK_S if due_s is None else min(due_s - before_s - self.margin.s, TICK_S)
+        if not self._turn(wait_s) and wait_s > 0:
+            self.margin.slept(now_s() - before_s - wait_s)

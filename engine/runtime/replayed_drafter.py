@@ -1,14 +1,23 @@
 """What stands for a drafter whose accelerator is not there: it waits as long as drafting would take. Without torch."""
 
+import time
+
 import numpy as np
 
 from engine.runtime.clock import now_s
 from engine.runtime.content import DRAWN, NOTHING, Content
+from engine.runtime.door import Door
+from engine.runtime.exchange import Exchange
+from engine.runtime.limits import most_bytes
+from engine.runtime.node import LOOPBACK, Node
+from engine.runtime.sockets import Sockets
 from engine.runtime.waiting import Waiter
 from fleet.chance.sources import of_each, sources_of
 from fleet.policies.outcome import Outcome
 from fleet.policies.shapes import parents
+from fleet.records.recorded import RecordedStation
 from fleet.scenario.settled import Fleet
+from fleet.stations.build import drafter_station
 from fleet.stations.messages import Draft, Message, StationEvent
 from fleet.times.durations import draft_durations
 from fleet.times.effects import LoadCount
@@ -65,3 +74,18 @@ def empty_draft(fleet: Fleet, depth: int) -> Content:
     if not fleet.workload.temperature or rule not in DRAWN or not inner or not vocabulary:
         return Content([0] * count, nodes)
     return Content([0] * count, nodes, np.ones((inner, vocabulary), dtype=np.float16), rule=rule)
+
+
+class ReplayedDrafterNode(Node):
+    """A node with a door and no model. `port`: that of the door; `number`: which drafter of the fleet it is, from 0."""
+
+    def __init__(self, fleet: Fleet, address: str = LOOPBACK, port: int = 0, number: int = 0) -> None:
+        self.fleet = fleet
+        sockets = Sockets(f"{address}:{port}", most_bytes=most_bytes(fleet))
+        self.port = sockets.bound_port
+        super().__init__(
+            RecordedStation(drafter_station(fleet, number), "replayed"),
+            ReplayedDraftExecutor(fleet, number),
+            Exchange(Door(fleet, time.time_ns())),
+            sockets,
+        )

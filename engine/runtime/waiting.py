@@ -10,24 +10,37 @@ LEAST_MARGIN_S, MOST_MARGIN_S = 50e-6, 500e-6  # nobody looks at the clock for l
 KEPT = 0.98  # of the margin after each sleep that ended early enough
 
 
-class Waiter:
-    """Waits as long as asked: it sleeps, which ends late, and for the last bit of time looks at the clock.
+class Margin:
+    """How long before a moment a sleep has to end, because sleeps end late on this host; `s` is in seconds.
 
-    `margin_s`: that bit. It follows how late this host's sleeps really end: at once where one ends later, slowly where
-    they end earlier. A look at the clock lets other threads and processes have the core.
+    It follows how late they really end: at once where one ends later, slowly where they end earlier.
+    """
+
+    def __init__(self) -> None:
+        self.s = FIRST_MARGIN_S
+
+    def slept(self, late_s: float) -> None:
+        """Note by how much a sleep ended late."""
+        self.s = min(max(late_s, self.s * KEPT, LEAST_MARGIN_S), MOST_MARGIN_S)
+
+
+class Waiter:
+    """Waits as long as asked: it sleeps, and for the last bit of time looks at the clock.
+
+    A look at the clock lets other threads and processes have the core.
     """
 
     def __init__(self, now: Callable[[], float] = now_s, sleep: Callable[[float], None] = time.sleep) -> None:
         self.now = now
         self.sleep = sleep
-        self.margin_s = FIRST_MARGIN_S
+        self.margin = Margin()
 
     def until(self, due_s: float) -> None:
         """Return at `due_s` by the engine's clock, or at once if that has passed."""
         while (left_s := due_s - self.now()) > 0:
-            if left_s <= self.margin_s:
+            if left_s <= self.margin.s:
                 self.sleep(0)
                 continue
-            self.sleep(left_s - self.margin_s)
-            late_s = self.now() - (due_s - self.margin_s)
-            self.margin_s = min(max(late_s, self.margin_s * KEPT, LEAST_MARGIN_S), MOST_MARGIN_S)
+            woken_s = due_s - self.margin.s
+            self.sleep(left_s - self.margin.s)
+            self.margin.slept(self.now() - woken_s)

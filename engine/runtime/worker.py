@@ -1,68 +1,58 @@
-"""A worker drives one station with real time: an inbox of events, a device, an executor.
+"""A worker drives one station with real time: an inbox of events, a device, an executor. Without torch.
 
-The receiver thread only stamps and queues what arrives, so that input never waits for inference, and inference never
-for the network. The worker's thread owns station, executor and sending sockets.
+It owns station and executor, and nothing of the network: what arrives comes through its inbox, what it posts is taken
+from it at once. So input never waits for inference, and inference never for the network.
 """
 
 import queue
-import threading
+import time
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import msgspec
-import torch
-import zmq
 
-from engine.decoding.telemetry import timed
 from engine.runtime.clock import now_s
 from engine.runtime.content import NOTHING, Content, Executor
-from engine.runtime.control import Control
 from engine.runtime.device_lock import DeviceLock, no_lock
-from engine.runtime.transport import Channel, Ping, PublicPort, parse, size_of
+from engine.runtime.identity import Ping
+from fleet.policies.outcome import Outcome
 from fleet.records.recorded import RecordedStation
-from fleet.stations.messages import (
-    Draft,
-    DraftRequest,
-    Ignored,
-    Instruction,
-    Refusal,
-    Released,
-    StationEvent,
-    StepDone,
-)
-from fleet.stations.station import Start
-
-POLL_MS = 100  # how often a receiver looks whether it should stop
+from fleet.stations.messages import Draft, DraftRequest, Ignored, Instruction, Refusal, Released, StationEvent, StepDone
+from fleet.stations.station import Start, Wait
 
 
 class Arrival(msgspec.Struct, frozen=True):
     """An event with its content, when it reached this host and how large it was on the wire."""
 
-    event: StationEvent
+    event: StationEvent | Ping
     content: Content
     time_s: float
     payload_bytes: int = 0
-
-
-class Pinged(msgspec.Struct, frozen=True):
-    """A ping to be sent back by the worker, so that its round trip takes the path of a real message."""
-
-    channel: Channel
-    ping: Ping
-    payload: bytes
-
-
-class Welcomed(msgspec.Struct, frozen=True):
-    """A target has connected: the worker may send on its channel."""
-
-    tag: int
-    channel: Channel
 
 
 class Stop(msgspec.Struct, frozen=True):
     """Nothing more will come."""
 
 
-Item = Arrival | Pinged | Welcomed | Stop
+Item = Arrival | Stop
+Outcomes = tuple[Outcome, ...]
+
+
+def by_the_clock(work: Callable[[], Outcomes]) -> tuple[Outcomes, float]:
+    """Do a step's work; return its outcomes and its time in seconds."""
+    started_s = time.perf_counter()
+    outcomes = work()
+    return outcomes, time.perf_counter() - started_s
+
+
+class Timing(NamedTuple):
+    """How steps are timed. `timed`: on the device's own clock; `control_s`: the control computation's time, if any."""
+
+    timed: Callable[[Callable[[], Outcomes]], tuple[Outcomes, float]] = by_the_clock
+    control_s: Callable[[], float] = lambda: 0.0
+
+
+WALL = Timing()
 
 
 class Worker:
@@ -75,51 +65,60 @@ class Worker:
         self,
         station: RecordedStation,
         executor: Executor,
-        device: torch.device,
-        post: Callable[[Instruction, Content], None],
+        post: Callable[[Any, Content], None],
+        timing: Timing = WALL,
         lock: DeviceLock = no_lock,
         zero_s: float = 0.0,
     ) -> None:
         self.recorded = station
         self.station = station.station
         self.executor = executor
-        self.device = device
         self.post = post
+        self.timing = timing
         self.lock = lock
         self.zero_s = zero_s
-        self.control = Control() if device.type == "cpu" else None
         self.inbox: queue.SimpleQueue[Item] = queue.SimpleQueue()
-        self.channels: dict[int, Channel] = {}
 
     def run(self) -> None:
         """Serve until a Stop came and nothing is left to do."""
-        stopping = False
+        stopping, wait_s = False, None
         while self.station.ready or not stopping:
             if self.station.ready:
-                stopping |= self.step()
-            else:
-                stopping |= self._take(self.inbox.get())
+                stop, wait_s = self.step()
+                stopping |= stop
+            if wait_s is not None or not self.station.ready:
+                stopping |= self._take_next(wait_s)
+                wait_s = None
 
-    def step(self) -> bool:
-        """Run the next step of the station; return whether the inbox held the end of the run."""
+    def step(self) -> tuple[bool, float | None]:
+        """Run the next step of the station.
+
+        Returns whether the inbox held the end of the run, and how long the station wants to wait where it does not
+        start anything yet.
+        """
         with self.lock():
             stop = self._drain()  # what came in while waiting for the device is still considered for the step
-            plan = self.recorded.plan(now_s() - self.zero_s)
+            asked_s = now_s()
+            plan = self.recorded.plan(asked_s - self.zero_s)
             if not isinstance(plan, Start):
-                return stop
-            outcomes, duration_s = timed(lambda: self.executor.run(plan.step), self.device)
+                return stop, _pause_s(plan, asked_s - self.zero_s)
+            outcomes, duration_s = self.timing.timed(lambda: self.executor.run(plan.step))
             ended_s = now_s()
-            control_s = self.control.seconds() if self.control else 0.0
+            control_s = self.timing.control_s()
             stop |= self._drain()  # arrivals during the step happened before its end
             # Results go out before the device does: whoever has it next may take the core that would send them.
             self.handle(StepDone(plan.step.number, outcomes, duration_s, control_s), NOTHING, ended_s)
-        return stop
+        return stop, None
 
     def handle(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:
         """Hand an event to the station; let the executor take its content if the station accepted it."""
         instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes)
         if not any(isinstance(instruction, Ignored | Refusal) for instruction in instructions):
             self.executor.receive(event, content)
+        self.obey(instructions)
+
+    def obey(self, instructions: list[Instruction]) -> None:
+        """Carry out what the station asks for."""
         for instruction in instructions:
             if isinstance(instruction, Released):
                 self.executor.release(instruction.tag)
@@ -127,6 +126,13 @@ class Worker:
                 self.post(instruction, self.executor.content_of(instruction))
             else:
                 self.post(instruction, NOTHING)
+
+    def _take_next(self, wait_s: float | None) -> bool:
+        """Take what comes next, or nothing within `wait_s`; return whether it was the end of the run."""
+        try:
+            return self._take(self.inbox.get(timeout=wait_s))
+        except queue.Empty:
+            return False
 
     def _drain(self) -> bool:
         stop = False
@@ -137,69 +143,15 @@ class Worker:
                 return stop
 
     def _take(self, item: Item) -> bool:
-        match item:
-            case Arrival():
-                self.handle(item.event, item.content, item.time_s, item.payload_bytes)
-            case Pinged():
-                item.channel.ping(item.ping.number, item.payload)
-            case Welcomed():
-                self.channels[item.tag] = item.channel
-        return isinstance(item, Stop)
-
-
-class Receiver(threading.Thread):
-    """Reads the public port, if there is one, and all dedicated ports; stamps what arrives and queues it."""
-
-    def __init__(
-        self,
-        inbox: "queue.SimpleQueue[Item]",
-        public: PublicPort | None = None,
-        channel: Channel | None = None,
-    ) -> None:
-        super().__init__(name="receiver", daemon=True)
-        self.inbox = inbox
-        self.public = public
-        self.stopped = threading.Event()
-        self.error: Exception | None = None
-        self.poller = zmq.Poller()
-        self.channels: dict[zmq.Socket, Channel] = {}
-        if public is not None:
-            self.poller.register(public.socket, zmq.POLLIN)
-        if channel is not None:
-            self._read(channel)
-
-    def run(self) -> None:
-        """Receive until stopped; an error ends the worker too."""
-        try:
-            while not self.stopped.is_set():
-                for socket, _ in self.poller.poll(POLL_MS):
-                    self._receive(socket)
-        except Exception as error:  # noqa: BLE001  (whatever it is, the worker must stop, and `stop` raise it)
-            self.error = error
-            self.inbox.put(Stop())
-
-    def stop(self) -> None:
-        """End the thread; raise what went wrong in it."""
-        self.stopped.set()
-        self.join()
-        if self.error is not None:
-            raise self.error
-
-    def _read(self, channel: Channel) -> None:
-        self.channels[channel.receiving] = channel
-        self.poller.register(channel.receiving, zmq.POLLIN)
-
-    def _receive(self, socket: zmq.Socket) -> None:
-        time_s = now_s()
-        if self.public is not None and socket is self.public.socket:
-            admitted = self.public.admit()
-            if admitted is not None:
-                self.inbox.put(Welcomed(*admitted))
-                self._read(admitted[1])
-            return
-        frames = socket.recv_multipart()
-        message, content = parse(frames)
-        if isinstance(message, Ping):
-            self.inbox.put(Pinged(self.channels[socket], message, frames[1]))
+        if isinstance(item, Stop):
+            return True
+        if isinstance(item.event, Ping):
+            self.post(item.event, item.content)  # so that its round trip takes the path of a real message
         else:
-            self.inbox.put(Arrival(message, content, time_s, size_of(frames)))
+            self.handle(item.event, item.content, item.time_s, item.payload_bytes)
+        return False
+
+
+def _pause_s(wait: Wait, time_s: float) -> float | None:
+    """How long a station waits for a time, not only for events; None where events alone can move it."""
+    return None if wait.until_s is None else max(wait.until_s - time_s, 0.0)

@@ -1,12 +1,10 @@
 """Models that have learned their positions: drafts end where these do, and tags are opened once."""
 
-import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import zmq
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +20,6 @@ from engine.runtime.batch import serve_batch
 from engine.runtime.colocated import serve_colocated
 from engine.runtime.positions import positions_of, with_positions
 from engine.runtime.prompts import prompts_of
-from engine.runtime.transport import PublicPort, connect
 from fleet.errors import InputError
 from fleet.policies.reach import reach
 from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
@@ -176,19 +173,3 @@ def test_a_tag_that_is_opened_twice_is_an_error_and_leaves_the_row_alone(tiny: P
     else:
         one.close(4)
     one.open(4, *given_text)
-
-
-def test_a_target_whose_number_is_taken_is_turned_away_in_one_line() -> None:
-    context = zmq.Context()
-    port = PublicPort(context)
-    answers: list[Any] = []
-    answering = threading.Thread(target=lambda: answers.extend(port.admit() for _ in range(3)))
-    answering.start()
-    kept = [connect(context, "tcp://127.0.0.1", port.port, number) for number in (0, 1)]
-    with pytest.raises(InputError, match="target 1 is connected already; give each target a number") as caught:
-        connect(context, "tcp://127.0.0.1", port.port, 0)
-    assert "\n" not in str(caught.value)
-    answering.join()
-    assert [answer and answer[0] for answer in answers] == [0, 1, None]
-    assert len(kept) == 2
-    context.destroy(linger=0)

@@ -1,16 +1,21 @@
-"""Replayed drafters: what they draw, how long they wait, and how large their drafts are; without processes."""
+"""Replayed drafters: what they draw, how long they wait, how large their drafts are; a short run over processes."""
 
 from typing import Any
 
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
+
 from engine.runtime.answers import Drawn
 from engine.runtime.clock import now_s
 from engine.runtime.content import NOTHING
+from engine.runtime.process import NodeProcess
 from engine.runtime.replayed_drafter import ReplayedDraftExecutor, empty_draft
+from engine.runtime.serve import serve
 from fleet.chance.acceptance import AcceptanceModel, BetaGeometric, Geometric, Recorded
 from fleet.policies.shapes import CHAIN, Shape, depths_of, dynamic, tree
+from fleet.records.replay import replay
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from fleet.scenario.workload import requests_of
@@ -20,6 +25,8 @@ from fleet.stations.outcomes import Outcomes
 from fleet.stations.payload import ENVELOPE_BYTES, RULE_BYTES, TOKEN_BYTES, payload_bytes
 from fleet.times.step import Member, Step
 from sim.run import simulate
+from tests.helpers.light import modules_of_a_replayed_pair
+from tests.helpers.marks import slow
 from tests.helpers.stars import star
 
 REPLAYED = {"kind": "replayed"}
@@ -137,3 +144,61 @@ def test_only_drafts_have_content() -> None:
     executor = ReplayedDraftExecutor(settle(replayed()))
     assert executor.content_of(Leave(0, 0)) is NOTHING
     assert np.array_equal(executor.content_of(Draft(0, 0, 1, 10, 3)).tokens, [0, 0, 0])
+
+
+# --- over processes ---
+
+
+def short_run(count: int, **changes: Any) -> Scenario:
+    """A replayed star whose drafts take 2 ms and whose verifications 8 ms, as the simulation has it."""
+    times = {
+        "draft": {"base_s": 0.002, "spread": SPREAD},
+        "verify": {"base_s": 0.008},
+        "verify_prefill": {"base_s": 0.004},
+    }
+    workload = {"requests": 2 * count, "prompt_tokens": 10, "new_tokens": 30}
+    return replayed(profile=times, verifiers={"count": count}, workload=workload, **changes)
+
+
+@pytest.mark.parametrize(
+    ("count", "drafters"), [(3, {}), slow(16, {"shape": {"kind": "tree", "branching": [2, 1]}}), slow(2, {"count": 0})]
+)
+def test_processes_accept_what_the_simulation_accepts_and_their_records_replay(
+    count: int, drafters: dict[str, Any]
+) -> None:
+    scenario = short_run(count, drafters=drafters)
+    run, simulated = serve(scenario).run, simulate(scenario)
+    assert replay(run) == []
+    sides = ("drafters", "targets") if scenario.drafters.count else ("targets",)
+    assert run.header.replayed == sides
+    assert simulated.header.replayed == ()
+    assert set(run.frame().origin) == {"replayed"}
+    keys = ["request", "epoch", "kind", "base", "tokens", "accepted"]
+    rows, simulated_rows = (
+        of_run.frame().query("event == 'done' and station != 'drafter'").sort_values(["request", "epoch"])[keys]
+        for of_run in (run, simulated)
+    )
+    assert rows.reset_index(drop=True).equals(simulated_rows.reset_index(drop=True))
+    arrived = run.frame().query("event == 'draft'")
+    if len(arrived):
+        counted = {payload_bytes(Draft(0, 0, 1, 10, 5), 0.0, 0, scenario.drafters.shape)}
+        assert abs(arrived.payload_bytes - counted.pop()).max() < 16, "numbers in an envelope take a byte to five"
+
+
+def test_no_step_of_a_process_ends_before_its_time() -> None:
+    run, simulated = (
+        of_world.frame().query("event == 'done' and kind == 'draft'").sort_values("seq").duration_s.to_numpy()
+        for of_world in (serve(short_run(2)).run, simulate(short_run(2)))
+    )
+    assert len(run) == len(simulated)
+    assert (run >= simulated - 1e-6).all()
+
+
+def test_replayed_stations_import_no_torch() -> None:
+    node = NodeProcess("probe", modules_of_a_replayed_pair, settle(short_run(1)), light=True)
+    try:
+        imported = node.receive()
+    finally:
+        node.end()
+    assert "engine.runtime.replayed" in imported
+    assert not {"torch", "transformers", "simpy", "matplotlib"} & set(imported)

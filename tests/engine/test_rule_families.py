@@ -26,12 +26,11 @@ from engine.decoding.verify import Target, Verdict
 from engine.runtime.build import Streams
 from engine.runtime.content import Content
 from engine.runtime.executors import DraftExecutor
+from engine.runtime.frames import pack, parse
 from engine.runtime.packing import contents_of, drafts_of
-from engine.runtime.transport import content_frames, parse
 from fleet.errors import InputError
 from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
 from fleet.stations.messages import Draft, DraftRequest
-from fleet.stations.payload import encode
 from fleet.times.step import Member, Step
 from tests.engine.test_rules import HOST, VOCABULARY, WARM, distance, drafted, language, masses_of, rounds, verified
 from tests.helpers.branches import explore, explore_rows
@@ -117,7 +116,7 @@ def draft_of(tiny: Path, target: Target, tag: int, shape: Shape, depth: int, sam
 
 def sent(content: Content) -> Content:
     """What arrives of a draft's content over the wire."""
-    return parse([encode(Draft(0, 0, 1, 9, len(content.tokens))), *content_frames(content)])[1]
+    return parse(pack(Draft(0, 0, 1, 9, len(content.tokens)), content))[1]
 
 
 @settings(repeatable, max_examples=25)

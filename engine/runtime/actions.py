@@ -1,0 +1,59 @@
+"""What the ends of connections ask for: bytes go in, these come out, and whoever drives an end acts."""
+
+import msgspec
+
+from engine.runtime.content import NOTHING, Content
+from engine.runtime.identity import Ping
+from fleet.stations.messages import Join, Message
+
+DOOR = -1  # the port of a node's door; its lines have ports from 0
+ANYBODY = b""  # the peer of a line: there is only one
+
+
+class Deliver(msgspec.Struct, frozen=True, gc=False):
+    """Hand an event to the station: a message under its tag of the fleet, or what follows from a lost connection."""
+
+    event: Message | Join | Ping
+    content: Content = NOTHING
+    payload_bytes: int = 0
+
+
+class Send(msgspec.Struct, frozen=True, gc=False):
+    """Send a frame, at once or not at all."""
+
+    port: int
+    peer: bytes
+    frame: bytes
+
+
+class Cut(msgspec.Struct, frozen=True, gc=False):
+    """Close the connection of a peer of the door."""
+
+    peer: bytes
+
+
+class Opened(msgspec.Struct, frozen=True, gc=False):
+    """A line is welcomed: its target is served."""
+
+    port: int
+
+
+class Lost(msgspec.Struct, frozen=True, gc=False):
+    """A line was open and is not any more; it calls again by itself."""
+
+    port: int
+    reason: str
+
+
+class Turned(msgspec.Struct, frozen=True, gc=False):
+    """A line is turned away for good, and why."""
+
+    port: int
+    reason: str
+
+
+Action = Deliver | Send | Cut | Opened | Lost | Turned
+
+ALIVE_S = 1.0  # after so long without a word a line says that it lives
+LEASE_S = 5.0  # after so long without a word the other end is lost; ZeroMQ's own heartbeats notice a cut in 3 s
+HELLO_S = 0.5  # between two Hellos of a line that nobody has answered

@@ -1,0 +1,144 @@
+"""A node in virtual time: the station, executor and connections of a real one, driven by a network in memory."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from engine.runtime.actions import Action, Deliver, Send
+from engine.runtime.content import NOTHING, Content, Executor
+from engine.runtime.exchange import Exchange
+from engine.runtime.identity import Ping
+from engine.runtime.node import Users
+from engine.runtime.socket_thread import TICK_S
+from engine.runtime.transport import Arrived, carry_out
+from engine.runtime.worker import Worker
+from fleet.records.recorded import RecordedStation
+from fleet.stations.messages import Finished, Ignored, Instruction, StepDone
+from fleet.stations.station import Start
+from fleet.times.step import Step
+
+
+class Network(Protocol):
+    """What a node needs of the network in memory; see `fake.py`."""
+
+    now_s: float
+
+    def for_node(self, node: "FakeNode", time_s: float, work: Callable[[], None]) -> None:
+        """Have a node do something at a time."""
+
+    def send(self, name: str, send: Send) -> bool:
+        """Carry a frame from a node; False if the connection is gone."""
+
+    def cut(self, door: str, peer: bytes) -> None:
+        """Close a connection of a door."""
+
+
+class FakeNode:
+    """A node whose steps take `seconds_of(step)`. It is the transport of its own connections."""
+
+    def __init__(
+        self,
+        network: Network,
+        name: str,
+        station: RecordedStation,
+        executor: Executor,
+        exchange: Exchange,
+        seconds_of: Callable[[Step], float],
+        users: Users | None = None,
+    ) -> None:
+        self.network = network
+        self.name = name
+        self.worker = Worker(station, executor, self._post)
+        self.exchange = exchange
+        self.seconds_of = seconds_of
+        self.users = dict(users or {})
+        self.inbox: deque[tuple[Deliver, float]] = deque()
+        self.begun = False
+
+    @property
+    def finished(self) -> bool:
+        """Whether all its users have their texts."""
+        return not self.users
+
+    def start(self) -> None:
+        """Begin: call whom it is to call; the users send their first requests when all have answered."""
+        self._tick()
+
+    def arrive(self, arrived: Arrived) -> None:
+        """Take a frame."""
+        self._carry_out(self.exchange.receive(arrived.port, arrived.peer, arrived.frame, self.network.now_s))
+        self._go_on()
+
+    def send(self, send: Send) -> bool:
+        """As `Transport.send`."""
+        return self.network.send(self.name, send)
+
+    def cut(self, peer: bytes) -> None:
+        """As `Transport.cut`."""
+        self.network.cut(self.name, peer)
+
+    def poll(self, timeout_s: float) -> list[Arrived]:
+        """As `Transport.poll`; here frames are brought."""
+        return []
+
+    def wake(self) -> None:
+        """As `Transport.wake`; nobody sleeps."""
+
+    def close(self) -> None:
+        """As `Transport.close`; nothing is open."""
+
+    def _tick(self) -> None:
+        self._carry_out(self.exchange.tick(self.network.now_s))
+        self._go_on()
+        self.network.for_node(self, self.network.now_s + TICK_S, self._tick)
+
+    def _go_on(self) -> None:
+        """Hand the station what has come in, and start what it plans."""
+        if not self.begun and all(line.state == "open" for line in self.exchange.lines.values()):
+            self.begun = True
+            for tag in list(self.users):
+                self._next_request(tag)
+        if self.worker.station.running is not None:
+            return  # a worker reads its inbox between steps
+        self._drain()
+        time_s = self.network.now_s
+        if not self.worker.station.ready:
+            return
+        plan = self.worker.recorded.plan(time_s)
+        if isinstance(plan, Start):
+            step, seconds = plan.step, self.seconds_of(plan.step)
+            self.network.for_node(self, time_s + seconds, lambda: self._finish(step, seconds))
+        elif plan.until_s is not None:
+            self.network.for_node(self, plan.until_s, self._go_on)
+
+    def _drain(self) -> None:
+        while self.inbox:
+            came, time_s = self.inbox.popleft()
+            if isinstance(came.event, Ping):
+                self.worker.post(came.event, came.content)
+            else:
+                self.worker.handle(came.event, came.content, time_s, came.payload_bytes)
+
+    def _finish(self, step: Step, seconds: float) -> None:
+        outcomes = self.worker.executor.run(step)
+        self._drain()
+        self.worker.handle(StepDone(step.number, outcomes, seconds), NOTHING, self.network.now_s)
+        self._go_on()
+
+    def _next_request(self, tag: int) -> None:
+        join = next(self.users[tag], None)
+        if join is None:
+            del self.users[tag]
+        else:
+            self.inbox.append((Deliver(join), self.network.now_s))
+
+    def _post(self, instruction: Instruction, content: Content) -> None:
+        if isinstance(instruction, Finished):
+            self._next_request(instruction.tag)
+        elif not isinstance(instruction, Ignored):
+            self._carry_out(self.exchange.post(instruction, content, self.network.now_s))
+
+    def _carry_out(self, actions: Sequence[Action]) -> None:
+        time_s = self.network.now_s
+        done = carry_out(actions, self.exchange, self, time_s)
+        self.inbox += [(action, time_s) for action in done if isinstance(action, Deliver)]

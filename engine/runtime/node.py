@@ -1,0 +1,97 @@
+"""A node: one process around one station. Its worker runs in the thread that serves; its sockets have one of their own.
+
+`post` leaves a message in a queue and wakes the socket thread, so inference never touches a socket and never waits for
+one. Any topology is such nodes: a drafter has a door, a target has lines to drafters or a router, a router has both.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+from engine.runtime.clock import now_s
+from engine.runtime.content import NOTHING, Content, Executor
+from engine.runtime.device_lock import DeviceLock, no_lock
+from engine.runtime.exchange import Exchange
+from engine.runtime.socket_thread import SocketThread
+from engine.runtime.transport import Transport
+from engine.runtime.worker import WALL, Arrival, Stop, Timing, Worker
+from fleet.records.recorded import Log, RecordedStation
+from fleet.stations.messages import Finished, Ignored, Instruction, Join
+
+LOOPBACK = "tcp://127.0.0.1"
+
+Users = Mapping[int, Iterator[Join]]  # the requests of each stream, by tag
+
+
+class Node:
+    """A station with its executor and, unless it is alone, its connections.
+
+    `users`: who asks a target for texts; `serve` ends when they have all theirs, or after `stop`. `transport` belongs
+    to `exchange`; a node without both talks to nobody. `say`: takes lines for whoever runs the node by hand.
+    """
+
+    def __init__(
+        self,
+        station: RecordedStation,
+        executor: Executor,
+        exchange: Exchange | None = None,
+        transport: Transport | None = None,
+        users: Users | None = None,
+        timing: Timing = WALL,
+        lock: DeviceLock = no_lock,
+        say: Callable[[str], None] = lambda _line: None,
+    ) -> None:
+        self.worker = Worker(station, executor, self._post, timing, lock)
+        self.users = dict(users or {})
+        self.sockets: SocketThread | None = None
+        if exchange is not None and transport is not None:
+            self.sockets = SocketThread(exchange, transport, self.worker.inbox.put, self.stop, say)
+
+    def open(self) -> None:
+        """Answer, and call, from now on."""
+        if self.sockets is not None:
+            self.sockets.start()
+
+    def wait_for_welcomes(self, patience_s: float) -> None:
+        """Wait until all lines are welcomed; InputError if one is turned away, TimeoutError after `patience_s`."""
+        try:
+            if self.sockets is not None:
+                self.sockets.wait_for_welcomes(patience_s)
+        except BaseException:
+            self.close()
+            raise
+
+    def serve(self, zero_s: float) -> Log:
+        """Serve until there is nothing left to do; return the station's log, its times counted from `zero_s`."""
+        self.worker.zero_s = zero_s
+        time.sleep(max(0.0, zero_s - now_s()))
+        for tag in list(self.users):
+            self._next_request(tag)
+        try:
+            self.worker.run()
+        finally:
+            self.close()
+        return self.worker.recorded.log
+
+    def stop(self) -> None:
+        """Let `serve` end once nothing is left to do; from any thread, and from a signal's handler."""
+        self.worker.inbox.put(Stop())
+
+    def close(self) -> None:
+        """Say goodbye and close the connections; raise what went wrong in their thread."""
+        if self.sockets is not None:
+            self.sockets.end()
+
+    def _next_request(self, tag: int) -> None:
+        join = next(self.users[tag], None)
+        if join is not None:
+            self.worker.inbox.put(Arrival(join, NOTHING, now_s()))
+            return
+        del self.users[tag]
+        if not self.users:
+            self.stop()
+
+    def _post(self, instruction: Instruction, content: Content) -> None:
+        if isinstance(instruction, Finished):
+            self._next_request(instruction.tag)
+        elif not isinstance(instruction, Ignored) and self.sockets is not None:
+            self.sockets.post(instruction, content)

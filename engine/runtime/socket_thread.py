@@ -1,0 +1,111 @@
+"""The thread of a node that owns its transport and the state of all its connections."""
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from engine.runtime.actions import Action, Deliver, Lost, Opened, Turned
+from engine.runtime.clock import now_s
+from engine.runtime.content import Content
+from engine.runtime.exchange import Exchange, Posted
+from engine.runtime.transport import Transport, carry_out
+from engine.runtime.worker import Arrival
+from fleet.errors import InputError
+
+TICK_S = 0.25  # how often it looks what is due, if nothing else wakes it
+
+
+class SocketThread(threading.Thread):
+    """Carries what comes in to `deliver`, and out what was posted. An error in it ends the node: `failed` is told."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        transport: Transport,
+        deliver: Callable[[Arrival], None],
+        failed: Callable[[], None],
+        say: Callable[[str], None],
+    ) -> None:
+        super().__init__(name="sockets", daemon=True)
+        self.exchange = exchange
+        self.transport = transport
+        self.deliver = deliver
+        self.failed = failed
+        self.say = say
+        self.posted: deque[tuple[Posted, Content]] = deque()
+        self.news: queue.SimpleQueue[int | Exception] = queue.SimpleQueue()  # ports that are welcomed, and errors
+        self.ending = False
+        self.error: BaseException | None = None
+        self.due_s = 0.0
+
+    def post(self, message: Posted, content: Content) -> None:
+        """Have a message sent; whoever calls goes on at once."""
+        self.posted.append((message, content))
+        self.transport.wake()
+        time.sleep(0)  # else this thread may keep the core, and the interpreter, until its next step is done
+
+    def run(self) -> None:
+        """Carry until `end`."""
+        try:
+            while not self.ending:
+                self._turn()
+            self._send_posted()
+            self._carry_out(self.exchange.close(now_s()), now_s())
+        except BaseException as error:  # noqa: BLE001  (whatever it is, the node must end, and `end` raise it)
+            self.error = error
+            self.news.put(RuntimeError("the node's connections failed"))
+            self.failed()
+        finally:
+            self.transport.close()
+
+    def wait_for_welcomes(self, patience_s: float) -> None:
+        """Wait until all lines are open; InputError if one is turned away, TimeoutError after `patience_s`."""
+        waited_for = {line.port: line.name for line in self.exchange.lines.values()}
+        until_s = now_s() + patience_s
+        while waited_for:
+            try:
+                news = self.news.get(timeout=max(until_s - now_s(), 0.0))
+            except queue.Empty:
+                names = ", ".join(dict.fromkeys(waited_for.values()))
+                raise TimeoutError(f"no drafter answered at {names} within {patience_s:.0f} s") from None
+            if isinstance(news, Exception):
+                raise news
+            waited_for.pop(news, None)
+
+    def end(self) -> None:
+        """Say goodbye and end the thread; raise what went wrong in it."""
+        if self.is_alive():
+            self.ending = True
+            self.transport.wake()
+            self.join()
+        if self.error is not None:
+            raise self.error
+
+    def _turn(self) -> None:
+        for frame in self.transport.poll(0.0 if self.posted else TICK_S):
+            actions = self.exchange.receive(frame.port, frame.peer, frame.frame, frame.time_s, frame.user)
+            self._carry_out(actions, frame.time_s)
+        self._send_posted()
+        time_s = now_s()
+        if time_s >= self.due_s:
+            self.due_s = time_s + TICK_S
+            self._carry_out(self.exchange.tick(time_s), time_s)
+
+    def _send_posted(self) -> None:
+        while self.posted:
+            time_s = now_s()
+            self._carry_out(self.exchange.post(*self.posted.popleft(), time_s), time_s)
+
+    def _carry_out(self, actions: Sequence[Action], time_s: float) -> None:
+        for action in carry_out(actions, self.exchange, self.transport, time_s):
+            match action:
+                case Deliver():
+                    self.deliver(Arrival(action.event, action.content, time_s, action.payload_bytes))
+                case Opened():
+                    self.news.put(action.port)
+                case Turned():
+                    self.news.put(InputError(action.reason))
+                case Lost():
+                    self.say(action.reason)

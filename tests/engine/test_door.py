@@ -1,0 +1,274 @@
+"""Doors and lines without sockets: who is let in, whose tags are whose, and what follows when somebody is gone."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from engine.runtime.actions import LEASE_S, Action, Cut, Deliver, Lost, Opened, Send, Turned
+from engine.runtime.content import NOTHING, Content
+from engine.runtime.door import MOST_BAD, Door
+from engine.runtime.frames import VERSION, pack, parse
+from engine.runtime.identity import Alive, Bye, Denied, Unknown, Welcome
+from engine.runtime.line import PATIENCE_S, TAKEN_S, Line
+from fleet.errors import InputError
+from fleet.stations.messages import Draft, DraftRequest, Leave, Refusal
+from tests.helpers.toys import toy_fleet
+
+FLEET = toy_fleet()
+OPENING = DraftRequest(0, 0, 1, 9, opening=True)
+
+
+def said(actions: list[Action]) -> list[Any]:
+    """The messages of the frames that are to be sent."""
+    return [parse(action.frame)[0] for action in actions if isinstance(action, Send)]
+
+
+def delivered(actions: list[Action]) -> list[Any]:
+    return [action.event for action in actions if isinstance(action, Deliver)]
+
+
+def hello(line: Line, now_s: float = 0.0) -> bytes:
+    (send,) = line.tick(now_s)
+    assert isinstance(send, Send)
+    return send.frame
+
+
+def connected(door: Door, number: int = 0, peer: bytes = b"peer", life: int = 1, now_s: float = 0.0) -> Line:
+    """A line that `door` has welcomed."""
+    line = Line(FLEET, number, life)
+    for action in door.receive(peer, hello(line, now_s), now_s):
+        assert isinstance(action, Send)
+        assert line.receive(action.frame, now_s) == [Opened(0)]
+    assert line.state == "open"
+    return line
+
+
+def asks(door: Door, line: Line, peer: bytes, message: DraftRequest | Leave) -> list[Action]:
+    (send,) = line.send(message, Content([1, 2]), 0.0)
+    assert isinstance(send, Send)
+    return door.receive(peer, send.frame, 0.0)
+
+
+def test_a_hello_is_welcomed_and_messages_pass_under_the_tags_of_the_fleet() -> None:
+    door = Door(FLEET, 1)
+    lines = [connected(door, number, b"peer %d" % number) for number in (0, 1)]
+    for number, line in enumerate(lines):
+        request = msgspec.structs.replace(OPENING, tag=number)
+        (send,) = line.send(request, Content([1, 2]), 0.0)
+        assert isinstance(send, Send)
+        assert parse(send.frame)[0] == OPENING  # both say tag 0: that of their first stream
+        assert delivered(door.receive(b"peer %d" % number, send.frame, 0.0)) == [request]
+    draft = Draft(1, 0, 1, 9, 4)
+    (send,) = door.send(draft, Content([5, 6, 7, 8]))
+    assert isinstance(send, Send)
+    assert send.peer == b"peer 1"
+    assert delivered(lines[1].receive(send.frame, 0.0)) == [draft]
+
+
+@pytest.mark.parametrize(
+    ("tables", "reason"),
+    [
+        ({"drafters": {"depth": 3}}, "drafters.depth is 4 at the drafter and 3 at the verifier; start both"),
+        ({"verifiers": {"count": 3}}, "verifiers.count is 2 at the drafter and 3 at the verifier; start both"),
+        ({"workload": {"temperature": 0.5}}, "workload.temperature is 0.0 at the drafter and 0.5 at the verifier"),
+    ],
+)
+def test_who_connects_with_another_scenario_is_told_what_differs_in_one_line(tables: Any, reason: str) -> None:
+    line = Line(toy_fleet(**tables), 0, 1, name="here:5555")
+    (denied,) = door_says = Door(FLEET, 1).receive(b"peer", hello(line), 0.0)
+    assert isinstance(said(door_says)[0], Denied)
+    assert isinstance(denied, Send)
+    (turned,) = line.receive(denied.frame, 0.0)
+    assert isinstance(turned, Turned)
+    assert turned.reason.startswith(f"here:5555: {reason}")
+    assert "\n" not in turned.reason
+    assert line.tick(100.0) == []  # it does not ask again
+
+
+def test_a_number_that_the_fleet_does_not_have_is_refused_at_both_ends() -> None:
+    with pytest.raises(InputError, match=r"verifier 3: the scenario has verifiers.count = 2"):
+        Line(FLEET, 2, 1)
+    line = Line(FLEET, 0, 1)
+    line.hello = msgspec.structs.replace(line.hello, number=7)
+    (denied,) = said(Door(FLEET, 1).receive(b"peer", hello(line), 0.0))
+    assert denied.reason == "there is no verifier 8; the scenario has verifiers.count = 2"
+
+
+def test_another_version_of_the_protocol_is_told_in_one_line() -> None:
+    newer = bytearray(pack(Alive()))
+    newer[2] = VERSION + 1
+    (denied,) = said(Door(FLEET, 1).receive(b"peer", bytes(newer), 0.0))
+    assert denied.reason == f"the drafter speaks version {VERSION} of the protocol, and not {VERSION + 1}"
+    (turned,) = Line(FLEET, 0, 1).receive(bytes(newer), 0.0)
+    assert isinstance(turned, Turned)
+
+
+def test_what_a_stranger_says_reaches_no_station_and_junk_cuts_it() -> None:
+    door = Door(FLEET, 1)
+    assert said(door.receive(b"stranger", pack(OPENING, Content([1])), 0.0)) == [Unknown()]
+    assert door.receive(b"stranger", b"GET / HTTP/1.1", 0.0) == [Cut(b"stranger")]
+    assert door.counts == {"of strangers": 1, "malformed": 1, "cut": 1}
+    assert not door.peers
+
+
+def test_a_peer_cannot_say_the_tag_of_another_and_is_cut_after_some_bad_frames() -> None:
+    door = Door(FLEET, 1)
+    connected(door)
+    actions: list[Action] = []
+    for tag in range(FLEET.workload.requests, FLEET.workload.requests + MOST_BAD):
+        assert actions == []
+        actions = door.receive(b"peer", pack(msgspec.structs.replace(OPENING, tag=tag)), 0.0)
+    assert actions == [Cut(b"peer")]
+    assert said(door.receive(b"peer", pack(OPENING), 0.0)) == [Unknown()]
+
+
+@pytest.mark.parametrize("message", [Draft(0, 0, 1, 9, 4), Refusal(0, 0, "no"), Welcome(0, 0)], ids=str)
+def test_messages_of_a_drafter_are_out_of_place_at_a_door(message: Any) -> None:
+    door = Door(FLEET, 1)
+    connected(door)
+    assert door.receive(b"peer", pack(message), 0.0) == []
+    assert door.counts["out of place"] == 1
+
+
+def test_a_taken_number_is_refused_at_first_and_given_when_its_holder_is_silent() -> None:
+    door = Door(FLEET, 1)
+    connected(door)
+    other = Line(FLEET, 0, 2)
+    (denied,) = door.receive(b"other", hello(other), 0.0)
+    assert isinstance(denied, Send)
+    assert other.receive(denied.frame, 0.0) == []  # who had the number may have died a moment ago
+    assert other.state == "calling"
+    door.tick(LEASE_S + 1.0)
+    (welcome,) = door.receive(b"other", hello(other, LEASE_S + 1.0), LEASE_S + 1.0)
+    assert isinstance(welcome, Send)
+    assert other.receive(welcome.frame, 0.0) == [Opened(0)]
+
+
+def test_a_number_that_stays_taken_is_refused_in_one_line() -> None:
+    door = Door(FLEET, 1)
+    connected(door)
+    other = Line(FLEET, 0, 2)
+    (denied,) = door.receive(b"other", hello(other), 0.0)
+    assert isinstance(denied, Send)
+    other.receive(denied.frame, 0.0)
+    (turned,) = other.receive(denied.frame, TAKEN_S + 1.0)
+    assert isinstance(turned, Turned)
+    assert turned.reason.endswith("verifier 1 is connected already; give each a number of its own")
+
+
+def test_a_newer_life_of_the_same_user_replaces_the_old_one_and_an_older_one_does_not() -> None:
+    door, lines = Door(FLEET, 1), [Line(FLEET, 0, life) for life in (5, 6, 4)]
+    (welcome,) = door.receive(b"a", hello(lines[0]), 0.0, "key")
+    assert isinstance(welcome, Send)
+    lines[0].receive(welcome.frame, 0.0)
+    asks(door, lines[0], b"a", OPENING)
+    newer = door.receive(b"b", hello(lines[1]), 0.0, "key")
+    assert delivered(newer) == [Leave(0, 0)]
+    assert said(newer) == [Welcome(0, 1)]
+    (denied,) = said(door.receive(b"c", hello(lines[2]), 0.0, "key"))
+    assert denied.reason == "verifier 1 has been started again since"
+    assert said(door.receive(b"d", hello(Line(FLEET, 0, 9)), 0.0, "another key"))[0].later
+    assert list(door.peers) == [b"b"]
+
+
+def test_a_target_that_was_started_again_has_other_tags_which_are_still_its_own() -> None:
+    door = Door(FLEET, 1)
+    first = connected(door)
+    asks(door, first, b"peer", OPENING)
+    door.receive(b"peer", pack(Bye()), 0.0)
+    again = connected(door, 0, b"again", life=2)
+    (event,) = delivered(asks(door, again, b"again", OPENING))
+    assert event.tag != 0
+    assert FLEET.target_of(event.tag) == 0
+    (send,) = door.send(Draft(event.tag, 0, 1, 9, 4), NOTHING)
+    assert isinstance(send, Send)
+    assert delivered(again.receive(send.frame, 0.0)) == [Draft(0, 0, 1, 9, 4)]
+
+
+@pytest.mark.parametrize("how", ["bye", "silent", "unreachable"])
+def test_whoever_is_gone_leaves_its_sessions(how: str) -> None:
+    door = Door(FLEET, 1)
+    line = connected(door)
+    asks(door, line, b"peer", OPENING)
+    gone = {
+        "bye": lambda: door.receive(b"peer", pack(Bye()), 0.0),
+        "silent": lambda: door.tick(LEASE_S + 0.1),
+        "unreachable": lambda: door.lost(b"peer"),
+    }[how]()
+    assert delivered(gone) == [Leave(0, 0)]
+    assert door.send(Draft(0, 0, 1, 9, 4), NOTHING) == []
+    assert not door.peers
+    assert not door.homes
+
+
+def test_a_request_that_opens_before_the_last_one_has_left_lets_that_one_leave_first() -> None:
+    """The station would call it an error of its own program; the peer's word must not get that far."""
+    door = Door(FLEET, 1)
+    line = connected(door)
+    asks(door, line, b"peer", OPENING)
+    later = msgspec.structs.replace(OPENING, request=3)
+    assert delivered(asks(door, line, b"peer", later)) == [Leave(0, 0), later]
+    assert delivered(asks(door, line, b"peer", later)) == [later]  # a repeated one changes nothing
+    again = msgspec.structs.replace(later, epoch=4)
+    assert delivered(asks(door, line, b"peer", again)) == [Leave(0, 3), again]
+
+
+def test_a_line_calls_until_it_is_welcomed_and_speaks_and_answers_while_it_is() -> None:
+    door, line = Door(FLEET, 1), Line(FLEET, 0, 1)
+    assert line.tick(0.0) != []
+    assert line.tick(0.1) == []
+    (send,) = line.tick(1.0)
+    assert isinstance(send, Send)
+    (welcome,) = door.receive(b"peer", send.frame, 1.0)
+    assert isinstance(welcome, Send)
+    line.receive(welcome.frame, 1.0)
+    now_s = 1.0
+    for _ in range(40):  # far longer than a lease
+        now_s += 1.0
+        (alive,) = line.tick(now_s)
+        assert isinstance(alive, Send)
+        (answer,) = door.receive(b"peer", alive.frame, now_s)
+        assert isinstance(answer, Send)
+        assert line.receive(answer.frame, now_s) == []
+        assert door.tick(now_s) == []
+
+
+@pytest.mark.parametrize("how", ["bye", "unknown", "silent", "unreachable"])
+def test_a_line_that_is_lost_lets_its_sessions_decode_alone_and_calls_again(how: str) -> None:
+    door = Door(FLEET, 1)
+    line = connected(door)
+    asks(door, line, b"peer", OPENING)
+    lost = {
+        "bye": lambda: line.receive(pack(Bye()), 1.0),
+        "unknown": lambda: line.receive(pack(Unknown()), 1.0),
+        "silent": lambda: line.tick(LEASE_S + 1.0),
+        "unreachable": lambda: line.lost(1.0),
+    }[how]()
+    assert isinstance(lost[0], Lost)
+    (refusal,) = delivered(lost)
+    assert (refusal.tag, refusal.request) == (0, 0)
+    assert delivered(line.send(OPENING, NOTHING, 1.0)) == [Refusal(0, 0, "the drafter is not there")]
+    assert line.send(Leave(0, 0), NOTHING, 1.0) == []
+    restarted = Door(FLEET, 2)
+    (welcome,) = restarted.receive(b"peer", hello(line, LEASE_S + 9.0), LEASE_S + 9.0)
+    assert isinstance(welcome, Send)
+    assert line.receive(welcome.frame, LEASE_S + 9.0) == [Opened(0)]
+
+
+def test_a_draft_that_does_not_come_is_given_up_and_the_drafter_told() -> None:
+    door = Door(FLEET, 1)
+    line = connected(door)
+    asks(door, line, b"peer", OPENING)
+    line.heard_s = line.spoke_s = PATIENCE_S
+    overdue = line.tick(PATIENCE_S + 0.5)
+    assert said(overdue) == [Leave(0, 0)]
+    assert delivered(overdue) == [Refusal(0, 0, "the drafter sent no draft within 60 s")]
+
+
+def test_a_late_welcome_of_an_earlier_attempt_opens_nothing() -> None:
+    door = Door(FLEET, 1)
+    line = connected(door)
+    line.lost(0.0)
+    assert line.receive(pack(Welcome(0, 1)), 0.0) == []
+    assert line.state == "calling"

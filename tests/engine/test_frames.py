@@ -1,0 +1,125 @@
+"""Frames: what goes in comes out, and bytes of any kind are a message or one typed error."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.runtime.content import DRAWN, NOTHING, Content
+from engine.runtime.frames import HEADER, VERSION, FrameError, OtherVersionError, pack, parse, payload_of
+from engine.runtime.identity import Alive, Bye, Denied, Hello, Ping, Unknown, Welcome
+from fleet.stations.messages import Draft, DraftRequest, Leave, Refusal, View
+from fleet.stations.payload import TOKEN_BYTES, encode
+from tests.helpers.stars import repeatable
+
+numbers = st.integers(0, 1 << 30)
+names = st.text(max_size=20)
+messages = st.one_of(
+    st.builds(DraftRequest, numbers, numbers, numbers, numbers, st.booleans(), numbers, st.integers(-1, 100)),
+    st.builds(Draft, numbers, numbers, numbers, numbers, numbers),
+    st.builds(Refusal, numbers, numbers, names),
+    st.builds(Leave, numbers, numbers),
+    st.builds(View, numbers, numbers, numbers, st.floats(0, 1e6)),
+    st.builds(Hello, st.just("verifier"), numbers, numbers, numbers, st.dictionaries(names, names, max_size=5)),
+    st.builds(Welcome, numbers, numbers),
+    st.builds(Denied, numbers, names, st.booleans()),
+    st.builds(Ping, numbers, numbers),
+    st.sampled_from([Alive(), Bye(), Unknown()]),
+)
+ids = st.lists(st.integers(-(1 << 31), (1 << 31) - 1), max_size=12)
+
+
+@st.composite
+def weights(draw: st.DrawFn) -> np.ndarray | None:
+    shape = draw(st.tuples(st.integers(0, 4), st.integers(1, 5)))
+    return np.random.default_rng(shape[0]).random(shape).astype(np.float16) if shape[0] else None
+
+
+contents = st.builds(Content, ids, st.none() | ids, weights(), weights(), st.sampled_from(["", *DRAWN]))
+
+
+@repeatable
+@given(messages, contents)
+def test_what_goes_in_comes_out(message: object, content: Content) -> None:
+    said, got = parse(pack(message, content))  # type: ignore[arg-type]
+    assert said == message
+    assert list(got.tokens) == list(content.tokens)
+    assert got.nodes == content.nodes
+    assert got.rule == content.rule
+    for one, other in ((got.distributions, content.distributions), (got.hidden, content.hidden)):
+        assert (one is None) == (other is None)
+        assert one is None or (one.shape == other.shape and (one == other).all())  # type: ignore[union-attr]
+
+
+@repeatable
+@given(st.binary(max_size=200))
+def test_bytes_that_are_no_frame_are_one_typed_error(frame: bytes) -> None:
+    with pytest.raises(FrameError):
+        parse(frame)
+    with pytest.raises(FrameError):
+        parse(b"sf" + bytes([VERSION]) + frame)
+
+
+@repeatable
+@given(messages, contents, st.data())
+def test_a_frame_with_other_bytes_in_it_is_a_message_or_one_typed_error(
+    message: object, content: Content, data: st.DataObject
+) -> None:
+    frame = bytearray(pack(message, content))  # type: ignore[arg-type]
+    for _ in range(data.draw(st.integers(1, 4))):
+        where = data.draw(st.integers(0, len(frame) - 1))
+        how = data.draw(st.sampled_from(["set", "cut", "insert"]))
+        if how == "set":
+            frame[where] = data.draw(st.integers(0, 255))
+        elif how == "cut" and len(frame) > 1:
+            del frame[where : where + data.draw(st.integers(1, 8))]
+        else:
+            frame[where:where] = data.draw(st.binary(max_size=8))
+        if not frame:
+            break
+    try:
+        said, got = parse(bytes(frame))
+    except FrameError:
+        return
+    parse(pack(said, got))  # what is accepted is well-formed
+
+
+@repeatable
+@given(messages, contents, st.integers(1, 40))
+def test_a_frame_that_was_cut_short_or_has_more_behind_it_is_an_error(
+    message: object, content: Content, count: int
+) -> None:
+    frame = pack(message, content)  # type: ignore[arg-type]
+    for bad in (frame[:-count], frame + bytes(count)):
+        with pytest.raises(FrameError):
+            parse(bad)
+
+
+def test_a_header_that_promises_more_than_there_is_allocates_nothing() -> None:
+    huge = HEADER.pack(b"sf", VERSION, 0, 1, 1, 10, 0xFFFFFFFF, 0xFFFFFFFF, *[0xFFFFFFFF] * 4)
+    with pytest.raises(FrameError, match="contradict"):
+        parse(huge + bytes(10))
+
+
+def test_another_version_is_told_apart_from_junk() -> None:
+    frame = bytearray(pack(Alive()))
+    frame[2] = VERSION + 1
+    with pytest.raises(OtherVersionError, match=f"version {VERSION + 1} of the protocol; allowed: {VERSION}"):
+        parse(bytes(frame))
+
+
+@pytest.mark.parametrize("name", ["tag", "request", "epoch", "base", "tokens"])
+@pytest.mark.parametrize("number", [-2, 1 << 31, 1 << 62])
+def test_numbers_that_no_column_of_the_records_can_hold_are_an_error(name: str, number: int) -> None:
+    fields = {"tag": 1, "request": 1, "epoch": 1, "base": 1, "tokens": 1} | {name: number}
+    with pytest.raises(FrameError, match=f"{name} of {number}"):
+        parse(pack(Draft(**fields)))
+
+
+def test_the_payload_is_what_the_simulator_counts() -> None:
+    draft, drawn = Draft(3, 200, 150, 900, 2), np.ones((2, 50), np.float16)
+    assert payload_of(pack(draft)) == len(encode(draft))
+    greedy = len(encode(draft)) + 2 * TOKEN_BYTES
+    assert payload_of(pack(draft, Content([1, 2]))) == greedy
+    assert payload_of(pack(draft, Content([1, 2], None, drawn, rule="rejection"))) == greedy + 2 * 100 + 1
+    assert parse(pack(Leave(0, 1)))[1] is NOTHING
