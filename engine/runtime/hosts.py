@@ -38,7 +38,7 @@ from fleet.scenario.settled import Fleet
 from fleet.stations.outcomes import Outcomes
 from fleet.stations.station import Station
 
-PATIENCE_S = 60.0  # for a drafter that a target was started before
+PATIENCE_S = 24 * 3600.0  # for a drafter that a target was started before; who runs it can end it
 
 
 def serve_drafter(scenario: Scenario, host: str, port: int, out: Path | None) -> None:
@@ -75,7 +75,8 @@ def serve_verifier(scenario: Scenario, connect: str, target: int, out: Path | No
         replayed.wait_for_welcomes(PATIENCE_S)
         log = replayed.serve(now_s())
     else:
-        node = VerifierNode(fleet, target, prompts_of(fleet), addresses, say=_say)
+        say = partial(_say_of, f"target {target + 1}")
+        node = VerifierNode(fleet, target, prompts_of(fleet), addresses, say=say)
         node.open()
         node.wait_for_welcomes(PATIENCE_S)
         with stopped_by_signals(node) as signals:
@@ -141,6 +142,10 @@ def _finish(scenario: Scenario, fleet: Fleet, log: Log, out: Path | None, signal
         raise Interrupted(signals[0], f"kept: the records until then in {out}" if out else "no records were asked for")
     if out is not None:
         _say(f"records: {out}")
+
+
+def _say_of(name: str, line: str) -> None:
+    _say(f"{name}: {line}")
 
 
 def _say(line: str) -> None:

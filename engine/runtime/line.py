@@ -32,8 +32,8 @@ TAKEN_S = 2 * LEASE_S  # how long a line calls on where its number is taken: who
 class Line:
     """A connection to drafter number `drafter` on behalf of a target, or of a router. `port`: its number at this node.
 
-    `name`: what is connected to, as users write it. `open`: the request of each session that the drafter knows, and
-    since when (`asked_s`) it owes a draft; after `patience_s` the target decodes alone.
+    `name`: what is connected to, as users write it. `open`: the request of each session that the drafter knows;
+    `asked`: the epoch and the time of each draft that it owes. After `patience_s` the target decodes alone.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Line:
         self.state = "calling"  # then "open"; or "turned" away, or "closed"
         self.patience_s = patience_s
         self.open: dict[int, int] = {}
-        self.asked_s: dict[int, float] = {}
+        self.asked: dict[int, tuple[int, float]] = {}
         self.peer_life = -1
         self.called_s = self.heard_s = self.spoke_s = -1e9
         self.taken_s: float | None = None  # since when the answer is that its number is taken
@@ -95,7 +95,7 @@ class Line:
                 return [Deliver(Refusal(message.tag, message.request, f"{self.name} is not there"))]
             return []
         if isinstance(message, DraftRequest):
-            self.open[message.tag], self.asked_s[message.tag] = message.request, now_s
+            self.open[message.tag], self.asked[message.tag] = message.request, (message.epoch, now_s)
         elif isinstance(message, Leave):
             self._forget(message.tag)
         local: Said = msgspec.structs.replace(message, tag=self.seat.local(message.tag))
@@ -108,7 +108,7 @@ class Line:
         self.state = "calling"
         self.hello = msgspec.structs.replace(self.hello, attempt=self.hello.attempt + 1)
         self.called_s, self.bad = now_s, 0  # whoever is gone will not answer at once
-        sessions, self.open, self.asked_s = self.open, {}, {}
+        sessions, self.open, self.asked = self.open, {}, {}
         refused = [Deliver(Refusal(tag, request, f"{self.name} {reason}")) for tag, request in sessions.items()]
         return [Lost(self.port, f"{self.name} {reason}"), *refused]
 
@@ -139,10 +139,11 @@ class Line:
         own = self.drafter if isinstance(message, View) else self.seat.own(message.tag)
         if own is None:
             return self._bad(now_s)
-        if isinstance(message, Draft | Refusal) and self.open.get(own) == message.request:
-            self.asked_s.pop(own, None)
+        if not isinstance(message, Ping) and self.open.get(own) == message.request:
             if isinstance(message, Refusal):
                 self._forget(own)
+            elif isinstance(message, Draft) and self.asked.get(own, (-1,))[0] == message.epoch:  # no repeated one
+                del self.asked[own]
         return [Deliver(msgspec.structs.replace(message, tag=own), content, payload_bytes)]
 
     def _welcomed(self, welcome: Welcome) -> list[Action]:
@@ -168,7 +169,7 @@ class Line:
     def _overdue(self, now_s: float) -> list[Action]:
         """Refuse on behalf of the drafter what it has owed for too long, and let it forget that session."""
         followed: list[Action] = []
-        for tag in [tag for tag, asked_s in self.asked_s.items() if now_s - asked_s > self.patience_s]:
+        for tag in [tag for tag, (_, asked_s) in self.asked.items() if now_s - asked_s > self.patience_s]:
             request = self.open[tag]
             followed += self.send(Leave(tag, request), NOTHING, now_s)
             followed.append(Deliver(Refusal(tag, request, f"{self.name} sent no draft within {self.patience_s:g} s")))
@@ -176,7 +177,7 @@ class Line:
 
     def _forget(self, tag: int) -> None:
         self.open.pop(tag, None)
-        self.asked_s.pop(tag, None)
+        self.asked.pop(tag, None)
 
     def _bad(self, now_s: float) -> list[Action]:
         self.bad += 1

@@ -52,7 +52,7 @@ class Node:
             self.sockets.start()
 
     def wait_for_welcomes(self, patience_s: float) -> None:
-        """Wait until all lines are welcomed; InputError if one is turned away, TimeoutError after `patience_s`."""
+        """Wait until all lines are welcomed; InputError if one is turned away, or after `patience_s`."""
         try:
             if self.sockets is not None:
                 self.sockets.wait_for_welcomes(patience_s)

@@ -148,13 +148,13 @@ class ReplayedFleet:
         self.margin = Margin()
 
     def wait_for_welcomes(self, patience_s: float) -> None:
-        """Wait until all are served; InputError if one is turned away, TimeoutError after `patience_s`."""
+        """Wait until all are served; InputError if one is turned away, or after `patience_s`."""
         until_s = now_s() + patience_s
         try:
             while any(line.state != "open" for line in self.exchange.lines.values()):
                 if now_s() > until_s:
                     names = ", ".join(dict.fromkeys(line.name for line in self.exchange.lines.values()))
-                    raise TimeoutError(f"no drafter answered at {names} within {patience_s:.0f} s")
+                    raise InputError(f"no drafter answered at {names} within {patience_s:g} s")
                 self._turn(HELLO_S)
         except BaseException:
             self.transport.close()

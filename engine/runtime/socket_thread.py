@@ -14,6 +14,7 @@ from engine.runtime.transport import Transport, carry_out
 from engine.runtime.worker import Arrival
 from fleet.errors import InputError
 
+SAY_AFTER_S = 2.0  # of waiting for a drafter
 TICK_S = 0.25  # how often it looks what is due, if nothing else wakes it
 
 
@@ -61,15 +62,20 @@ class SocketThread(threading.Thread):
             self.transport.close()
 
     def wait_for_welcomes(self, patience_s: float) -> None:
-        """Wait until all lines are open; InputError if one is turned away, TimeoutError after `patience_s`."""
+        """Wait until all lines are open; InputError if one is turned away, or after `patience_s`."""
         waited_for = {line.port: line.name for line in self.exchange.lines.values()}
-        until_s = now_s() + patience_s
+        until_s, said = now_s() + patience_s, False
         while waited_for:
+            left_s = max(until_s - now_s(), 0.0)
             try:
-                news = self.news.get(timeout=max(until_s - now_s(), 0.0))
+                news = self.news.get(timeout=left_s if said else min(left_s, SAY_AFTER_S))
             except queue.Empty:
                 names = ", ".join(dict.fromkeys(waited_for.values()))
-                raise TimeoutError(f"no drafter answered at {names} within {patience_s:.0f} s") from None
+                if not said and left_s > SAY_AFTER_S:
+                    self.say(f"waits for a drafter at {names}")
+                    said = True
+                    continue
+                raise InputError(f"no drafter answered at {names} within {patience_s:g} s") from None
             if isinstance(news, Exception):
                 raise news
             waited_for.pop(news, None)

@@ -14,6 +14,7 @@ import zmq
 from engine.runtime.actions import ANYBODY, DOOR, Send
 from engine.runtime.clock import now_s
 from engine.runtime.transport import Arrived
+from fleet.errors import InputError
 
 QUEUE = 64  # frames that may wait for a peer, or from it
 HANDSHAKE_MS = 3000  # for ZeroMQ's own greeting: who says nothing is not kept
@@ -25,8 +26,8 @@ LINGER_MS = 500
 class Sockets:
     """The sockets of a node. `bind`: the door's address, tcp://HOST:PORT, port 0 for any; `connect`: of each line.
 
-    `most_bytes`: of a frame; who sends more is cut by ZeroMQ before it is read. OSError (zmq.ZMQError) if an address
-    cannot be bound.
+    `most_bytes`: of a frame; who sends more is cut by ZeroMQ before it is read. InputError if the address cannot be
+    bound.
     """
 
     def __init__(self, bind: str | None = None, connect: Mapping[int, str] | None = None, most_bytes: int = -1) -> None:
@@ -40,7 +41,11 @@ class Sockets:
         if bind is not None:
             door = self._add(DOOR, zmq.ROUTER, most_bytes)
             door.set(zmq.ROUTER_MANDATORY, 1)
-            door.bind(bind)
+            try:
+                door.bind(bind)
+            except zmq.ZMQError as error:
+                self.close()
+                raise InputError(f"{bind}: {error.strerror}; give another port or address") from None
         for port, address in (connect or {}).items():
             line = self._add(port, zmq.DEALER, most_bytes)
             line.set(zmq.IMMEDIATE, 1)  # nothing waits for a peer that is not there

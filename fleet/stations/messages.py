@@ -12,7 +12,7 @@ from fleet.policies.outcome import Outcome
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
-    """Something that happens to a station; `tag` is the target's, assigned in the handshake."""
+    """Something that happens to a station; `tag` names the stream in the whole fleet."""
 
     tag: int
     request: int

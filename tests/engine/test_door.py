@@ -266,6 +266,18 @@ def test_a_draft_that_does_not_come_is_given_up_and_the_drafter_told() -> None:
     assert delivered(overdue) == [Refusal(0, 0, "the drafter sent no draft within 60 s")]
 
 
+def test_a_draft_that_came_before_is_not_the_one_that_is_owed() -> None:
+    door = Door(FLEET, 1)
+    line = connected(door)
+    for epoch in (1, 2):
+        asks(door, line, b"peer", DraftRequest(0, 0, epoch, 8 + epoch, opening=epoch == 1))
+    (send,) = door.send(Draft(0, 0, 1, 9, 4), NOTHING)
+    assert isinstance(send, Send)
+    line.receive(send.frame, 0.0)
+    line.heard_s = PATIENCE_S
+    assert len(delivered(line.tick(PATIENCE_S + 0.5))) == 1
+
+
 def test_a_late_welcome_of_an_earlier_attempt_opens_nothing() -> None:
     door = Door(FLEET, 1)
     line = connected(door)

@@ -81,8 +81,8 @@ def test_without_faults_nobody_is_refused_and_nothing_is_counted() -> None:
 
 
 def test_when_the_drafter_dies_targets_decode_alone_and_ask_again_when_it_is_back() -> None:
-    network = FakeNetwork(0)
-    star = ToyStar(FLEET, network)
+    network, fleet = FakeNetwork(0), toy_fleet(workload={"requests": 30})
+    star = ToyStar(fleet, network)
     star.start()
     assert not network.run(0.3, lambda: False)
     network.kill("drafter")
@@ -90,7 +90,7 @@ def test_when_the_drafter_dies_targets_decode_alone_and_ask_again_when_it_is_bac
     star.start_drafter()
     drafter = network.nodes["drafter"]
     assert network.run(MOST_S, lambda: star.finished)
-    check_texts(FLEET, star.outputs)
+    check_texts(fleet, star.outputs)
     assert drafter.worker.executor.drafted > 0  # type: ignore[attr-defined]
 
 

@@ -1,0 +1,174 @@
+"""Nodes over real sockets, with toy models: threads of one process, and what happens when one of them ends."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+pytest.importorskip("zmq")
+
+from engine.runtime.clock import now_s
+from engine.runtime.door import Door
+from engine.runtime.exchange import Exchange
+from engine.runtime.limits import most_bytes
+from engine.runtime.line import Line
+from engine.runtime.node import Node
+from engine.runtime.sockets import Sockets
+from fleet.errors import InputError
+from fleet.records.recorded import RecordedStation
+from fleet.scenario.settled import Fleet
+from fleet.scenario.workload import requests_of
+from fleet.stations.build import drafter_station, join_of, verifier_station
+from fleet.stations.messages import StationEvent
+from tests.helpers.threads import Threads
+from tests.helpers.toys import Content, ToyDrafter, ToyTarget, check_texts, toy_fleet
+
+FLEET = toy_fleet()
+PATIENCE_S = 30.0
+
+
+def toy_drafter(fleet: Fleet, port: int = 0) -> tuple[Node, int]:
+    sockets = Sockets(f"tcp://127.0.0.1:{port}", most_bytes=most_bytes(fleet))
+    exchange = Exchange(Door(fleet, time.time_ns()))
+    station = RecordedStation(drafter_station(fleet), "replayed")
+    return Node(station, ToyDrafter(), exchange, sockets), sockets.bound_port
+
+
+class Noticing(ToyTarget):
+    """A toy target that calls `noticed` with the number of events so far."""
+
+    def __init__(self, noticed: Callable[[int], None]) -> None:
+        super().__init__()
+        self.noticed, self.events = noticed, 0
+
+    def receive(self, event: StationEvent, content: Content) -> None:
+        super().receive(event, content)
+        self.events += 1
+        self.noticed(self.events)
+
+
+def toy_target(fleet: Fleet, target: int, port: int, executor: ToyTarget | None = None) -> Node:
+    users = {target: (join_of(fleet, target, request) for request in requests_of(fleet, target))}
+    address = f"tcp://127.0.0.1:{port}"
+    exchange = Exchange(lines={0: Line(fleet, target, time.time_ns(), name=address)})
+    sockets = Sockets(connect={0: address}, most_bytes=most_bytes(fleet))
+    station = RecordedStation(verifier_station(fleet, target), "replayed")
+    return Node(station, executor or ToyTarget(), exchange, sockets, users)
+
+
+def outputs_of(node: Node) -> dict[int, list[int]]:
+    executor = node.worker.executor
+    assert isinstance(executor, ToyTarget)
+    return executor.outputs
+
+
+def test_targets_that_start_before_their_drafter_are_served_when_it_comes() -> None:
+    probe = Sockets("tcp://127.0.0.1:0")
+    port = probe.bound_port
+    probe.close()
+    targets = [toy_target(FLEET, number, port) for number in range(2)]
+    for node in targets:
+        node.open()
+    drafter, _ = toy_drafter(FLEET, port)
+    drafter.open()
+    with Threads() as threads:
+        serving = threads.start(lambda: drafter.serve(now_s()))
+        for node in targets:
+            node.wait_for_welcomes(PATIENCE_S)
+        ended = [threads.start(lambda node=node: node.serve(now_s())) for node in targets]  # type: ignore[misc]
+        for thread in ended:
+            thread.result()
+        drafter.stop()
+        serving.result()
+    check_texts(FLEET, [outputs_of(node) for node in targets])
+    events = drafter.worker.recorded.log
+    assert events.count("draft-request") > 10
+    assert "refusal" not in targets[0].worker.recorded.log
+
+
+def test_when_the_drafter_ends_targets_decode_alone_and_lose_nothing() -> None:
+    drafter, port = toy_drafter(FLEET)
+    drafter.open()
+
+    def end(events: int) -> None:
+        if events == 10:
+            drafter.stop()
+
+    targets = [toy_target(FLEET, 0, port, Noticing(end)), toy_target(FLEET, 1, port)]
+    with Threads() as threads:
+        serving = threads.start(lambda: drafter.serve(now_s()))
+        for node in targets:
+            node.open()
+            node.wait_for_welcomes(PATIENCE_S)
+        ended = [threads.start(lambda node=node: node.serve(now_s())) for node in targets]  # type: ignore[misc]
+        for thread in [serving, *ended]:
+            thread.result()
+    check_texts(FLEET, [outputs_of(node) for node in targets])
+    assert "refusal" in targets[0].worker.recorded.log
+
+
+@pytest.mark.slow
+def test_a_target_whose_number_stays_taken_is_turned_away_in_one_line() -> None:
+    drafter, port = toy_drafter(FLEET)
+    drafter.open()
+    first, second = (toy_target(FLEET, 0, port) for _ in range(2))
+    first.open()
+    first.wait_for_welcomes(PATIENCE_S)
+    second.open()
+    with pytest.raises(InputError, match=r"verifier 1 is connected already; give each a number of its own$"):
+        second.wait_for_welcomes(PATIENCE_S)
+    first.close()
+    drafter.close()
+
+
+def test_a_drafter_with_another_scenario_turns_a_target_away_in_one_line() -> None:
+    drafter, port = toy_drafter(toy_fleet(drafters={"depth": 3}))
+    drafter.open()
+    node = toy_target(FLEET, 0, port)
+    node.open()
+    with pytest.raises(InputError, match=r"drafters.depth is 3 at the drafter and 4 at the verifier"):
+        node.wait_for_welcomes(PATIENCE_S)
+    drafter.close()
+
+
+def test_nobody_there_is_said_with_the_address() -> None:
+    node = toy_target(FLEET, 0, 9)
+    node.open()
+    with pytest.raises(InputError, match=r"no drafter answered at tcp://127.0.0.1:9 within 0.1 s"):
+        node.wait_for_welcomes(0.1)
+
+
+def test_what_a_target_waits_for_is_said_once() -> None:
+    lines: list[str] = []
+    probe = Sockets("tcp://127.0.0.1:0")
+    port = probe.bound_port
+    probe.close()
+    node = toy_target(FLEET, 0, port)
+    assert node.sockets is not None
+    node.sockets.say = lines.append
+    node.open()
+    with Threads() as threads:
+        waiting = threads.start(lambda: node.wait_for_welcomes(PATIENCE_S))
+        while not lines:
+            time.sleep(0.01)
+        drafter, _ = toy_drafter(FLEET, port)
+        drafter.open()
+        waiting.result()
+    assert lines == [f"waits for a drafter at tcp://127.0.0.1:{port}"]
+    node.close()
+    drafter.close()
+
+
+def test_an_address_that_is_taken_is_said_in_one_line() -> None:
+    first = Sockets("tcp://127.0.0.1:0")
+    with pytest.raises(InputError, match=f"tcp://127.0.0.1:{first.bound_port}: Address already in use"):
+        Sockets(f"tcp://127.0.0.1:{first.bound_port}")
+    first.close()
+
+
+def test_a_node_needs_no_torch() -> None:
+    modules = "node, sockets, door, line, fake, worker, limits"
+    program = f"from engine.runtime import {modules}\nimport sys\nassert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -1,0 +1,35 @@
+"""Threads whose errors reach the test that started them."""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Any
+
+MOST_S = 120.0
+
+
+class Threads:
+    """A pool for a test; `start` returns a future. What is still running when the test fails is left behind."""
+
+    def __init__(self) -> None:
+        self.pool = ThreadPoolExecutor(16)
+
+    def __enter__(self) -> "Threads":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _error: object, _trace: TracebackType | None) -> None:
+        self.pool.shutdown(wait=kind is None, cancel_futures=True)
+
+    def start(self, work: Callable[[], Any]) -> "Started":
+        return Started(self.pool.submit(work))
+
+
+class Started:
+    """A thread that was started."""
+
+    def __init__(self, future: "Future[Any]") -> None:
+        self.future = future
+
+    def result(self) -> Any:
+        """What it returned; raises what it raised, or TimeoutError."""
+        return self.future.result(MOST_S)
