@@ -15,7 +15,7 @@ from experiments.terminal.exits import keeping
 from experiments.terminal.printing import number, print_table, progress, remark
 from fleet.files import check_folder, write_file
 from fleet.records.metrics import measure
-from fleet.records.playback import playback_of
+from fleet.records.playback import MECHANISM, PARTS, playback_of
 from fleet.records.run import Run, write_run
 from fleet.times.profile import HardwareProfile, write_profile
 from sim.run import simulate
@@ -37,9 +37,10 @@ SHORT = Effort(4.0, 1)
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """One quantity of one cell: predicted, and in each run; what is left with the run's own steps played back.
+    """One quantity of one cell: predicted, and in each run; `played_back`: simulated with its steps and acceptance.
 
-    `whole`: what an error is relative to; the run's own value, or for a tiny wait its round. `paper`: its number.
+    `unexplained`: what is off where the run's links and delays are played back, too. `whole`: what an error is relative
+    to; the run's own value, or for a tiny wait its round. `paper`: its number.
     """
 
     case: dict[str, Any]
@@ -47,6 +48,7 @@ class Outcome(msgspec.Struct, frozen=True):
     predicted: float
     runs: list[float]
     played_back: list[float]
+    unexplained: list[float]
     whole: float
     paper: float | None = None
 
@@ -141,15 +143,21 @@ def judge(name: str, planned: Sequence[Planned], effort: Effort, out: Path) -> i
 def outcomes_of(cell: Planned, predicted: dict[str, float], runs: Sequence[Run]) -> list[Outcome]:
     """Hold a cell's prediction against its runs."""
     measured = [measure(run) for run in runs]
-    played = [measure(simulate(cell.scenario, playback=playback_of(run))) for run in runs]
+    played, all_played = (
+        [measure(simulate(cell.scenario, playback=playback_of(run, parts))) for run in runs]
+        for parts in (MECHANISM, PARTS)
+    )
     found = []
     for quantity in JUDGED:
-        values, left = ([metrics[quantity].value for metrics in of_runs] for of_runs in (measured, played))
+        values, left, again = (
+            np.array([metrics[quantity].value for metrics in of_runs]) for of_runs in (measured, played, all_played)
+        )
         whole = float(np.median(values))
         round_s = cell.scenario.verifiers.count / float(np.median([run["rounds_per_s"].value for run in measured]))
         if quantity == "wait_s" and whole < TINY * round_s:
             whole = round_s
-        found.append(Outcome(cell.case, quantity, predicted[quantity], values, left, whole, cell.paper.get(quantity)))
+        numbers = values.tolist(), left.tolist(), (again - values).tolist()
+        found.append(Outcome(cell.case, quantity, predicted[quantity], *numbers, whole, cell.paper.get(quantity)))
     return found
 
 
@@ -206,8 +214,9 @@ def print_errors(quantity: str, outcomes: Sequence[Outcome]) -> int:
     (mean, worst), (left, worst_left), (host, _) = (
         said(of) for of in (lambda o: o.error, lambda o: o.mechanism, lambda o: o.host)
     )
+    unexplained = max(abs(off) / outcome.whole for outcome in of_quantity for off in outcome.unexplained)
     remark(
         f"{quantity}: mean absolute error {mean:.2%}, worst {worst:.2%}; mechanism {left:.2%}, worst {worst_left:.2%}; "
-        f"runs of one cell differ by {host:.2%}"
+        f"runs of one cell differ by {host:.2%}; all of a run played back leaves {unexplained:.3%}"
     )
     return 1 if mean > MEAN_AIM or worst > WORST_AIM else 0

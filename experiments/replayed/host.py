@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from calibrate.fits import spread_of
 from calibrate.inservice import Rounds, rounds_in
 from calibrate.under_way import links_under_way
+from experiments.differences import STATIONS
 from experiments.replayed.cases import DRAFT, verify_time
 from fleet.records.run import Run
 from fleet.times.effects import NEVER_IDLE
@@ -35,6 +36,7 @@ def host_profile(runs: Sequence[Run]) -> HardwareProfile:
         delay_spread=spread_of(np.concatenate([times / times.mean() for times in (turnarounds_s, wake_ups_s)])),
         link=link,
         busy_link=busy_link,
+        provenance=dict([STATIONS]),
     )
 
 

@@ -75,6 +75,7 @@ def test_a_run_is_held_against_its_prediction_and_played_back() -> None:
     for outcome in outcomes_of(cell, predicted, [run, run]):
         assert outcome.error == outcome.host == 0
         assert abs(outcome.mechanism) < 1e-6
+        assert np.abs(outcome.unexplained).max() < 1e-9
     slower = {name: 1.5 * value for name, value in predicted.items()}
     assert outcomes_of(cell, slower, [run])[0].error == pytest.approx(0.5)
 
@@ -90,6 +91,6 @@ def test_a_tiny_wait_is_held_against_its_round() -> None:
 def test_errors_beyond_the_aims_are_an_exit_status(
     predicted: float, status: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    outcomes = [Outcome({"N": 1}, "rounds_per_s", predicted, [1.0], [1.0], 1.0)]
+    outcomes = [Outcome({"N": 1}, "rounds_per_s", predicted, [1.0], [1.0], [0.0], 1.0)]
     assert print_errors("rounds_per_s", outcomes) == status
     assert f"worst {abs(predicted - 1):.2%}" in capsys.readouterr().err
