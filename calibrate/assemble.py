@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from calibrate.acceptance import describe_acceptance
 from calibrate.contention import factors_in
+from calibrate.core_waits import core_waits_in
 from calibrate.fits import Point, Residual, fit_link, fit_step, spread_of
 from calibrate.idle import fit_idle, with_recoveries, without_idleness
 from calibrate.inservice import FleetSetup, Rounds, rounds_in, spread_numbers
@@ -90,6 +91,7 @@ def profile_from(measured: Measured, setup: FleetSetup) -> HardwareProfile:
         busy_link=busy_link and with_bandwidth(busy_link, pinged),
         idle=with_recoveries(idle, [(tokens, rounds_of(run)) for tokens, run in measured.warmed]),
         recent_load=effect,
+        core_waits=core_waits_in([run for _, run in measured.loaded] + measured.idling),
         turns=tuple(turns),
         one_process=turns_in(measured.one_process, setup),
         contention=factors_in(measured.contended, setup, [*turns, turns[-1]]),
@@ -116,13 +118,15 @@ def profile_from(measured: Measured, setup: FleetSetup) -> HardwareProfile:
 def decode_turnaround_s(plain: Run, control_s: float) -> float:
     """Return the mean time from the end of a plain decoding step to the start of the next, at the reference pace.
 
+    Without waits for a core.
     0 where no two of them follow each other.
     """
     rows = plain.frame().sort_values("seq")
     pace = paces_of(plain, control_s).get(verifier_name(0), Pace((1.0,)))
-    starts = rows[(rows.event == "start") & (rows.kind == "decode")].set_index("step").time_s
+    starts = rows[(rows.event == "start") & (rows.kind == "decode")].set_index("step")
+    starts_s = starts.time_s - starts.core_wait_s
     ends = rows[(rows.event == "done") & (rows.kind == "decode")].set_index("step").time_s
-    gaps_s = starts.reindex(ends.index + 1).to_numpy() - ends.to_numpy()
+    gaps_s = starts_s.reindex(ends.index + 1).to_numpy() - ends.to_numpy()
     known = ~np.isnan(gaps_s)
     return float((gaps_s / slowness_at(pace, ends.to_numpy()))[known].mean()) if known.any() else 0.0
 

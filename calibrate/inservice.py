@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from engine.runtime.serve import serve
 from fleet.policies.warm_up import AfterIdle, NoWarmUp
 from fleet.records.paces import paces_of
+from fleet.records.playback import playback_of
 from fleet.records.run import Run
 from fleet.scenario.names import DRAFTER
 from fleet.scenario.scenario import Scenario, mean_tokens
@@ -30,9 +31,10 @@ AT_ONCE = StepTime()
 class Returns(msgspec.Struct, frozen=True):
     """Ways from a drafter to a target and back, each an array (returns,), in seconds.
 
-    `time_s`: end of a draft to the arrival of the next request of the same session, without the verification, as if the
-    host had kept its reference pace. `gap_before_s`: idleness before that draft; `asked_after_s`: how long the drafter
-    had been idle when the request arrived, 0 while it worked; `followed`: whether a next draft was waiting at once.
+    `time_s`: end of a draft to the arrival of the next request of the same session, without the verification and
+    without waits for cores, as if the host had kept its reference pace. `gap_before_s`: idleness before that draft;
+    `asked_after_s`: how long the drafter had been idle when the request arrived, 0 while it worked; `followed`: whether
+    a next draft was waiting at once.
     """
 
     time_s: Floats
@@ -48,9 +50,10 @@ class Rounds(msgspec.Struct, frozen=True):
     host's pace then, a factor without unit. `gap_s`: idleness before them. `busy_s`: (steps, 2) begin and end of all
     steps of the drafter, in order.
 
-    As if the host had kept its reference pace, `wake_up_s`: arrival of a request at the idle drafter to the start of
-    its draft, and `woken_after_s`: how long it had been idle; `turnaround_s`: end of a draft to the start of the next
-    where one was waiting; `dispatch_s`: start of a draft to its end, without the step's own time.
+    Without waits for a core, and as if the host had kept its reference pace, `wake_up_s`: arrival of a request at the
+    idle drafter to the start of its draft, and `woken_after_s`: how long it had been idle; `turnaround_s`: end of a
+    draft to the start of the next where one was waiting; `dispatch_s`: start of a draft to its end, without the step's
+    own time.
     """
 
     draft_s: Floats
@@ -110,6 +113,7 @@ def run_rounds(setup: FleetSetup, targets: int, verify: StepTime, rounds: int, w
 
 def rounds_in(run: Run, draft: StepTime, control_s: float) -> Rounds:
     """Read the rounds from the records of a fleet."""
+    ways_waited_s = waited_on_ways(run)
     rows, pace = run.frame(), paces_of(run, control_s).get(DRAFTER, Pace((1.0,)))
     drafter = rows[rows.station == DRAFTER].sort_values("seq")
     steps = drafter[drafter.event.isin(["start", "done"])]
@@ -125,7 +129,12 @@ def rounds_in(run: Run, draft: StepTime, control_s: float) -> Rounds:
     verify_s = verifications.duration_s.reindex(
         pd.MultiIndex.from_arrays([drafts.tag, drafts.request, drafts.epoch])
     ).to_numpy()
-    return_s = arrivals_s - drafts.time_s.to_numpy() - verify_s
+    waited_s = [
+        ways_waited_s.get(("Draft", row.tag, row.request, row.epoch), 0.0)
+        + ways_waited_s.get(("DraftRequest", row.tag, row.request, row.epoch + 1), 0.0)
+        for row in drafts.itertuples()
+    ]
+    return_s = arrivals_s - drafts.time_s.to_numpy() - verify_s - np.array(waited_s)
     begin_s = starts.time_s.reindex(drafts.index).to_numpy()
     dispatch_s = drafts.time_s.to_numpy() - begin_s - drafts.duration_s.to_numpy()
 
@@ -133,6 +142,7 @@ def rounds_in(run: Run, draft: StepTime, control_s: float) -> Rounds:
     begun_s = following_steps.time_s.to_numpy()
     asked_s = requests.reindex(pd.MultiIndex.from_frame(following_steps[["tag", "request", "epoch"]])).to_numpy()
     queued = asked_s <= drafts.time_s.to_numpy()
+    core_wait_s = following_steps.core_wait_s.to_numpy()
     turned_s = begun_s - drafts.time_s.to_numpy()
     turning_s = float(np.median(turned_s[queued])) if queued.any() else 0.0  # who comes meanwhile wakes nobody
     alone = asked_s > drafts.time_s.to_numpy() + turning_s
@@ -151,12 +161,18 @@ def rounds_in(run: Run, draft: StepTime, control_s: float) -> Rounds:
             queued[known],
         ),
         dispatch_s=np.maximum(dispatch_s, 0.0) / slowness,
-        wake_up_s=((begun_s - asked_s) / slowness)[alone],
+        wake_up_s=(np.maximum(begun_s - asked_s - core_wait_s, 0.0) / slowness)[alone],
         woken_after_s=(asked_s - drafts.time_s.to_numpy())[alone],
-        turnaround_s=(turned_s / slowness)[queued],
+        turnaround_s=(np.maximum(turned_s - core_wait_s, 0.0) / slowness)[queued],
         begin_s=begin_s,
         busy_s=busy_s,
     )
+
+
+def waited_on_ways(run: Run) -> dict[tuple[str, int, int, int], float]:
+    """Return what messages waited for a core on their ways, in seconds, by kind, tag, request and epoch."""
+    ways_waited_s = playback_of(run).ways_waited_s
+    return {sent[1:]: times_s[0] for sent, times_s in ways_waited_s.items() if times_s}
 
 
 def idle_s(times_s: Floats, busy_s: Floats) -> Floats:

@@ -96,7 +96,8 @@ def fitted_steps(run: Run, setup: FleetSetup) -> pd.DataFrame:
 
 
 def mean_handover_s(rows: pd.DataFrame, everyone_waits: bool) -> float:
-    """Mean time from the end of a step to the start of the next one on the device, if that was asked for before.
+    """Mean time from the end of a step to the start of the next one on the device, if that was asked for before,
+    without waits for a core.
 
     `everyone_waits`: in one process there is nothing but function calls between any two steps, so all of them count.
     """
@@ -109,4 +110,5 @@ def mean_handover_s(rows: pd.DataFrame, everyone_waits: bool) -> float:
     waited = (before >= 0) & (
         everyone_waits | (asked_s.reindex(pd.MultiIndex.from_frame(starts[key])).to_numpy() <= freed_s)
     )
-    return float((starts.time_s.to_numpy() - freed_s)[waited].mean()) if waited.any() else 0.0
+    handovers_s = np.maximum(starts.time_s.to_numpy() - freed_s - starts.core_wait_s.to_numpy(), 0.0)
+    return float(handovers_s[waited].mean()) if waited.any() else 0.0

@@ -23,7 +23,7 @@ PACED_SEEDS = 5
 
 
 class Reruns(msgspec.Struct, frozen=True):
-    """Metrics of the engine's runs, one by one; of each with its steps and acceptance played back, and at its pace."""
+    """Metrics of the engine's runs, one by one; of each as `MECHANISM` plays it back, and at its pace."""
 
     engine: list[dict[str, Metric]]
     mechanism: list[dict[str, Metric]]

@@ -36,7 +36,10 @@ class Summary(msgspec.Struct, frozen=True):
         """Say the three errors, and how many cells are steady."""
         paced = "" if np.isnan(self.paced) else f"; at the runs' pace {self.paced:.1%} (worst {self.paced_worst:.1%})"
         return [
-            f"mechanism, steps and acceptance played back: {self.mechanism:.1%} (worst {self.mechanism_worst:.1%})",
+            (
+                f"mechanism, steps, acceptance and waits for cores played back: {self.mechanism:.1%} "
+                f"(worst {self.mechanism_worst:.1%})"
+            ),
             f"parameters, blind from the profile: {self.blind:.1%} (worst {self.blind_worst:.1%}){paced}",
             (
                 f"host, a run against a rerun: {self.host_one_run:.1%}; a run against the blind prediction: "

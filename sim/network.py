@@ -1,6 +1,6 @@
 """The network in simulated time: drafters, verifiers, the links between them, and the users of every stream."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import product
 
@@ -35,9 +35,9 @@ from fleet.times.effects import NEVER_IDLE, IdleEffect, RecentLoad
 from fleet.times.pace import HostPace, Pace
 from fleet.times.station_times import Delays
 from fleet.times.step import Step
-from sim.playback import PlayedOutcomes, PlayedPace, lateness_of, played_durations, ways_of
+from sim.playback import PlayedOutcomes, PlayedPace, deques_of, lateness_of, played_durations, waits_of
 from sim.servers import ContendedDevice, Device, OwnDevice, Server, Service, TurnsDevice
-from sim.wires import PlayedWire, Wire
+from sim.wires import PlayedWire, Waits, Wire, no_wait, played_waits
 
 Way = Callable[[int], float]
 """Draws how long a payload in bytes is on its way, in seconds."""
@@ -62,7 +62,8 @@ class Network:
         self.fleet = fleet
         self.playback = playback or NOTHING_PLAYED
         self.devices = {name: _shared_device(name, device, self.playback) for name, device in fleet.devices.items()}
-        self.ways_s = ways_of(self.playback)
+        self.ways_s = deques_of(self.playback.ways_s)
+        self.waited_s = deques_of(self.playback.ways_waited_s)
         self.log: Log = []
         self.requests = {tag: iter(requests) for tag, requests in streams_of(fleet).items()}
         self.owner: dict[int, Server] = {}  # the server that verifies a stream
@@ -103,9 +104,10 @@ class Network:
         dealt = {(self.fleet.target_of(tag), self.fleet.drafter_of(tag)) for tag in self.requests}
         pairs = list(product(range(N), range(M))) if routed else sorted(dealt)
         for (target, drafter), rng in zip(pairs, links.spawn(len(pairs)), strict=True):
-            down_s, up_s = _ways(self.fleet.link(target, drafter), drafting[drafter] if M else None, rng)
-            down = self._wire(verifying[target], down_s)
-            self.wires[target, drafter] = down, self._wire(drafting[drafter], up_s) if M else down
+            link = self.fleet.link(target, drafter)
+            down_s, up_s = _ways(link, drafting[drafter] if M else None, rng)
+            down = self._wire(verifying[target], down_s, link.of_host)
+            self.wires[target, drafter] = down, self._wire(drafting[drafter], up_s, link.of_host) if M else down
         for tag in self.requests:
             target, drafter = self.fleet.target_of(tag), self.fleet.drafter_of(tag)
             self.owner[tag] = verifying[target]
@@ -121,10 +123,20 @@ class Network:
             server.post = self._post_to_router
         return [*verifying, *drafting, self.router]
 
-    def _wire(self, server: Server, way_s: Way) -> Wire:
+    def _wire(self, server: Server, way_s: Way, of_host: bool) -> Wire:
         if self.playback.plays("links"):
             return PlayedWire(self.env, server, way_s, self.ways_s)
-        return Wire(self.env, server, way_s)
+        if self.playback.plays("cores"):
+            return Wire(self.env, server, way_s, played_waits(server, self.waited_s))
+        return Wire(self.env, server, way_s, self._way_wait() if of_host else no_wait)
+
+    def _way_wait(self) -> Waits:
+        """Return what draws how long messages of one link wait for cores of the profile's host."""
+        waits = self.fleet.core_waits
+        if not waits.way_s:
+            return no_wait
+        ratio = ratios(waits.way_spread, self.jitters.spawn(1)[0])
+        return lambda _message: waits.way_s * next(ratio)
 
     def _drafter(self, drafter: int, rng: np.random.Generator) -> Server:
         station = drafter_station(self.fleet, drafter)
@@ -160,7 +172,17 @@ class Network:
         late = lateness_of(self.playback, station.name) if self.playback.plays("delays") else None
         service, pace = self._at_pace(station.name, device, service, idle)
         jitter = ratios(delays.spread, self.jitters.spawn(1)[0])
-        return Server(self.env, recorded, device, service, self._post, delays, pace, idle, jitter, late)
+        waits_s = self._core_waits(station, delays)
+        return Server(self.env, recorded, device, service, self._post, delays, pace, idle, jitter, late, waits_s)
+
+    def _core_waits(self, station: Station, delays: Delays) -> Iterator[float] | None:
+        """Return what a station's steps wait for a core, each before it begins; None for nothing."""
+        if self.playback.plays("cores"):
+            return waits_of(self.playback, station.name)
+        if not delays.core_wait_s:
+            return None
+        spread = ratios(delays.core_wait_spread, self.jitters.spawn(1)[0])
+        return (delays.core_wait_s * ratio for ratio in spread)
 
     def _at_pace(
         self, station: str, device: Device, service: Service, idle: IdleEffect

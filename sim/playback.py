@@ -1,7 +1,7 @@
 """A measured run played back: what takes the place of what a simulation would draw (`fleet/records/playback.py`)."""
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, cycle, repeat
 
 import msgspec
@@ -75,9 +75,14 @@ def lateness_of(playback: Playback, station: str) -> Lateness:
     )
 
 
-def ways_of(playback: Playback) -> Mapping[Sent, deque[float]]:
-    """Return how long messages were on their way, for all wires to take from."""
-    return {sent: deque(max(way_s, 0.0) for way_s in ways_s) for sent, ways_s in playback.ways_s.items()}
+def waits_of(playback: Playback, station: str) -> Iterator[float]:
+    """Return what a station's steps waited for a core before they began; nothing where the run had fewer."""
+    return chain(playback.starts_waited_s.get(station, []), repeat(0.0))
+
+
+def deques_of(times_s: Mapping[Sent, Sequence[float]]) -> Mapping[Sent, deque[float]]:
+    """Return times of messages on their way, none below 0, for all wires to take from."""
+    return {sent: deque(max(time_s, 0.0) for time_s in of_sent) for sent, of_sent in times_s.items()}
 
 
 class PlayedOutcomes:

@@ -48,7 +48,8 @@ class Server:
     `post(instruction)`: carries out what the station asks for. `delays`: what passes between steps; meanwhile the
     station already sends and receives. `pace`: slowness of its host, for what passes between and around steps; that of
     steps is in their durations. `idle`: what idleness does to that. `jitter`: of single turnarounds and wake-ups, as
-    multipliers. `late`: of a run that is played back, what passed there, in place of `delays`.
+    multipliers. Of a run that is played back, `late`: what passed there, in place of `delays`; `core_waits_s`: what
+    steps waited for a core, beside them.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Server:
         idle: IdleEffect = NEVER_IDLE,
         jitter: Iterator[float] = ALIKE,
         late: Lateness | None = None,
+        core_waits_s: Iterator[float] | None = None,
     ) -> None:
         self.env = env
         self.recorded = station
@@ -75,6 +77,8 @@ class Server:
         self.ending_s = 0.0  # of the running step, from its end on the device until the station knows
         if late is not None:
             delays = Delays()
+        self.core_waits_s = core_waits_s
+        self.core_wait_s = 0.0  # before the next step
         self.jitter = jitter
         self.turnaround_s = delays.turnaround_s
         self.turnaround_row_s = delays.turnaround_row_s
@@ -87,24 +91,25 @@ class Server:
         self.ended_s = 0.0
         self.pausing = False  # turning around, or waking up
 
-    def deliver(self, event: StationEvent, payload_bytes: int = 0) -> None:
+    def deliver(self, event: StationEvent, payload_bytes: int = 0, core_wait_s: float = 0.0) -> None:
         """Hand an event to the station now, and go on with what it wants to do."""
-        for instruction in self.handle(event, self.env.now, payload_bytes):
+        for instruction in self.handle(event, self.env.now, payload_bytes, core_wait_s):
             self.post(instruction)
         if self.station.ready and not self.pausing:
             if self.late is not None:
                 self.device.offer_late(self, self.late.starts_s)
             elif self.idle and self.wake_up_s:
-                self.pause(self.around(self.wake_up_s, self.idle_s) * next(self.jitter))
+                self.pause(self.around(self.wake_up_s, self.idle_s) * next(self.jitter), self._ask)
             else:
-                self.device.offer(self)
+                self._ask()
 
     def begin(self, recent_load: float) -> tuple[Step, float] | None:
         """Start the planned step; return it with its time on an uncontended device of that recent load.
 
         The time includes the dispatch, or what passed in its place where a run is played back.
         """
-        plan = self.recorded.plan(self.env.now)
+        plan = self.recorded.plan(self.env.now, self.core_wait_s)
+        self.core_wait_s = 0.0
         if not isinstance(plan, Start):
             if plan.until_s is not None and plan.until_s > self.env.now:
                 self.env.timeout(plan.until_s - self.env.now).callbacks.append(lambda _: self.device.offer(self))
@@ -123,7 +128,7 @@ class Server:
         if self.turnaround_s or self.turnaround_row_s:
             rows = len(step.members) + step.ballast
             turnaround_s = self.turnaround_s + self.turnaround_row_s * (rows - 1)
-            self.pause(self.paced(turnaround_s) * next(self.jitter))
+            self.pause(self.paced(turnaround_s) * next(self.jitter), self._ask)
         self.deliver(StepDone(step.number, self.outcomes(step), duration_s - self.ending_s))
         if self.wake_up_s:
             self.idle = self.station.running is None and not self.station.ready
@@ -141,16 +146,29 @@ class Server:
         """Return how long something around a step takes at the host's pace of now, where it was idle for `idle_s`."""
         return self.paced(time_s) * self.overhead(idle_s)
 
-    def pause(self, pause_s: float) -> None:
-        """Let time pass, then offer the station to its device if there is something to start."""
+    def pause(self, pause_s: float, ask: Callable[[], None]) -> None:
+        """Let time pass, then `ask` for the device if there is something to start."""
         self.pausing = True
-        self.env.timeout(pause_s).callbacks.append(self._go_on)
+        self.env.timeout(pause_s).callbacks.append(partial(self._go_on, ask))
 
-    def _go_on(self, _pause: Event) -> None:
+    def _go_on(self, ask: Callable[[], None], _pause: Event) -> None:
         self.pausing = False
         self.idle = not self.station.ready
         if not self.idle:
+            ask()
+
+    def _ask(self) -> None:
+        """Offer the station to its device, once its thread has a core."""
+        if self.core_waits_s is None:
             self.device.offer(self)
+        else:
+            self.device.offer_late(self, self._core_waits())
+
+    def _core_waits(self) -> Iterator[float]:
+        """Yield what the next step waits for a core."""
+        assert self.core_waits_s is not None
+        self.core_wait_s = next(self.core_waits_s)
+        yield self.core_wait_s
 
 
 class Device:
@@ -164,7 +182,7 @@ class Device:
         """Let `server` start a step so much after it could as its next one did in a run that is played back."""
         late_s = next(lates_s)
         if late_s:
-            server.pause(late_s)
+            server.pause(late_s, partial(self.offer, server))
         else:  # before what else happens in this instant
             self.offer(server)
 

@@ -27,9 +27,9 @@ def compare(first: RunGiven, second: RunGiven, *, reruns: Sequence[RunGiven] = (
     """Hold a simulated and a measured run against each other, quantity by quantity; errors refer to the measured one.
 
     What the two did not share comes first, as `differences`. Of two runs of the same world, errors refer to the second.
-    Takes results or their files. A run of the engine is also simulated with its steps and acceptance played back, which
-    leaves the error of the mechanism; `reruns` of it give the host's own, and intervals. `budget`: what playing back
-    each part of the runs leaves of the error, too. Raises InputError for reruns of another scenario.
+    Takes results or their files. A run of the engine is also simulated with its steps, acceptance and waits for cores
+    played back, which leaves the error of the mechanism; `reruns` of it give the host's own, and intervals. `budget`:
+    what playing back each part of the runs leaves of the error, too. Raises InputError for reruns of another scenario.
 
     >>> import specfleet
     >>> one = specfleet.simulate("star", workload={"requests": 20})
@@ -72,10 +72,10 @@ def three_errors(
 ) -> Comparison:
     """Predict a measured run from its own scenario, and say where the error comes from, quantity by quantity.
 
-    `mechanism`: with the run's steps and acceptance played back; `parameters`: blind, from the profile alone, over
-    `seeds`; `paced`: at the pace that the host had; `host`: the run against its `reruns`. `budget`, `changes` and
-    keywords as in `compare` and `simulate`; a run without a profile is given one so: `profile="mine.json"`. Raises
-    InputError where the scenario names no profile, and for reruns of another scenario.
+    `mechanism`: with the run's steps, acceptance and waits for cores played back; `parameters`: blind, from the profile
+    alone, over `seeds`; `paced`: at the pace that the host had; `host`: the run against its `reruns`. `budget`,
+    `changes` and keywords as in `compare` and `simulate`; a run without a profile is given one so:
+    `profile="mine.json"`. Raises InputError where the scenario names no profile, and for reruns of another scenario.
 
     >>> import specfleet
     >>> first = specfleet.simulate("star", workload={"requests": 20})

@@ -6,11 +6,12 @@ peers can make a door keep.
 """
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
 from engine.runtime.actions import DOOR, LEASE_S, Action, Cut, Deliver, Send
+from engine.runtime.admissible import bounds_of
 from engine.runtime.content import Content
 from engine.runtime.frames import VERSION, FrameError, OtherVersionError, Said, pack, parse, payload_of
 from engine.runtime.identity import (
@@ -27,29 +28,35 @@ from engine.runtime.identity import (
     seat_of,
     terms_of,
 )
+from engine.runtime.sessions import Sessions
 from fleet.scenario.settled import Fleet
-from fleet.stations.messages import DraftRequest, Leave, Message, Refusal, View
+from fleet.stations.messages import DraftRequest, Leave, Message, View
 
 MOST_BAD = 8  # frames of a peer that are malformed or out of place, before it is cut
 
 
 @dataclass(slots=True)
 class Peer:
-    """Somebody who is welcome. `open`: the request of each session, by the fleet's tag, and the epoch it opened in."""
+    """Somebody who is welcome. `sessions`: what it has open, by the fleet's tags."""
 
     seat: Seat
     user: str
     life: tuple[int, int]  # incarnation, attempt
+    sessions: Sessions
     heard_s: float
     bad: int = 0
-    open: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
 class Door:
-    """Who is connected, and what passes. `incarnation`: of this node; `counts`: what was refused, dropped and cut."""
+    """Who is connected, and what passes.
 
-    def __init__(self, fleet: Fleet, incarnation: int) -> None:
+    `incarnation`: of this node. `vocabulary`, `state_numbers`: what its model knows, see `admissible.py`; 0 if unknown.
+    `counts`: what was refused, dropped and cut, and why.
+    """
+
+    def __init__(self, fleet: Fleet, incarnation: int, vocabulary: int = 0, state_numbers: int = 0) -> None:
         self.fleet = fleet
+        self.bounds = bounds_of(fleet, vocabulary, state_numbers)
         self.terms = terms_of(fleet)
         self.incarnation = incarnation
         self.peers: dict[bytes, Peer] = {}
@@ -93,8 +100,7 @@ class Door:
         if peer is None:
             return []
         known = self.peers[peer]
-        if type(message) is Refusal:
-            known.open.pop(message.tag, None)
+        known.sessions.say(message, content)
         local = known.seat.local(message.tag)
         sent: Said = msgspec.structs.replace(message, tag=local)
         return [Send(DOOR, peer, pack(sent, content))]
@@ -106,7 +112,7 @@ class Door:
             return []
         self.seated.pop((known.seat.role, known.seat.number), None)
         self.homes = {tag: home for tag, home in self.homes.items() if home != peer}
-        return [Deliver(Leave(tag, request)) for tag, (request, _) in known.open.items()]
+        return [Deliver(leave) for leave in known.sessions.leaves()]
 
     def tick(self, now_s: float) -> list[Action]:
         """Let those be lost who have said nothing for LEASE_S; to be asked now and then."""
@@ -126,25 +132,15 @@ class Door:
         own = known.seat.own(message.tag)
         if own is None:
             return self._bad(peer, known, "out of place")
-        self.homes[own] = peer
         message = msgspec.structs.replace(message, tag=own)
-        before = [] if isinstance(message, Ping) else self._before(known, message)
-        return [*before, Deliver(message, content, payload_bytes)]
-
-    def _before(self, known: Peer, message: DraftRequest | Leave) -> list[Action]:
-        """Keep up with the peer's sessions; return what the station must hear before it hears `message`.
-
-        A request that opens before the last one has left, or once more in a later epoch, says that it has left.
-        """
-        was = known.open.get(message.tag)
-        if isinstance(message, Leave):
-            if was is not None and was[0] == message.request:
-                del known.open[message.tag]
+        heard, before = known.sessions.hear(message, content, known.heard_s)
+        if heard == "inadmissible":
+            return self._bad(peer, known, heard)
+        if heard == "repeated":
+            self.counts[heard] += 1
             return []
-        if not message.opening or (was is not None and (message.request, message.epoch) <= was):
-            return []
-        known.open[message.tag] = message.request, message.epoch
-        return [] if was is None else [Deliver(Leave(message.tag, was[0]))]
+        self.homes[own] = peer
+        return [*map(Deliver, before), Deliver(message, content, payload_bytes)]
 
     def _bad(self, peer: bytes, known: Peer | None, what: str) -> list[Action]:
         """Count a bad frame; cut a stranger at once, and a peer after several."""
@@ -179,7 +175,8 @@ class Door:
             return self._deny(peer, hello, f"{role} {number + 1} has been started again since")
         before = self.lost(peer) + (self.lost(holder) if holder is not None else [])
         self.lives[role, number] = hello.incarnation, generation
-        self.peers[peer] = Peer(seat, user, life, now_s)
+        priority = None if role == "router" else self.bounds.priority(number)
+        self.peers[peer] = Peer(seat, user, life, Sessions(self.bounds, priority), now_s)
         self.seated[role, number] = peer
         return [*before, self._welcome(peer, hello)]
 

@@ -28,18 +28,19 @@ class DrafterNode(Node):
         self.fleet = fleet = with_admission(fleet, drafter.device)
         executor = DraftExecutor(drafter, new_streams(fleet))
         executor.drafter.warm_up(8)  # the first steps of a process are slow; they are nobody's
-        sockets = Sockets(f"{address}:{port}", most_bytes=most_bytes(fleet, state_numbers=_state_numbers(drafter)))
+        vocabulary, state_numbers = _inputs(drafter)
+        sockets = Sockets(f"{address}:{port}", most_bytes=most_bytes(fleet, vocabulary, state_numbers))
         self.port = sockets.bound_port
         super().__init__(
             RecordedStation(drafter_station(fleet, number), "real"),
             executor,
-            Exchange(Door(fleet, time.time_ns())),
+            Exchange(Door(fleet, time.time_ns(), vocabulary, state_numbers)),
             sockets,
             timing=timing_of(drafter.device),
             lock=lock,
         )
 
 
-def _state_numbers(drafter: AnyDrafter) -> int:
-    """Numbers of a token's hidden states that a drafter is told; 0 for those that read none."""
-    return drafter.state_numbers if isinstance(drafter, Drafter) else 0
+def _inputs(drafter: AnyDrafter) -> tuple[int, int]:
+    """What a drafter can be told: token ids below a vocabulary, and numbers of a token's hidden states; 0 for any."""
+    return (drafter.model.vocabulary, drafter.state_numbers) if isinstance(drafter, Drafter) else (0, 0)

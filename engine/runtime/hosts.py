@@ -80,6 +80,8 @@ def serve_verifier(scenario: Scenario, connect: str, target: int, out: Path | No
         node.open()
         node.wait_for_welcomes(PATIENCE_S)
         with stopped_by_signals(node) as signals:
+            if fleet.drafters.count:
+                say(f"drafts come from {connect}")
             log = node.serve(now_s())
     if not signals:
         _say(f"target {target + 1}: done")

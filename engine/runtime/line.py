@@ -17,6 +17,7 @@ from engine.runtime.actions import (
     Send,
     Turned,
 )
+from engine.runtime.admissible import bounds_of, draft_refused
 from engine.runtime.content import NOTHING, Content
 from engine.runtime.frames import VERSION, FrameError, OtherVersionError, Said, pack, parse, payload_of
 from engine.runtime.identity import Alive, Bye, Denied, Hello, Ping, Role, Unknown, Welcome, seat_of, terms_of
@@ -34,6 +35,7 @@ class Line:
 
     `name`: what is connected to, as users write it. `open`: the request of each session that the drafter knows;
     `asked`: the epoch and the time of each draft that it owes. After `patience_s` the target decodes alone.
+    `vocabulary`: of the target's model; 0 if unknown.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Line:
         port: int = 0,
         name: str = "the drafter",
         patience_s: float = PATIENCE_S,
+        vocabulary: int = 0,
     ) -> None:
         seat = seat_of(fleet, role, number)
         if seat is None:
@@ -55,6 +58,7 @@ class Line:
         self.drafter, self.port, self.name = drafter, port, name
         self.state = "calling"  # then "open"; or "turned" away, or "closed"
         self.patience_s = patience_s
+        self.bounds = bounds_of(fleet, vocabulary)
         self.open: dict[int, int] = {}
         self.asked: dict[int, tuple[int, float]] = {}
         self.peer_life = -1
@@ -137,7 +141,7 @@ class Line:
         if self.state != "open":
             return []
         own = self.drafter if isinstance(message, View) else self.seat.own(message.tag)
-        if own is None:
+        if own is None or (isinstance(message, Draft) and draft_refused(message, content, self.bounds)):
             return self._bad(now_s)
         if not isinstance(message, Ping) and self.open.get(own) == message.request:
             if isinstance(message, Refusal):

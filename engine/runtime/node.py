@@ -45,6 +45,7 @@ class Node:
         self.sockets: SocketThread | None = None
         if exchange is not None and transport is not None:
             self.sockets = SocketThread(exchange, transport, self.worker.inbox.put, self.stop, say)
+            self.worker.sending_wait_s = self.sockets.sending_wait_s
 
     def open(self) -> None:
         """Answer, and call, from now on."""

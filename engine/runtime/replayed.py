@@ -12,6 +12,7 @@ from engine.runtime.actions import HELLO_S, Action, Deliver, Turned
 from engine.runtime.answers import Answers
 from engine.runtime.clock import now_s
 from engine.runtime.content import NOTHING, Content
+from engine.runtime.core_waits import CoreWaits, all_threads
 from engine.runtime.exchange import Exchange
 from engine.runtime.identity import Ping
 from engine.runtime.limits import most_bytes
@@ -82,9 +83,11 @@ class ReplayedTarget:
             self.answers.begin(self.target, request)
             self.deliver(join_of(self.fleet, self.target, request), NOTHING, now_s())
 
-    def deliver(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:
+    def deliver(
+        self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0, core_wait_s: float = 0.0
+    ) -> None:
         """Hand an event to the station, carry out its instructions, and start what it plans."""
-        instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes)
+        instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes, core_wait_s)
         if isinstance(event, Draft) and not any(isinstance(instruction, Ignored) for instruction in instructions):
             self.draft = content
         for instruction in instructions:
@@ -140,10 +143,11 @@ class ReplayedFleet:
             name = addresses[drafter].removeprefix("tcp://")
             lines[number] = Line(fleet, number, life, drafter=drafter, port=number, name=name)
         self.exchange = Exchange(lines=lines, line_of=fleet.target_of)
-        self.transport = Sockets(connect=connect, most_bytes=most_bytes(fleet))
+        self.transport = Sockets(connect=connect, most_bytes=most_bytes(fleet, fleet.vocabulary))
         self.targets: dict[int, ReplayedTarget] = {}
         self.log: Log = []
-        self.inbox: deque[tuple[Deliver, float]] = deque()
+        self.inbox: deque[tuple[Deliver, float, float]] = deque()
+        self.waits = CoreWaits(all_threads)
         self.due_s = 0.0
         self.margin = Margin()
 
@@ -191,25 +195,29 @@ class ReplayedFleet:
 
     def _turn(self, wait_s: float) -> bool:
         """Take what has arrived, or wait for it; say what is due. Return whether anything has arrived."""
-        arrived = self.transport.poll(wait_s)
-        for frame in arrived:
-            self._carry_out(self.exchange.receive(frame.port, frame.peer, frame.frame, frame.time_s), frame.time_s)
+        self.waits.since_last_s()  # what was waited for until now is in the steps
+        frames = self.transport.poll(wait_s)
+        core_wait_s = self.waits.since_last_s()
+        for frame in frames:
+            actions = self.exchange.receive(frame.port, frame.peer, frame.frame, frame.time_s)
+            self._carry_out(actions, frame.time_s, core_wait_s)
+            core_wait_s = 0.0
         time_s = now_s()
         if time_s >= self.due_s:
             self.due_s = time_s + TICK_S
             self._carry_out(self.exchange.tick(time_s), time_s)
         while self.inbox:
-            came, time_s = self.inbox.popleft()
+            came, time_s, core_wait_s = self.inbox.popleft()
             target = self.targets[self.fleet.target_of(came.event.tag)]
-            target.deliver(came.event, came.content, time_s, came.payload_bytes)
-        return bool(arrived)
+            target.deliver(came.event, came.content, time_s, came.payload_bytes, core_wait_s)
+        return bool(frames)
 
-    def _carry_out(self, actions: Sequence[Action], time_s: float) -> None:
+    def _carry_out(self, actions: Sequence[Action], time_s: float, core_wait_s: float = 0.0) -> None:
         for action in carry_out(actions, self.exchange, self.transport, time_s):
             if isinstance(action, Turned):
                 raise InputError(action.reason)
             if isinstance(action, Deliver) and not isinstance(action.event, Ping):
-                self.inbox.append((action, time_s))  # it may follow from what a target posts just now
+                self.inbox.append((action, time_s, core_wait_s))  # it may follow from what a target posts just now
 
     def _wait(self) -> None:
         """Take what arrives until shortly before the next end of a step, or the next tick."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from engine.runtime.actions import Action, Deliver, Lost, Opened, Turned
 from engine.runtime.clock import now_s
 from engine.runtime.content import Content
+from engine.runtime.core_waits import CoreWaits, this_thread, zmq_threads
 from engine.runtime.exchange import Exchange, Posted
 from engine.runtime.transport import Transport, carry_out
 from engine.runtime.worker import Arrival
@@ -40,6 +41,12 @@ class SocketThread(threading.Thread):
         self.ending = False
         self.error: BaseException | None = None
         self.due_s = 0.0
+        self.own_waits, self.zmq_waits = CoreWaits(this_thread), CoreWaits(zmq_threads)
+        self.sending_waits: deque[float] = deque()  # for a core, before something was sent
+
+    def sending_wait_s(self) -> float:
+        """Return how long what was posted has waited for cores, since this was asked last; from any thread."""
+        return self.zmq_waits.since_last_s() + sum(self.sending_waits.popleft() for _ in range(len(self.sending_waits)))
 
     def post(self, message: Posted, content: Content) -> None:
         """Have a message sent; whoever calls goes on at once."""
@@ -90,9 +97,17 @@ class SocketThread(threading.Thread):
             raise self.error
 
     def _turn(self) -> None:
-        for frame in self.transport.poll(0.0 if self.posted else TICK_S):
+        self.own_waits.since_last_s()  # what it waited for before it had nothing to do held up nothing
+        frames = self.transport.poll(0.0 if self.posted else TICK_S)
+        wait_s = self.own_waits.since_last_s()
+        if frames:
+            wait_s += self.zmq_waits.since_last_s()
+        elif self.posted:
+            self.sending_waits.append(wait_s)
+        for frame in frames:
             actions = self.exchange.receive(frame.port, frame.peer, frame.frame, frame.time_s, frame.user)
-            self._carry_out(actions, frame.time_s)
+            self._carry_out(actions, frame.time_s, wait_s)
+            wait_s = 0.0
         self._send_posted()
         time_s = now_s()
         if time_s >= self.due_s:
@@ -104,11 +119,11 @@ class SocketThread(threading.Thread):
             time_s = now_s()
             self._carry_out(self.exchange.post(*self.posted.popleft(), time_s), time_s)
 
-    def _carry_out(self, actions: Sequence[Action], time_s: float) -> None:
+    def _carry_out(self, actions: Sequence[Action], time_s: float, core_wait_s: float = 0.0) -> None:
         for action in carry_out(actions, self.exchange, self.transport, time_s):
             match action:
                 case Deliver():
-                    self.deliver(Arrival(action.event, action.content, time_s, action.payload_bytes))
+                    self.deliver(Arrival(action.event, action.content, time_s, action.payload_bytes, core_wait_s))
                 case Opened():
                     self.news.put(action.port)
                 case Turned():

@@ -44,7 +44,7 @@ class VerifierNode(Node):
         super().__init__(
             RecordedStation(verifier_station(fleet, target), "real"),
             self.executor,
-            lines_to(fleet, target, addresses) if speculates else None,
+            lines_to(fleet, target, addresses, model.vocabulary) if speculates else None,
             Sockets(connect=addresses, most_bytes=most_bytes(fleet, model.vocabulary)) if speculates else None,
             users={target: (join_of(fleet, target, request) for request in requests_of(fleet, target))},
             timing=timing_of(model.device),
@@ -58,11 +58,19 @@ class VerifierNode(Node):
         return self.executor.outputs
 
 
-def lines_to(fleet: Fleet, target: int, addresses: Mapping[int, str]) -> Exchange:
+def lines_to(fleet: Fleet, target: int, addresses: Mapping[int, str], vocabulary: int = 0) -> Exchange:
     """Return the lines of a target to its drafters; each stream's go to its own drafter."""
     life = time.time_ns()
     lines = {
-        drafter: Line(fleet, target, life, drafter=drafter, port=drafter, name=address.removeprefix("tcp://"))
+        drafter: Line(
+            fleet,
+            target,
+            life,
+            drafter=drafter,
+            port=drafter,
+            name=address.removeprefix("tcp://"),
+            vocabulary=vocabulary,
+        )
         for drafter, address in addresses.items()
     }
     return Exchange(lines=lines, line_of=fleet.drafter_of if len(lines) > 1 else lambda _tag: min(lines))

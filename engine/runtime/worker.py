@@ -13,6 +13,7 @@ import msgspec
 
 from engine.runtime.clock import now_s
 from engine.runtime.content import NOTHING, Content, Executor
+from engine.runtime.core_waits import CoreWaits, this_thread
 from engine.runtime.device_lock import DeviceLock, no_lock
 from engine.runtime.identity import Ping
 from fleet.policies.outcome import Outcome
@@ -22,12 +23,16 @@ from fleet.stations.station import Start, Wait
 
 
 class Arrival(msgspec.Struct, frozen=True):
-    """An event with its content, when it reached this host and how large it was on the wire."""
+    """An event with its content, when it reached this host and how large it was on the wire.
+
+    `core_wait_s`: how long threads that received it waited for a core.
+    """
 
     event: StationEvent | Ping
     content: Content
     time_s: float
     payload_bytes: int = 0
+    core_wait_s: float = 0.0
 
 
 class Stop(msgspec.Struct, frozen=True):
@@ -59,6 +64,7 @@ class Worker:
     """One station, its executor and its device, in the thread that calls `run`.
 
     `post(instruction, content)` carries out what the station asks for. `zero_s` is the run's time zero on this host.
+    `sending_wait_s()`: how long those that send what was posted have waited for a core since it was asked last.
     """
 
     def __init__(
@@ -69,6 +75,7 @@ class Worker:
         timing: Timing = WALL,
         lock: DeviceLock = no_lock,
         zero_s: float = 0.0,
+        sending_wait_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.recorded = station
         self.station = station.station
@@ -77,18 +84,21 @@ class Worker:
         self.timing = timing
         self.lock = lock
         self.zero_s = zero_s
+        self.sending_wait_s = sending_wait_s
+        self.waits = CoreWaits(this_thread)
         self.inbox: queue.SimpleQueue[Item] = queue.SimpleQueue()
 
     def run(self) -> None:
         """Serve until a Stop came and nothing is left to do."""
-        stopping, wait_s = False, None
+        stopping = False
         while self.station.ready or not stopping:
+            wait_s = None
             if self.station.ready:
                 stop, wait_s = self.step()
                 stopping |= stop
-            if wait_s is not None or not self.station.ready:
-                stopping |= self._take_next(wait_s)
-                wait_s = None
+                if wait_s is None:
+                    continue
+            stopping |= self._take_next(wait_s)
 
     def step(self) -> tuple[bool, float | None]:
         """Run the next step of the station.
@@ -99,20 +109,24 @@ class Worker:
         with self.lock():
             stop = self._drain()  # what came in while waiting for the device is still considered for the step
             asked_s = now_s()
-            plan = self.recorded.plan(asked_s - self.zero_s)
+            plan = self.recorded.plan(asked_s - self.zero_s, self.waits.since_last_s())
             if not isinstance(plan, Start):
                 return stop, _pause_s(plan, asked_s - self.zero_s)
             outcomes, duration_s = self.timing.timed(lambda: self.executor.run(plan.step))
             ended_s = now_s()
             control_s = self.timing.control_s()
+            self.waits.since_last_s()  # what was waited for during the step is in its time
             stop |= self._drain()  # arrivals during the step happened before its end
             # Results go out before the device does: whoever has it next may take the core that would send them.
-            self.handle(StepDone(plan.step.number, outcomes, duration_s, control_s), NOTHING, ended_s)
+            done = StepDone(plan.step.number, outcomes, duration_s, control_s)
+            self.handle(done, NOTHING, ended_s, core_wait_s=self.sending_wait_s())
         return stop, None
 
-    def handle(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:
+    def handle(
+        self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0, core_wait_s: float = 0.0
+    ) -> None:
         """Hand an event to the station; let the executor take its content if the station accepted it."""
-        instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes)
+        instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes, core_wait_s)
         if not any(isinstance(instruction, Ignored | Refusal) for instruction in instructions):
             self.executor.receive(event, content)
         self.obey(instructions)
@@ -129,6 +143,7 @@ class Worker:
 
     def _take_next(self, wait_s: float | None) -> bool:
         """Take what comes next, or nothing within `wait_s`; return whether it was the end of the run."""
+        self.waits.since_last_s()  # what it waited for until it had nothing to do held up nothing
         try:
             return self._take(self.inbox.get(timeout=wait_s))
         except queue.Empty:
@@ -148,7 +163,7 @@ class Worker:
         if isinstance(item.event, Ping):
             self.post(item.event, item.content)  # so that its round trip takes the path of a real message
         else:
-            self.handle(item.event, item.content, item.time_s, item.payload_bytes)
+            self.handle(item.event, item.content, item.time_s, item.payload_bytes, item.core_wait_s)
         return False
 
 

@@ -1,18 +1,19 @@
 """What a measured run's steps took and yielded, its links and its stations: read from the log, to be played back.
 
-A simulation that plays back all four parts is that run again; one that plays back some of them says how much of its
+A simulation that plays back all parts is that run again; one that plays back some of them says how much of its
 error the others make. Everything is taken in the order in which it happened at its station, stream or link, so that a
 simulation in which something else happens in between goes on with what comes next.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
 from fleet.errors import InputError
 from fleet.policies.outcome import Outcome
+from fleet.records.core_waits import Held, Place, What, core_waits, ways_waited
 from fleet.records.replay import replay_stations
 from fleet.records.run import Run
 from fleet.scenario.names import DRAFTER, ROUTER, verifier_name
@@ -36,9 +37,9 @@ from fleet.stations.messages import (
 from fleet.stations.station import Plan, Start, Station
 from fleet.times.step import Step, StepKind
 
-Part = Literal["steps", "acceptance", "links", "delays"]
+Part = Literal["steps", "acceptance", "cores", "links", "delays"]
 PARTS: tuple[Part, ...] = get_args(Part)
-MECHANISM: tuple[Part, ...] = ("steps", "acceptance")
+MECHANISM: tuple[Part, ...] = ("steps", "acceptance", "cores")
 
 SENT = DraftRequest | Draft | Leave | Refusal
 Sent = tuple[str, str, int, int, int]
@@ -57,10 +58,12 @@ class Playback(msgspec.Struct, frozen=True):
     """Parts of a measured run in the order of its log; `parts` says which of them are played back, times in seconds.
 
     Steps: `steps` by station and kind, each with what idleness before it there was.
-    Acceptance: `outcomes` by tag, request and kind, a tuple a step. Links: `ways_s` by message, from the end of the
-    step that sent it until it arrived. Delays: `starts_s` by station, from the moment at which a step could have begun
-    until it did; `ends_s` by station, from the end of a step on its device until the station knew; `joins_s` by tag and
-    request, from the moment at which a user could have asked until they did; `turns` by device, whose turn it was.
+    Acceptance: `outcomes` by tag, request and kind, a tuple a step.
+    Cores: `starts_waited_s` by station and `ways_waited_s` by message: how much of a delay or a way was waiting for a
+    core of the host. Links: `ways_s` by message, from the end of the step that sent it until it arrived.
+    Delays: `starts_s` by station, from the moment at which a step could have begun until it did; `ends_s` by station,
+    from the end of a step on its device until the station knew; `joins_s` by tag and request, from the moment at which
+    a user could have asked until they did; `turns` by device, whose turn it was.
     """
 
     parts: tuple[Part, ...]
@@ -72,6 +75,8 @@ class Playback(msgspec.Struct, frozen=True):
     ends_s: dict[str, list[float]]
     joins_s: dict[tuple[int, int], float]
     turns: dict[str, list[str]]
+    starts_waited_s: dict[str, list[float]]
+    ways_waited_s: dict[Sent, list[float]]
 
     def plays(self, part: Part) -> bool:
         """Whether a part is played back."""
@@ -83,7 +88,7 @@ class Playback(msgspec.Struct, frozen=True):
         return set(self.parts) == set(PARTS)
 
 
-NOTHING_PLAYED = Playback((), "", {}, {}, {}, {}, {}, {}, {})
+NOTHING_PLAYED = Playback((), "", {}, {}, {}, {}, {}, {}, {}, {}, {})
 
 
 def parse_parts(texts: Sequence[str]) -> tuple[Part, ...]:
@@ -103,7 +108,7 @@ def sent_of(receiver: str, message: Message) -> Sent:
 def playback_of(run: Run, parts: Sequence[Part] = MECHANISM) -> Playback:
     """Read a run's log; InputError where it is not the log of its scenario, or its times are of several clocks."""
     fleet = run.header.fleet
-    log = _Log(fleet)
+    log = _Log(fleet, core_waits(run))
     contradictions = replay_stations(run, {name: log.watched(station) for name, station in stations(fleet).items()})
     if contradictions:
         raise InputError(f"the run to play back is not one of its scenario: {contradictions[0]}")
@@ -113,8 +118,10 @@ def playback_of(run: Run, parts: Sequence[Part] = MECHANISM) -> Playback:
 class _Log:
     """What all stations of a fleet have written so far."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, core_waits_s: Mapping[tuple[str, What], Iterator[float]]) -> None:
         self.fleet = fleet
+        self.core_waits_s = core_waits_s
+        self.held: list[Held] = []
         self.steps: dict[tuple[str, StepKind], list[PlayedStep]] = defaultdict(list)
         self.outcomes: dict[tuple[int, int, StepKind], list[Outcome]] = defaultdict(list)
         self.ends_s: dict[str, list[float]] = defaultdict(list)
@@ -122,7 +129,7 @@ class _Log:
         self.arrived_s: dict[Sent, list[float]] = defaultdict(list)
         self.joined_s: dict[tuple[int, int], float] = {}
         self.finished_s: dict[int, list[float]] = defaultdict(list)  # by tag
-        self.begun: list[tuple[float, float, str]] = []  # when a station could begin a step, when it did, and which
+        self.begun: list[tuple[float, float, str, float]] = []  # when it could, when it did, which station, core wait
         self.done: list[tuple[float, str]] = []
 
     def watched(self, station: Station) -> Any:
@@ -131,10 +138,11 @@ class _Log:
 
     def playback(self, run_digest: str, parts: tuple[Part, ...]) -> Playback:
         """Return all of it, to play back those parts."""
-        starts_s, turns = self._starts()
+        starts_s, starts_waited_s, turns = self._starts()
+        ways_s = self._ways_s()
         return Playback(
-            parts, run_digest, dict(self.steps), dict(self.outcomes), self._ways_s(), starts_s, dict(self.ends_s),
-            self._joins_s(), turns,
+            parts, run_digest, dict(self.steps), dict(self.outcomes), ways_s, starts_s, dict(self.ends_s),
+            self._joins_s(), turns, starts_waited_s, ways_waited(self.held, ways_s),
         )  # fmt: skip
 
     def _ways_s(self) -> dict[Sent, list[float]]:
@@ -144,21 +152,27 @@ class _Log:
             for sent, arrivals in self.arrived_s.items()
         }
 
-    def _starts(self) -> tuple[dict[str, list[float]], dict[str, list[str]]]:
-        """How long each step did not begin although its station and its device could, and who began on each device."""
+    def _starts(self) -> tuple[dict[str, list[float]], dict[str, list[float]], dict[str, list[str]]]:
+        """How long each step did not begin although its station and its device could, and who began on each device.
+
+        Second: how much of that was waiting for a core.
+        """
         starts_s, turns = defaultdict[str, list[float]](list), defaultdict[str, list[str]](list)
+        waited_s = defaultdict[str, list[float]](list)
         freed_s: dict[str, float] = {}
         # An end comes before a beginning of the same instant: it is what makes room for it.
-        ends = [(time_s, 0, time_s, name) for time_s, name in self.done]
-        beginnings = [(begun_s, 1, could_s, name) for could_s, begun_s, name in self.begun]
-        for time_s, begins, could_s, name in sorted([*ends, *beginnings]):
+        ends = [(time_s, 0, time_s, name, 0.0) for time_s, name in self.done]
+        beginnings = [(begun_s, 1, could_s, name, wait_s) for could_s, begun_s, name, wait_s in self.begun]
+        for time_s, begins, could_s, name, wait_s in sorted([*ends, *beginnings]):
             device = self._device_of(name)
             if begins:
-                starts_s[name].append(time_s - max(could_s, freed_s.get(device, could_s)))
+                late_s = time_s - max(could_s, freed_s.get(device, could_s))
+                starts_s[name].append(late_s)
+                waited_s[name].append(max(0.0, min(wait_s, late_s)))
                 turns[device].append(name)
             else:
                 freed_s[device] = time_s
-        return dict(starts_s), dict(turns)
+        return dict(starts_s), dict(waited_s), dict(turns)
 
     def _device_of(self, station: str) -> str:
         """Return the device on which a station takes turns with others; its own name where it waits for nobody."""
@@ -186,6 +200,7 @@ class _Watched:
         self.log = log
         self.could_s: float | None = None  # since when it could begin its next step
         self.begun_s = 0.0
+        self.left: Place | None = None  # the last message that it sent, until its wait is known
 
     @property
     def name(self) -> str:
@@ -203,8 +218,13 @@ class _Watched:
             self._done(event, now_s)
         elif isinstance(event, Join):
             self.log.joined_s[event.tag, event.request] = now_s
+            self._held("told", None)
         elif isinstance(event, SENT) and self.name != ROUTER:
-            self.log.arrived_s[sent_of(self.name, event)].append(now_s)
+            arrivals_s = self.log.arrived_s[sent_of(self.name, event)]
+            self._held("told", (sent_of(self.name, event), len(arrivals_s)))
+            arrivals_s.append(now_s)
+        else:
+            self._held("told", None)
         followed = self.station.handle(event, now_s)
         for instruction in followed:
             self._answered(instruction, now_s)
@@ -228,13 +248,23 @@ class _Watched:
             receiver, message = fleet.drafter_name(fleet.drafter_of(instruction.tag)), instruction
         else:
             return
-        self.log.sent_s[sent_of(receiver, message)].append(now_s)
+        sent = sent_of(receiver, message)
+        self.left = sent, len(self.log.sent_s[sent])
+        self.log.sent_s[sent].append(now_s)
+
+    def _held(self, what: What, arrived: Place | None) -> None:
+        """Note what threads have waited for a core since the row before."""
+        wait_s = next(self.log.core_waits_s.get((self.name, what), iter(())), 0.0)
+        if wait_s:
+            self.log.held.append(Held(wait_s, arrived, self.left))
+        self.left = None
 
     def plan(self, now_s: float) -> Plan:
         """Note what is begun."""
         plan = self.station.plan(now_s)
         if isinstance(plan, Start):
-            self.log.begun.append((now_s if self.could_s is None else self.could_s, now_s, self.name))
+            wait_s = next(self.log.core_waits_s.get((self.name, "start"), iter(())), 0.0)
+            self.log.begun.append((now_s if self.could_s is None else self.could_s, now_s, self.name, wait_s))
             self.could_s, self.begun_s = None, now_s
         return plan
 
@@ -242,6 +272,7 @@ class _Watched:
         step = self.station.running
         if step is None or step.number != event.step:
             return
+        self._held("done", None)
         played = PlayedStep(event.duration_s, step.idle_gap_s, step.warm_tokens)
         self.log.steps[self.name, step.kind].append(played)
         self.log.ends_s[self.name].append(now_s - self.begun_s - event.duration_s)

@@ -41,6 +41,9 @@ class Row(NamedTuple):
         kld_peak (nats): The largest KL(p||q) of the draft's tokens (done of verify); 0 where unknown.
         control_s: Time of the control computation right after the step (done of real steps on a cpu), which tells how
             fast the host is just then.
+        core_wait_s: How long threads of a real node were ready and waited for a core: those that receive, before a
+            message arrived; the one that runs the step, before it began (start); those that send, since the step before
+            (done). Each wait is in one row.
     """
 
     time_s: float
@@ -68,6 +71,7 @@ class Row(NamedTuple):
     kld: float = 0.0
     kld_peak: float = 0.0
     control_s: float = 0.0
+    core_wait_s: float = 0.0
 
 
 _STORED = {float: pa.float64(), str: pa.string(), int: pa.int64(), bool: pa.bool_()}

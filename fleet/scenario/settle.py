@@ -19,10 +19,11 @@ from fleet.scenario.settled import (
 )
 from fleet.scenario.sharing import assumed, in_one_process, shared_device, turns_of
 from fleet.scenario.workload import longest_of
+from fleet.times.effects import CoreWaits
 from fleet.times.labels import basis_of
 from fleet.times.profile import HardwareProfile
 from fleet.times.station_times import BatchTimes, Delays, DrafterTimes, VerifierTimes
-from fleet.times.step_time import LinkTime
+from fleet.times.step_time import Constant, LinkTime, Spread
 
 
 def settle(scenario: Scenario) -> Fleet:
@@ -51,6 +52,7 @@ def settle(scenario: Scenario) -> Fleet:
         hidden=profile.hidden if profile else 0,
         power=profile.power if profile else None,
         control_s=profile.control_s if profile else 0.0,
+        core_waits=profile.core_waits if profile else CoreWaits(),
         profile=profile.name if profile else "",
         profile_digest=profile.digest() if profile else "",
         basis=basis_of(profile) if profile else "",
@@ -136,7 +138,7 @@ def _drafter_times(scenario: Scenario) -> Iterator[DrafterTimes]:
     slowdowns = turns.slowdowns if turns else {}
     delays = Delays(
         profile.turnaround_s, profile.turnaround_row_s, _wake_up_s(scenario, profile, scenario.drafters.device),
-        profile.dispatch_s, profile.delay_spread,
+        profile.dispatch_s, profile.delay_spread, *_core_wait(scenario, profile, scenario.drafters.device),
     )  # fmt: skip
     for first in _firsts(scenario.drafters.tiers, scenario.drafters.count):
         chosen = profile.draft
@@ -237,12 +239,15 @@ def _verifier_delays(scenario: Scenario, profile: HardwareProfile | None) -> Del
     given = scenario.verifiers
     if given.kind == "replayed" or profile is None:
         return Delays()
+    core_wait_s, core_wait_spread = _core_wait(scenario, profile, given.device)
     plain = scenario.drafters.count == 0  # only then does a target begin a step that no message asked for
     return Delays(
         turnaround_s=profile.decode_turnaround_s if plain else 0.0,
         wake_up_s=_wake_up_s(scenario, profile, given.device),
         dispatch_s=profile.dispatch_s,
         spread=profile.delay_spread,
+        core_wait_s=core_wait_s,
+        core_wait_spread=core_wait_spread,
     )
 
 
@@ -252,6 +257,12 @@ def _wake_up_s(scenario: Scenario, profile: HardwareProfile, device: str) -> flo
     In one process a message is a function call.
     """
     return 0.0 if in_one_process(scenario, device) else profile.wake_up_s
+
+
+def _core_wait(scenario: Scenario, profile: HardwareProfile, device: str) -> tuple[float, Spread]:
+    """What a station's thread waits for a core before a step; in one process nobody is woken."""
+    waits = profile.core_waits
+    return (0.0, Constant()) if in_one_process(scenario, device) else (waits.start_s, waits.start_spread)
 
 
 def _links(scenario: Scenario) -> tuple[tuple[SettledLink, ...], ...]:

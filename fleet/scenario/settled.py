@@ -37,7 +37,7 @@ from fleet.scenario.scenario import (
     VerificationRule,
     Workload,
 )
-from fleet.times.effects import Power
+from fleet.times.effects import CoreWaits, Power
 from fleet.times.labels import Basis
 from fleet.times.station_times import BatchTimes, DrafterTimes, VerifierTimes
 from fleet.times.step_time import LinkTime
@@ -148,7 +148,8 @@ class Fleet(msgspec.Struct, frozen=True):
     `links[i][j]`: between drafters of `drafters.times[i]` and targets of `verifiers.times[j]`; empty if unknown.
     `streams`: how many decode at a time in a closed loop; 0 if every request is a stream of its own. `needs`: what the
     length rule must know of draft tokens. `vocabulary` and `hidden` size what travels beside messages. `control_s`: the
-    control computation at the pace that all times refer to; 0 if unknown. `basis`: what the step times rest on.
+    control computation at the pace that all times refer to; 0 if unknown. `core_waits`: how much of delays and links
+    was waiting for a core of the host. `basis`: what the step times rest on.
     """
 
     name: str
@@ -170,6 +171,7 @@ class Fleet(msgspec.Struct, frozen=True):
     hidden: int = 0
     power: Power | None = None
     control_s: float = 0.0
+    core_waits: CoreWaits = CoreWaits()
     profile: str = ""
     profile_digest: str = ""
     basis: Basis | Literal[""] = ""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from fleet.times.step_time import Factor, Seconds, Share
+from fleet.times.step_time import Constant, Factor, Seconds, Share, Spread
 
 Watts = Annotated[float, Meta(ge=0, le=1e9)]
 SlowedStep = Literal["draft", "verify", "decode", "draft_prefill", "verify_prefill"]
@@ -55,6 +55,24 @@ class IdleEffect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 NEVER_IDLE = IdleEffect()
 """No idleness slows anything."""
+
+
+class CoreWaits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What threads wait for a core of their host, beside turnarounds, wake-ups and links, where the kernel told.
+
+    A measured run that is played back brings waits of its own in place of these.
+
+    Keys:
+        start_s: Before a step begins.
+        start_spread: How single ones of these spread around their mean.
+        way_s: Of what sends and receives a message, on its way between processes of the host.
+        way_spread: How single ones of these spread around their mean.
+    """
+
+    start_s: Seconds = 0.0
+    start_spread: Spread = Constant()
+    way_s: Seconds = 0.0
+    way_spread: Spread = Constant()
 
 
 class RecentLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -17,7 +17,7 @@ from fleet.errors import InputError
 from fleet.files import write_file
 from fleet.inputs.strict import convert
 from fleet.inputs.text import is_file, read_json, shortened
-from fleet.times.effects import IdleEffect, Power, RecentLoad, Turns
+from fleet.times.effects import CoreWaits, IdleEffect, Power, RecentLoad, Turns
 from fleet.times.step_time import Constant, Factor, LinkTime, Seconds, Spread, StepTime
 
 STEPS = ("draft", "verify", "decode", "draft_prefill", "verify_prefill")  # the step times of a profile, by name
@@ -54,6 +54,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             cores with that. Left out, it is as any other way.
         idle: How a drafter slows down after an idle gap.
         recent_load: How a draft slows down at a low recent load besides; calibrated profiles have it.
+        core_waits: What threads of the host wait for a core, beside turnaround, wake-up and link.
         turns: `turns[k-1]` is what k targets and their drafter pay for taking turns on a device, each in a process of
             its own; the last entry holds for more of them.
         one_process: What stations pay for taking turns on a device, all of them in one process.
@@ -90,6 +91,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     busy_link: LinkTime | None = None
     idle: IdleEffect = IdleEffect()
     recent_load: RecentLoad | None = None
+    core_waits: CoreWaits = CoreWaits()
     turns: Annotated[tuple[Turns, ...], Meta(min_length=1)] = (Turns(),)
     one_process: Turns = Turns()
     contention: Annotated[tuple[Factor, ...], Meta(min_length=1)] = (1.0,)

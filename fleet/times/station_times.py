@@ -12,7 +12,7 @@ class Delays(msgspec.Struct, frozen=True):
     `turnaround_s`: after each step, and `turnaround_row_s` more for each further row of it, before the next can start.
     `wake_up_s`: from the arrival of a message at the idle station to the start of the step that it asks for.
     `dispatch_s`: what a step keeps its station and its device beyond its own time. `spread`: of single turnarounds and
-    wake-ups around their means.
+    wake-ups around their means. `core_wait_s`: for a core, before a step, at no pace but the host's other processes'.
     """
 
     turnaround_s: float = 0.0
@@ -20,6 +20,8 @@ class Delays(msgspec.Struct, frozen=True):
     wake_up_s: float = 0.0
     dispatch_s: float = 0.0
     spread: Spread = Constant()
+    core_wait_s: float = 0.0
+    core_wait_spread: Spread = Constant()
 
 
 class DrafterTimes(msgspec.Struct, frozen=True):

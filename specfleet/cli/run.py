@@ -35,7 +35,7 @@ def simulate(
     ] = None,
     play_back: Annotated[
         str | None,
-        typer.Option(metavar="PARTS", help="With --of: steps,acceptance (the default), links, delays, or all."),
+        typer.Option(metavar="PARTS", help="With --of: steps,acceptance,cores (the default), links, delays, or all."),
     ] = None,
     pace: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Play back how fast the host was in this measured run.")

@@ -17,11 +17,13 @@ from engine.runtime.line import Line
 from engine.runtime.node import Node
 from engine.runtime.sockets import Sockets
 from fleet.errors import InputError
+from fleet.policies.outcome import Outcome
 from fleet.records.recorded import RecordedStation
 from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import requests_of
 from fleet.stations.build import drafter_station, join_of, verifier_station
 from fleet.stations.messages import StationEvent
+from fleet.times.step import Step
 from tests.helpers.threads import Threads
 from tests.helpers.toys import Content, ToyDrafter, ToyTarget, check_texts, toy_fleet
 
@@ -107,6 +109,26 @@ def test_when_the_drafter_ends_targets_decode_alone_and_lose_nothing() -> None:
             thread.result()
     check_texts(FLEET, [outputs_of(node) for node in targets])
     assert "refusal" in targets[0].worker.recorded.log
+
+
+def test_a_node_that_is_stopped_during_a_step_ends_after_it() -> None:
+    drafter, port = toy_drafter(FLEET)
+    drafter.open()
+
+    class Stopping(ToyTarget):
+        def run(self, step: Step) -> tuple[Outcome, ...]:
+            node.stop()
+            return super().run(step)
+
+    node = toy_target(FLEET, 0, port, Stopping())
+    with Threads() as threads:
+        serving = threads.start(lambda: drafter.serve(now_s()))
+        node.open()
+        node.wait_for_welcomes(PATIENCE_S)
+        threads.start(lambda: node.serve(now_s())).result()
+        drafter.stop()
+        serving.result()
+    assert node.worker.recorded.log.count("done") == 1
 
 
 @pytest.mark.slow

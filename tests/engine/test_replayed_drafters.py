@@ -31,7 +31,7 @@ from tests.helpers.stars import star
 
 REPLAYED = {"kind": "replayed"}
 SPREAD = {"spread": "quantiles", "levels": [0.0, 1.0], "ratios_at": [0.5, 1.5]}
-VOCABULARY = 50
+VOCABULARY, LARGE = 50, 50_000
 
 
 def replayed(**changes: Any) -> Scenario:
@@ -149,24 +149,32 @@ def test_only_drafts_have_content() -> None:
 # --- over processes ---
 
 
-def short_run(count: int, **changes: Any) -> Scenario:
-    """A replayed star whose drafts take 2 ms and whose verifications 8 ms, as the simulation has it."""
+def short_run(count: int, temperature: float = 0.0, **changes: Any) -> Scenario:
+    """A replayed star whose drafts take 2 ms and whose verifications 8 ms, of models with a large vocabulary."""
     times = {
         "draft": {"base_s": 0.002, "spread": SPREAD},
         "verify": {"base_s": 0.008},
         "verify_prefill": {"base_s": 0.004},
+        "vocabulary": LARGE,
     }
-    workload = {"requests": 2 * count, "prompt_tokens": 10, "new_tokens": 30}
+    workload = {"requests": 2 * count, "prompt_tokens": 10, "new_tokens": 30, "temperature": temperature}
     return replayed(profile=times, verifiers={"count": count}, workload=workload, **changes)
 
 
 @pytest.mark.parametrize(
-    ("count", "drafters"), [(3, {}), slow(16, {"shape": {"kind": "tree", "branching": [2, 1]}}), slow(2, {"count": 0})]
+    ("count", "temperature", "drafters"),
+    [
+        (3, 0.0, {}),
+        (2, 1.0, {}),
+        slow(16, 0.0, {"shape": {"kind": "tree", "branching": [2, 1]}}),
+        slow(4, 1.0, {"shape": {"kind": "tree", "branching": [2, 1]}}),
+        slow(2, 0.0, {"count": 0}),
+    ],
 )
 def test_processes_accept_what_the_simulation_accepts_and_their_records_replay(
-    count: int, drafters: dict[str, Any]
+    count: int, temperature: float, drafters: dict[str, Any]
 ) -> None:
-    scenario = short_run(count, drafters=drafters)
+    scenario = short_run(count, temperature, drafters=drafters)
     run, simulated = serve(scenario).run, simulate(scenario)
     assert replay(run) == []
     sides = ("drafters", "targets") if scenario.drafters.count else ("targets",)
@@ -181,8 +189,8 @@ def test_processes_accept_what_the_simulation_accepts_and_their_records_replay(
     assert rows.reset_index(drop=True).equals(simulated_rows.reset_index(drop=True))
     arrived = run.frame().query("event == 'draft'")
     if len(arrived):
-        counted = {payload_bytes(Draft(0, 0, 1, 10, 5), 0.0, 0, scenario.drafters.shape)}
-        assert abs(arrived.payload_bytes - counted.pop()).max() < 16, "numbers in an envelope take a byte to five"
+        counted = payload_bytes(Draft(0, 0, 1, 10, 5), temperature, LARGE, scenario.drafters.shape)
+        assert abs(arrived.payload_bytes - counted).max() < 16, "numbers in an envelope take a byte to five"
 
 
 def test_no_step_of_a_process_ends_before_its_time() -> None:

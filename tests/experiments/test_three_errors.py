@@ -74,8 +74,8 @@ def test_a_link_that_takes_longer_is_an_error_of_the_mechanism_and_the_budget_sa
     assert row.mechanism.value > 0.2
     left = {row.played: row.error.value for row in comparison.budget if row.quantity == "rounds_per_s"}
     assert abs(left["links",]) < 0.05 < left["delays",]
-    assert abs(left["steps", "acceptance", "links"]) < 0.01
-    assert left["steps", "acceptance", "links", "delays"] == pytest.approx(0.0, abs=1e-9)
+    assert abs(left["steps", "acceptance", "cores", "links"]) < 0.01
+    assert left["steps", "acceptance", "cores", "links", "delays"] == pytest.approx(0.0, abs=1e-9)
 
 
 def metrics(value: float) -> dict[str, Metric]:

@@ -5,7 +5,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
-MOST_S = 120.0
+MOST_S = 60.0
 
 
 class Threads:

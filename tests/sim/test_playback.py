@@ -13,6 +13,8 @@ from fleet.records.metrics import measure
 from fleet.records.playback import PARTS, Part, parse_parts, playback_of
 from fleet.records.run import Run
 from fleet.scenario.scenario import Scenario
+from fleet.times.effects import CoreWaits
+from fleet.times.step_time import Quantiles
 from sim.run import simulate
 from tests.helpers.stars import star
 
@@ -144,7 +146,7 @@ def test_what_is_not_played_back_is_drawn_as_without(run: Run) -> None:
 
 def test_a_run_says_what_was_played_back_of_which_run(run: Run) -> None:
     header = simulate(run.header.scenario, playback=playback_of(run)).header
-    assert (header.played_of, header.played) == (run.digest(), ("steps", "acceptance"))
+    assert (header.played_of, header.played) == (run.digest(), ("steps", "acceptance", "cores"))
     assert run.header.played_of == ""
 
 
@@ -165,7 +167,7 @@ def test_parts_are_named_in_any_order(texts: list[str], parts: tuple[Part, ...])
 
 @pytest.mark.parametrize("texts", [[], ["step"], ["steps,,links"]])
 def test_unknown_parts_are_refused_with_those_that_are_known(texts: list[str]) -> None:
-    with pytest.raises(InputError, match="allowed are all, steps, acceptance, links, delays"):
+    with pytest.raises(InputError, match="allowed are all, steps, acceptance, cores, links, delays"):
         parse_parts(texts)
 
 
@@ -173,3 +175,18 @@ def test_the_metrics_of_a_run_that_is_played_back_whole_are_its_own(run: Run) ->
     again = simulate(run.header.scenario, playback=playback_of(run, PARTS))
     for name, metric in measure(run).items():
         assert measure(again)[name].value == pytest.approx(metric.value)
+
+
+SKEWED = Quantiles((0.0, 0.8, 0.9, 1.0), (0.0, 0.0, 5.0, 15.0))
+CORE_WAITS = CoreWaits(start_s=0.4, start_spread=SKEWED, way_s=0.3, way_spread=SKEWED)
+
+
+@pytest.mark.parametrize("name", ["a star", "turns", "shortest queue"])
+def test_what_threads_waited_for_cores_makes_a_run_on_a_busy_host_of_one_on_a_quiet_host(name: str) -> None:
+    quiet = scenario_of(name)
+    busy = msgspec.structs.replace(quiet, profile=msgspec.structs.replace(quiet.profile, core_waits=CORE_WAITS))
+    run = simulate(busy)
+    lasted_s = run.frame().time_s.max()
+    assert simulate(quiet, playback=playback_of(run, ("steps", "acceptance"))).frame().time_s.max() < 0.95 * lasted_s
+    again = simulate(quiet, playback=playback_of(run, ("steps", "acceptance", "cores")))
+    pd.testing.assert_frame_equal(by_station(again), by_station(run), check_exact=False, rtol=0, atol=1e-6)

@@ -1,0 +1,25 @@
+"""What threads wait for a core in a fleet of a calibration, apart from what they do."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from calibrate.fits import spread_of
+from fleet.records.playback import playback_of
+from fleet.records.run import Run
+from fleet.scenario.names import DRAFTER
+from fleet.times.effects import CoreWaits
+from fleet.times.step_time import Constant, Spread
+
+
+def core_waits_in(runs: Sequence[Run]) -> CoreWaits:
+    """Return the waits of the drafter's steps and of all messages, over all runs together."""
+    playbacks = [playback_of(run) for run in runs]
+    starts_s = [wait_s for playback in playbacks for wait_s in playback.starts_waited_s.get(DRAFTER, [])]
+    ways_s = [wait_s for playback in playbacks for waits_s in playback.ways_waited_s.values() for wait_s in waits_s]
+    return CoreWaits(*_mean_and_spread(starts_s), *_mean_and_spread(ways_s))
+
+
+def _mean_and_spread(times_s: Sequence[float]) -> tuple[float, Spread]:
+    mean_s = float(np.mean(times_s)) if times_s else 0.0
+    return (mean_s, spread_of(np.array(times_s) / mean_s)) if mean_s else (0.0, Constant())

@@ -1,0 +1,36 @@
+"""Waits for cores are given to what they held up, and never more than it was late."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.records.core_waits import Held, Place, ways_waited
+
+MESSAGES = [("drafter", "DraftRequest", 0, 0, 1), ("verifier.1", "Draft", 0, 0, 1)]
+seconds = st.floats(0, 10)
+places = st.none() | st.tuples(st.sampled_from(MESSAGES), st.integers(0, 3))
+
+
+@given(
+    st.lists(st.builds(Held, seconds, places, places), max_size=20),
+    st.fixed_dictionaries({message: st.lists(seconds, max_size=3) for message in MESSAGES}),
+)
+def test_no_message_waited_longer_than_it_was_on_its_way_nor_all_together_longer_than_threads_did(
+    held: list[Held], ways_s: dict[tuple[str, str, int, int, int], list[float]]
+) -> None:
+    waited_s = ways_waited(held, ways_s)
+    assert waited_s.keys() == ways_s.keys()
+    for message, times_s in waited_s.items():
+        assert all(0 <= wait_s <= way_s for wait_s, way_s in zip(times_s, ways_s[message], strict=True))
+    assert sum(map(sum, waited_s.values())) <= sum(each.wait_s for each in held) + 1e-9
+
+
+def test_a_wait_longer_than_the_way_of_what_arrived_held_up_what_left_before() -> None:
+    request, draft = MESSAGES
+    arrived, left = first(request), first(draft)
+    ways_s = {request: [0.25], draft: [3.0]}
+    assert ways_waited([Held(2.0, arrived, left)], ways_s) == {request: [0.25], draft: [1.75]}
+    assert ways_waited([Held(2.0, None, left)], ways_s) == {request: [0.0], draft: [2.0]}
+
+
+def first(message: tuple[str, str, int, int, int]) -> Place:
+    return message, 0
