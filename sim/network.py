@@ -9,6 +9,7 @@ import numpy as np
 from simpy import Environment
 from simpy.events import Event
 
+from fleet.chance.sources import of_each, sources_of
 from fleet.policies.outcome import Outcome
 from fleet.records.playback import NOTHING_PLAYED, Playback
 from fleet.records.recorded import Log, RecordedStation
@@ -37,6 +38,7 @@ from fleet.stations.messages import (
     Routed,
     View,
 )
+from fleet.stations.outcomes import Outcomes, nothing
 from fleet.stations.payload import payload_bytes
 from fleet.stations.station import Station
 from fleet.times.durations import batch_durations, draft_durations, ratios, verifier_durations
@@ -45,7 +47,6 @@ from fleet.times.pace import HostPace, Pace
 from fleet.times.station_times import Delays
 from fleet.times.step import Step
 from sim.faults import FallibleServer
-from sim.outcomes import Outcomes, nothing
 from sim.playback import PlayedOutcomes, PlayedPace, deques_of, lateness_of, played_durations, waits_of
 from sim.servers import ContendedDevice, Device, OwnDevice, Server, Service, TurnsDevice
 from sim.wires import PlayedWire, Waits, Way, Wire, no_wait, played_waits, ways_between
@@ -90,12 +91,9 @@ class Network:
         )  # fmt: skip
         self.size_of = self._size_with_hidden if fleet.drafters.kind == "eagle" else plain_size
         self.plain_size_of = plain_size
-        # One random stream for each cause of randomness, so that a change in one leaves the others alone.
-        outcomes, targets, links, drafters, self.jitters = np.random.default_rng(fleet.seed).spawn(5)
+        _, targets, links, drafters, self.jitters = sources_of(fleet.seed)
         played = self.playback.plays("acceptance")
-        self.outcomes: Outcomes | PlayedOutcomes = (
-            PlayedOutcomes(self.playback) if played else Outcomes(fleet, outcomes)
-        )
+        self.outcomes: Outcomes | PlayedOutcomes = PlayedOutcomes(self.playback) if played else Outcomes(fleet)
         if fleet.batch is not None:
             self.servers = [self._batch(targets)]
             self.owner = dict.fromkeys(self.requests, self.servers[0])
@@ -127,7 +125,7 @@ class Network:
     ) -> list[Server]:
         """Build all servers, and the links on which the streams go between them."""
         M, N = self.fleet.drafters.count, self.fleet.verifiers.count
-        drafting = [self._drafter(drafter, rng) for drafter, rng in enumerate(_spawn(drafters, M))]
+        drafting = [self._drafter(drafter, rng) for drafter, rng in enumerate(of_each(drafters, M))]
         verifying = [self._verifier(target, rng) for target, rng in enumerate(targets.spawn(N))]
         routed = self.fleet.routed
         dealt = {(self.fleet.target_of(tag), self.fleet.drafter_of(tag)) for tag in self.requests}
@@ -325,8 +323,3 @@ def _shared_device(name: str, device: SettledDevice, playback: Playback) -> Devi
 def no_time(_step: Step, _recent_load: float) -> float:
     """Time of a router's steps."""
     return 0.0
-
-
-def _spawn(rng: np.random.Generator, count: int) -> list[np.random.Generator]:
-    """Return random streams of `count` drafters; an only one takes the stream itself."""
-    return [rng] if count == 1 else list(rng.spawn(count))

@@ -17,7 +17,7 @@ class Row(NamedTuple):
         event: What happened: the name of the message that arrived, or "start" for a step that the station began, or
             "done" for a step that its device finished; "overdue" for a draft that did not come in time, "retry" for the
             time to ask again, "killed" for a station whose state is lost, "restart" for a fresh one in its place.
-        origin: What the row comes from: "simulated", "real", or "replayed" (a target that stands for absent hardware).
+        origin: What the row comes from: "simulated", "real", or "replayed" (a station that stands for absent hardware).
         step (number): Number of the step (start, done).
         kind: What the step does (start, done): prefill, draft_prefill, transfer, warm_up, draft, verify, decode,
             realign, route.

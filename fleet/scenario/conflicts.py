@@ -15,6 +15,7 @@ from fleet.scenario.unread import unread_keys
 def conflicts(scenario: Scenario, needs: Needs) -> Iterator[str]:
     """Yield one line for each, naming the keys. `needs`: what the length rule must know of draft tokens."""
     yield from unread_keys(scenario)
+    yield from _of_replayed_drafters(scenario)
     if isinstance(scenario.drafters.overlap, Ahead) and isinstance(scenario.drafters.route, Central):
         yield "drafters.overlap = 'ahead' keeps drafters busy; drafters.route = 'central' would wait for ever"
     yield from _of_faults(scenario)
@@ -56,3 +57,16 @@ def _of_faults(scenario: Scenario) -> Iterator[str]:
         if fault.node not in names and (fault.node or isinstance(fault, NodeFault)):
             first = drafter_name(0, drafters.count)
             yield f"[[faults]]: node = {fault.node!r} is no station of this fleet; allowed: {first}, verifier.1, ..."
+
+
+def _of_replayed_drafters(scenario: Scenario) -> Iterator[str]:
+    """Their drafts say nothing that a model could verify."""
+    if scenario.drafters.kind != "replayed":
+        return
+    if scenario.batch is not None:
+        yield "drafters.kind = 'replayed' is a station of its own; a [batch] runs its models: leave one of both out"
+    elif scenario.verifiers.kind != "replayed":
+        yield (
+            f"drafters.kind = 'replayed' drafts nothing that verifiers.kind = {scenario.verifiers.kind!r} could "
+            "verify; allowed with it: verifiers.kind = 'replayed'"
+        )

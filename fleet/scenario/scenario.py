@@ -35,7 +35,7 @@ Number = Annotated[int, Meta(ge=1, le=10**5)]  # of a station, from 1: a fleet h
 Rate = Annotated[float, Meta(gt=0, le=1e9)]
 
 
-DraftKind = Literal["model", "eagle", "lookup"]
+DraftKind = Literal["model", "eagle", "lookup", "replayed"]
 TargetKind = Literal["real", "replayed"]
 VerificationRule = Literal["rejection", "without-replacement", "top-k", "match"]
 Move = Literal["prefill", "transfer", "shared"]
@@ -67,7 +67,10 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         count (drafters): `M`, how many drafters there are. 0 is plain autoregressive decoding, without a drafter.
         depth (levels): `d`, levels of a draft; for a chain, the speculation length in tokens.
         shape: What a draft looks like: a chain, a static tree, or a tree that grows where the drafter is sure.
-        kind: What drafts: a small model, an EAGLE head of the target, or prompt lookup, which needs no model.
+        kind: What drafts: a small model, an EAGLE head of the target, or prompt lookup, which needs no model. In the
+            real world "replayed" stands for a drafter whose accelerator is not there: it waits as long as the profile's
+            steps take, and sends drafts of the size of a small model's. It needs replayed targets, which then draw what
+            they accept from `acceptance`, as the simulation does.
         model: What the real world loads: the folder of a Hugging Face causal language model (for "eagle", of a head in
             the published layout), found relative to the working folder, or "demo", the pair that ships.
         device: Name of a shared device in `[devices]`; empty for a device of its own for each drafter.
@@ -132,8 +135,8 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Keys:
         count (targets): `N`, how many targets there are. Each has a device of its own unless `device` says otherwise.
         kind: What a target is in the real world: "real" runs the model; "replayed" stands for an accelerator that is
-            not there: it compares drafts with a target's recorded continuation, decoded beforehand, and waits for the
-            time that `verify` states.
+            not there: it waits for the time that `verify` or the profile states, and compares drafts with a target's
+            recorded continuation, decoded beforehand; or draws what it accepts, where the drafter is replayed, too.
         model: What the real world loads: the folder of a Hugging Face causal language model, found relative to the
             working folder, or "demo", the pair that ships.
         device: Name of a shared device in `[devices]`; empty for a device of its own for each target.

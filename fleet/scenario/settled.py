@@ -194,6 +194,13 @@ class Fleet(msgspec.Struct, frozen=True):
         """Whether a drafter waits while its targets verify."""
         return isinstance(self.drafters.overlap, InTurn)
 
+    @property
+    def replayed(self) -> tuple[str, ...]:
+        """What stands in the real world for hardware that is not there, and runs no model: drafters, targets."""
+        drafters = self.drafters.kind == "replayed" and self.drafters.count > 0
+        targets = self.verifiers.kind == "replayed" and self.batch is None
+        return ("drafters",) * drafters + ("targets",) * targets
+
     def drafter_name(self, drafter: int) -> str:
         """Name of a drafter's station."""
         return drafter_name(drafter, self.drafters.count)

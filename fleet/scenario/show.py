@@ -71,7 +71,8 @@ def _drafters(fleet: Fleet) -> Iterator[Row]:
         yield place, "device", given.device or "its own"
         lengths = "as granted" if fleet.verifiers.allocate else _rule(given.allocate)
         lengths = lengths if fleet.in_turn else "token by token"
-        yield place, "drafts", f"{lengths}, {_shape(given.shape)}, by {given.kind} {given.model}"
+        by = "nobody: replayed, it waits" if given.kind == "replayed" else f"{given.kind} {given.model}"
+        yield place, "drafts", f"{lengths}, {_shape(given.shape)}, by {by}"
         rules = {"order": given.order, "admit": given.admit, "warm_up": given.warm_up, "group": given.group}
         yield place, "rules", ", ".join(f"{name} {_rule(rule)}" for name, rule in rules.items())
         yield (
@@ -112,7 +113,9 @@ def _verifiers(fleet: Fleet) -> Iterator[Row]:
     for first, last, times in _ranges(given.times, given.count) or [(0, given.count - 1, None)]:
         place = _span(verifier_name(first), verifier_name(last))
         yield place, "device", given.device or "its own"
-        yield place, "target", f"{given.kind} {given.model}, rule {given.rule}"
+        drawn = fleet.drafters.kind == "replayed"
+        target = "replayed, accepts as drawn from `acceptance`" if drawn else f"{given.kind} {given.model}"
+        yield place, "target", f"{target}, rule {given.rule}"
         yield place, "rules", f"group {_rule(given.group)}" + (", padded" if given.padded else "")
         if given.allocate is not None:
             yield place, "grants", _rule(given.allocate)
