@@ -25,6 +25,8 @@ Floats = NDArray[np.float64]
 
 SETTLING_ROUNDS = 5  # at the start of a run, left out
 SATURATED_TARGETS = 6
+TURNED = 0.99  # the share of turnarounds that are over by then
+INTERRUPTED = 3.0  # times the median: what takes longer met another process
 AT_ONCE = StepTime()
 
 
@@ -146,7 +148,7 @@ def rounds_in(run: Run, draft: StepTime, control_s: float) -> Rounds:
     waited_s = pd.Series(playback.starts_waited_s.get(DRAFTER, []), index=steps[steps.event == "start"].step.unique())
     core_wait_s = waited_s.reindex(drafts.index + 1).to_numpy()
     turned_s = begun_s - drafts.time_s.to_numpy()
-    turning_s = float(np.median(turned_s[queued])) if queued.any() else 0.0  # who comes meanwhile wakes nobody
+    turning_s = longest_turnaround_s(turned_s[queued]) if queued.any() else 0.0  # who comes meanwhile wakes nobody
     alone = asked_s > drafts.time_s.to_numpy() + turning_s
     busy_s = np.stack([starts.time_s.reindex(dones.index), dones.time_s], axis=1)
     known = ~np.isnan(return_s)
@@ -169,6 +171,11 @@ def rounds_in(run: Run, draft: StepTime, control_s: float) -> Rounds:
         begin_s=begin_s,
         busy_s=busy_s,
     )
+
+
+def longest_turnaround_s(turned_s: Floats) -> float:
+    """Return how long a drafter may turn around; single ones that were interrupted take longer."""
+    return float(min(np.quantile(turned_s, TURNED), INTERRUPTED * np.median(turned_s)))
 
 
 def idle_s(times_s: Floats, busy_s: Floats) -> Floats:

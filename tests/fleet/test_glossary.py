@@ -47,7 +47,7 @@ RUNS: dict[str, dict[str, Any]] = {
         "profile": {"decode": {"base_s": 4.0}},
         "drafters": {"lease_s": 9.0},
         "verifiers": {"patience_s": 8.0, "rejoin_s": 3.0},
-        "faults": [{"what": "kill", "node": "drafter", "at_s": 40.0, "for_s": 20.0}],
+        "faults": [{"what": "kill", "node": "drafter", "at_s": 300.0, "for_s": 60.0}],
     },
     "open arrivals": {"workload": SHORT | {"arrivals": {"process": "poisson", "per_s": 0.1}}},
 }
