@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: install demo demo-short test test-all lint docs bench modes gpu-check mutants
+.PHONY: install demo demo-short test test-all lint docs bench modes replayed gpu-check mutants
 
 install: $(VENV)/installed
 
@@ -42,6 +42,9 @@ docs: install
 
 modes: install
 	$(BIN)/python -m experiments.modes -o runs/modes
+
+replayed: install
+	$(BIN)/python -m experiments.replayed -o runs/replayed
 
 bench: install
 	$(BIN)/python -m experiments.bench

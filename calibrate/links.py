@@ -12,11 +12,11 @@ import numpy as np
 from engine.runtime.actions import Deliver, Opened
 from engine.runtime.clock import now_s
 from engine.runtime.content import Content
-from engine.runtime.drafter import LOOPBACK
 from engine.runtime.exchange import Exchange
 from engine.runtime.identity import Ping
 from engine.runtime.limits import most_bytes
 from engine.runtime.line import Line
+from engine.runtime.node import LOOPBACK
 from engine.runtime.process import NodeProcess
 from engine.runtime.serve import start_drafter
 from engine.runtime.socket_thread import TICK_S

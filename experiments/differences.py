@@ -19,6 +19,7 @@ from fleet.scenario.settled import Fleet
 from fleet.times.profile import HardwareProfile
 
 SAME_PACE = 0.01  # relative difference of paces that is not worth a line
+STATIONS = ("stations", "replayed")  # in the provenance of a profile whose delays are those of replayed stations
 OF_ITS_OWN = "a device of its own for every station"
 SPOKEN_OF = ("name", "seed", "profile", "acceptance", "devices", "drafters.device", "verifiers.device")
 MODELS = ("drafters.model", "verifiers.model")  # a simulation loads none: its profile says whose times it has
@@ -49,7 +50,17 @@ def _profile(first: Run, second: Run) -> Iterator[str]:
         if first.header.profile_digest != second.header.profile_digest:
             names = f"{profile.name} ({first.header.profile_digest}), {second.header.fleet.profile or 'none'}"
             yield f"profile: {names} ({second.header.profile_digest or 'no times'})"
-        return
+    elif "drafters" not in second.header.replayed:
+        yield from _models(profile, ran)
+    elif STATIONS not in profile.provenance.items():
+        yield (
+            "links and delays: replayed stations have those of their own host's processes, and the simulation had "
+            f"those of profile {profile.name}, or the scenario's"
+        )
+
+
+def _models(profile: HardwareProfile, ran: Scenario) -> Iterator[str]:
+    """Whether a profile is of the models and not of the prompts that ran."""
     known = measured_on(profile.provenance)
     if known is None:
         yield f"profile: {profile.name} was not calibrated on the models that ran"
@@ -87,7 +98,7 @@ def _mean(length: MeanLength) -> str:
 def _source(run: Run) -> str:
     scenario, depth = run.header.scenario, run.header.scenario.drafters.depth
     if run.header.world == "engine":
-        return "accepted by the models"
+        return "drawn at replayed targets" if "drafters" in run.header.replayed else "accepted by the models"
     fleet = run.header.fleet
     assert fleet.acceptance is not None  # nothing is simulated without
     told = accepts(fleet.acceptance, depth)

@@ -19,7 +19,7 @@ from fleet.records.recorded import RecordedStation
 from fleet.stations.messages import Instruction, StationEvent, StepDone
 from fleet.stations.station import Start
 from fleet.times.durations import Duration
-from fleet.times.effects import NEVER_IDLE, IdleEffect, RecentLoad
+from fleet.times.effects import NEVER_IDLE, IdleEffect, LoadCount, RecentLoad
 from fleet.times.pace import HostPace
 from fleet.times.station_times import Delays
 from fleet.times.step import Step
@@ -194,27 +194,19 @@ class OwnDevice(Device):
     """
 
     def __init__(self, effect: RecentLoad | None = None) -> None:
-        self.effect = effect
-        self.load = 1.0
-        self.counted_s = 0.0
+        self.used = LoadCount(effect) if effect else None
 
     def offer(self, server: Server) -> None:
         """Start the server's step."""
-        begun = server.begin(self._count(self.effect, server.env.now, busy=False) if self.effect else 1.0)
+        begun = server.begin(self.used.until(server.env.now, busy=False) if self.used else 1.0)
         if begun is not None:
             end = server.env.timeout(begun[1])
             end.callbacks.append(partial(self._end, server, *begun))
 
     def _end(self, server: Server, step: Step, duration_s: float, _end: Event) -> None:
-        if self.effect:
-            self._count(self.effect, server.env.now, busy=True)
+        if self.used:
+            self.used.until(server.env.now, busy=True)
         server.finish(step, duration_s)
-
-    def _count(self, effect: RecentLoad, now_s: float, busy: bool) -> float:
-        """Count the time since the last call as busy or idle; return the recent load."""
-        self.load = effect.after(self.load, now_s - self.counted_s, busy)
-        self.counted_s = now_s
-        return self.load
 
 
 class TurnsDevice(Device):

@@ -98,7 +98,8 @@ class Result(Shown):
         header, digest = self.run.header, self.run.digest()
         title = f"{header.scenario.name}, world: {header.world}, seed {header.scenario.seed}, digest {digest}"
         played = f"{', '.join(header.played)} of {header.played_of}" if header.played else ""
-        return ", ".join(filter(None, (title, played, self.run.warning)))
+        replayed = f"replayed: {' and '.join(header.replayed)}" if header.replayed else ""
+        return ", ".join(filter(None, (title, played, replayed, self.run.warning)))
 
     def line(self) -> str:
         """Say which run this is, and its throughput, or that it was offered more than it could carry."""

@@ -12,10 +12,10 @@ import torch
 from engine.decoding.checkpoints import weight_files
 from engine.decoding.models import CausalLM, folder_of, load_model
 from engine.decoding.verify import Target
+from engine.runtime.answers import Continuation
 from engine.runtime.build import head_taps
 from engine.runtime.ends import ends_of
 from engine.runtime.prompts import prompts_of
-from engine.runtime.replayed import Continuation
 from fleet.errors import InputError
 from fleet.files import write_file
 from fleet.scenario.settled import Fleet

@@ -13,13 +13,11 @@ from engine.runtime.executors import DraftExecutor
 from engine.runtime.keys import Keys
 from engine.runtime.limits import most_bytes
 from engine.runtime.memory import with_admission
-from engine.runtime.node import Node
+from engine.runtime.node import LOOPBACK, Node
 from engine.runtime.sockets import Sockets
 from fleet.records.recorded import RecordedStation
 from fleet.scenario.settled import Fleet
 from fleet.stations.build import drafter_station
-
-LOOPBACK = "tcp://127.0.0.1"
 
 
 class DrafterNode(Node):

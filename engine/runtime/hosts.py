@@ -6,7 +6,7 @@ Each node writes its own records on its own clock; nothing compares the clocks o
 import re
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ import torch
 
 from engine.decoding.models import is_folder_of_model
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
+from engine.runtime.answers import Answers, Continued, Drawn
 from engine.runtime.clock import now_s
 from engine.runtime.continuations import continuations_of
 from engine.runtime.drafter import DrafterNode
@@ -25,6 +26,7 @@ from engine.runtime.positions import with_positions
 from engine.runtime.process import THREADS
 from engine.runtime.prompts import prompts_of
 from engine.runtime.replayed import ReplayedFleet
+from engine.runtime.replayed_drafter import ReplayedDrafterNode
 from engine.runtime.verifier import VerifierNode
 from fleet.errors import InputError
 from fleet.files import check_writable
@@ -34,6 +36,8 @@ from fleet.records.run import make_run, write_run
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
+from fleet.stations.outcomes import Outcomes
+from fleet.stations.station import Station
 
 PATIENCE_S = 24 * 3600.0  # for a drafter that a target was started before; who runs it can end it
 
@@ -43,14 +47,13 @@ def serve_drafter(scenario: Scenario, host: str, port: int, out: Path | None, ke
     check_door(host, keys)
     _prepare(out)
     compare_tokenizers(scenario)
+    fleet, replayed = with_positions(settle(scenario)), scenario.drafters.kind == "replayed"
     say = partial(_say_of, "drafter")
-    fleet = with_positions(settle(scenario))
-    node = DrafterNode(fleet, address=f"tcp://{host}", port=port, keys=keys, say=say)
+    kind = ReplayedDrafterNode if replayed else DrafterNode
+    node = kind(fleet, address=f"tcp://{host}", port=port, keys=keys, say=say)
     with stopped_by_signals(node) as signals:
-        say(
-            f"model {scenario.drafters.model}, depth {scenario.drafters.depth}, for {_whom(host, keys)}; "
-            f"public port {node.port}"
-        )
+        what = "replayed" if replayed else f"model {scenario.drafters.model}"
+        say(f"{what}, depth {scenario.drafters.depth}, for {_whom(host, keys)}; public port {node.port}")
         node.open()
         log = node.serve(now_s())
     _finish(scenario, node.fleet, log, out, signals)
@@ -74,8 +77,7 @@ def serve_verifier(scenario: Scenario, connect: str, target: int, out: Path | No
     addresses = {0: f"tcp://{host}:{port}"}
     say = partial(_say_of, f"target {target + 1}")
     if fleet.verifiers.kind == "replayed":
-        continuations = continuations_of(fleet, Path("runs") / "continuations")
-        replayed = ReplayedFleet(fleet, continuations, addresses, [target], keys, say)
+        replayed = ReplayedFleet(fleet, _answers(fleet), addresses, [target], keys, say)
         replayed.wait_for_welcomes(PATIENCE_S)
         log = replayed.serve(now_s())
     else:
@@ -89,6 +91,14 @@ def serve_verifier(scenario: Scenario, connect: str, target: int, out: Path | No
     if not signals:
         _say(f"target {target + 1}: done")
     _finish(scenario, fleet, log, out, signals)
+
+
+def _answers(fleet: Fleet) -> Callable[[Station], Answers]:
+    """What replayed targets answer: drawn where nothing real is drafted, else by recorded continuations."""
+    if fleet.drafters.kind == "replayed":
+        return partial(Drawn, Outcomes(fleet))
+    continuations = continuations_of(fleet, Path("runs") / "continuations")
+    return lambda _station: Continued(continuations)
 
 
 @contextmanager

@@ -42,7 +42,7 @@ def accounts_of(fleet: Fleet) -> list[Account]:
     tokens, drafters, verifiers = fleet.room.longest_row, fleet.drafters, fleet.verifiers
     rows = fleet.batch.rule.pool if fleet.batch is not None else verifiers.count
     accounts = []
-    if drafters.count and (token_bytes := draft_token_bytes(fleet)):
+    if drafters.count and drafters.kind != "replayed" and (token_bytes := draft_token_bytes(fleet)):
         accounts.append(Account("drafter", token_bytes, tokens, rows))
     if fleet.batch is not None or verifiers.kind == "real":
         shape = shape_of(config_of(folder_of(verifiers.model, "target")))

@@ -17,6 +17,8 @@ from engine.runtime.worker import WALL, Arrival, Stop, Timing, Worker
 from fleet.records.recorded import Log, RecordedStation
 from fleet.stations.messages import Finished, Ignored, Instruction, Join
 
+LOOPBACK = "tcp://127.0.0.1"
+
 Users = Mapping[int, Iterator[Join]]  # the requests of each stream, by tag
 
 

@@ -11,6 +11,8 @@ from fleet.scenario.settled import Fleet
 
 def with_positions(fleet: Fleet) -> Fleet:
     """Return the fleet with the positions that its models know; those of a folder that is not here are unknown."""
+    if fleet.drafters.kind == "replayed":
+        return fleet  # nobody runs a model
     asked = [(fleet.verifiers.model, "target")]
     if fleet.drafters.kind == "model" and fleet.drafters.count:
         asked.append((fleet.drafters.model, "drafter"))

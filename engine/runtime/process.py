@@ -7,7 +7,8 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from multiprocessing import forkserver, resource_tracker
+from contextlib import nullcontext
+from multiprocessing import forkserver, get_context, resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -31,23 +32,25 @@ class NodeProcess:
     """A node's process as its launcher sees it. `body(pipe, *arguments)` runs in it; what it returns is its result.
 
     By convention a body sends (kind, value) through its pipe once it is ready, and then waits for its time zero.
+    `light`: it starts on its own, with nothing imported but what it needs.
     """
 
-    def __init__(self, name: str, body: Callable[..., Any], *arguments: Any) -> None:
+    def __init__(self, name: str, body: Callable[..., Any], *arguments: Any, light: bool = False) -> None:
         if getattr(multiprocessing.current_process(), "_inheriting", False):  # it still imports that script
             os._exit(UNGUARDED)
         # What is preloaded may ask torch for a cuda device. With this set, torch asks the driver's library and does not
         # initialise cuda: a process that is forked after that could not use it any more.
         os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-        context = multiprocessing.get_context("forkserver")
+        context = get_context("spawn" if light else "forkserver")
         context.set_forkserver_preload(PRELOADED)
         self.name = name
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_node, args=(theirs, body, *arguments), name=name, daemon=True)
         resource_tracker.ensure_running()  # it would let them see Ctrl-C
-        with unseen(signal.SIGINT):  # the launcher ends its nodes, and says so
-            forkserver.ensure_running()
-        with deferred():  # a node that was half sent would complain
+        if not light:
+            with unseen(signal.SIGINT):  # the launcher ends its nodes, and says so
+                forkserver.ensure_running()
+        with deferred(), unseen(signal.SIGINT) if light else nullcontext():  # half sent, a node would complain
             self.process.start()
         theirs.close()
 

@@ -1,20 +1,17 @@
 """Replayed targets: many of them in one light process without a model, for hardware that this machine does not have.
 
-Each prompt's continuation is decoded once beforehand. A verification compares the real draft with it and takes the
-time that the scenario states for such a target. Drafting, transport, queueing and acceptance stay real.
+A verification takes the time that the scenario states for such a target; what it accepts, `answers.py` says. Transport
+and queueing stay real; so do drafting and acceptance, where a real drafter's tokens are compared with real text.
 """
 
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-import msgspec
-import numpy as np
-
-from engine.decoding.greedy import path_in_text
 from engine.runtime.actions import HELLO_S, Action, Deliver, Turned
+from engine.runtime.answers import Answers
 from engine.runtime.clock import now_s
-from engine.runtime.content import NOTHING, Content, path_sent
+from engine.runtime.content import NOTHING, Content
 from engine.runtime.core_waits import CoreWaits, all_threads
 from engine.runtime.exchange import Exchange
 from engine.runtime.identity import Ping
@@ -24,8 +21,9 @@ from engine.runtime.line import Line
 from engine.runtime.socket_thread import TICK_S
 from engine.runtime.sockets import Sockets
 from engine.runtime.transport import carry_out
+from engine.runtime.waiting import Margin
+from fleet.chance.sources import sources_of
 from fleet.errors import InputError
-from fleet.policies.outcome import Outcome
 from fleet.records.recorded import Log, RecordedStation
 from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import requests_of
@@ -42,25 +40,9 @@ from fleet.stations.messages import (
     StationEvent,
     StepDone,
 )
-from fleet.stations.station import Start
+from fleet.stations.station import Start, Station
 from fleet.times.durations import verifier_durations
 from fleet.times.step import Step
-
-SPIN_S = 100e-6  # a sleep may end this much too late, so the last bit of a wait is spent looking at the clock
-
-
-class Continuation(msgspec.Struct, frozen=True):
-    """The target's greedy continuation of a prompt, as token ids; longer than any request asks for, by one round.
-
-    `hidden` (prompt + tokens - 1, hidden): the target's last hidden states at all tokens but the last, prompt included,
-    as float16; None where no drafter reads them. `ends_after`: how many tokens the
-    text has when it ends by itself; 0 where it does not.
-    """
-
-    prompt: list[int]
-    tokens: list[int]
-    hidden: np.ndarray | None = None
-    ends_after: int = 0
 
 
 class ReplayedTarget:
@@ -70,14 +52,13 @@ class ReplayedTarget:
         self,
         fleet: Fleet,
         target: int,
-        continuations: Sequence[Continuation],
+        answers: Callable[[Station], Answers],
         post: Callable[[Message, Content], None],
         zero_s: float,
         log: Log,
     ) -> None:
         self.fleet = fleet
         self.target = target
-        self.continuations = continuations
         self.post = post
         self.zero_s = zero_s
         self.recorded = RecordedStation(verifier_station(fleet, target), "replayed", log)
@@ -85,11 +66,11 @@ class ReplayedTarget:
             fleet.verifier_times(target),
             fleet.drafters.shape,
             fleet.verifiers.padded,
-            np.random.default_rng([fleet.seed, target]),
+            sources_of(fleet.seed).targets.spawn(fleet.verifiers.count)[target],
         )
         self.requests = requests_of(fleet, target)
+        self.answers = answers(self.recorded.station)
         self.draft = NOTHING
-        self.path: list[int] = []  # accepted nodes of the last draft
         self.finished = False
         self.running: Step | None = None
         self.started_s = self.due_s = 0.0
@@ -100,6 +81,7 @@ class ReplayedTarget:
         if request is None:
             self.finished = True
         else:
+            self.answers.begin(self.target, request)
             self.deliver(join_of(self.fleet, self.target, request), NOTHING, now_s())
 
     def deliver(
@@ -118,34 +100,17 @@ class ReplayedTarget:
                 self.due_s = time_s + self.duration_s(plan.step, 1.0)
 
     def finish(self) -> None:
-        """End the running step: compare the draft with the continuation."""
+        """End the running step."""
         step, self.running = self.running, None
         assert step is not None
-        member = step.members[0]
-        continuation, accepted = self.continuations[member.request], 0
-        position = (member.base or member.tokens) - len(continuation.prompt)  # a prefill's tokens are the prompt
-        if step.kind == "verify":
-            self.path = path_in_text(self.draft.tokens, continuation.tokens[position:], self.draft.nodes)
-            accepted = len(self.path)
-        left = continuation.ends_after - position
-        outcome = Outcome(accepted, left if 0 < left <= accepted + 1 else 0)
+        outcomes = self.answers.outcomes(step, self.draft)
         ended_s = now_s()
-        self.deliver(StepDone(step.number, (outcome,), ended_s - self.started_s), NOTHING, ended_s)
-
-    def content_of(self, request: DraftRequest) -> Content:
-        """Return what is sent to the drafter: the prefix at first, later the target's own token."""
-        continuation, base = self.continuations[request.request], request.base
-        text = [*continuation.prompt, *continuation.tokens][:base]
-        known = 1 if request.opening else base - len(self.path) - 1  # of each token known, the state before the next
-        hidden = None if continuation.hidden is None else continuation.hidden[known - 1 : base - 1]
-        if request.opening:
-            return Content(text, hidden=hidden)
-        return Content(text[-1:], path_sent(self.path), hidden=hidden)
+        self.deliver(StepDone(step.number, outcomes, ended_s - self.started_s), NOTHING, ended_s)
 
     def _post(self, instruction: Instruction) -> None:
         match instruction:
             case DraftRequest():
-                self.post(instruction, self.content_of(instruction))
+                self.post(instruction, self.answers.content_of(instruction))
             case Leave():
                 self.post(instruction, NOTHING)
             case Finished():
@@ -164,14 +129,14 @@ class ReplayedFleet:
     def __init__(
         self,
         fleet: Fleet,
-        continuations: Sequence[Continuation],
+        answers: Callable[[Station], Answers],
         addresses: Mapping[int, str],
         numbers: Sequence[int] | None = None,
         keys: Keys | None = None,
         say: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self.fleet = fleet
-        self.continuations = continuations
+        self.answers = answers
         self.say = say
         self.numbers = range(fleet.verifiers.count) if numbers is None else numbers
         life, connect = time.time_ns(), {}
@@ -182,12 +147,13 @@ class ReplayedFleet:
             name = addresses[drafter].removeprefix("tcp://")
             lines[number] = Line(fleet, number, life, drafter=drafter, port=number, name=name)
         self.exchange = Exchange(lines=lines, line_of=fleet.target_of)
-        self.transport = Sockets(connect=connect, most_bytes=most_bytes(fleet), keys=keys)
+        self.transport = Sockets(connect=connect, most_bytes=most_bytes(fleet, fleet.vocabulary), keys=keys)
         self.targets: dict[int, ReplayedTarget] = {}
         self.log: Log = []
         self.inbox: deque[tuple[Deliver, float, float]] = deque()
         self.waits = CoreWaits(all_threads)
         self.due_s = 0.0
+        self.margin = Margin()
 
     def wait_for_welcomes(self, patience_s: float) -> None:
         """Wait until all are served; InputError if one is turned away, or after `patience_s`."""
@@ -205,7 +171,7 @@ class ReplayedFleet:
     def serve(self, zero_s: float) -> Log:
         """Decode all requests of all targets; return the stations' log, its times counted from `zero_s`."""
         self.targets = {
-            number: ReplayedTarget(self.fleet, number, self.continuations, self._post, zero_s, self.log)
+            number: ReplayedTarget(self.fleet, number, self.answers, self._post, zero_s, self.log)
             for number in self.numbers
         }
         try:
@@ -215,7 +181,7 @@ class ReplayedFleet:
                 target.next_request()
             while not all(target.finished for target in self.targets.values()):
                 self._finish_due()
-                self._turn(self._wait_s())
+                self._wait()
             self._carry_out(self.exchange.close(now_s()), now_s())
         finally:
             self.transport.close()
@@ -231,8 +197,8 @@ class ReplayedFleet:
         for target in sorted(due, key=lambda target: target.due_s):
             target.finish()
 
-    def _turn(self, wait_s: float) -> None:
-        """Take what has arrived, or wait for it; say what is due."""
+    def _turn(self, wait_s: float) -> bool:
+        """Take what has arrived, or wait for it; say what is due. Return whether anything has arrived."""
         self.waits.since_last_s()  # what was waited for until now is in the steps
         frames = self.transport.poll(wait_s)
         core_wait_s = self.waits.since_last_s()
@@ -250,6 +216,7 @@ class ReplayedFleet:
             came, time_s, core_wait_s = self.inbox.popleft()
             target = self.targets[self.fleet.target_of(came.event.tag)]
             target.deliver(came.event, came.content, time_s, came.payload_bytes, core_wait_s)
+        return bool(frames)
 
     def _carry_out(self, actions: Sequence[Action], time_s: float, core_wait_s: float = 0.0) -> None:
         for action in carry_out(actions, self.exchange, self.transport, time_s):
@@ -258,7 +225,10 @@ class ReplayedFleet:
             if isinstance(action, Deliver) and not isinstance(action.event, Ping):
                 self.inbox.append((action, time_s, core_wait_s))  # it may follow from what a target posts just now
 
-    def _wait_s(self) -> float:
-        """How long nothing is due: until the next end of a step, or the next tick."""
+    def _wait(self) -> None:
+        """Take what arrives until shortly before the next end of a step, or the next tick."""
         due_s = min((target.due_s for target in self.targets.values() if target.running is not None), default=None)
-        return TICK_S if due_s is None else min(due_s - now_s() - SPIN_S, TICK_S)
+        before_s = now_s()
+        wait_s = TICK_S if due_s is None else min(due_s - before_s - self.margin.s, TICK_S)
+        if not self._turn(wait_s) and wait_s > 0:
+            self.margin.slept(now_s() - before_s - wait_s)

@@ -2,7 +2,6 @@
 
 import os
 import tempfile
-import threading
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -10,17 +9,20 @@ import msgspec
 import torch
 
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
+from engine.runtime import light
+from engine.runtime.answers import Continuation, Continued
 from engine.runtime.batch import Batched, serve_batch
 from engine.runtime.clock import now_s
 from engine.runtime.colocated import serve_colocated
 from engine.runtime.continuations import continuations_of
 from engine.runtime.device_lock import DeviceLock, file_lock, no_lock
-from engine.runtime.drafter import LOOPBACK, DrafterNode
+from engine.runtime.drafter import DrafterNode
 from engine.runtime.memory import check_room
+from engine.runtime.node import LOOPBACK
 from engine.runtime.positions import with_positions
 from engine.runtime.process import NodeProcess
 from engine.runtime.prompts import prompts_of
-from engine.runtime.replayed import Continuation, ReplayedFleet
+from engine.runtime.replayed import ReplayedFleet
 from engine.runtime.verifier import VerifierNode
 from fleet.chance.token import Token
 from fleet.errors import InputError
@@ -33,7 +35,6 @@ from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
 
 CONTINUATIONS = Path(tempfile.gettempdir()) / "specfleet-continuations"
-PATIENCE_S = 60.0  # for nodes of one host to find each other
 HEAD_START_S = 0.05  # from sending time zero to time zero itself, so that every process has read it before
 
 
@@ -53,13 +54,8 @@ def _drafter_body(pipe: Connection, fleet: Fleet, lock_file: Path | None) -> Log
     node.open()
     pipe.send(("port", (node.port, node.fleet)))
     zero_s = pipe.recv()
-    threading.Thread(target=_stop_on_message, args=(pipe, node), daemon=True).start()
+    light.stop_on_message(pipe, node)
     return node.serve(zero_s)
-
-
-def _stop_on_message(pipe: Connection, node: DrafterNode) -> None:
-    pipe.recv()
-    node.stop()
 
 
 def _verifier_body(
@@ -67,15 +63,15 @@ def _verifier_body(
 ) -> tuple[Log, dict[int, list[int]]]:
     node = VerifierNode(fleet, target, prompts, {0: f"{LOOPBACK}:{port}"}, _lock(lock_file))
     node.open()
-    node.wait_for_welcomes(PATIENCE_S)
+    node.wait_for_welcomes(light.PATIENCE_S)
     pipe.send(("ready", None))
     log = node.serve(pipe.recv())
     return log, node.outputs
 
 
 def _replayed_body(pipe: Connection, fleet: Fleet, continuations: list[Continuation], port: int) -> Log:
-    replayed = ReplayedFleet(fleet, continuations, {0: f"{LOOPBACK}:{port}"})
-    replayed.wait_for_welcomes(PATIENCE_S)
+    replayed = ReplayedFleet(fleet, lambda _station: Continued(continuations), {0: f"{LOOPBACK}:{port}"})
+    replayed.wait_for_welcomes(light.PATIENCE_S)
     pipe.send(("ready", None))
     return replayed.serve(pipe.recv())
 
@@ -97,15 +93,21 @@ def _lock(file: Path | None) -> DeviceLock:
 def check_can_run(fleet: Fleet) -> None:
     """Raise InputError where the scenario asks for what only the simulator can do yet, naming the key."""
     workload, drafters, verifiers = fleet.workload, fleet.drafters, fleet.verifiers
+    for side, given in (("drafters", drafters), ("verifiers", verifiers)):
+        if given.kind == "replayed" and given.device:
+            raise InputError(f"{side}.device with {side}.kind = 'replayed': a replayed station has its own device")
     shared, elsewhere = fleet.devices.get(verifiers.device), drafters.count and drafters.device != verifiers.device
     simulated_only = {
         "drafters.count": drafters.count > 1,
         "drafters.limits_per_s": drafters.limits_per_s != (),
         "drafters.cache_tokens": drafters.cache_tokens > 0,
         "drafters.overlap": not fleet.in_turn,
+        "drafters.lease_s": drafters.lease_s > 0,
+        "faults": fleet.faults != (),
         "verifiers.device": bool(shared and shared.sharing == "one-process" and elsewhere),
         "verifiers.group": not isinstance(verifiers.group, One),
         "verifiers.allocate": verifiers.allocate is not None,
+        "verifiers.patience_s": verifiers.patience.patience_s > 0,
         "workload.conversations": workload.conversations != "",
     }
     if fleet.batch is None:
@@ -140,7 +142,10 @@ def start_drafter(fleet: Fleet, lock_file: Path | None = None) -> tuple[NodeProc
 
     It answers handshakes from now on.
     """
-    drafter = NodeProcess("drafter", _drafter_body, fleet, lock_file)
+    if fleet.drafters.kind == "replayed":
+        drafter = NodeProcess("replayed drafter", light.drafter_body, fleet, light=True)
+    else:
+        drafter = NodeProcess("drafter", _drafter_body, fleet, lock_file)
     return drafter, *drafter.receive()
 
 
@@ -186,15 +191,16 @@ def _serve(
 
     The fleet that comes back knows the admission that its drafter settled.
     """
-    continuations = continuations_of(fleet, continuations_folder) if fleet.verifiers.kind == "replayed" else []
-    prompts = [] if continuations else prompts_of(fleet)
+    replayed, drawn = fleet.verifiers.kind == "replayed", fleet.drafters.kind == "replayed"
+    continuations = continuations_of(fleet, continuations_folder) if replayed and not drawn else []
+    prompts = [] if replayed else prompts_of(fleet)
     drafter, port = None, 0
     if fleet.drafters.count:
         drafter, port, fleet = start_drafter(fleet, lock_files.get(fleet.drafters.device))
         nodes.append(drafter)
-    if continuations:
-        if fleet.verifiers.device:
-            raise InputError("verifiers.device with verifiers.kind = 'replayed': a replayed target has its own device")
+    if drawn:
+        targets = [NodeProcess("replayed targets", light.targets_body, fleet, port, light=True)]
+    elif replayed:
         targets = [NodeProcess("replayed targets", _replayed_body, fleet, continuations, port)]
     else:
         lock_file = lock_files.get(fleet.verifiers.device)
@@ -212,7 +218,7 @@ def _serve(
     outputs: dict[int, list[int]] = {}
     for node in targets:
         result = node.receive()
-        if continuations:
+        if replayed:
             log += result
         else:
             log += result[0]

@@ -7,7 +7,7 @@ the target accepts. The target adds a token of its own: the correction after a m
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Annotated, Literal
 
@@ -24,7 +24,7 @@ Shape = Annotated[float, Meta(gt=0, le=1e12)]  # a Beta(a, b) beyond that is one
 Rates = Annotated[tuple[Probability, ...], Meta(min_length=1)]
 Rounds = Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1)]
 
-BLOCK = 4096
+FIRST_BLOCK, BLOCK = 32, 4096  # of random numbers
 
 
 class Geometric(msgspec.Struct, frozen=True, tag="geometric", tag_field="model", forbid_unknown_fields=True):
@@ -194,21 +194,21 @@ def _one_minus_power(beta: float, exponent: int) -> float:
 
 
 class Sampler:
-    """Draws the acceptance lengths of a run's sessions; the same calls with the same seed give the same ones.
+    """Draws the acceptance lengths of a run's sessions: those of a request are the same whoever draws them, and when.
 
-    What a session remembers (its beta, its place in a recording) is kept under its tag. Uniform numbers come
-    in blocks that all sessions share: sessions are short, and a numpy call a round would cost too much.
+    Each request has random numbers of its own, and a place of its own in a recording. So runs with the same seed
+    accept the same lengths whatever their fleets, rules and worlds, and differ by these alone and not by luck.
     """
 
     def __init__(self, model: AcceptanceModel, depth: int, rng: np.random.Generator) -> None:
         _check_depth(model, depth)
         self.depth = depth
-        self._new_session = _session_starter(model, depth, rng)
+        self._new_session = _session_starter(model, depth, int(rng.integers(1 << 62)))
         self._lengths: dict[int, Iterator[int]] = {}
 
     def begin_session(self, tag: int, first: int = 0, request: int = 0) -> None:
-        """Start a session; an earlier one with this tag is forgotten. Which request it is makes no difference."""
-        self._lengths[tag] = self._new_session()
+        """Start the session of a request; an earlier one with this tag is forgotten."""
+        self._lengths[tag] = self._new_session(request)
 
     def draw(self, tag: int, drafted: int, base: int = 0) -> int:
         """Acceptance length of this session's next round, which drafted `drafted` tokens, at most `depth`, anywhere.
@@ -220,44 +220,65 @@ class Sampler:
         return length if length < drafted else drafted
 
 
-def _session_starter(model: AcceptanceModel, depth: int, rng: np.random.Generator) -> Callable[[], Iterator[int]]:
-    """Return the function that starts a session: an endless iterator of its acceptance lengths."""
-    if isinstance(model, Recorded):
-        deck = _dealt(model.sessions, rng)
-        return lambda: _play_back(next(deck), model.sessions, rng)
-    negated_uniforms = _negated_uniforms(rng)
+def _session_starter(model: AcceptanceModel, depth: int, root: int) -> Callable[[int], Iterator[int]]:
+    """Return the function that starts the session of a request: an endless iterator of its acceptance lengths."""
 
-    def lengths_under(model: AcceptanceModel) -> Iterator[int]:
+    def rng_of(request: int) -> np.random.Generator:
+        return np.random.default_rng([root, request])
+
+    if isinstance(model, Recorded):
+        deal = _dealer(model.sessions, root)
+        return lambda request: _play_back(deal(request), model.sessions, partial(rng_of, request))
+
+    def lengths_under(model: AcceptanceModel) -> Callable[[np.random.Generator], Iterator[int]]:
         # l = #{j: P(l >= j) > u}, a place in the survival table; bisection wants it ascending, hence negated.
-        return map(partial(bisect_left, (-survival(model, depth)).tolist()), negated_uniforms)
+        length_at = partial(bisect_left, (-survival(model, depth)).tolist())
+        return lambda rng: map(length_at, _negated_uniforms(rng))
+
+    def with_its_beta(model: BetaGeometric, rng: np.random.Generator) -> Iterator[int]:
+        return lengths_under(Geometric(rng.beta(model.a, model.b)))(rng)
 
     if isinstance(model, BetaGeometric) and model.per == "session":
-        return lambda: lengths_under(Geometric(rng.beta(model.a, model.b)))
-    shared = lengths_under(model)
-    return lambda: shared
+        return lambda request: with_its_beta(model, rng_of(request))
+    lengths = lengths_under(model)
+    return lambda request: lengths(rng_of(request))
 
 
 def _negated_uniforms(rng: np.random.Generator) -> Iterator[float]:
+    """Yield numbers in blocks, small at first: most sessions are short, and a numpy call a number costs too much."""
+    block = FIRST_BLOCK
     while True:
-        yield from (-rng.random(BLOCK)).tolist()
+        yield from (-rng.random(block)).tolist()
+        block = min(2 * block, BLOCK)
 
 
-def _dealt(sessions: tuple[Rounds, ...], rng: np.random.Generator) -> Iterator[Rounds]:
-    """Deal the recorded sessions like cards: each once, in random order, before any comes again.
+def _dealer(sessions: tuple[Rounds, ...], root: int) -> Callable[[int], Rounds]:
+    """Return the function that deals recorded sessions to requests like cards: each once before any comes again.
 
     A run of as many sessions as were recorded then has the recorded mean, without the luck of the draw.
     """
-    while True:
-        yield from (sessions[card] for card in rng.permutation(len(sessions)))
+
+    @lru_cache(maxsize=4)
+    def shuffled(deck: int) -> list[int]:
+        return np.random.default_rng([root, deck, 1]).permutation(len(sessions)).tolist()  # type: ignore[no-any-return]
+
+    def deal(request: int) -> Rounds:
+        deck, card = divmod(request, len(sessions))
+        return sessions[shuffled(deck)[card]]
+
+    return deal
 
 
-def _play_back(first: Rounds, sessions: tuple[Rounds, ...], rng: np.random.Generator) -> Iterator[int]:
+def _play_back(
+    first: Rounds, sessions: tuple[Rounds, ...], new_rng: Callable[[], np.random.Generator]
+) -> Iterator[int]:
     """Yield the rounds of one recorded session, then, if it was too short, of others chosen at random.
 
     Resampling whole sessions keeps the dependence between their rounds. A session that ends sooner than the
     recording it follows has seen only the early rounds of it.
     """
     yield from first
+    rng = new_rng()
     while True:
         yield from sessions[rng.integers(len(sessions))]
 

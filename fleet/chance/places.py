@@ -94,19 +94,23 @@ def _reached(path: Path, as_it_is: tuple[int, int, int], recorded: int, depth: i
 
 
 class PlaceSampler:
-    """Looks up the acceptance lengths of a run's sessions; only what comes after the end of a text is random."""
+    """Looks up the acceptance lengths of a run's sessions; only what comes after the end of a text is random.
+
+    That is the same for a request whoever looks it up, and when.
+    """
 
     def __init__(self, model: ByPlace, depth: int, rng: np.random.Generator) -> None:
         if depth > model.depth:
             raise beyond(model, depth)
         self.texts, self.drafted = read_recorded(model)
-        self.rng = rng
+        self.root = int(rng.integers(1 << 62))
         self._playing: dict[int, _Playing] = {}  # by tag
 
     def begin_session(self, tag: int, first: int, request: int) -> None:
         """Start request number `request`, whose prompt has `first` tokens; an earlier one of this tag is forgotten."""
         number = request % len(self.texts)
-        self._playing[tag] = _Playing(first, self.texts[number], self.drafted[number] if self.drafted else ())
+        drafted = self.drafted[number] if self.drafted else ()
+        self._playing[tag] = _Playing(first, self.texts[number], drafted, self._further(request))
 
     def draw(self, tag: int, drafted: int, base: int) -> int:
         """Acceptance length of a round of this session that drafted `drafted` tokens after `base` committed ones."""
@@ -126,19 +130,26 @@ class PlaceSampler:
         playing = self._playing[tag]
         place = base - playing.first - 1
         while place >= len(playing.accepted):
-            more = int(self.rng.integers(len(self.texts)))
+            more = next(playing.further)
             drafted = (*playing.drafted, *self.drafted[more]) if self.drafted else ()
-            playing = _Playing(playing.first, (*playing.accepted, *self.texts[more]), drafted)
+            playing = playing._replace(accepted=(*playing.accepted, *self.texts[more]), drafted=drafted)
             self._playing[tag] = playing
         return playing, place
 
+    def _further(self, request: int) -> Iterator[int]:
+        """Yield the numbers of the texts that follow where a request's own is too short."""
+        rng = np.random.default_rng([self.root, request])
+        while True:
+            yield int(rng.integers(len(self.texts)))
+
 
 class _Playing(NamedTuple):
-    """A session's text: length of the prompt, accepted and drafted tokens by place."""
+    """A session's text: length of the prompt, accepted and drafted tokens by place; and which texts would follow."""
 
     first: int
     accepted: Text
     drafted: Text
+    further: Iterator[int]
 
 
 def beyond(model: ByPlace, depth: int) -> InputError:

@@ -45,6 +45,8 @@ class RunHeader(msgspec.Struct, frozen=True):
         pace_of: Digest of the measured run whose host's pace a simulation played back; empty where it did not.
         played_of: Digest of the measured run of which a simulation played back more; empty where it did not.
         played: What that was: steps, acceptance, links, delays.
+        replayed: Which stations of a run on the engine ran no model, and stood for absent hardware: drafters,
+            targets.
     """
 
     scenario: Scenario
@@ -59,6 +61,7 @@ class RunHeader(msgspec.Struct, frozen=True):
     pace_of: str = ""
     played_of: str = ""
     played: tuple[str, ...] = ()
+    replayed: tuple[str, ...] = ()
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -121,6 +124,7 @@ def make_header(scenario: Scenario, fleet: Fleet, world: World, rows: dict[str, 
         },
         started_unix_s=time.time(),
         rows=rows,
+        replayed=fleet.replayed if world == "engine" else (),
     )
 
 

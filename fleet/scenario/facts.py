@@ -43,7 +43,8 @@ def replaced_acceptance(scenario: Scenario) -> Recorded | None:
 
 def models_of(fleet: Fleet) -> int:
     """Return how many models run at a time, each in a process of its own."""
-    return fleet.drafters.count + (fleet.verifiers.count if fleet.verifiers.kind == "real" else 0)
+    drafting = 0 if fleet.drafters.kind == "replayed" else fleet.drafters.count
+    return drafting + (fleet.verifiers.count if fleet.verifiers.kind == "real" else 0)
 
 
 def crowds(fleet: Fleet, cores: int) -> bool:

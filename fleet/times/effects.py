@@ -115,6 +115,22 @@ class RecentLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return interpolated(load, self.loads, self.paces) if self.paces else 1.0
 
 
+class LoadCount:
+    """Keeps count of how much a device was used of late; 1 for ever where no effect asks for it."""
+
+    def __init__(self, effect: RecentLoad | None) -> None:
+        self.effect = effect
+        self.load = 1.0
+        self.counted_s = 0.0
+
+    def until(self, now_s: float, busy: bool) -> float:
+        """Count the time since the last call as busy or idle; return the recent load."""
+        if self.effect is not None:
+            self.load = self.effect.after(self.load, now_s - self.counted_s, busy)
+            self.counted_s = now_s
+        return self.load
+
+
 def interpolated(x: float, xs: tuple[float, ...], ys: tuple[float, ...]) -> float:
     """Piecewise linear interpolation, flat outside; `numpy.interp` for one number is ten times slower."""
     right = bisect.bisect_right(xs, x)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import specfleet
-from experiments.differences import differences, mean_length_of, sharing
+from experiments.differences import STATIONS, differences, mean_length_of, sharing
 from fleet.chance.acceptance import Geometric, Recorded
 from fleet.records.run import Run
 from fleet.scenario.reading import make_scenario
@@ -182,3 +182,16 @@ def test_sharing_in_words() -> None:
     together = make_scenario({"devices": {"box": {}}, "verifiers": {"device": "box", "count": 2}})
     assert sharing(settle(together)) == "targets share one (turns)"
     assert sharing(settle(make_scenario({"batch": {"rule": {"policy": "slots", "size": 4}}}))) == "one process"
+
+
+@pytest.mark.parametrize(("provenance", "says_so"), [({}, True), (dict([STATIONS]), False)])
+def test_a_replayed_run_had_no_models_and_the_links_of_its_host(provenance: dict[str, str], says_so: bool) -> None:
+    run, first = measured(), simulated()
+    replayed = Run(msgspec.structs.replace(run.header, replayed=("drafters", "targets")), run.table)
+    profile = msgspec.structs.replace(PROFILE, provenance=provenance)
+    scenario = msgspec.structs.replace(first.header.scenario, profile=profile)
+    first = Run(msgspec.structs.replace(first.header, scenario=scenario), first.table)
+    lines = differences(first, replayed)
+    assert not any("models" in line for line in lines)
+    said = "links and delays: replayed stations have those of their own host's processes, and the simulation had those"
+    assert any(line.startswith(said) for line in lines) == says_so

@@ -232,8 +232,8 @@ def test_counts_are_the_rates_of_the_rounds_that_they_count() -> None:
 def test_draws_follow_the_distribution(model: AcceptanceModel, drafted: int) -> None:
     sampler = Sampler(model, DEPTH, np.random.default_rng(1))
     lengths = []
-    for _ in range(20_000):
-        sampler.begin_session(0)  # anew each time, so that lengths are independent whatever sessions remember
+    for request in range(20_000):  # another each time, so that lengths are independent whatever sessions remember
+        sampler.begin_session(0, request=request)
         lengths.append(sampler.draw(0, drafted))
     assert_follows(lengths, pmf(model, drafted))
 
@@ -250,10 +250,10 @@ def test_a_session_keeps_its_beta_and_a_round_does_not(per: str, both_succeed: f
     """Two first tokens pass with E[beta]^2 if each round has its own beta, with E[beta^2] if they share one."""
     sampler = Sampler(BetaGeometric(3, 1, per), 1, np.random.default_rng(2))
     successes = 0
-    for _ in range(20_000):
-        sampler.begin_session(0)
+    for number in range(20_000):
+        sampler.begin_session(0, request=2 * number)
         first = sampler.draw(0, 1)
-        sampler.begin_session(1)  # another one in between has no influence
+        sampler.begin_session(1, request=2 * number + 1)  # another one in between has no influence
         sampler.draw(1, 1)
         successes += first * sampler.draw(0, 1)
     assert stats.binomtest(successes, 20_000, both_succeed).pvalue > FALSE_ALARM
@@ -262,8 +262,8 @@ def test_a_session_keeps_its_beta_and_a_round_does_not(per: str, both_succeed: f
 def test_a_recording_plays_its_rounds_in_order_and_then_another_session() -> None:
     recording = Recorded(9, ((1, 2, 3), (4, 5), (6, 7, 8, 9)))
     sampler = Sampler(recording, 9, np.random.default_rng(3))
-    sampler.begin_session(0)
-    sampler.begin_session(1)
+    sampler.begin_session(0, request=0)
+    sampler.begin_session(1, request=1)
     played: dict[int, list[int]] = {0: [], 1: []}
     for turn in range(600):
         played[turn % 2].append(sampler.draw(turn % 2, 9))
@@ -281,10 +281,47 @@ def test_equal_seeds_draw_equal_lengths_and_others_do_not() -> None:
         sampler = Sampler(model, DEPTH, np.random.default_rng(seed))
         lengths = []
         for number in range(200):
-            sampler.begin_session(number % 3)
+            sampler.begin_session(number % 3, request=number)
             lengths += [sampler.draw(number % 3, DEPTH) for _ in range(5)]
         return lengths
 
     for model in (Geometric(0.8), BetaGeometric(3, 1, "session"), Recorded(DEPTH, ((0, 1, 2), (3, 4), (5,)))):
         assert drawn(model, 0) == drawn(model, 0)
         assert drawn(model, 0) != drawn(model, 1)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Geometric(0.8),
+        BetaGeometric(3, 1),
+        BetaGeometric(3, 1, "session"),
+        PerPosition((0.9, 0.5, 0.8, 0.7, 0.6, 0.5)),
+        Recorded(DEPTH, ((0, 1, 2), (3, 4), (5,), (6, 6))),
+    ],
+)
+def test_what_a_request_accepts_depends_on_nobody_else(model: AcceptanceModel) -> None:
+    """One sampler draws all requests in turn, another a few of them, round by round and in another order."""
+    rounds, asked = 100, [17, 3, 5]
+    one, other = (Sampler(model, DEPTH, np.random.default_rng(5)) for _ in range(2))
+    in_turn = {}
+    for request in range(20):
+        one.begin_session(0, request=request)
+        in_turn[request] = [one.draw(0, DEPTH) for _ in range(rounds)]
+    for tag, request in enumerate(asked):
+        other.begin_session(tag, request=request)
+    mixed = [[other.draw(tag, DEPTH) for tag in range(len(asked))] for _ in range(rounds)]
+    assert [list(lengths) for lengths in zip(*mixed, strict=True)] == [in_turn[request] for request in asked]
+    assert len({tuple(lengths) for lengths in in_turn.values()}) > 3, "or all requests would be the same"
+
+
+@pytest.mark.parametrize("sessions", [1, 4, 7])
+def test_as_many_requests_as_were_recorded_play_each_session_once_whatever_their_order(sessions: int) -> None:
+    recording = Recorded(9, tuple((number,) for number in range(sessions)))
+    sampler = Sampler(recording, 9, np.random.default_rng(0))
+    for deck in range(3):
+        first = []
+        for request in reversed(range(deck * sessions, (deck + 1) * sessions)):
+            sampler.begin_session(0, request=request)
+            first.append(sampler.draw(0, 9))
+        assert sorted(first) == list(range(sessions))

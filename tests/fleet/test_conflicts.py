@@ -40,6 +40,8 @@ SLOTS = {"rule": {"policy": "slots", "size": 2}}
             "first = 9 is above",
         ),
         ({"drafters": {"group": {"policy": "batch", "most": 0}}}, "most = 0"),
+        ({"drafters": {"kind": "replayed"}}, "'real' could verify; allowed with it: verifiers.kind = 'replayed'"),
+        ({"batch": SLOTS, "drafters": {"kind": "replayed"}}, r"a \[batch\] runs its models: leave one of both out"),
     ],
 )
 def test_what_does_not_go_together_is_named(tables: dict[str, Any], message: str) -> None:

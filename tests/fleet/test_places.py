@@ -59,6 +59,20 @@ def test_what_comes_after_the_end_of_a_text_is_a_text_chosen_at_random(tmp_path:
     assert {sampler.draw(7, 1, base=base) for base in range(11, 400)} == {1}
 
 
+def test_what_comes_after_a_text_is_the_request_s_own_whoever_asks_before(tmp_path: Path) -> None:
+    write_places([[1], [2, 2]], tmp_path / "places.parquet")
+    drawn = []
+    for requests in ((4, 6), (6, 4)):
+        sampler = PlaceSampler(ByPlace(str(tmp_path / "places.parquet"), 2), 2, np.random.default_rng(0))
+        for request in requests:
+            sampler.begin_session(request, first=10, request=request)
+            for base in range(11, 99):
+                sampler.draw(request, 2, base)
+        drawn.append({request: [sampler.draw(request, 2, base) for base in range(11, 99)] for request in requests})
+    assert drawn[0] == drawn[1]
+    assert drawn[0][4] != drawn[0][6]
+
+
 def test_a_draft_is_as_long_as_asked_or_as_the_file_says(tmp_path: Path) -> None:
     model = ByPlace(str(tmp_path / "places.parquet"), 4)
     for drafted, expected in ((None, [3, 3, 3, 3, 3]), ([[4, 0, 2], [3, 1]], [3, 0, 2, 3, 1])):

@@ -176,7 +176,7 @@ def test_the_command_line_says_what_the_equations_leave_out_and_what_to_compare_
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     noted = ["star", "--set", f"acceptance={{model = 'per-position', rates = {PRINTED}}}"]
-    for command in (["analytic", *noted], ["simulate", *noted, "--set", "workload.requests=8"]):
+    for command in (["analytic", *noted], ["simulate", *noted, "--set", "workload.requests=64"]):
         monkeypatch.setattr(sys, "argv", ["specfleet", *command])
         with pytest.raises(SystemExit) as end:
             main()

@@ -1,13 +1,13 @@
-"""What simulated steps yield: accepted lengths and signals, drawn from the scenario's acceptance model."""
+"""What steps without models yield: accepted lengths and signals, drawn from the acceptance model; in both worlds."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-import numpy as np
 
 from fleet.chance.acceptance import Geometric, Sampler
 from fleet.chance.places import ByPlace, PlaceSampler
+from fleet.chance.sources import sources_of
 from fleet.chance.tokens import Coin, TokenModel, TokenSampler
 from fleet.errors import InputError
 from fleet.policies.outcome import Outcome
@@ -28,10 +28,14 @@ def nothing(step: Step) -> tuple[Outcome, ...]:
 
 
 class Outcomes:
-    """Draws what verifications accept. Streams remember their place in the model's texts, whoever verifies them."""
+    """Draws what verifications accept. Streams remember their place in the model's texts, whoever verifies them.
 
-    def __init__(self, fleet: Fleet, rng: np.random.Generator) -> None:
-        model = fleet.acceptance_model()
+    What a request's verifications accept follows from the fleet's seed and acceptance model alone, so that it is the
+    same in the simulated world, and in the real one whichever process draws it.
+    """
+
+    def __init__(self, fleet: Fleet) -> None:
+        model, rng = fleet.acceptance_model(), sources_of(fleet.seed).acceptance
         by_token = isinstance(fleet.drafters.overlap, Ahead) or fleet.needs == "ratios"
         self.ends_after = read_ends(Path(fleet.workload.ends)) if fleet.workload.ends else {}  # by request
         self.tokens: TokenSampler | None = None

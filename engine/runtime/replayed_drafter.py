@@ -1,0 +1,102 @@
+"""What stands for a drafter whose accelerator is not there: it waits as long as drafting would take. Without torch."""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from engine.runtime.clock import now_s
+from engine.runtime.content import DRAWN, NOTHING, Content
+from engine.runtime.door import Door
+from engine.runtime.exchange import Exchange
+from engine.runtime.keys import Keys
+from engine.runtime.limits import most_bytes
+from engine.runtime.node import LOOPBACK, Node
+from engine.runtime.sockets import Sockets
+from engine.runtime.waiting import Waiter
+from fleet.chance.sources import of_each, sources_of
+from fleet.policies.outcome import Outcome
+from fleet.policies.shapes import parents
+from fleet.records.recorded import RecordedStation
+from fleet.scenario.settled import Fleet
+from fleet.stations.build import drafter_station
+from fleet.stations.messages import Draft, Message, StationEvent
+from fleet.times.durations import draft_durations
+from fleet.times.effects import LoadCount
+from fleet.times.step import Step
+
+
+class ReplayedDraftExecutor:
+    """Waits for a drafter's steps, and hands out drafts that say nothing, as large as those of a small model.
+
+    Times are drawn from the fleet's as the simulation draws them, one after the other from the same random numbers.
+    InputError where the fleet has no times of drafters.
+    """
+
+    def __init__(self, fleet: Fleet, drafter: int = 0) -> None:
+        times = fleet.drafter_times(drafter)
+        source = of_each(sources_of(fleet.seed).drafters, fleet.drafters.count)[drafter]
+        self.fleet = fleet
+        self.duration_s = draft_durations(times, source)
+        self.used = LoadCount(times.recent_load)
+        self.waiter = Waiter()
+
+    def receive(self, event: StationEvent, content: Content) -> None:
+        """Take nothing: no text is drafted from."""
+
+    def run(self, step: Step) -> tuple[Outcome, ...]:
+        """Wait as long as the step takes."""
+        begun_s = now_s()
+        ends_s = begun_s + self.duration_s(step, self.used.until(begun_s, busy=False))
+        self.waiter.until(ends_s)
+        self.used.until(ends_s, busy=True)
+        return (Outcome(),) * len(step.members)
+
+    def content_of(self, message: Message) -> Content:
+        """Return a draft of the size that a real one would have; nothing for other messages."""
+        return empty_draft(self.fleet, message.tokens) if isinstance(message, Draft) else NOTHING
+
+    def release(self, tag: int) -> None:
+        """Forget nothing: nothing was kept."""
+
+
+def empty_draft(fleet: Fleet, depth: int) -> Content:
+    """Return a draft of `depth` levels that says nothing, in the shape and the size of a small model's."""
+    shape, vocabulary = fleet.drafters.shape, fleet.vocabulary
+    count = shape.nodes(depth)
+    match shape.kind:
+        case "chain":
+            nodes, inner = None, count
+        case "tree":
+            nodes = parents(shape.children(depth))
+            inner = max(nodes, default=-1) + 1
+        case "dynamic":  # whatever its form would be: best children first, level by level
+            nodes, inner = [node // shape.width for node in range(count)], 0
+    rule = fleet.verifiers.rule
+    if not fleet.workload.temperature or rule not in DRAWN or not inner or not vocabulary:
+        return Content([0] * count, nodes)
+    return Content([0] * count, nodes, np.ones((inner, vocabulary), dtype=np.float16), rule=rule)
+
+
+class ReplayedDrafterNode(Node):
+    """A node with a door and no model. `port`: that of the door; `number`: which drafter of the fleet it is, from 0."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        address: str = LOOPBACK,
+        port: int = 0,
+        number: int = 0,
+        keys: Keys | None = None,
+        say: Callable[[str], None] = lambda _line: None,
+    ) -> None:
+        self.fleet = fleet
+        sockets = Sockets(f"{address}:{port}", most_bytes=most_bytes(fleet), keys=keys)
+        self.port = sockets.bound_port
+        super().__init__(
+            RecordedStation(drafter_station(fleet, number), "replayed"),
+            ReplayedDraftExecutor(fleet, number),
+            Exchange(Door(fleet, time.time_ns())),
+            sockets,
+            say=say,
+        )

@@ -1,0 +1,115 @@
+"""The cells: one replayed drafter for N replayed targets at two ratios Z / S, and table 1 of StarSD by its S and Z."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from experiments.reproduce.starsd_scaling import (
+    N_COLUMNS,
+    ROUNDS_PER_S,
+    WAIT_S,
+    local_return_s,
+    remote_return_s,
+    return_variation,
+    service_s,
+    star,
+)
+from fleet.chance.acceptance import Geometric, expected_committed
+from fleet.scenario.reading import make_scenario
+from fleet.scenario.scenario import Scenario
+from fleet.times.profile import HardwareProfile
+from fleet.times.step_time import Quantiles, StepTime
+from sim.predict import predict
+
+RATIOS = (4.0, 16.0)  # t_v over S: N_full = 5 and 17
+COUNTS = (1, 2, 4, 8, 16, 32, 64)
+CALIBRATED_ON = (3, 24)  # other N than those that are predicted
+SERVICE_S = 0.01
+DEPTH, PROMPT_TOKENS, NEW_TOKENS = 5, 64, 40
+ACCEPTANCE = Geometric(0.75)
+# Steps spread evenly around their means: if all took the same time, waits would be nothing or all alike.
+DRAFTS_SPREAD, VERIFICATIONS_SPREAD = Quantiles((0.0, 1.0), (0.7, 1.3)), Quantiles((0.0, 1.0), (0.5, 1.5))
+DRAFT = StepTime(base_s=SERVICE_S, spread=DRAFTS_SPREAD)
+PREFILL = StepTime(base_s=2 * SERVICE_S)
+REPLAYED = {"kind": "replayed"}
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """A cell before it is run: what names it, its scenario, and the paper's numbers of it by quantity, if any."""
+
+    case: dict[str, Any]
+    scenario: Scenario
+    paper: dict[str, float] = {}
+
+    @property
+    def slug(self) -> str:
+        """What names it, fit for a file."""
+        return "-".join(f"{key}-{value:g}".replace("/", "") for key, value in self.case.items()).replace(" ", "")
+
+
+def verify_time(ratio: float) -> StepTime:
+    """Time of a verification that takes `ratio` drafts."""
+    return StepTime(base_s=ratio * SERVICE_S, spread=VERIFICATIONS_SPREAD)
+
+
+def of_host(profile: HardwareProfile | None, ratio: float) -> HardwareProfile:
+    """The stated step times, with what passes between the steps of replayed stations on this host, if that is known."""
+    times = {"draft": DRAFT, "draft_prefill": PREFILL, "verify": verify_time(ratio), "verify_prefill": PREFILL}
+    host = profile or HardwareProfile(name="stated", draft=DRAFT, verify=verify_time(ratio))
+    return msgspec.structs.replace(host, **times)  # type: ignore[arg-type]
+
+
+def fleet(profile: HardwareProfile | None, ratio: float, count: int, seconds: float, seed: int = 0) -> Scenario:
+    """One replayed drafter for `count` replayed targets, with requests for about `seconds`."""
+
+    def of_requests(requests: int) -> Scenario:
+        return make_scenario(
+            {
+                "name": f"replayed, Z/S = {ratio:g}, N = {count}",
+                "seed": seed,
+                "profile": of_host(profile, ratio),
+                "acceptance": ACCEPTANCE,
+                "drafters": {"depth": DEPTH, **REPLAYED},
+                "verifiers": {"count": count, **REPLAYED},
+                "workload": {"requests": requests, "prompt_tokens": PROMPT_TOKENS, "new_tokens": NEW_TOKENS},
+            }
+        )
+
+    rounds = NEW_TOKENS / expected_committed(ACCEPTANCE, DEPTH)
+    of_each = predict(of_requests(count)).rounds_per_s * seconds / rounds / count
+    return of_requests(count * max(1, round(of_each)))
+
+
+def cells(profile: HardwareProfile, seconds: float) -> Iterator[Planned]:
+    """Yield the cells of all N at both ratios."""
+    for ratio in RATIOS:
+        for count in COUNTS:
+            yield Planned({"Z/S": ratio, "N": count}, fleet(profile, ratio, count, seconds))
+
+
+def table1(profile: HardwareProfile, seconds: float) -> Iterator[Planned]:
+    """Yield the columns of StarSD's table 1: its S, and verifications that make its Z with this host's links."""
+    link_s = 2 * profile.link.latency_s
+    local_s = local_return_s()
+    remote_s = remote_return_s(local_s)
+    variation = return_variation(local_s) * local_s / (local_s - link_s)  # links spread less than verifications
+    for column, count in enumerate(N_COLUMNS):
+        scenario = star(count, service_s(column), local_s - link_s, remote_s - link_s, variation)
+        assert isinstance(scenario.profile, HardwareProfile)
+        host = msgspec.structs.replace(profile, draft=scenario.profile.draft, verify=scenario.profile.verify)
+        nothing = StepTime()  # its rounds are those of a steady state
+        host = msgspec.structs.replace(host, draft_prefill=nothing, verify_prefill=nothing)
+        committed = expected_committed(ACCEPTANCE, DEPTH)
+        new_tokens = round(committed * seconds * ROUNDS_PER_S[column] / count)
+        yield Planned(
+            {"N": count},
+            msgspec.structs.replace(
+                scenario,
+                profile=host,
+                drafters=msgspec.structs.replace(scenario.drafters, **REPLAYED),
+                verifiers=msgspec.structs.replace(scenario.verifiers, **REPLAYED),
+                workload=msgspec.structs.replace(scenario.workload, new_tokens=new_tokens),
+            ),
+            {"rounds_per_s": ROUNDS_PER_S[column], "wait_s": WAIT_S[column]},
+        )

@@ -1,0 +1,222 @@
+"""Measure this host's replayed stations, predict fleets of them, run those, and hold both against each other."""
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from engine.runtime.serve import serve
+from experiments.replayed.cases import CALIBRATED_ON, RATIOS, Planned, cells, fleet, table1
+from experiments.replayed.host import host_profile, not_drafting
+from experiments.terminal.exits import keeping
+from experiments.terminal.printing import number, print_table, progress, remark
+from fleet.files import check_folder, write_file
+from fleet.records.metrics import measure
+from fleet.records.playback import MECHANISM, PARTS, playback_of
+from fleet.records.run import Run, write_run
+from fleet.times.profile import HardwareProfile, write_profile
+from sim.run import simulate
+
+JUDGED = ("rounds_per_s", "wait_s")
+TINY = 0.05  # of a round, below which a wait is held against the whole round
+MEAN_AIM, WORST_AIM = 0.01, 0.03
+ORDER_SEED, CALIBRATION_SEED = 1, 7
+
+
+class Effort(msgspec.Struct, frozen=True):
+    """How long each fleet runs, in seconds, and how often."""
+
+    seconds: float = 12.0
+    passes: int = 3
+
+
+SHORT = Effort(4.0, 1)
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """One quantity of one cell: predicted, and in each run; `played_back`: simulated with its steps and acceptance.
+
+    `unexplained`: what is off where the run's links and delays are played back, too. `whole`: what an error is relative
+    to; the run's own value, or for a tiny wait its round. `paper`: its number.
+    """
+
+    case: dict[str, Any]
+    quantity: str
+    predicted: float
+    runs: list[float]
+    played_back: list[float]
+    unexplained: list[float]
+    whole: float
+    paper: float | None = None
+
+    @property
+    def measured(self) -> float:
+        """The median over the runs."""
+        return float(np.median(self.runs))
+
+    @property
+    def error(self) -> float:
+        """Prediction against the median run."""
+        return (self.predicted - self.measured) / self.whole
+
+    @property
+    def mechanism(self) -> float:
+        """What is left of it where the steps and the acceptance of each run are played back, mean over the runs."""
+        left = [played - run for played, run in zip(self.played_back, self.runs, strict=True)]
+        return float(np.mean(left)) / self.whole
+
+    @property
+    def host(self) -> float:
+        """How far the runs are apart, from the least to the largest."""
+        return (max(self.runs) - min(self.runs)) / self.whole
+
+
+def main() -> int:
+    """Run everything, print it, and leave it in the folder; 1 where R_q is further off than aimed at."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.replayed", description=__doc__)
+    parser.add_argument("-o", "--out", type=Path, default=Path("runs/replayed"))
+    parser.add_argument("--short", action="store_true", help="one pass of short runs")
+    parser.add_argument(
+        "--only", choices=("cells", "table1"), help="the N at two ratios, or the paper's table; else both"
+    )
+    options = parser.parse_args()
+    check_folder(options.out)
+    effort = SHORT if options.short else Effort()
+    with keeping(options.out):
+        profile = calibrated(effort, options.out)
+        planned = {"cells": list(cells(profile, effort.seconds)), "table1": list(table1(profile, effort.seconds))}
+        chosen = {name: of_name for name, of_name in planned.items() if options.only in (None, name)}
+        beyond = [judge(name, of_name, effort, options.out) for name, of_name in chosen.items()]
+    return max(beyond)
+
+
+def calibrated(effort: Effort, out: Path) -> HardwareProfile:
+    """Run small fleets with other N and another seed than those that are predicted; write and return the profile."""
+    runs = []
+    with progress("replayed stations of this host", len(RATIOS) * len(CALIBRATED_ON)) as advance:
+        for ratio in RATIOS:
+            for count in CALIBRATED_ON:
+                advance(f"Z/S = {ratio:g}, N = {count}")
+                runs.append(serve(fleet(None, ratio, count, effort.seconds, CALIBRATION_SEED)).run)
+    profile = host_profile(runs)
+    write_profile(profile, out / "profile.json")
+    delays = {
+        "link, one way": profile.link.latency_s,
+        "link down before another draft": profile.busy_link.latency_s if profile.busy_link else float("nan"),
+        "turnaround": profile.turnaround_s,
+        "wake-up": profile.wake_up_s,
+        "dispatch": profile.dispatch_s,
+    }
+    print_table(profile.name, ("what passes", "ms"), [(name, number(1000 * time_s)) for name, time_s in delays.items()])
+    return profile
+
+
+def judge(name: str, planned: Sequence[Planned], effort: Effort, out: Path) -> int:
+    """Predict, run in an order that mixes all cells, compare, print and write; 1 where R_q is beyond the aims."""
+    predicted = [{key: metric.value for key, metric in measure(simulate(cell.scenario)).items()} for cell in planned]
+    write_file(
+        out / f"{name}-predicted.json",
+        msgspec.json.encode([(cell.case, values) for cell, values in zip(planned, predicted, strict=True)]),
+    )
+    order = np.random.default_rng(ORDER_SEED).permutation(effort.passes * len(planned))
+    runs: list[list[Run]] = [[] for _ in planned]
+    with progress(name, len(order)) as advance:
+        for place in (int(number) % len(planned) for number in order):
+            advance(planned[place].scenario.name)
+            run = serve(planned[place].scenario).run
+            write_run(run, out / f"{name}-{planned[place].slug}-{len(runs[place]) + 1}.parquet")
+            runs[place].append(run)
+    outcomes = [
+        outcome
+        for cell, values, of_cell in zip(planned, predicted, runs, strict=True)
+        for outcome in outcomes_of(cell, values, of_cell)
+    ]
+    write_file(out / f"{name}.json", msgspec.json.format(msgspec.json.encode(outcomes)))
+    print_outcomes(name, outcomes)
+    print_worker(planned, runs)
+    return max(print_errors(quantity, outcomes) for quantity in JUDGED)
+
+
+def outcomes_of(cell: Planned, predicted: dict[str, float], runs: Sequence[Run]) -> list[Outcome]:
+    """Hold a cell's prediction against its runs."""
+    measured = [measure(run) for run in runs]
+    played, all_played = (
+        [measure(simulate(cell.scenario, playback=playback_of(run, parts))) for run in runs]
+        for parts in (MECHANISM, PARTS)
+    )
+    found = []
+    for quantity in JUDGED:
+        values, left, again = (
+            np.array([metrics[quantity].value for metrics in of_runs]) for of_runs in (measured, played, all_played)
+        )
+        whole = float(np.median(values))
+        round_s = cell.scenario.verifiers.count / float(np.median([run["rounds_per_s"].value for run in measured]))
+        if quantity == "wait_s" and whole < TINY * round_s:
+            whole = round_s
+        numbers = values.tolist(), left.tolist(), (again - values).tolist()
+        found.append(Outcome(cell.case, quantity, predicted[quantity], *numbers, whole, cell.paper.get(quantity)))
+    return found
+
+
+def print_outcomes(name: str, outcomes: Sequence[Outcome]) -> None:
+    """Print every quantity of every cell."""
+    cases = list(outcomes[0].case)
+    papers = any(outcome.paper is not None for outcome in outcomes)
+    rows = [
+        (
+            outcome.quantity, *(f"{outcome.case[key]:g}" for key in cases),
+            *([number(outcome.paper)] if outcome.paper is not None else []),
+            number(outcome.predicted), number(outcome.measured),
+            f"{outcome.error:+.2%}", f"{outcome.mechanism:+.2%}", f"{outcome.host:.2%}",
+        )
+        for outcome in sorted(outcomes, key=lambda outcome: JUDGED.index(outcome.quantity))
+    ]  # fmt: skip
+    headings = (
+        "quantity",
+        *cases,
+        *(["paper"] if papers else []),
+        "simulated",
+        "processes",
+        "error",
+        "mechanism",
+        "host",
+    )
+    print_table(f"{name}: simulated, and as processes", headings, rows)
+
+
+def print_worker(planned: Sequence[Planned], runs: Sequence[Sequence[Run]]) -> None:
+    """Print what the drafter's worker does beside drafting, where it had no rest."""
+    rows = []
+    for cell, of_cell in zip(planned, runs, strict=True):
+        shares = np.array([not_drafting(run) for run in of_cell])
+        if np.isfinite(shares).all():
+            turnaround_s, dispatch_s, share = np.median(shares, axis=0)
+            case = ", ".join(f"{key} = {value:g}" for key, value in cell.case.items())
+            rows.append((case, number(1e6 * turnaround_s), number(1e6 * dispatch_s), f"{share:.2%}"))
+    print_table(
+        "the worker's time that is not drafting, between two drafts",
+        ("case", "turnaround, us", "dispatch, us", "of S"),
+        rows,
+    )
+
+
+def print_errors(quantity: str, outcomes: Sequence[Outcome]) -> int:
+    """Print mean and worst error of a quantity; 1 where one of them is beyond its aim."""
+    of_quantity = [outcome for outcome in outcomes if outcome.quantity == quantity]
+
+    def said(of: Callable[[Outcome], float]) -> tuple[float, float]:
+        errors = [abs(of(outcome)) for outcome in of_quantity]
+        return float(np.mean(errors)), max(errors)
+
+    (mean, worst), (left, worst_left), (host, _) = (
+        said(of) for of in (lambda o: o.error, lambda o: o.mechanism, lambda o: o.host)
+    )
+    unexplained = max(abs(off) / outcome.whole for outcome in of_quantity for off in outcome.unexplained)
+    remark(
+        f"{quantity}: mean absolute error {mean:.2%}, worst {worst:.2%}; mechanism {left:.2%}, worst {worst_left:.2%}; "
+        f"runs of one cell differ by {host:.2%}; all of a run played back leaves {unexplained:.3%}"
+    )
+    return 1 if mean > MEAN_AIM or worst > WORST_AIM else 0

@@ -1,0 +1,52 @@
+"""What passes between the steps of replayed stations on this host: their links, turnarounds, wake-ups, dispatch."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrate.fits import spread_of
+from calibrate.inservice import Rounds, rounds_in
+from calibrate.under_way import links_under_way
+from experiments.differences import STATIONS
+from experiments.replayed.cases import DRAFT, verify_time
+from fleet.records.run import Run
+from fleet.times.effects import NEVER_IDLE
+from fleet.times.profile import HardwareProfile
+
+Floats = NDArray[np.float64]
+
+
+def host_profile(runs: Sequence[Run]) -> HardwareProfile:
+    """Read the records of small fleets of replayed stations, of which some kept their drafter busy and some did not."""
+    rounds = [rounds_in(run, DRAFT, control_s=0.0) for run in runs]
+
+    def every(name: str) -> Floats:
+        return np.concatenate([getattr(of_run, name) for of_run in rounds])
+
+    turnarounds_s, wake_ups_s, dispatches_s = every("turnaround_s"), every("wake_up_s"), every("dispatch_s")
+    link, busy_link = links_under_way([of_run.returns for of_run in rounds], NEVER_IDLE)
+    return HardwareProfile(
+        name="replayed stations on this host",
+        draft=DRAFT,
+        verify=verify_time(1.0),
+        turnaround_s=float(turnarounds_s.mean()),
+        wake_up_s=float(wake_ups_s.mean()),
+        dispatch_s=float(dispatches_s.mean()),
+        delay_spread=spread_of(np.concatenate([times / times.mean() for times in (turnarounds_s, wake_ups_s)])),
+        link=link,
+        busy_link=busy_link,
+        provenance=dict([STATIONS]),
+    )
+
+
+def not_drafting(run: Run) -> tuple[float, float, float]:
+    """Return what a busy drafter's worker does beside its drafts: turnaround and dispatch, in seconds, and their share.
+
+    The share is of a draft's time; NaN where no draft followed another at once.
+    """
+    rounds: Rounds = rounds_in(run, DRAFT, control_s=0.0)
+    if not len(rounds.turnaround_s):
+        return float("nan"), float("nan"), float("nan")
+    turnaround_s, dispatch_s = float(rounds.turnaround_s.mean()), float(rounds.dispatch_s.mean())
+    return turnaround_s, dispatch_s, (turnaround_s + dispatch_s) / float(rounds.draft_s.mean())

@@ -1,0 +1,96 @@
+"""Replayed stations of a host: read from records, predicted, held against runs; here the runs are simulated."""
+
+import msgspec
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from experiments.replayed.cases import CALIBRATED_ON, RATIOS, cells, fleet, of_host, table1, verify_time
+from experiments.replayed.command import Outcome, outcomes_of, print_errors
+from experiments.replayed.host import host_profile, not_drafting
+from fleet.records.metrics import measure
+from fleet.scenario.scenario import Scenario
+from fleet.times.profile import HardwareProfile
+from fleet.times.step_time import LinkTime, StepTime
+from sim.run import simulate
+
+HOST = HardwareProfile(
+    name="host", draft=StepTime(), verify=StepTime(), turnaround_s=2e-4, wake_up_s=1e-4, dispatch_s=5e-5,
+    link=LinkTime(3e-4),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def read() -> HardwareProfile:
+    """The profile that simulated fleets of a host give."""
+    return host_profile([simulate(fleet(HOST, ratio, N, 20.0, seed=7)) for ratio in RATIOS for N in CALIBRATED_ON])
+
+
+def test_a_host_s_records_give_back_what_passes_between_its_steps(read: HardwareProfile) -> None:
+    assert read.turnaround_s == pytest.approx(HOST.turnaround_s, rel=0.01)
+    assert read.wake_up_s == pytest.approx(HOST.wake_up_s, rel=0.05)
+    assert read.dispatch_s == pytest.approx(HOST.dispatch_s, rel=0.01)
+    assert read.link.latency_s == pytest.approx(HOST.link.latency_s, rel=0.01)
+
+
+def test_a_prediction_from_these_records_is_that_host(read: HardwareProfile) -> None:
+    for N in (1, 4, 16):
+        predicted, measured = (measure(simulate(fleet(profile, 4.0, N, 10.0))) for profile in (read, HOST))
+        assert predicted["rounds_per_s"].value == pytest.approx(measured["rounds_per_s"].value, rel=0.003)
+
+
+def test_the_worker_s_other_time_is_turnaround_and_dispatch_where_it_has_no_rest() -> None:
+    busy, idle = (simulate(fleet(HOST, 4.0, N, 10.0)) for N in (16, 1))
+    turnaround_s, dispatch_s, share = not_drafting(busy)
+    assert (turnaround_s, dispatch_s) == pytest.approx((HOST.turnaround_s, HOST.dispatch_s), rel=1e-6)
+    assert share == pytest.approx(2.5e-4 / 0.01, rel=0.05)
+    assert np.isnan(not_drafting(idle)).all()
+
+
+def test_all_cells_are_replayed_and_their_times_are_those_stated() -> None:
+    planned = [*cells(HOST, 1.0), *table1(HOST, 1.0)]
+    assert len({cell.slug for cell in planned}) == len(planned)
+    for cell in planned:
+        scenario: Scenario = cell.scenario
+        assert (scenario.drafters.kind, scenario.verifiers.kind) == ("replayed", "replayed")
+        assert isinstance(scenario.profile, HardwareProfile)
+        assert scenario.profile.turnaround_s == HOST.turnaround_s
+    assert of_host(HOST, 4.0).verify == verify_time(4.0)
+
+
+def test_columns_of_the_paper_s_table_make_its_rounds_with_this_host_s_links() -> None:
+    """With verifications shorter by what the links take, the simulation finds what it does without links."""
+    free = msgspec.structs.replace(HOST, link=LinkTime(), turnaround_s=0.0, wake_up_s=0.0, dispatch_s=0.0)
+    linked = msgspec.structs.replace(free, link=HOST.link)
+    for with_links, without in zip(table1(linked, 5.0), table1(free, 5.0), strict=True):
+        ours, theirs = (measure(simulate(cell.scenario))["rounds_per_s"].value for cell in (with_links, without))
+        assert ours == pytest.approx(theirs, rel=0.005)
+
+
+def test_a_run_is_held_against_its_prediction_and_played_back() -> None:
+    cell = next(iter(cells(HOST, 5.0)))
+    run = simulate(cell.scenario)
+    predicted = {name: metric.value for name, metric in measure(run).items()}
+    for outcome in outcomes_of(cell, predicted, [run, run]):
+        assert outcome.error == outcome.host == 0
+        assert abs(outcome.mechanism) < 1e-6
+        assert np.abs(outcome.unexplained).max() < 1e-9
+    slower = {name: 1.5 * value for name, value in predicted.items()}
+    assert outcomes_of(cell, slower, [run])[0].error == pytest.approx(0.5)
+
+
+def test_a_tiny_wait_is_held_against_its_round() -> None:
+    cell = next(iter(cells(HOST, 5.0)))  # one target: nobody else asks
+    rounds, waits = outcomes_of(cell, {"rounds_per_s": 1.0, "wait_s": 1.0}, [simulate(cell.scenario)])
+    assert rounds.whole == pytest.approx(rounds.measured)
+    assert waits.whole == pytest.approx(1 / rounds.measured)
+
+
+@pytest.mark.parametrize(("predicted", "status"), [(1.005, 0), (1.02, 1), (0.9, 1)])
+def test_errors_beyond_the_aims_are_an_exit_status(
+    predicted: float, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcomes = [Outcome({"N": 1}, "rounds_per_s", predicted, [1.0], [1.0], [0.0], 1.0)]
+    assert print_errors("rounds_per_s", outcomes) == status
+    assert f"worst {abs(predicted - 1):.2%}" in capsys.readouterr().err
