@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: install demo demo-short test test-all lint docs bench modes replayed gpu-check mutants
+.PHONY: install demo demo-short test test-all lint docs bench modes replayed gpu-check mutants fuzz
 
 install: $(VENV)/installed
 
@@ -32,6 +32,9 @@ test: lint
 
 test-all: lint
 	$(PYTEST)
+
+fuzz: install
+	$(BIN)/python -m tests.fuzz --messages 1000000
 
 mutants: install
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[mutants]'
