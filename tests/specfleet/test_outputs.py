@@ -20,7 +20,17 @@ from tests.helpers.processes import ended, specfleet
 from tests.helpers.stars import star
 
 COMMANDS, FUNCTIONS = all_commands(), all_functions()
-READ = {"--of", "--pace", "--profile", "--trace", "--data", "--scenario"}  # options that name what is read
+READ = {
+    "--of",
+    "--pace",
+    "--profile",
+    "--trace",
+    "--data",
+    "--scenario",
+    "--key",
+    "--allowed",
+    "--server-key",
+}  # options that name what is read
 SMALL = ["--set", "workload.requests=12", "--set", "workload.new_tokens=24"]
 
 
@@ -42,7 +52,7 @@ WRITERS = [(name, param) for name, param in of_paths() if not READ & set(param.o
 def test_every_option_for_a_path_is_known_as_one_that_is_read_or_written() -> None:
     assert {option for _, param in of_paths() for option in param.opts} >= READ
     assert {name for name, _ in WRITERS} == {
-        "simulate", "run", "sweep", "calibrate", "reproduce", "demo", "figure", "drafter", "verifier", "init",
+        "simulate", "run", "sweep", "calibrate", "reproduce", "demo", "figure", "drafter", "verifier", "keys", "init",
         "profile estimate",
         "import",
     }  # fmt: skip
@@ -60,7 +70,7 @@ def test_a_place_that_cannot_be_written_is_told_before_anything_runs(
 ) -> None:
     """What else the command is given is not even read: it does not exist."""
     (tmp_path / "taken").write_text("old")
-    fills_a_folder = name in {"sweep", "demo"}
+    fills_a_folder = name in {"sweep", "demo", "keys"}
     for place in (tmp_path / "taken" / "new", tmp_path / "taken" if fills_a_folder else tmp_path, Path("/proc/new")):
         words = [*name.split(), option, str(place)]
         for param in COMMANDS[name].params:
