@@ -161,11 +161,13 @@ class DrafterStation(Station):
         drafts: list[Instruction] = []
         for member in step.members:
             session = self.sessions.get(member.tag)
+            if step.kind in ("prefill", "transfer"):
+                # Also of a session that moved on meanwhile: the draft step feeds what came to its prefix since.
+                if session is not None and self.latest[member.tag] <= (member.request, member.epoch):
+                    self.cache.brought_in(member.tag)
+                continue
             if session is None or (session.request, session.epoch) != (member.request, member.epoch):
                 continue  # it left, or moved on, while the step ran
-            if step.kind in ("prefill", "transfer"):
-                self.cache.brought_in(member.tag)
-                continue
             tail = session.tail + member.tokens
             self.sessions[member.tag] = msgspec.structs.replace(session, tail=tail)
             if self.adaptive:
