@@ -4,6 +4,7 @@ A verification takes the time that the scenario states for such a target; what i
 and queueing stay real; so do drafting and acceptance, where a real drafter's tokens are compared with real text.
 """
 
+import heapq
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -14,18 +15,20 @@ from engine.runtime.clock import now_s
 from engine.runtime.content import NOTHING, Content
 from engine.runtime.core_waits import CoreWaits, all_threads
 from engine.runtime.exchange import Exchange
-from engine.runtime.identity import Ping
+from engine.runtime.identity import Ping, Role
+from engine.runtime.inner_router import InnerRouter
 from engine.runtime.limits import most_bytes
 from engine.runtime.line import Line
 from engine.runtime.socket_thread import TICK_S
 from engine.runtime.sockets import Sockets
+from engine.runtime.tails import Tails
 from engine.runtime.transport import carry_out
 from engine.runtime.waiting import Margin
 from fleet.chance.sources import sources_of
 from fleet.errors import InputError
 from fleet.records.recorded import Log, RecordedStation
 from fleet.scenario.settled import Fleet
-from fleet.scenario.workload import requests_of
+from fleet.scenario.workload import Request, streams_of
 from fleet.stations.build import join_of, verifier_station
 from fleet.stations.messages import (
     Draft,
@@ -36,8 +39,10 @@ from fleet.stations.messages import (
     Leave,
     Message,
     Released,
+    Routed,
     StationEvent,
     StepDone,
+    View,
 )
 from fleet.stations.station import Start, Station
 from fleet.times.durations import verifier_durations
@@ -45,7 +50,10 @@ from fleet.times.step import Step
 
 
 class ReplayedTarget:
-    """Target number `target`: its station, its user; `due_s` holds its running step and when it ends."""
+    """Target number `target`: its station, its users; `due_s` holds its running step and when it ends.
+
+    `opening`: requests that are not to be sent yet, by when they are, a heap.
+    """
 
     def __init__(
         self,
@@ -67,21 +75,43 @@ class ReplayedTarget:
             fleet.verifiers.padded,
             sources_of(fleet.seed).targets.spawn(fleet.verifiers.count)[target],
         )
-        self.requests = requests_of(fleet, target)
+        own = {tag: requests for tag, requests in streams_of(fleet).items() if fleet.target_of(tag) == target}
+        self.requests = {tag: iter(requests) for tag, requests in own.items()}
+        self.opening: list[tuple[float, int, Request]] = []
         self.answers = answers(self.recorded.station)
-        self.draft = NOTHING
-        self.finished = False
+        self.tails = Tails()
+        self.taken: list[Content] = []  # what the running step verifies
         self.running: Step | None = None
         self.started_s = self.due_s = 0.0
 
-    def next_request(self) -> None:
-        """Let the user send the next request, if any is left."""
-        request = next(self.requests, None)
+    @property
+    def finished(self) -> bool:
+        """Whether all its users have all their texts."""
+        return not self.requests
+
+    def begin(self) -> None:
+        """Let all users send their first request."""
+        for tag in list(self.requests):
+            self._next_request(tag)
+
+    def open_due(self, time_s: float) -> None:
+        """Let those requests be sent whose time has come."""
+        while self.opening and self.opening[0][0] <= time_s:
+            opens_s, tag, request = heapq.heappop(self.opening)
+            self._open(tag, request, opens_s)
+
+    def _next_request(self, tag: int) -> None:
+        request = next(self.requests[tag], None)
         if request is None:
-            self.finished = True
+            del self.requests[tag]
+        elif (opens_s := self.zero_s + request.not_before_s) > now_s():
+            heapq.heappush(self.opening, (opens_s, tag, request))
         else:
-            self.answers.begin(self.target, request)
-            self.deliver(join_of(self.fleet, self.target, request), NOTHING, now_s())
+            self._open(tag, request, now_s())
+
+    def _open(self, tag: int, request: Request, time_s: float) -> None:
+        self.answers.begin(tag, request)
+        self.deliver(join_of(self.fleet, tag, request), NOTHING, time_s)
 
     def deliver(
         self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0, core_wait_s: float = 0.0
@@ -89,20 +119,21 @@ class ReplayedTarget:
         """Hand an event to the station, carry out its instructions, and start what it plans."""
         instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes, core_wait_s)
         if isinstance(event, Draft) and not any(isinstance(instruction, Ignored) for instruction in instructions):
-            self.draft = content
+            self.tails.append(event.tag, content)
         for instruction in instructions:
             self._post(instruction)
         if self.recorded.station.ready:
             plan = self.recorded.plan(time_s - self.zero_s)
             if isinstance(plan, Start):
                 self.running, self.started_s = plan.step, time_s
+                self.taken = [self.tails.take(member.tag) for member in plan.step.members]
                 self.due_s = time_s + self.duration_s(plan.step, 1.0)
 
     def finish(self) -> None:
         """End the running step."""
         step, self.running = self.running, None
         assert step is not None
-        outcomes = self.answers.outcomes(step, self.draft)
+        outcomes = self.answers.outcomes(step, self.taken)
         ended_s = now_s()
         self.deliver(StepDone(step.number, outcomes, ended_s - self.started_s), NOTHING, ended_s)
 
@@ -113,16 +144,17 @@ class ReplayedTarget:
             case Leave():
                 self.post(instruction, NOTHING)
             case Finished():
-                self.next_request()
+                self._next_request(instruction.tag)
             case _:
                 assert isinstance(instruction, Released | Ignored), instruction
 
 
 class ReplayedFleet:
-    """Replayed targets of a fleet (all, or the given numbers) in one thread, each with a line of its own.
+    """Replayed targets of a fleet (all, or the given numbers) in one thread, with lines of their own to their drafters.
 
-    An event loop over their sockets and the ends of their steps. `addresses`: tcp://HOST:PORT by the number of the
-    drafter.
+    An event loop over their sockets and the ends of their steps. The router stands among them, where there is one: it
+    has a line to each drafter, and targets reach it without a message. `addresses`: tcp://HOST:PORT by the number of
+    the drafter.
     """
 
     def __init__(
@@ -135,18 +167,22 @@ class ReplayedFleet:
         self.fleet = fleet
         self.answers = answers
         self.numbers = range(fleet.verifiers.count) if numbers is None else numbers
-        life, connect = time.time_ns(), {}
-        lines: dict[int, Line] = {}
-        for number in self.numbers if fleet.drafters.count else ():
-            drafter = fleet.drafter_of(number)
-            connect[number] = addresses[drafter]
-            name = addresses[drafter].removeprefix("tcp://")
-            lines[number] = Line(fleet, number, life, drafter=drafter, port=number, name=name)
-        self.exchange = Exchange(lines=lines, line_of=fleet.target_of)
+        life = time.time_ns()
+        role: Role = "router" if fleet.routed else "verifier"
+        pairs = _pairs(fleet, self.numbers)
+        ports = {pair: pair[1] if fleet.routed else port for port, pair in enumerate(pairs)}
+        connect = {port: addresses[drafter] for (_, drafter), port in ports.items()}
+        lines = {
+            port: Line(fleet, number, life, role, drafter, port, connect[port].removeprefix("tcp://"))
+            for (number, drafter), port in ports.items()
+        }
+        self.exchange = Exchange(lines=lines, line_of=lambda tag: ports[fleet.target_of(tag), fleet.drafter_of(tag)])
+        self.router: InnerRouter | None = None
         self.transport = Sockets(connect=connect, most_bytes=most_bytes(fleet, fleet.vocabulary))
         self.targets: dict[int, ReplayedTarget] = {}
         self.log: Log = []
         self.inbox: deque[tuple[Deliver, float, float]] = deque()
+        self.later: deque[tuple[float, Deliver]] = deque()  # news of drafters, all as old as the scenario says
         self.waits = CoreWaits(all_threads)
         self.due_s = 0.0
         self.margin = Margin()
@@ -170,11 +206,13 @@ class ReplayedFleet:
             number: ReplayedTarget(self.fleet, number, self.answers, self._post, zero_s, self.log)
             for number in self.numbers
         }
+        if self.fleet.routed:
+            self.router = InnerRouter(self.fleet, self._route, zero_s, self.log)
         try:
             while zero_s > now_s():
                 self._turn(zero_s - now_s())
             for target in self.targets.values():
-                target.next_request()
+                target.begin()
             while not all(target.finished for target in self.targets.values()):
                 self._finish_due()
                 self._wait()
@@ -185,10 +223,23 @@ class ReplayedFleet:
 
     def _post(self, message: Message, content: Content) -> None:
         time_s = now_s()
-        self._carry_out(self.exchange.post(message, content, time_s), time_s)
+        if self.router is not None and isinstance(message, DraftRequest | Leave):
+            self.router.deliver(message, time_s)
+        else:
+            self._carry_out(self.exchange.post(message, content, time_s), time_s)
+
+    def _route(self, routed: Routed) -> None:
+        """Send a request where the router wants it, with what its target says then: all of it where it opens."""
+        message, content = routed.message, NOTHING
+        if isinstance(message, DraftRequest):
+            content = self.targets[self.fleet.target_of(routed.tag)].answers.content_of(message)
+        time_s = now_s()
+        self._carry_out(self.exchange.post(routed, content, time_s), time_s)
 
     def _finish_due(self) -> None:
         time_s = now_s()
+        for target in self.targets.values():
+            target.open_due(time_s)
         due = [target for target in self.targets.values() if target.running is not None and target.due_s <= time_s]
         for target in sorted(due, key=lambda target: target.due_s):
             target.finish()
@@ -206,6 +257,10 @@ class ReplayedFleet:
         if time_s >= self.due_s:
             self.due_s = time_s + TICK_S
             self._carry_out(self.exchange.tick(time_s), time_s)
+        while self.later and self.later[0][0] <= now_s():
+            time_s, news = self.later.popleft()
+            if self.router is not None:
+                self.router.deliver(news.event, time_s, news.payload_bytes)
         while self.inbox:
             came, time_s, core_wait_s = self.inbox.popleft()
             target = self.targets[self.fleet.target_of(came.event.tag)]
@@ -216,13 +271,26 @@ class ReplayedFleet:
         for action in carry_out(actions, self.exchange, self.transport, time_s):
             if isinstance(action, Turned):
                 raise InputError(action.reason)
-            if isinstance(action, Deliver) and not isinstance(action.event, Ping):
+            if isinstance(action, Deliver) and isinstance(action.event, View):
+                self.later.append((time_s + action.after_s, action))
+            elif isinstance(action, Deliver) and not isinstance(action.event, Ping):
                 self.inbox.append((action, time_s, core_wait_s))  # it may follow from what a target posts just now
 
     def _wait(self) -> None:
         """Take what arrives until shortly before the next end of a step, or the next tick."""
-        due_s = min((target.due_s for target in self.targets.values() if target.running is not None), default=None)
+        dues_s = [target.due_s for target in self.targets.values() if target.running is not None]
+        dues_s += [target.opening[0][0] for target in self.targets.values() if target.opening]
+        due_s = min(dues_s + [time_s for time_s, _ in self.later][:1], default=None)
         before_s = now_s()
         wait_s = TICK_S if due_s is None else min(due_s - before_s - self.margin.s, TICK_S)
         if not self._turn(wait_s) and wait_s > 0:
             self.margin.slept(now_s() - before_s - wait_s)
+
+
+def _pairs(fleet: Fleet, numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Who has a line to which drafter: the router to all of them, else each target to those of its streams."""
+    M = fleet.drafters.count
+    if fleet.routed:
+        return [(0, drafter) for drafter in range(M)]
+    dealt = {(fleet.target_of(tag), fleet.drafter_of(tag)) for tag in streams_of(fleet)} if M else set()
+    return sorted(pair for pair in dealt if pair[0] in numbers)
