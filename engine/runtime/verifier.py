@@ -15,7 +15,7 @@ from engine.runtime.sockets import Sockets
 from fleet.records.recorded import RecordedStation
 from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import streams_of
-from fleet.stations.build import join_of, verifier_station
+from fleet.stations.build import joins_of, verifier_station
 
 
 class VerifierNode(Node):
@@ -52,7 +52,7 @@ class VerifierNode(Node):
             self.executor,
             lines_to(fleet, target, addresses, model.vocabulary) if speculates else None,
             Sockets(connect=addresses, most_bytes=most_bytes(fleet, model.vocabulary)) if speculates else None,
-            users={tag: (join_of(fleet, tag, request) for request in own) for tag, own in streams.items()},
+            users={tag: joins_of(fleet, tag, own) for tag, own in streams.items()},
             opens_s={request.number: request.not_before_s for own in streams.values() for request in own},
             timing=timing_of(model.device),
             lock=lock,
