@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
-from calibrate.inservice import Rounds
+from calibrate.inservice import INTERRUPTED, Rounds
 from fleet.times.effects import IdleEffect, interpolated
 
 Floats = NDArray[np.float64]
@@ -19,7 +19,6 @@ Floats = NDArray[np.float64]
 SHORTEST_OVER_TURNAROUND = 2.0  # a gap is idleness if it is so many times as long as the median turnaround
 BINS = 8  # of longer gaps, evenly over the logarithm
 FEWEST = 20  # values in a bin that counts
-INTERRUPTED = 3.0  # times the median of its bin: a larger value met another process, not a gap, and counts as that
 ROUNDS = 30  # of fitting levels and slowdowns by turns
 
 
@@ -61,7 +60,7 @@ def rising(
         return (0.0,), (1.0,)
     kept = np.isin(bins, counted)
     every, run, measured, place = every[kept], run[kept], measured[kept], np.searchsorted(counted, bins[kept])
-    for number in range(len(counted)):
+    for number in range(len(counted)):  # a value far beyond its bin's median met another process, not a gap
         measured[place == number] = np.minimum(
             measured[place == number], INTERRUPTED * np.median(measured[place == number])
         )

@@ -25,6 +25,8 @@ Floats = NDArray[np.float64]
 
 SETTLING_ROUNDS = 5  # at the start of a run, left out
 SATURATED_TARGETS = 6
+TURNED = 0.99  # the share of turnarounds that are over by then
+INTERRUPTED = 3.0  # times the median: what takes longer met another process
 AT_ONCE = StepTime()
 
 
@@ -113,7 +115,8 @@ def run_rounds(setup: FleetSetup, targets: int, verify: StepTime, rounds: int, w
 
 def rounds_in(run: Run, draft: StepTime, control_s: float) -> Rounds:
     """Read the rounds from the records of a fleet."""
-    ways_waited_s = waited_on_ways(run)
+    playback = playback_of(run)
+    ways_waited_s = {sent[1:]: times_s[0] for sent, times_s in playback.ways_waited_s.items() if times_s}
     rows, pace = run.frame(), paces_of(run, control_s).get(DRAFTER, Pace((1.0,)))
     drafter = rows[rows.station == DRAFTER].sort_values("seq")
     steps = drafter[drafter.event.isin(["start", "done"])]
@@ -142,9 +145,10 @@ def rounds_in(run: Run, draft: StepTime, control_s: float) -> Rounds:
     begun_s = following_steps.time_s.to_numpy()
     asked_s = requests.reindex(pd.MultiIndex.from_frame(following_steps[["tag", "request", "epoch"]])).to_numpy()
     queued = asked_s <= drafts.time_s.to_numpy()
-    core_wait_s = following_steps.core_wait_s.to_numpy()
+    waited_s = pd.Series(playback.starts_waited_s.get(DRAFTER, []), index=steps[steps.event == "start"].step.unique())
+    core_wait_s = waited_s.reindex(drafts.index + 1).to_numpy()
     turned_s = begun_s - drafts.time_s.to_numpy()
-    turning_s = float(np.median(turned_s[queued])) if queued.any() else 0.0  # who comes meanwhile wakes nobody
+    turning_s = longest_turnaround_s(turned_s[queued]) if queued.any() else 0.0  # who comes meanwhile wakes nobody
     alone = asked_s > drafts.time_s.to_numpy() + turning_s
     busy_s = np.stack([starts.time_s.reindex(dones.index), dones.time_s], axis=1)
     known = ~np.isnan(return_s)
@@ -169,10 +173,9 @@ def rounds_in(run: Run, draft: StepTime, control_s: float) -> Rounds:
     )
 
 
-def waited_on_ways(run: Run) -> dict[tuple[str, int, int, int], float]:
-    """Return what messages waited for a core on their ways, in seconds, by kind, tag, request and epoch."""
-    ways_waited_s = playback_of(run).ways_waited_s
-    return {sent[1:]: times_s[0] for sent, times_s in ways_waited_s.items() if times_s}
+def longest_turnaround_s(turned_s: Floats) -> float:
+    """Return how long a drafter may turn around; single ones that were interrupted take longer."""
+    return float(min(np.quantile(turned_s, TURNED), INTERRUPTED * np.median(turned_s)))
 
 
 def idle_s(times_s: Floats, busy_s: Floats) -> Floats:

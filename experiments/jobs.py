@@ -3,7 +3,7 @@
 import signal
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
@@ -30,8 +30,21 @@ def side_by_side(call: Callable[..., Any], arguments: Iterable[tuple[Any, ...]],
     with unseen(signal.SIGINT):
         results = Parallel(n_jobs=jobs, return_as="generator")(delayed(call)(*each) for each in arguments)
     try:
-        yield from results
+        while True:
+            with _unheard():  # a signal ends them from within
+                try:
+                    result = next(results)
+                except StopIteration:
+                    return
+            yield result
     finally:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of results that nobody takes any more
+        with _unheard():
             results.close()
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Nobody needs to hear of results that nobody takes any more."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*(executed|still being processed)")
+        yield

@@ -3,17 +3,29 @@
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import product
+from typing import Literal
 
 import numpy as np
 from simpy import Environment
 from simpy.events import Event
 
 from fleet.chance.sources import of_each, sources_of
+from fleet.policies.outcome import Outcome
 from fleet.records.playback import NOTHING_PLAYED, Playback
 from fleet.records.recorded import Log, RecordedStation
-from fleet.scenario.settled import Fleet, SettledDevice, SettledLink
-from fleet.scenario.workload import streams_of
-from fleet.stations.build import batch_station, drafter_station, join_of, router_station, verifier_station
+from fleet.scenario.faults import Change, LinkFaults, moments
+from fleet.scenario.names import verifier_name
+from fleet.scenario.settled import Fleet, SettledDevice
+from fleet.scenario.workload import Request, streams_of
+from fleet.stations.build import (
+    batch_station,
+    drafter_station,
+    join_of,
+    router_station,
+    station_named,
+    verifier_station,
+)
+from fleet.stations.drafter import DrafterStation
 from fleet.stations.messages import (
     TO_DRAFTER,
     TO_VERIFIER,
@@ -21,7 +33,6 @@ from fleet.stations.messages import (
     Finished,
     Ignored,
     Instruction,
-    Join,
     Message,
     Released,
     Routed,
@@ -30,17 +41,15 @@ from fleet.stations.messages import (
 from fleet.stations.outcomes import Outcomes, nothing
 from fleet.stations.payload import payload_bytes
 from fleet.stations.station import Station
-from fleet.times.durations import batch_durations, draft_durations, one_way_s, ratios, verifier_durations
+from fleet.times.durations import batch_durations, draft_durations, ratios, verifier_durations
 from fleet.times.effects import NEVER_IDLE, IdleEffect, RecentLoad
 from fleet.times.pace import HostPace, Pace
 from fleet.times.station_times import Delays
 from fleet.times.step import Step
+from sim.faults import FallibleServer
 from sim.playback import PlayedOutcomes, PlayedPace, deques_of, lateness_of, played_durations, waits_of
 from sim.servers import ContendedDevice, Device, OwnDevice, Server, Service, TurnsDevice
-from sim.wires import PlayedWire, Waits, Wire, no_wait, played_waits
-
-Way = Callable[[int], float]
-"""Draws how long a payload in bytes is on its way, in seconds."""
+from sim.wires import PlayedWire, Waits, Way, Wire, no_wait, played_waits, ways_between
 
 
 class Network:
@@ -61,11 +70,14 @@ class Network:
         self.paces = paces or {}
         self.fleet = fleet
         self.playback = playback or NOTHING_PLAYED
+        self.fallible = bool(fleet.faults or fleet.verifiers.patience.patience_s or fleet.drafters.lease_s)
         self.devices = {name: _shared_device(name, device, self.playback) for name, device in fleet.devices.items()}
         self.ways_s = deques_of(self.playback.ways_s)
         self.waited_s = deques_of(self.playback.ways_waited_s)
         self.log: Log = []
         self.requests = {tag: iter(requests) for tag, requests in streams_of(fleet).items()}
+        self.open: dict[int, Request] = {}  # requests that came and are not complete, by tag
+        self.coming = 0  # requests that will come by themselves
         self.owner: dict[int, Server] = {}  # the server that verifies a stream
         self.up: dict[int, Wire] = {}
         self.down: dict[int, Wire] = {}
@@ -89,9 +101,24 @@ class Network:
             self.servers = self._star(targets, links, drafters)
 
     def start(self) -> None:
-        """Let every stream send its first request."""
+        """Let every stream send its first request, and everything go wrong in its time."""
         for tag in self.requests:
             self._next_request(tag)
+        servers = {server.station.name: server for server in self.servers if isinstance(server, FallibleServer)}
+        for moment in moments(self.fleet.faults):
+            comes = self.env.timeout(moment.time_s)
+            comes.callbacks.append(partial(self._fault, servers[moment.node], moment.change))
+
+    def _fault(self, server: FallibleServer, change: Change, _comes: Event) -> None:
+        """Let a fault happen, and users of a target that was dead ask it again; none begins when all is done."""
+        if change in ("kill", "stall") and not self.open and not self.coming:
+            return
+        was_dead = server.dead
+        server.change(change)
+        if was_dead and not server.dead:
+            for tag, request in sorted(self.open.items()):
+                if self.owner[tag] is server:
+                    server.deliver(join_of(self.fleet, tag, request))
 
     def _star(
         self, targets: np.random.Generator, links: np.random.Generator, drafters: np.random.Generator
@@ -105,9 +132,12 @@ class Network:
         pairs = list(product(range(N), range(M))) if routed else sorted(dealt)
         for (target, drafter), rng in zip(pairs, links.spawn(len(pairs)), strict=True):
             link = self.fleet.link(target, drafter)
-            down_s, up_s = _ways(link, drafting[drafter] if M else None, rng)
-            down = self._wire(verifying[target], down_s, link.of_host)
-            self.wires[target, drafter] = down, self._wire(drafting[drafter], up_s, link.of_host) if M else down
+            down_s, up_s = ways_between(link, drafting[drafter] if M else None, rng)
+            ends = target, drafter
+            down = self._wire(verifying[target], down_s, link.of_host, self._link_faults(*ends, "down"))
+            up_faults = self._link_faults(*ends, "up")
+            up = self._wire(drafting[drafter], up_s, link.of_host, up_faults) if M else down
+            self.wires[ends] = down, up
         for tag in self.requests:
             target, drafter = self.fleet.target_of(tag), self.fleet.drafter_of(tag)
             self.owner[tag] = verifying[target]
@@ -123,12 +153,19 @@ class Network:
             server.post = self._post_to_router
         return [*verifying, *drafting, self.router]
 
-    def _wire(self, server: Server, way_s: Way, of_host: bool) -> Wire:
+    def _wire(self, server: Server, way_s: Way, of_host: bool, faults: LinkFaults | None) -> Wire:
         if self.playback.plays("links"):
-            return PlayedWire(self.env, server, way_s, self.ways_s)
+            return PlayedWire(self.env, server, way_s, self.ways_s, faults)
         if self.playback.plays("cores"):
-            return Wire(self.env, server, way_s, played_waits(server, self.waited_s))
-        return Wire(self.env, server, way_s, self._way_wait() if of_host else no_wait)
+            return Wire(self.env, server, way_s, played_waits(server, self.waited_s), faults)
+        return Wire(self.env, server, way_s, self._way_wait() if of_host else no_wait, faults)
+
+    def _link_faults(self, target: int, drafter: int, way: Literal["down", "up"]) -> LinkFaults | None:
+        """What goes wrong on one way of a link; a generator of its own leaves all else that is drawn as it is."""
+        if not self.fleet.faults:
+            return None
+        rng = np.random.default_rng([self.fleet.seed, 3, target, drafter, way == "up"])
+        return LinkFaults(self.fleet.faults, self.fleet.drafter_name(drafter), verifier_name(target), way, rng)
 
     def _way_wait(self) -> Waits:
         """Return what draws how long messages of one link wait for cores of the profile's host."""
@@ -173,7 +210,17 @@ class Network:
         service, pace = self._at_pace(station.name, device, service, idle)
         jitter = ratios(delays.spread, self.jitters.spawn(1)[0])
         waits_s = self._core_waits(station, delays)
-        return Server(self.env, recorded, device, service, self._post, delays, pace, idle, jitter, late, waits_s)
+        if not self.fallible:
+            return Server(self.env, recorded, device, service, self._post, delays, pace, idle, jitter, late, waits_s)
+        server = FallibleServer(
+            self.env, recorded, device, service, self._post, delays, pace, idle, jitter, late, waits_s
+        )
+        server.fresh = partial(self._fresh, station.name)
+        return server
+
+    def _fresh(self, name: str) -> tuple[Station, Callable[[Step], tuple[Outcome, ...]]]:
+        station = station_named(self.fleet, name)
+        return station, nothing if isinstance(station, DrafterStation) else self.outcomes.at(station)
 
     def _core_waits(self, station: Station, delays: Delays) -> Iterator[float] | None:
         """Return what a station's steps wait for a core, each before it begins; None for nothing."""
@@ -211,6 +258,7 @@ class Network:
         elif isinstance(instruction, TO_VERIFIER):
             self.down[instruction.tag].send(instruction, self.size_of(instruction))
         elif isinstance(instruction, Finished):
+            del self.open[instruction.tag]
             self._next_request(instruction.tag)
         else:
             assert isinstance(instruction, Released | Ignored)
@@ -252,10 +300,16 @@ class Network:
         """Let the stream's user send the next request, if any is left: when it is time, and this instant is over."""
         request = next(self.requests[tag], None)
         if request is not None:
+            self.coming += 1
             self.outcomes.text_begins(tag, request)
             late_s = self.playback.joins_s.get((tag, request.number), 0.0) if self.playback.plays("delays") else 0.0
             arrival = self.env.timeout(max(0.0, request.not_before_s - self.env.now) + max(0.0, late_s))
-            arrival.callbacks.append(partial(_join, self.owner[tag], join_of(self.fleet, tag, request)))
+            arrival.callbacks.append(partial(self._join, tag, request))
+
+    def _join(self, tag: int, request: Request, _arrival: Event) -> None:
+        self.coming -= 1
+        self.open[tag] = request
+        self.owner[tag].deliver(join_of(self.fleet, tag, request))
 
 
 def _shared_device(name: str, device: SettledDevice, playback: Playback) -> Device:
@@ -266,29 +320,6 @@ def _shared_device(name: str, device: SettledDevice, playback: Playback) -> Devi
     return TurnsDevice(0.0 if playback.plays("delays") else device.handover_s, turns)
 
 
-def _ways(link: SettledLink, host: Server | None, rng: np.random.Generator) -> tuple[Way, Way]:
-    """Return what draws the times of both ways, down and up; a measured link goes at the pace of its drafter's host."""
-    way_s = one_way_s(link.time, rng)
-    if host is None or not link.of_host:
-        return way_s, way_s
-    busy_s = way_s if link.busy is None else one_way_s(link.busy, rng)
-    return _way_down(way_s, busy_s, host), _way_up(way_s, host)
-
-
-def _way_down(way_s: Way, busy_s: Way, host: Server) -> Way:
-    """The way down from a drafter, at the pace of its host: another one where the next step is about to begin."""
-    return lambda payload: host.around((busy_s if host.station.ready else way_s)(payload), host.gap_s)
-
-
-def _way_up(way_s: Way, host: Server) -> Way:
-    """The way up to a drafter, at the pace of its host: slow where it has to be woken."""
-    return lambda payload: host.around(way_s(payload), host.idle_s)
-
-
 def no_time(_step: Step, _recent_load: float) -> float:
     """Time of a router's steps."""
     return 0.0
-
-
-def _join(server: Server, join: Join, _arrival: Event) -> None:
-    server.deliver(join)

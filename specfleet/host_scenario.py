@@ -121,6 +121,9 @@ def lines_of(scenario: Scenario, profile: HardwareProfile, profile_file: str) ->
     for name, device in scenario.devices.items():
         told = _sharing(profile) if _takes_turns_here(scenario, name) else ()
         yield from ("", *told, f"[devices.{name}]", f"sharing = {toml(device.sharing)}")
+    for fault in scenario.faults:
+        keys = {key: value for key, value in msgspec.to_builtins(fault).items() if value is not None}
+        yield from ("", "[[faults]]", *(f"{key} = {toml(value)}" for key, value in keys.items()))
 
 
 def _keys(table: msgspec.Struct) -> dict[str, Any]:

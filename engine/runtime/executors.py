@@ -42,6 +42,7 @@ class DraftExecutor:
         if isinstance(event, DraftRequest):
             if event.opening:
                 seed = self.streams.seed_of(event.request, "drafter", event.epoch)
+                self.release(event.tag)  # of what was left open of it, if anything was
                 self.drafter.open(event.tag, list(content.tokens), self.streams.sampling, seed)
                 self.prefix_hidden[event.tag] = self._hidden(content)
             elif self.ahead:

@@ -28,6 +28,7 @@ def _reasons(fleet: Fleet) -> Iterator[str]:
         )
     if fleet.batch is not None:
         return
+    yield from _of_faults(fleet)
     yield from _in_one_process(fleet)
     yield from _of_continuations(fleet)
     yield from _of_models(fleet)
@@ -36,6 +37,17 @@ def _reasons(fleet: Fleet) -> Iterator[str]:
 def _drawn(fleet: Fleet) -> bool:
     """Whether no station has texts: all of them are replayed, and what is accepted is drawn."""
     return fleet.verifiers.kind == "replayed" and fleet.drafters.kind == "replayed"
+
+
+def _of_faults(fleet: Fleet) -> Iterator[str]:
+    """Planned faults, and the times after which stations give each other up."""
+    asked = {
+        "drafters.lease_s": fleet.drafters.lease_s > 0,
+        "faults": fleet.faults != (),
+        "verifiers.patience_s": fleet.verifiers.patience.patience_s > 0,
+    }
+    for key in [key for key, is_asked in asked.items() if is_asked]:
+        yield f"{key}: real nodes have leases of their own, and nobody kills them yet; allowed: leave it out"
 
 
 def _in_one_process(fleet: Fleet) -> Iterator[str]:

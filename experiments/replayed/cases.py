@@ -11,6 +11,7 @@ from experiments.reproduce.starsd_scaling import (
     WAIT_S,
     local_return_s,
     remote_return_s,
+    return_variation,
     service_s,
     star,
 )
@@ -92,8 +93,9 @@ def table1(profile: HardwareProfile, seconds: float) -> Iterator[Planned]:
     link_s = 2 * profile.link.latency_s
     local_s = local_return_s()
     remote_s = remote_return_s(local_s)
+    variation = return_variation(local_s) * local_s / (local_s - link_s)  # links spread less than verifications
     for column, count in enumerate(N_COLUMNS):
-        scenario = star(count, service_s(column), local_s - link_s, remote_s - link_s)
+        scenario = star(count, service_s(column), local_s - link_s, remote_s - link_s, variation)
         assert isinstance(scenario.profile, HardwareProfile)
         host = msgspec.structs.replace(profile, draft=scenario.profile.draft, verify=scenario.profile.verify)
         nothing = StepTime()  # its rounds are those of a steady state

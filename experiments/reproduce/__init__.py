@@ -12,8 +12,9 @@ from experiments.reproduce.measured import batch_fig5b_engine, dsde_table2
 from experiments.reproduce.rows import Inputs, Reproduction
 from experiments.reproduce.specdecode_measured import specdecode_fig1
 from experiments.reproduce.specdecode_simulated import specdecode_fig10
+from experiments.reproduce.starsd_distributed import starsd_fig4
 from experiments.reproduce.starsd_draft_time import starsd_fig6, starsd_table2
-from experiments.reproduce.starsd_scaling import starsd_fig4, starsd_table1, starsd_table1_blind
+from experiments.reproduce.starsd_scaling import starsd_table1, starsd_table1_blind
 
 REPRODUCTIONS: dict[str, Callable[[Inputs], Reproduction]] = {
     "starsd-table1": starsd_table1,

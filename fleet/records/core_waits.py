@@ -1,19 +1,25 @@
 """Waits for a core in a measured run's log, given to the steps and messages that they held up.
 
 A thread's wait is known when something is written next, and may have held up nothing: no step or message is given more
-than it was late.
+than it was later than the quick ones of its kind, which waited for nothing.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
+import numpy as np
 
 from fleet.records.run import Run
 
 What = Literal["start", "done", "told"]
-Place = tuple[tuple[str, str, int, int, int], int]
-"""A message between stations (`playback.Sent`), and how many of the same name were sent before it."""
+Message = tuple[str, str, int, int, int]
+"""What names a message between stations (`playback.Sent`)."""
+Place = tuple[Message, int]
+"""A message between stations, and how many of the same name were sent before it."""
+
+QUICK = 0.1  # the share of messages, and of starts, that are taken to have waited for nothing
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -37,18 +43,31 @@ def core_waits(run: Run) -> Mapping[tuple[str, What], Iterator[float]]:
     return waits_s
 
 
-def ways_waited(
-    held: Sequence[Held], ways_s: Mapping[tuple[str, str, int, int, int], Sequence[float]]
-) -> dict[tuple[str, str, int, int, int], list[float]]:
+def ways_waited(held: Sequence[Held], ways_s: Mapping[Message, Sequence[float]]) -> dict[Message, list[float]]:
     """Return how much of each way, in seconds, was waiting for a core, like `ways_s`: what arrived comes first."""
     waited_s = {sent: [0.0] * len(times_s) for sent, times_s in ways_s.items()}
+    of_kind: dict[str, list[float]] = defaultdict(list)
+    for (_receiver, kind, *_), times_s in ways_s.items():
+        of_kind[kind] += times_s
+    quick_s = {kind: quick(times_s) for kind, times_s in of_kind.items()}
     for each in held:
         left_s = each.wait_s
         for place in (each.arrived, each.left):
             if place is None or place[1] >= len(ways_s.get(place[0], ())):
                 continue
             sent, number = place
-            given_s = max(0.0, min(left_s, ways_s[sent][number] - waited_s[sent][number]))
+            given_s = max(0.0, min(left_s, ways_s[sent][number] - quick_s[sent[1]] - waited_s[sent][number]))
             waited_s[sent][number] += given_s
             left_s -= given_s
     return waited_s
+
+
+def starts_waited(waits_s: Sequence[float], lates_s: Sequence[float]) -> list[float]:
+    """Return how much of what each step of a station began late, in seconds, was waiting for a core; same length."""
+    quick_s = quick(lates_s)
+    return [max(0.0, min(wait_s, late_s - quick_s)) for wait_s, late_s in zip(waits_s, lates_s, strict=True)]
+
+
+def quick(times_s: Sequence[float]) -> float:
+    """Return what the quick ones of some times take at most, in seconds, none below 0; 0 of nothing."""
+    return max(0.0, float(np.quantile(times_s, QUICK))) if times_s else 0.0

@@ -154,6 +154,15 @@ METRICS = (
     Meaning("requests", "requests", "How many requests completed in the window."),
     Meaning("refused", "requests", "How many of them a drafter refused, so that their target decoded alone."),
     *_latencies(),
+    Meaning("given_up", "drafts", "How many drafts did not come within `verifiers.patience_s`, so that their target "
+            "went on alone."),
+    Meaning("alone_share", "share of time", "Share of the time of all requests, from arrival to last token, in which "
+            "their target decoded alone, because its drafter was given up or had refused."),
+    Meaning("alone_token_share", "share of tokens", "Share of the committed tokens that a target decoded alone."),
+    Meaning("alone_tokens_per_s", "tokens/s", "Tokens that a target commits in a second while it decodes alone, for "
+            "one session."),
+    Meaning("rejoin_s", "s", "Time from giving a drafter up until a stream's next draft is verified, the mean over "
+            "those that came back."),
     Meaning("draft_share", "share of time", "Of a batch: share of the time of its steps that goes to drafting."),
     Meaning("verify_share", "share of time", "Of a batch: share of the time of its steps that goes to verification."),
     Meaning(

@@ -18,6 +18,7 @@ from fleet.policies.allocate import UNLIMITED
 from fleet.records.glossary import PERCENTILES
 from fleet.records.goodput import best_goodput, utility
 from fleet.records.intervals import NO_INTERVAL, jain_index, student_t_interval
+from fleet.records.outages import outage_metrics, without_steady_state
 from fleet.records.overload import Overload, overload_of, without_intervals
 from fleet.records.run import Run
 from fleet.records.steady import places_of, relaxation_s
@@ -69,9 +70,14 @@ def _metrics(run: Run) -> dict[str, Metric]:
             metrics |= _draft_caches(window, rows, fleet.memory.drafter.kv_bytes_per_token)
     if fleet.batch is not None:
         metrics |= _batching(window, rows)
+    if fleet.verifiers.patience.patience_s:
+        metrics |= outage_metrics(window, rows, commits)
     metrics |= _energy(window, rows, fleet, window.sums(commits.time_s, commits.committed))
     metrics |= _latencies(window, rows, commits, speculates)
-    return {name: metric for name, metric in metrics.items() if not math.isnan(metric.value)}
+    known = {name: metric for name, metric in metrics.items() if not math.isnan(metric.value)}
+    if not without_steady_state(fleet.faults):
+        return known
+    return {name: Metric(metric.value, *NO_INTERVAL, metric.unit) for name, metric in known.items()}
 
 
 def measure_targets(run: Run) -> pd.DataFrame:

@@ -13,13 +13,13 @@ import msgspec
 
 from fleet.errors import InputError
 from fleet.policies.outcome import Outcome
-from fleet.records.core_waits import Held, Place, What, core_waits, ways_waited
+from fleet.records.core_waits import Held, Place, What, core_waits, starts_waited, ways_waited
 from fleet.records.replay import replay_stations
 from fleet.records.run import Run
 from fleet.scenario.names import DRAFTER, ROUTER, verifier_name
 from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import streams_of
-from fleet.stations.build import stations
+from fleet.stations.build import station_named, stations
 from fleet.stations.messages import (
     TO_DRAFTER,
     TO_VERIFIER,
@@ -109,7 +109,8 @@ def playback_of(run: Run, parts: Sequence[Part] = MECHANISM) -> Playback:
     """Read a run's log; InputError where it is not the log of its scenario, or its times are of several clocks."""
     fleet = run.header.fleet
     log = _Log(fleet, core_waits(run))
-    contradictions = replay_stations(run, {name: log.watched(station) for name, station in stations(fleet).items()})
+    watched = {name: log.watched(station) for name, station in stations(fleet).items()}
+    contradictions = replay_stations(run, watched, lambda name: log.watched(station_named(fleet, name)))
     if contradictions:
         raise InputError(f"the run to play back is not one of its scenario: {contradictions[0]}")
     return log.playback(run.digest(), tuple(parts))
@@ -158,7 +159,7 @@ class _Log:
         Second: how much of that was waiting for a core.
         """
         starts_s, turns = defaultdict[str, list[float]](list), defaultdict[str, list[str]](list)
-        waited_s = defaultdict[str, list[float]](list)
+        waits_s = defaultdict[str, list[float]](list)
         freed_s: dict[str, float] = {}
         # An end comes before a beginning of the same instant: it is what makes room for it.
         ends = [(time_s, 0, time_s, name, 0.0) for time_s, name in self.done]
@@ -168,11 +169,12 @@ class _Log:
             if begins:
                 late_s = time_s - max(could_s, freed_s.get(device, could_s))
                 starts_s[name].append(late_s)
-                waited_s[name].append(max(0.0, min(wait_s, late_s)))
+                waits_s[name].append(wait_s)
                 turns[device].append(name)
             else:
                 freed_s[device] = time_s
-        return dict(starts_s), dict(waited_s), dict(turns)
+        waited_s = {name: starts_waited(waits_s[name], lates_s) for name, lates_s in starts_s.items()}
+        return dict(starts_s), waited_s, dict(turns)
 
     def _device_of(self, station: str) -> str:
         """Return the device on which a station takes turns with others; its own name where it waits for nobody."""

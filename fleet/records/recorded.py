@@ -14,7 +14,10 @@ from fleet.stations.messages import (
     Instruction,
     Join,
     Leave,
+    Overdue,
     Refusal,
+    Restarted,
+    Retry,
     StationEvent,
     StepDone,
     View,
@@ -54,6 +57,12 @@ class RecordedStation:
         if core_wait_s:
             self.log[-1] = core_wait_s  # the last column
         return self.station.handle(event, now_s)
+
+    def killed(self, fresh: Station, now_s: float) -> None:
+        """Record that the station's state is lost, and go on with a fresh one."""
+        self.log += Row(now_s, self.station.name, self.written, "killed", self.origin)
+        self.written += 1
+        self.station = fresh
 
     def plan(self, now_s: float, core_wait_s: float = 0.0) -> Plan:
         """Ask the station for its plan, and record what it starts."""
@@ -125,12 +134,29 @@ def _draft(now_s: float, station: str, seq: int, origin: str, event: Draft, payl
 def _refusal(now_s: float, station: str, seq: int, origin: str, event: Refusal, payload_bytes: int) -> tuple[Any, ...]:
     return Row(
         now_s, station, seq, "refusal", origin, tag=event.tag, request=event.request,
-        payload_bytes=payload_bytes, note=event.reason,
+        epoch=event.epoch, payload_bytes=payload_bytes, note=event.reason,
     )  # fmt: skip
 
 
 def _leave(now_s: float, station: str, seq: int, origin: str, event: Leave, payload_bytes: int) -> tuple[Any, ...]:
-    return Row(now_s, station, seq, "leave", origin, tag=event.tag, request=event.request, payload_bytes=payload_bytes)
+    return Row(
+        now_s, station, seq, "leave", origin, tag=event.tag, request=event.request, epoch=event.epoch,
+        payload_bytes=payload_bytes,
+    )  # fmt: skip
+
+
+def _overdue(now_s: float, station: str, seq: int, origin: str, event: Overdue, _payload_bytes: int) -> tuple[Any, ...]:
+    return Row(now_s, station, seq, "overdue", origin, tag=event.tag, request=event.request, epoch=event.epoch)
+
+
+def _retry(now_s: float, station: str, seq: int, origin: str, event: Retry, _payload_bytes: int) -> tuple[Any, ...]:
+    return Row(now_s, station, seq, "retry", origin, tag=event.tag, request=event.request)
+
+
+def _restarted(
+    now_s: float, station: str, seq: int, origin: str, event: Restarted, _payload_bytes: int
+) -> tuple[Any, ...]:
+    return Row(now_s, station, seq, "restart", origin, request=event.incarnation)
 
 
 def _view(now_s: float, station: str, seq: int, origin: str, event: View, payload_bytes: int) -> tuple[Any, ...]:
@@ -146,6 +172,9 @@ _ROW_OF: dict[type, Callable[[float, str, int, str, Any, int], tuple[Any, ...]]]
     Draft: _draft,
     Refusal: _refusal,
     Leave: _leave,
+    Overdue: _overdue,
+    Retry: _retry,
+    Restarted: _restarted,
     View: _view,
 }
 
@@ -155,7 +184,10 @@ EVENT_OF: dict[str, Callable[[Row], StationEvent]] = {
         row.tag, row.request, row.epoch, row.base, row.flag, row.priority, row.tokens
     ),
     "draft": lambda row: Draft(row.tag, row.request, row.epoch, row.base, row.tokens),
-    "refusal": lambda row: Refusal(row.tag, row.request, row.note),
-    "leave": lambda row: Leave(row.tag, row.request),
+    "refusal": lambda row: Refusal(row.tag, row.request, row.note, row.epoch),
+    "leave": lambda row: Leave(row.tag, row.request, row.epoch),
+    "overdue": lambda row: Overdue(row.tag, row.request, row.epoch),
+    "retry": lambda row: Retry(row.tag, row.request),
+    "restart": lambda row: Restarted(row.request),
     "view": lambda row: View(row.tag, row.request, row.tokens, row.duration_s),
 }

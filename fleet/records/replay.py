@@ -1,13 +1,13 @@
 """The replay test: a log's events, fed to fresh stations, must lead to exactly the logged plans (law 1)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from fleet.policies.outcome import Outcome
 from fleet.records.recorded import EVENT_OF, ended_of
 from fleet.records.run import Run
 from fleet.records.schema import Row
-from fleet.stations.build import stations
+from fleet.stations.build import station_named, stations
 from fleet.stations.messages import Instruction, StationEvent, StepDone
 from fleet.stations.station import Plan, Start
 from fleet.times.step import Step
@@ -18,7 +18,8 @@ def replay(run: Run) -> list[str]:
 
     A station is dropped from the replay at its first contradiction: what follows would only repeat it.
     """
-    return replay_stations(run, stations(run.header.fleet))
+    fleet = run.header.fleet
+    return replay_stations(run, stations(fleet), lambda name: station_named(fleet, name))
 
 
 class Replayed(Protocol):
@@ -39,8 +40,13 @@ class Replayed(Protocol):
         """Return what to do now."""
 
 
-def replay_stations(run: Run, fresh: Mapping[str, Replayed]) -> list[str]:
-    """Feed the log to these fresh stations, by name; return what `replay` does."""
+def replay_stations(
+    run: Run, fresh: Mapping[str, Replayed], again: Callable[[str], Replayed] | None = None
+) -> list[str]:
+    """Feed the log to these fresh stations, by name; return what `replay` does.
+
+    `again(name)`: builds one more of a station whose process died and was started again.
+    """
     logs: dict[str, list[Row]] = {name: [] for name in fresh}
     for values in zip(*(column.to_pylist() for column in run.table.columns), strict=True):
         row = Row(*values)
@@ -51,7 +57,7 @@ def replay_stations(run: Run, fresh: Mapping[str, Replayed]) -> list[str]:
     for name, station in fresh.items():
         rows, written = sorted(logs[name], key=lambda row: row.seq), run.header.rows.get(name, 0)
         try:
-            contradiction = _replay_station(station, rows)
+            contradiction = _replay_station(station, rows, again)
         except ValueError as error:  # what no station of a sound log is told: more accepted than drafted, for one
             contradiction = f"{name}: {error}"
         if not contradiction and len(rows) != written:
@@ -61,12 +67,14 @@ def replay_stations(run: Run, fresh: Mapping[str, Replayed]) -> list[str]:
     return contradictions
 
 
-def _replay_station(station: Replayed, rows: list[Row]) -> str | None:
+def _replay_station(station: Replayed, rows: list[Row], again: Callable[[str], Replayed] | None) -> str | None:
     position = 0
     while position < len(rows):
         row = rows[position]
         if row.seq != position:
             return f"{station.name}: event {position} is missing from the log"
+        if again is not None and row.event in ("killed", "restart"):
+            station = again(station.name)
         step = station.running
         members = 1 if step is None or row.event != "done" else len(step.members)
         if row.event == "start":
@@ -81,7 +89,7 @@ def _replay_station(station: Replayed, rows: list[Row]) -> str | None:
             ended = rows[position : position + members]
             outcomes = tuple(outcome_of(part) for part in ended)
             station.handle(StepDone(row.step, outcomes, row.duration_s, row.control_s), row.time_s)
-        else:
+        elif row.event != "killed":
             station.handle(EVENT_OF[row.event](row), row.time_s)
         position += members
     if station.running is not None:

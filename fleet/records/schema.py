@@ -15,13 +15,15 @@ class Row(NamedTuple):
         station: Name of the station that wrote the row.
         seq (number): Order within the station, from 0.
         event: What happened: the name of the message that arrived, or "start" for a step that the station began, or
-            "done" for a step that its device finished.
+            "done" for a step that its device finished; "overdue" for a draft that did not come in time, "retry" for the
+            time to ask again, "killed" for a station whose state is lost, "restart" for a fresh one in its place.
         origin: What the row comes from: "simulated", "real", or "replayed" (a station that stands for absent hardware).
         step (number): Number of the step (start, done).
         kind: What the step does (start, done): prefill, draft_prefill, transfer, warm_up, draft, verify, decode,
             realign, route.
         tag (number): The decoding stream, from 0; of a view, the drafter.
-        request (number): The request within the workload, from 0; of a view, the number of the view.
+        request (number): The request within the workload, from 0; of a view, the number of the view; of a restart, how
+            often the station was started again.
         epoch (number): Number of the session's round, which tells a stale message from a new one.
         base (tokens): Committed length that the row refers to.
         tokens (tokens): Of the prompt (join), granted (draft-request; negative: the drafter's own), drafted (draft,

@@ -10,6 +10,7 @@ import pandas as pd
 
 from fleet.scenario.names import DRAFTER, ROUTER
 from fleet.scenario.settled import Fleet
+from fleet.stations.session import INCARNATION
 
 REQUEST = ["tag", "request"]
 ROUND = ["tag", "request", "epoch"]  # what names one round of one stream
@@ -20,10 +21,14 @@ def commits_of(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the finished verifier steps with `committed`, the tokens that each added to its stream.
 
     `from_draft`: those of them that the drafter proposed. Tokens beyond a request's goal, or beyond the end
-    that the target gave the text by itself, are dropped, not committed.
+    that the target gave the text by itself, are dropped, not committed; so is what a target had committed of a request
+    when its process died.
     """
     committing = rows.kind.isin(COMMITTING) & ~at_drafter(rows)
     done = rows[(rows.event == "done") & committing]
+    if (done.epoch >= INCARNATION).any():
+        started = done.epoch // INCARNATION
+        done = done[started == started.groupby([done[name] for name in REQUEST]).transform("max")]
     done = done.assign(end=done.goal.where(done.flag, np.iinfo(np.int64).max)).drop(columns="goal")
     goals = rows.loc[rows.event == "join", [*REQUEST, "goal"]].drop_duplicates(REQUEST)
     done = done.merge(goals, on=REQUEST, how="left")

@@ -6,6 +6,8 @@ from fleet.chance.signals import Regional, SignalFile
 from fleet.policies.allocate import Needs
 from fleet.policies.overlap import Ahead
 from fleet.policies.route import Central
+from fleet.scenario.faults import NodeFault
+from fleet.scenario.names import drafter_name, verifier_name
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.unread import unread_keys
 
@@ -16,6 +18,7 @@ def conflicts(scenario: Scenario, needs: Needs) -> Iterator[str]:
     yield from _of_replayed_drafters(scenario)
     if isinstance(scenario.drafters.overlap, Ahead) and isinstance(scenario.drafters.route, Central):
         yield "drafters.overlap = 'ahead' keeps drafters busy; drafters.route = 'central' would wait for ever"
+    yield from _of_faults(scenario)
     if scenario.workload.ends and not scenario.workload.ends_itself:
         yield (
             "workload.ends says where texts end, and workload.ignore_eos = true lets none end; allowed with it: "
@@ -33,6 +36,27 @@ def conflicts(scenario: Scenario, needs: Needs) -> Iterator[str]:
             f"acceptance.model = {name!r} knows neither divergence nor entropy, and the length rule looks at them; "
             "allowed: signals, synthetic-signals"
         )
+
+
+def _of_faults(scenario: Scenario) -> Iterator[str]:
+    """What would wait for ever for a message that does not come, and faults of nobody."""
+    drafters, verifiers = scenario.drafters, scenario.verifiers
+    if drafters.lease_s and not verifiers.patience_s:
+        yield (
+            "drafters.lease_s ends sessions, and with verifiers.patience_s = 0 their targets would wait for ever; "
+            "allowed with it: a patience above 0"
+        )
+    if not scenario.faults or not drafters.count or scenario.batch is not None:
+        return
+    for key, time_s in (("verifiers.patience_s", verifiers.patience_s), ("drafters.lease_s", drafters.lease_s)):
+        if not time_s:
+            yield f"[[faults]]: with {key} = 0 somebody would wait for ever for what was lost; allowed: above 0"
+    names = {drafter_name(drafter, drafters.count) for drafter in range(drafters.count)}
+    names |= {verifier_name(target) for target in range(verifiers.count)}
+    for fault in scenario.faults:
+        if fault.node not in names and (fault.node or isinstance(fault, NodeFault)):
+            first = drafter_name(0, drafters.count)
+            yield f"[[faults]]: node = {fault.node!r} is no station of this fleet; allowed: {first}, verifier.1, ..."
 
 
 def _of_replayed_drafters(scenario: Scenario) -> Iterator[str]:

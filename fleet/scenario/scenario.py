@@ -22,6 +22,7 @@ from fleet.policies.route import Affinity, Route
 from fleet.policies.shapes import CHAIN, Shape
 from fleet.policies.svip import Svip
 from fleet.policies.warm_up import NoWarmUp, WarmUp
+from fleet.scenario.faults import Fault
 from fleet.scenario.memory import DeviceMemory
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import LinkTime, StepTime
@@ -85,6 +86,8 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         limits_per_s (rounds/s): How many rounds a second targets 1, 2, ... may ask for at most; 0 is any number, and
             the last entry holds for all further targets.
         allocate: How deep to draft, where that is not always `depth`. Left out, it is.
+        lease_s: After how much silence of a target, while it has to answer, a drafter ends its session and frees its
+            cache. 0 is never.
         cache_tokens (tokens): Tokens of context that a drafter's cache holds. When they run out, the sessions that were
             drafted for longest ago are evicted, and prefilled again at their next round. 0 is any number.
         tiers: Groups of drafters that differ from the others.
@@ -106,6 +109,7 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     view_delay_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
     limits_per_s: tuple[Annotated[float, Meta(ge=0, le=1e9)], ...] = ()
     allocate: Fixed | AdaptiveDepth | None = None
+    lease_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
     cache_tokens: WholeNumber = 0
     tiers: tuple[DrafterTier, ...] = ()
 
@@ -145,6 +149,9 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         group: Which sessions share a verification: one at a time, a batch of those that wait, or all at a barrier.
         padded: Whether the drafts of one verification are filled up to the longest, which costs the time of the
             filling.
+        patience_s: How long a target waits for a draft before it gives its drafter up and decodes alone. 0 is for ever.
+        rejoin_s: How long it then decodes alone before it asks its drafter again, which it goes on doing until the
+            drafter answers.
         allocate: By which rule the verifier grants the speculation lengths. Left out, `drafters.depth` holds. Rules
             that stop drafts token by token (adaedl, svip) go into `[batch]` only.
         rule: By which rule drafts are accepted. All of them leave the target's distribution as it is. "rejection": a
@@ -164,6 +171,8 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     priorities: tuple[Annotated[int, Meta(ge=-(10**9), le=10**9)], ...] = ()
     group: Group = One()
     padded: bool = False
+    patience_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
+    rejoin_s: Annotated[float, Meta(ge=1e-3, le=1e9)] = 1.0
     allocate: GrantRule | None = None
     rule: VerificationRule = "rejection"
 
@@ -326,6 +335,8 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         memory: What devices and models hold. Where it is given, the analytic model says how many targets fit, the
             admission "within-memory" knows its room, and runs measure what the drafter's caches take.
         precision: Precision of the models' numbers in the real world.
+        faults: What goes wrong on purpose, entry by entry: stations that die or stall, messages that are lost, late,
+            repeated or overtaken.
     """
 
     name: str = "unnamed"
@@ -341,6 +352,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     measure: Measure = Measure()
     memory: DeviceMemory | None = None
     precision: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
+    faults: tuple[Fault, ...] = ()
 
     def digest(self) -> str:
         """Fingerprint of the whole content, the profile's numbers included where they are inline."""

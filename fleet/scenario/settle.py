@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from fleet.errors import InputError
 from fleet.policies.admit import Admission, WithinMemory
 from fleet.policies.allocate import Fixed
+from fleet.policies.liveness import Patience
 from fleet.policies.overlap import Ahead
 from fleet.policies.route import Affinity
 from fleet.scenario.scenario import DrafterTier, Scenario, Tier, needs_of
@@ -56,6 +57,7 @@ def settle(scenario: Scenario) -> Fleet:
         profile=profile.name if profile else "",
         profile_digest=profile.digest() if profile else "",
         basis=basis_of(profile) if profile else "",
+        faults=scenario.faults,
     )
 
 
@@ -92,7 +94,6 @@ def _streams(scenario: Scenario) -> int:
 
 def _drafters(scenario: Scenario, room: Room) -> SettledDrafters:
     given = scenario.drafters
-    moves = given.count > 1 and not isinstance(given.route, Affinity)
     return SettledDrafters(
         count=given.count,
         targets=scenario.verifiers.count,
@@ -107,14 +108,20 @@ def _drafters(scenario: Scenario, room: Room) -> SettledDrafters:
         warm_up=given.warm_up,
         group=given.group,
         overlap=given.overlap,
-        route=given.route if moves else None,
+        route=given.route if _moves(scenario) else None,
         move=given.move,
         view_delay_s=given.view_delay_s,
         limits_per_s=given.limits_per_s,
         cache_tokens=given.cache_tokens,
         positions=profile.positions if (profile := _profile(scenario)) else 0,
+        lease_s=given.lease_s,
         times=tuple(_drafter_times(scenario)),
     )
+
+
+def _moves(scenario: Scenario) -> bool:
+    """Whether sessions may move between drafters."""
+    return scenario.drafters.count > 1 and not isinstance(scenario.drafters.route, Affinity)
 
 
 def _admission(scenario: Scenario, room: Room) -> Admission:
@@ -171,6 +178,8 @@ def _verifiers(scenario: Scenario) -> SettledVerifiers:
         overlap=scenario.drafters.overlap,
         padded=given.padded,
         allocate=given.allocate,
+        patience=Patience(given.patience_s, given.rejoin_s),
+        drafters=1 if _moves(scenario) else max(scenario.drafters.count, 1),
         times=tuple(_verifier_times(scenario)),
     )
 

@@ -17,12 +17,14 @@ from fleet.policies.admit import Admission, Everyone
 from fleet.policies.allocate import Fixed, Needs
 from fleet.policies.depth import AdaptiveDepth
 from fleet.policies.group import DraftGroup, Group, One
+from fleet.policies.liveness import Patience
 from fleet.policies.order import Fifo, Order
 from fleet.policies.overlap import InTurn, Overlap
 from fleet.policies.ragged import BatchRule
 from fleet.policies.route import Route
 from fleet.policies.shapes import CHAIN, Shape
 from fleet.policies.warm_up import NoWarmUp, WarmUp
+from fleet.scenario.faults import Fault
 from fleet.scenario.memory import DeviceMemory
 from fleet.scenario.names import drafter_name
 from fleet.scenario.scenario import (
@@ -74,13 +76,15 @@ class SettledDrafters(msgspec.Struct, frozen=True):
     limits_per_s: tuple[float, ...] = ()
     cache_tokens: int = 0
     positions: int = 0
+    lease_s: float = 0.0
     times: tuple[DrafterTimes, ...] = ()
 
 
 class SettledVerifiers(msgspec.Struct, frozen=True):
     """The verifying side: `count` targets. Keys of the same name are the scenario's.
 
-    `speculates`: whether there is anybody who drafts for them.
+    `speculates`: whether there is anybody who drafts for them. `drafters`: to how many drafters streams are dealt in
+    turn, one where a router stands before them.
     """
 
     count: int = 1
@@ -94,6 +98,8 @@ class SettledVerifiers(msgspec.Struct, frozen=True):
     overlap: Overlap = InTurn()
     padded: bool = False
     allocate: GrantRule | None = None
+    patience: Patience = Patience()
+    drafters: int = 1
     times: tuple[VerifierTimes, ...] = ()
 
     def priority(self, target: int) -> int:
@@ -150,6 +156,7 @@ class Fleet(msgspec.Struct, frozen=True):
     length rule must know of draft tokens. `vocabulary` and `hidden` size what travels beside messages. `control_s`: the
     control computation at the pace that all times refer to; 0 if unknown. `core_waits`: how much of delays and links
     was waiting for a core of the host. `basis`: what the step times rest on.
+    `faults`: what goes wrong on purpose.
     """
 
     name: str
@@ -175,6 +182,7 @@ class Fleet(msgspec.Struct, frozen=True):
     profile: str = ""
     profile_digest: str = ""
     basis: Basis | Literal[""] = ""
+    faults: tuple[Fault, ...] = ()
 
     @property
     def routed(self) -> bool:

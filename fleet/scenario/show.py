@@ -24,6 +24,7 @@ def describe_fleet(fleet: Fleet) -> list[Row]:
     return [
         *_whole(fleet),
         *(_batch(fleet) if fleet.batch else [*_drafters(fleet), *_verifiers(fleet), *_devices(fleet), *_links(fleet)]),
+        *_faults(fleet),
     ]
 
 
@@ -81,6 +82,8 @@ def _drafters(fleet: Fleet) -> Iterator[Row]:
         )
         if given.cache_tokens:
             yield place, "cache", f"{given.cache_tokens} tokens of context"
+        if given.lease_s:
+            yield place, "lease", f"ends the session of a target that owes an answer for {given.lease_s:g} s"
         if given.limits_per_s:
             limits = ", ".join(f"{limit:g}" if limit else "any number" for limit in given.limits_per_s)
             yield place, "limits", f"{limits} rounds/s for targets 1, 2, ..., and so on as the last"
@@ -116,6 +119,9 @@ def _verifiers(fleet: Fleet) -> Iterator[Row]:
         yield place, "rules", f"group {_rule(given.group)}" + (", padded" if given.padded else "")
         if given.allocate is not None:
             yield place, "grants", _rule(given.allocate)
+        if given.patience.patience_s:
+            waits, again = f"{given.patience.patience_s:g} s", f"{given.patience.rejoin_s:g} s"
+            yield place, "patience", f"waits {waits} for a draft, then decodes alone and asks again every {again}"
         if any(given.priorities):
             yield place, "priorities", ", ".join(str(given.priority(target)) for target in range(first, last + 1))
         if times is not None:
@@ -148,6 +154,14 @@ def _devices(fleet: Fleet) -> Iterator[Row]:
             yield place, "handover", _ms(device.handover_s)
         if device.assumed:
             yield place, "assumed", device.assumed
+
+
+def _faults(fleet: Fleet) -> Iterator[Row]:
+    for fault in fleet.faults:
+        told = {field.name: getattr(fault, field.name) for field in fields(fault) if _differs(fault, field)}
+        told.pop("node", None)
+        what = ", ".join(f"{name} = {_value(value)}" for name, value in told.items())
+        yield fault.node or "all links", f"fault: {fault.__struct_config__.tag}", what
 
 
 def _links(fleet: Fleet) -> Iterator[Row]:

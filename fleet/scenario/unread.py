@@ -52,15 +52,17 @@ def _beside_a_batch(scenario: Scenario) -> Iterator[str]:
         for name in given(getattr(scenario, side))
         if name not in read
     ]
-    unread += [name for name in ("devices", "link", "memory") if getattr(scenario, name)]
+    unread += [name for name in ("devices", "link", "memory", "faults") if getattr(scenario, name)]
     unread += ["measure.deadlines_s"] if scenario.measure.deadlines_s else []
     yield from (f"[batch] is one drafter and one target of its own; leave {key} out" for key in unread)
 
 
 def _without_drafters(scenario: Scenario) -> Iterator[str]:
     unread = [f"drafters.{name}" for name in given(scenario.drafters) if name not in DESCRIBES_A_DRAFTER]
-    unread += [f"verifiers.{name}" for name in given(scenario.verifiers) if name in ("allocate", "padded")]
+    of_drafts = ("allocate", "padded", "patience_s", "rejoin_s")
+    unread += [f"verifiers.{name}" for name in given(scenario.verifiers) if name in of_drafts]
     unread += ["measure.deadlines_s"] if scenario.measure.deadlines_s else []
+    unread += ["faults"] if scenario.faults else []
     yield from (f"drafters.count = 0 decodes without a drafter; leave {key} out" for key in unread)
 
 
@@ -130,6 +132,8 @@ def _of_drafters(scenario: Scenario) -> Iterator[str]:
 
 def _of_verifiers(scenario: Scenario) -> Iterator[str]:
     verifiers = scenario.verifiers
+    if not verifiers.patience_s and scenario.drafters.count and "rejoin_s" in given(verifiers):
+        yield "verifiers.patience_s = 0 gives no drafter up; leave verifiers.rejoin_s out, or set a patience"
     if verifiers.padded and isinstance(verifiers.group, One):
         yield "verifiers.group = 'one' verifies one draft at a time, with none to fill up; leave verifiers.padded out"
 

@@ -1,9 +1,12 @@
 """The drafter's side of the network as a state machine: one request buffer for many targets."""
 
+import math
+
 import msgspec
 
 from fleet.policies.allocate import Fixed
 from fleet.policies.depth import Accepted, AdaptiveDepth, Observed
+from fleet.policies.liveness import lease_ends_s
 from fleet.policies.overlap import Ahead
 from fleet.policies.reach import reach
 from fleet.scenario.settled import SettledDrafters
@@ -17,12 +20,14 @@ from fleet.stations.messages import (
     Leave,
     Refusal,
     Released,
+    Restarted,
+    StationEvent,
     StepDone,
     View,
 )
-from fleet.stations.session import Session, advance
+from fleet.stations.session import Session, advance, begins, era_of
 from fleet.stations.station import WAIT, Station, Wait, Work
-from fleet.times.step import Member, StepKind
+from fleet.times.step import Member, Step, StepKind
 
 
 class DrafterStation(Station):
@@ -32,6 +37,8 @@ class DrafterStation(Station):
     prefix is missing. A drafter that works ahead (AMUSD) drafts one token a step, and goes on with the session while
     its target verifies, up to what it was granted. Behind a router it reports how much it has to do, whenever that
     changes. `drafter`: its number.
+
+    A session may open anew, in a later epoch or request, while it is still open here: what is left of it was lost.
     """
 
     def __init__(self, name: str, drafters: SettledDrafters, drafter: int = 0) -> None:
@@ -53,7 +60,28 @@ class DrafterStation(Station):
         self.number = drafter if drafters.route is not None else -1  # who reports to a router has a number there
         self.views = 0
         self.mean_s: dict[str, float] = {}  # smoothed times of this drafter's steps, by kind
-        self._handlers = {DraftRequest: self._request, Leave: self._leave, StepDone: self._done}
+        self.lease_s = drafters.lease_s
+        self.heard_s: dict[int, float] = {}  # since when a session's target owes an answer, by tag
+        self._handlers = {
+            DraftRequest: self._request,
+            Leave: self._leave,
+            Restarted: self._restarted,
+            StepDone: self._done,
+        }
+
+    def alarm_s(self) -> float:
+        """When the lease of a session is over."""
+        return lease_ends_s(min(self.heard_s.values(), default=math.inf), self.lease_s)
+
+    def due(self, now_s: float) -> list[StationEvent]:
+        """Return the leaves of the sessions whose lease is over at `now_s`."""
+        over = [tag for tag, heard_s in self.heard_s.items() if lease_ends_s(heard_s, self.lease_s) <= now_s]
+        return [Leave(tag, self.sessions[tag].request, self.sessions[tag].epoch) for tag in over]
+
+    def _restarted(self, event: Restarted, now_s: float) -> list[Instruction]:
+        """Tell the router that there is nothing to do here, in views that are newer than all before."""
+        self.views = event.incarnation << 32
+        return self._report() if self.number >= 0 else []
 
     def _request(self, event: DraftRequest, now_s: float) -> list[Instruction]:
         followed = self._accept(event, now_s)
@@ -78,6 +106,7 @@ class DrafterStation(Station):
                 self._learn(session, event.base, now_s)
             self.sessions[event.tag] = moved
         if event.tokens == 0:  # nothing is granted: the round consists of the target's own token
+            self._await(event.tag, now_s)
             return [Draft(event.tag, event.request, event.epoch, event.base, 0)]
         self._ask(event.tag, event.priority, now_s)
         return []
@@ -102,22 +131,33 @@ class DrafterStation(Station):
 
     def _open(self, event: DraftRequest, session: Session | None) -> Instruction | None:
         """Take a session in; return what follows if that cannot be."""
-        self._check_free(event.tag, event.request)
-        if session is not None:
-            return Ignored(event, f"request {session.request} of tag {event.tag} is still open")
         if not self._is_new(event.tag, event.request, event.epoch):
             return Ignored(event, f"request {event.request} of tag {event.tag} was opened before")
+        if session is not None:
+            self._end(event.tag)
         reason = self.admission.refusal(len(self.sessions))
         if reason is not None:
-            return Refusal(event.tag, event.request, reason)
+            return Refusal(event.tag, event.request, reason, era_of(event.epoch))
         self.sessions[event.tag] = Session(
             event.tag, event.request, event.epoch, event.base, priority=event.priority, asked=event.tokens
         )
-        self.cache.open(event.tag, moved=event.epoch > 1)  # the target's prefill is epoch 0, a session begins in 1
+        self.cache.open(event.tag, moved=not begins(event.epoch))
         return None
+
+    def _await(self, tag: int, now_s: float) -> None:
+        """Begin to wait for the target of a session."""
+        if self.lease_s:
+            self.heard_s[tag] = now_s
+
+    def _end(self, tag: int) -> None:
+        """Drop a session, and what the cache has of it."""
+        self._forget(tag)
+        self.cache.release(tag)
+        self.heard_s.pop(tag, None)
 
     def _ask(self, tag: int, priority: int, now_s: float) -> None:
         """Queue a draft; a drafter that works ahead may have one queued already, which will start from the new base."""
+        self.heard_s.pop(tag, None)
         if self.ahead and any(work.tag == tag for work in self.waiting):
             return
         discipline = self.discipline
@@ -143,8 +183,9 @@ class DrafterStation(Station):
         session = self.sessions.get(event.tag)
         if session is None or session.request != event.request:
             return [Ignored(event, f"request {event.request} of tag {event.tag} is not open")]
-        self._forget(event.tag)
-        self.cache.release(event.tag)
+        if event.epoch and event.epoch < session.epoch:
+            return [Ignored(event, f"request {event.request} of tag {event.tag} came back in epoch {session.epoch}")]
+        self._end(event.tag)
         released = Released(event.tag, event.request)
         return [released, *self._report()] if self.number >= 0 else [released]
 
@@ -158,25 +199,30 @@ class DrafterStation(Station):
         if self.number >= 0:
             before_s = self.mean_s.get(step.kind, event.duration_s)
             self.mean_s[step.kind] = 0.9 * before_s + 0.1 * event.duration_s
+        if step.kind in ("prefill", "transfer"):
+            for member in step.members:
+                if (member.request, member.epoch) >= self.latest[member.tag]:  # else it has opened anew meanwhile
+                    self.cache.brought_in(member.tag)
+        drafts = self._drafted(step, event.duration_s, now_s) if step.kind == "draft" else []
+        return drafts if self.number < 0 or self.program else [*drafts, *self._report()]
+
+    def _drafted(self, step: Step, duration_s: float, now_s: float) -> list[Instruction]:
+        """Send what a step drafted, but for sessions that left, or moved on, while it ran."""
         drafts: list[Instruction] = []
         for member in step.members:
             session = self.sessions.get(member.tag)
-            if step.kind in ("prefill", "transfer"):
-                # Also of a session that moved on meanwhile: the draft step feeds what came to its prefix since.
-                if session is not None and self.latest[member.tag] <= (member.request, member.epoch):
-                    self.cache.brought_in(member.tag)
-                continue
             if session is None or (session.request, session.epoch) != (member.request, member.epoch):
-                continue  # it left, or moved on, while the step ran
+                continue
             tail = session.tail + member.tokens
             self.sessions[member.tag] = msgspec.structs.replace(session, tail=tail)
             if self.adaptive:
                 self.drafted_s[member.tag] = now_s
-                self.seen = self.seen.step(member.tokens, event.duration_s)
+                self.seen = self.seen.step(member.tokens, duration_s)
             drafts.append(Draft(member.tag, member.request, member.epoch, member.base, member.tokens))
+            self._await(member.tag, now_s)
             if self.ahead and (session.asked < 0 or tail < session.asked):
                 self._ask(member.tag, session.priority, now_s)
-        return drafts if self.number < 0 or self.program else [*drafts, *self._report()]
+        return drafts
 
     def _program(self, works: list[Work]) -> list[tuple[StepKind, tuple[int, ...]]]:
         if not self.discipline.plain:

@@ -48,14 +48,33 @@ class Draft(Event, tag="draft", frozen=True, gc=False):
     tokens: int
 
 
-class Refusal(Event, tag="refusal", frozen=True, gc=False):
-    """Drafter to verifier: this request is not served; the target decodes it alone."""
+class Refusal(Event, tag="refusal", frozen=True, gc=False, omit_defaults=True):
+    """Drafter to verifier: this request is not served; the target decodes it alone.
+
+    `epoch`: the first one of the era of the opening that is refused, 0 unless a drafter was given up before.
+    """
 
     reason: str
+    epoch: int = 0
 
 
-class Leave(Event, tag="leave", frozen=True, gc=False):
-    """Verifier to drafter: the request is finished, its cache can be released."""
+class Leave(Event, tag="leave", frozen=True, gc=False, omit_defaults=True):
+    """Verifier to drafter: the request is finished, its cache can be released.
+
+    With an `epoch`, whoever sends it may come back in a later one: a session that did so stays.
+    """
+
+    epoch: int = 0
+
+
+class Overdue(Event, tag="overdue", frozen=True, gc=False):
+    """The draft that a target asked for in that epoch did not come in time, or its drafter is known to be lost."""
+
+    epoch: int
+
+
+class Retry(Event, tag="retry", frozen=True, gc=False):
+    """It is time to ask a drafter again that did not answer, or news came that it is back."""
 
 
 class View(Event, tag="view", frozen=True, gc=False):
@@ -66,6 +85,12 @@ class View(Event, tag="view", frozen=True, gc=False):
 
     waiting: int
     work_s: float
+
+
+class Restarted(msgspec.Struct, tag="restart", frozen=True, gc=False):
+    """The station is a fresh one, in a process that was started again: for the `incarnation`-th time, from 1."""
+
+    incarnation: int
 
 
 class StepDone(msgspec.Struct, tag="done", frozen=True, gc=False):
@@ -82,7 +107,7 @@ class StepDone(msgspec.Struct, tag="done", frozen=True, gc=False):
 
 
 Message = DraftRequest | Draft | Refusal | Leave | View
-StationEvent = Join | Message | StepDone
+StationEvent = Join | Message | Overdue | Retry | Restarted | StepDone
 
 
 class Released(msgspec.Struct, frozen=True, gc=False):

@@ -11,7 +11,7 @@ from fleet.stations.session import Session
 from fleet.stations.station import Station, Work
 from fleet.times.step import Member, StepKind
 
-_LEFT = 1 << 40  # epoch of a session that left: past every real one, so that what comes late is recognised
+_LEFT = 1 << 62  # epoch of a session that left: past every real one, so that what comes late is recognised
 
 
 class RouterStation(Station):
@@ -36,7 +36,8 @@ class RouterStation(Station):
         if known is not None and (known.request, known.epoch) >= (event.request, event.epoch):
             return [Ignored(event, f"epoch {event.epoch} of tag {event.tag} was routed before")]
         if event.opening:
-            self.homes.pop(event.tag, None)
+            if known is None or known.request != event.request:
+                self.homes.pop(event.tag, None)
         elif known is None or known.request != event.request:
             return [Ignored(event, f"request {event.request} of tag {event.tag} is not open")]
         self.sessions[event.tag] = Session(event.tag, event.request, event.epoch, event.base, priority=event.priority)
@@ -49,9 +50,12 @@ class RouterStation(Station):
         session = self.sessions.get(event.tag)
         if session is None or session.request != event.request or session.epoch == _LEFT:
             return [Ignored(event, f"request {event.request} of tag {event.tag} is not open")]
+        known = event.tag in self.homes or event.tag in self.held
+        if event.epoch and (event.epoch < session.epoch or not known):
+            return [Ignored(event, f"epoch {event.epoch} of tag {event.tag} is over")]
         self.waiting = deque(work for work in self.waiting if work.tag != event.tag)
         self.held.pop(event.tag, None)
-        self.sessions[event.tag] = msgspec.structs.replace(session, epoch=_LEFT)
+        self.sessions[event.tag] = msgspec.structs.replace(session, epoch=event.epoch or _LEFT)
         home = self.homes.pop(event.tag, None)
         return [] if home is None else [Routed(event.tag, event.request, home, event)]
 
@@ -93,7 +97,7 @@ class RouterStation(Station):
         self.views[drafter] = msgspec.structs.replace(view, sent_since=view.sent_since + 1)
         routed: list[Instruction] = []
         if home is not None and home != drafter:
-            routed.append(Routed(member.tag, member.request, home, Leave(member.tag, member.request)))
+            routed.append(Routed(member.tag, member.request, home, Leave(member.tag, member.request, member.epoch)))
         if home != drafter:
             request = msgspec.structs.replace(request, opening=True)
         return [*routed, Routed(member.tag, member.request, drafter, request)]

@@ -6,6 +6,9 @@ ends when a verification outcome makes earlier drafts worthless, so (epoch, base
 
 import msgspec
 
+ERA = 1 << 24  # epochs from one opening by a target to its next one: no request has as many rounds
+INCARNATION = 1 << 48  # epochs from one start of a target's process to its next one
+
 
 class Session(msgspec.Struct, frozen=True, gc=False):
     """State of the stream `tag` in its `request`-th request.
@@ -22,7 +25,7 @@ class Session(msgspec.Struct, frozen=True, gc=False):
     goal: int = 0
     tail: int = 0
     priority: int = 0
-    alone: bool = False  # decodes without a drafter: none exists, or it refused
+    alone: bool = False  # decodes without a drafter: none exists, it refused, or it does not answer
     asked: int = -1  # depth that the verifier grants; negative: the drafter's own
     behind: int = 0  # own draft tokens that the drafter has yet to feed: after full acceptance, the last one
 
@@ -73,3 +76,18 @@ def advance(session: Session, epoch: int, base: int, asked: int = -1) -> Session
         return f"base {base} is not beyond {session.base}"
     behind = int(0 < session.tail == base - session.base - 1)
     return msgspec.structs.replace(session, epoch=epoch, base=base, tail=0, asked=asked, behind=behind)
+
+
+def new_era(epoch: int) -> int:
+    """Return the first epoch of the era after that of `epoch`: nothing that was sent before fits any more."""
+    return (epoch // ERA + 1) * ERA
+
+
+def era_of(epoch: int) -> int:
+    """Return the first epoch of the era of `epoch`: in one era a target opens its session once."""
+    return epoch // ERA * ERA
+
+
+def begins(epoch: int) -> bool:
+    """Whether a session that opens in that epoch is opened by its target; else it comes from another drafter."""
+    return epoch % ERA <= 1  # the prefill, or the first token alone, is an era's epoch 0

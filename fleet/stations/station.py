@@ -6,6 +6,7 @@ fresh station must give the logged plans again (see `replay.py`). The kinds of s
 `drafter_station.py`, `verifier_station.py`, `batch_station.py`.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -77,6 +78,14 @@ class Station:
         self.timed = False  # whether waiting work may have to wait for a time, not only for an event
         self._singly = isinstance(group, One)
         self._handlers: dict[type, Callable[[Any, float], list[Instruction]]] = {}
+
+    def alarm_s(self) -> float:
+        """When `due` next has something to say, unless something happens before; infinite where nothing is awaited."""
+        return math.inf
+
+    def due(self, now_s: float) -> list[StationEvent]:
+        """Return the events that silence amounts to at `now_s`: the station's world hands them to `handle`."""
+        return []
 
     def handle(self, event: StationEvent, now_s: float) -> list[Instruction]:
         """Take an event that happened at `now_s`; return what follows from it."""
@@ -164,20 +173,21 @@ class Station:
         self.latest[tag] = request, epoch
         return True
 
-    def _check_free(self, tag: int, request: int) -> None:
-        """Raise ValueError if a later request opens a tag that is not free: it would never be answered."""
-        session = self.sessions.get(tag)
-        if session is not None and request > session.request:
-            raise ValueError(f"{self.name}: request {request} opens tag {tag}, whose request {session.request} is open")
+    def _joins(self, event: Join, alone: bool = False, epoch: int = 0) -> list[Instruction]:
+        """Open the session of a user's request, and queue its prefill; a request that came before is ignored.
 
-    def _joins(self, event: Join, alone: bool = False) -> list[Instruction]:
-        """Open the session of a user's request, and queue its prefill; a request that came before is ignored."""
-        self._check_free(event.tag, event.request)
+        Raises ValueError if the tag's last request is not complete: nobody would answer that one any more.
+        """
+        tag, before = event.tag, self.sessions.get(event.tag)
+        if before is not None and event.request > before.request:
+            raise ValueError(
+                f"{self.name}: request {event.request} opens tag {tag}, whose request {before.request} is open"
+            )
         if not self._is_new(event.tag, event.request):
             return [Ignored(event, f"request {event.request} of tag {event.tag} was opened before")]
         goal = event.prompt_tokens + event.new_tokens
         self.sessions[event.tag] = Session(
-            event.tag, event.request, 0, event.prompt_tokens, goal, priority=event.priority, alone=alone
+            event.tag, event.request, epoch, event.prompt_tokens, goal, priority=event.priority, alone=alone
         )
         self.waiting.append(Work("prefill", event.tag, event.priority))
         return []

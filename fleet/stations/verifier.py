@@ -1,5 +1,6 @@
 """The target's side of the network as a state machine: it owns the truth about its sessions."""
 
+from collections import deque
 from collections.abc import Sequence
 
 import msgspec
@@ -18,11 +19,16 @@ from fleet.stations.messages import (
     Instruction,
     Join,
     Leave,
+    Overdue,
     Refusal,
     Released,
+    Restarted,
+    Retry,
+    StationEvent,
     StepDone,
 )
-from fleet.stations.session import Session, commit, extend
+from fleet.stations.session import ERA, INCARNATION, Session, commit, era_of, extend, new_era
+from fleet.stations.silence import Silence
 from fleet.stations.station import Station, Work
 from fleet.times.step import Member, Step, StepKind
 
@@ -34,6 +40,9 @@ class VerifierStation(Station):
     baseline. With a rule in `allocate` it grants each draft its depth, after every round that it verified
     (GoodSpeed, step 5 of figure 1); `rng` is for random grants. Who drafts ahead is granted what the request still
     lacks, so that a tail ends with its request.
+
+    A drafter that does not answer in time is given up: the session decodes alone in a new era, and asks for an empty
+    draft from time to time. When that comes, the drafter is back, and the session opens there anew.
     """
 
     def __init__(self, name: str, verifiers: SettledVerifiers, rng: np.random.Generator | None = None) -> None:
@@ -41,52 +50,143 @@ class VerifierStation(Station):
         self.speculates = verifiers.speculates
         self.ahead = verifiers.overlap if isinstance(verifiers.overlap, Ahead) else None
         self.grants = Grants(verifiers.allocate, rng) if verifiers.allocate else None
+        self.silence = Silence(verifiers.patience, verifiers.drafters)
+        self.first_epoch = 0
         self._handlers = {
             Join: self._join,
             Draft: self._draft,
             Refusal: self._refused,
+            Overdue: self._overdue,
+            Retry: self._retry,
+            Restarted: self._restarted,
             StepDone: self._done,
         }
 
+    def alarm_s(self) -> float:
+        """When a draft is overdue, or a silent drafter is to be asked again."""
+        return self.silence.alarm_s()
+
+    def due(self, now_s: float) -> list[StationEvent]:
+        """Return what is overdue, and what is to be tried again, at `now_s`."""
+        overdue = [self.sessions[tag] for tag in self.silence.overdue(now_s)]
+        retries = [self.sessions[tag] for tag in self.silence.retries(now_s)]
+        return [
+            *(Overdue(session.tag, session.request, session.epoch) for session in overdue),
+            *(Retry(session.tag, session.request) for session in retries),
+        ]
+
     def _join(self, event: Join, now_s: float) -> list[Instruction]:
-        return self._joins(event, alone=not self.speculates)
+        return self._joins(event, alone=not self.speculates, epoch=self.first_epoch)
+
+    def _restarted(self, event: Restarted, now_s: float) -> list[Instruction]:
+        self.first_epoch = event.incarnation * INCARNATION
+        return []
 
     def _draft(self, event: Draft, now_s: float) -> list[Instruction]:
         session = self.sessions.get(event.tag)
         if session is None or session.request != event.request:
             return [Ignored(event, f"request {event.request} of tag {event.tag} is not open")]
         if session.alone:
-            return [Ignored(event, f"request {event.request} of tag {event.tag} decodes alone")]
+            return self._answered(event, session, now_s)
         extended = extend(session, event.epoch, event.base, event.tokens)
         if isinstance(extended, str):
             return [Ignored(event, extended)]
         if event.tokens == 0 and self._under_way(event.tag):
             return [Ignored(event, f"the empty draft of epoch {event.epoch} of tag {event.tag} came before")]
         self.sessions[event.tag] = extended
-        self._ask(extended)
+        self.silence.heard(event.tag)
+        self._ask(extended, now_s)
         return []
+
+    def _answered(self, event: Draft, session: Session, now_s: float) -> list[Instruction]:
+        """Go back to a drafter that was given up, once the running step is over, if this empty draft is its answer."""
+        tag = event.tag
+        asked = tag in self.silence.retry_s and era_of(event.epoch) == era_of(session.epoch)
+        if event.tokens or not asked:
+            return [Ignored(event, f"request {event.request} of tag {tag} decodes alone")]
+        self.silence.heard(tag)
+        if not self._runs(tag):
+            self._drop_work(tag)
+            return [self._go_back(tag, now_s)]
+        self.silence.goes_back(tag)
+        return []
+
+    def _go_back(self, tag: int, now_s: float) -> DraftRequest:
+        """Ask the drafter for drafts again, from where the session is now, in a new era."""
+        self.silence.forget(tag)
+        epoch = new_era(self.sessions[tag].epoch) + 1
+        session = msgspec.structs.replace(self.sessions[tag], alone=False, epoch=epoch, tail=0)
+        self.sessions[tag] = session
+        granted = -1
+        if self.grants:
+            self.grants.open(tag)
+            granted = self.grants.grant([tag])[tag]
+        return self._request(session, True, granted, now_s)
+
+    def _request(self, session: Session, opening: bool, granted: int, now_s: float) -> DraftRequest:
+        """Ask the drafter for a draft, and begin to wait for it."""
+        self.silence.waits(session.tag, now_s)
+        tag, request, base = session.tag, session.request, session.base
+        granted = session.goal - base if self.ahead else granted
+        return DraftRequest(tag, request, session.epoch, base, opening, session.priority, granted)
+
+    def _overdue(self, event: Overdue, now_s: float) -> list[Instruction]:
+        session, tag = self.sessions.get(event.tag), event.tag
+        if session is None or (session.request, session.epoch) != (event.request, event.epoch) or session.alone:
+            return [Ignored(event, f"request {event.request} of tag {tag} waits for no draft of epoch {event.epoch}")]
+        self.silence.give_up(tag, now_s)
+        self.sessions[tag] = msgspec.structs.replace(session, alone=True, epoch=new_era(session.epoch))
+        if self.grants:
+            self.grants.close(tag)
+        if not self._runs(tag):
+            self._drop_work(tag)
+            self.waiting.append(Work("decode", tag, session.priority))
+        return [Leave(tag, event.request, event.epoch)]
+
+    def _retry(self, event: Retry, now_s: float) -> list[Instruction]:
+        """Ask for an empty draft, which costs a drafter nothing: decoding goes on meanwhile."""
+        session, tag = self.sessions.get(event.tag), event.tag
+        waits = session is not None and session.request == event.request and tag in self.silence.retry_s
+        if session is None or not waits:
+            return [Ignored(event, f"request {event.request} of tag {tag} has given up no drafter")]
+        self.silence.asks_again(tag, now_s)
+        session = self.sessions[tag] = msgspec.structs.replace(session, epoch=new_era(session.epoch) + 1)
+        return [DraftRequest(tag, event.request, session.epoch, session.base, True, session.priority, 0)]
 
     def _members(self) -> int:
         return sum(not session.alone for session in self.sessions.values())
 
-    def _ask(self, session: Session) -> None:
+    def _ask(self, session: Session, now_s: float) -> None:
         """Queue a verification of the tail, once it is long enough, unless one is queued or runs."""
         if self.ahead:
+            if self._under_way(session.tag):
+                return
             complete = session.base + session.tail >= session.goal  # no more of it will come
-            if (session.tail < self.ahead.least and not complete) or self._under_way(session.tag):
+            if session.tail < self.ahead.least and not complete:
+                self.silence.waits(session.tag, now_s)
                 return
         self.waiting.append(Work("verify", session.tag, session.priority))
 
     def _under_way(self, tag: int) -> bool:
         """Whether work for a session is queued, or runs."""
-        running = self.running.members if self.running else ()
-        return any(work.tag == tag for work in self.waiting) or any(member.tag == tag for member in running)
+        return any(work.tag == tag for work in self.waiting) or self._runs(tag)
+
+    def _runs(self, tag: int) -> bool:
+        """Whether a step for a session runs."""
+        return self.running is not None and any(member.tag == tag for member in self.running.members)
+
+    def _drop_work(self, tag: int) -> None:
+        """Take what waits for a session out of the buffer."""
+        self.waiting = deque(work for work in self.waiting if work.tag != tag)
 
     def _refused(self, event: Refusal, now_s: float) -> list[Instruction]:
         session = self.sessions.get(event.tag)
         if session is None or session.request != event.request or session.alone:
             return [Ignored(event, f"request {event.request} of tag {event.tag} waits for no drafter")]
+        if era_of(session.epoch) != event.epoch:
+            return [Ignored(event, f"epoch {event.epoch} of tag {event.tag} is over")]
         self.sessions[event.tag] = msgspec.structs.replace(session, alone=True)
+        self.silence.forget(event.tag)
         if self.grants:
             self.grants.close(event.tag)
         self.waiting.append(Work("decode", event.tag, session.priority))
@@ -96,10 +196,14 @@ class VerifierStation(Station):
         step = self._finish(event, now_s)
         if step is None:
             return [Ignored(event, f"step {event.step} is not running")]
+        if self.silence.silent_s and step.kind == "prefill":
+            for tag in [member.tag for member in step.members if not self.sessions[member.tag].alone]:
+                alone = self.silence.begins_alone(tag)
+                self.sessions[tag] = msgspec.structs.replace(self.sessions[tag], alone=alone)
         grants = self._learn(step, event.outcomes) if self.grants else {}
         followed: list[Instruction] = []
         for member, outcome in zip(step.members, event.outcomes, strict=True):
-            followed += self._commit(step.kind, member, outcome, grants.get(member.tag, -1))
+            followed += self._commit(step.kind, member, outcome, grants.get(member.tag, -1), now_s)
         return followed
 
     def _learn(self, step: Step, outcomes: Sequence[Outcome]) -> dict[int, int]:
@@ -117,7 +221,9 @@ class VerifierStation(Station):
                 self.grants.close(member.tag)
         return self.grants.grant([member.tag for member in step.members])
 
-    def _commit(self, kind: StepKind, member: Member, outcome: Outcome, granted: int) -> list[Instruction]:
+    def _commit(
+        self, kind: StepKind, member: Member, outcome: Outcome, granted: int, now_s: float
+    ) -> list[Instruction]:
         """Book what a step gave one session, and send the session on its way."""
         verified = member.tokens if kind == "verify" else 0
         before = self.sessions[member.tag]
@@ -125,26 +231,26 @@ class VerifierStation(Station):
         self.sessions[member.tag] = session
         if session.finished:
             self._forget(session.tag)
+            self.silence.forget(session.tag)
             finished: list[Instruction] = [
                 Released(session.tag, session.request),
                 Finished(session.tag, session.request),
             ]
-            # The drafter knows this request only if a draft was asked for: not after a prefill, not when alone.
-            known = kind == "verify"
+            # The drafter knows this request only if a draft was asked for: not after a prefill, not when refused.
+            known = kind == "verify" or session.epoch - self.first_epoch >= ERA
             return [Leave(session.tag, session.request), *finished] if known else finished
+        if session.tag in self.silence.returning:
+            return [self._go_back(session.tag, now_s)]
         if session.alone:
             self.waiting.append(Work("decode", session.tag, session.priority))
             return []
         if session.epoch == before.epoch:  # the rest of the tail stands, and the drafter needs no news
-            self._ask(session)
+            self._ask(session, now_s)
             return []
         opening = kind == "prefill"
         if self.ahead and self.ahead.busy and not opening:
             self.waiting.append(Work("verify", session.tag, session.priority))  # of an empty tail: one token alone
-        tag, request = session.tag, session.request
-        if self.ahead:
-            granted = session.goal - session.base
-        return [DraftRequest(tag, request, session.epoch, session.base, opening, session.priority, granted)]
+        return [self._request(session, opening, granted, now_s)]
 
     def _bind(self, kind: StepKind, session: Session) -> Member:
         tokens = {"prefill": session.base, "verify": session.tail, "decode": 1}[kind]

@@ -42,18 +42,21 @@ def template(kind: str) -> str:
     absent = []
     for key in keys:
         if key.name in tables:
-            if key.name in content or key.default == OF_ITS_KEYS:
-                parts += _table(key, content.get(key.name, {}), remarks.get(key.name, ""))
+            given = content.get(key.name, {})
+            if isinstance(given, list):
+                parts += [part for entry in given for part in _table(key, entry, "", f"[[{key.name}]]")]
+            elif key.name in content or key.default == OF_ITS_KEYS:
+                parts += _table(key, given, remarks.get(key.name, ""), f"[{key.name}]")
             else:
                 absent += _comment(f"{key.name}{_facts(key)}: {key.what}")
     parts.append([*_comment("Tables that this scenario leaves out:"), *absent])
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
 
-def _table(key: Key, content: Mapping[str, Any], remark: str) -> Iterator[list[str]]:
+def _table(key: Key, content: Mapping[str, Any], remark: str, heading: str) -> Iterator[list[str]]:
     """Yield the heading of a table, then each of its keys; of a profile only the keys that it has."""
     struct, chosen = _chosen(key, content)
-    yield [*_comment(key.what), *(_comment(remark) if remark else []), f"[{key.name}]"]
+    yield [*_comment(key.what), *(_comment(remark) if remark else []), heading]
     if chosen:
         field, name = tag_of(struct)
         said = [*_comment(f"{field}: {key.allowed}."), *_comment(f'"{name}": {docs_of(struct).first}', 4)]

@@ -103,7 +103,7 @@ def test_what_idleness_does_is_read_back() -> None:
         rounds_in(
             simulate(
                 star(
-                    profile=profile, workload={"requests": 60, "new_tokens": 60},
+                    profile=profile, workload={"requests": 150, "new_tokens": 60},
                     verifiers={"count": count, "kind": "replayed", "verify": {"base_s": 0.02, "spread": spread}},
                 )
             ),

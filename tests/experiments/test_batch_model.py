@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.reproduce import batch_model as model
-from experiments.reproduce.spec_bench import turn_tokens, write_lengths
+from experiments.reproduce.spec_bench import Answers, evenly, turn_tokens, write_lengths
 from fleet.records.tables import verifications_of
 
 
@@ -40,12 +40,23 @@ def test_a_draft_without_a_mismatch_counts_four_tokens_and_the_targets_own() -> 
     assert verifications_of(run.frame()).acceptance_length.max() == model.DEPTH - 1
 
 
-def test_requests_are_spec_benchs_turns_each_once(tmp_path: Path) -> None:
+def test_requests_are_spec_benchs_turns_each_once_cut_where_they_are_too_long(tmp_path: Path) -> None:
     file = tmp_path / "lengths.csv"
-    write_lengths(file, 560, (16, 139), seed=1)
+    write_lengths(file, 560, Answers((0.0, 1.0), (16, 139)), seed=1, most=800)
     rows = [tuple(map(int, line.split(","))) for line in file.read_text().splitlines()[1:]]
     prompts, answers = zip(*rows, strict=True)
-    assert sorted(prompts) == turn_tokens()
-    assert list(prompts) != turn_tokens()
+    assert sorted(prompts) == turn_tokens(800)
+    assert list(prompts) != turn_tokens(800)
+    assert prompts.count(800) > 40
+    assert max(prompts) == 800 < max(turn_tokens(10_000))
     assert min(answers) >= 16
     assert max(answers) <= 139
+
+
+def test_answers_of_table_3_spread_as_latencies_do_where_nobody_waits() -> None:
+    answers = model.answers_of_table_3()
+    lengths = np.interp(evenly(10_000), answers.levels, answers.tokens)
+    middle, late, last = np.quantile(lengths, [0.5, 0.9, 0.99])
+    assert late / middle == pytest.approx(12.96 / 6.70, rel=0.01)
+    assert last / middle == pytest.approx(16.53 / 6.70, rel=0.01)
+    assert lengths.mean() == pytest.approx((model.fitted().low + model.fitted().high) / 2, rel=0.01)

@@ -1,9 +1,10 @@
 """Waits for cores are given to what they held up, and never more than it was late."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.records.core_waits import Held, Place, ways_waited
+from fleet.records.core_waits import Held, starts_waited, ways_waited
 
 MESSAGES = [("drafter", "DraftRequest", 0, 0, 1), ("verifier.1", "Draft", 0, 0, 1)]
 seconds = st.floats(0, 10)
@@ -25,12 +26,20 @@ def test_no_message_waited_longer_than_it_was_on_its_way_nor_all_together_longer
 
 
 def test_a_wait_longer_than_the_way_of_what_arrived_held_up_what_left_before() -> None:
+    """Quick messages of a kind waited for nothing: here those that took 0.1 s."""
     request, draft = MESSAGES
-    arrived, left = first(request), first(draft)
-    ways_s = {request: [0.25], draft: [3.0]}
-    assert ways_waited([Held(2.0, arrived, left)], ways_s) == {request: [0.25], draft: [1.75]}
-    assert ways_waited([Held(2.0, None, left)], ways_s) == {request: [0.0], draft: [2.0]}
+    arrived, left = (request, 2), (draft, 2)
+    ways_s = {request: [0.1, 0.1, 0.6], draft: [0.1, 0.1, 3.1]}
+    assert ways_waited([Held(2.0, arrived, left)], ways_s) == {
+        request: [0.0, 0.0, pytest.approx(0.5)],
+        draft: [0.0, 0.0, pytest.approx(1.5)],
+    }
+    assert ways_waited([Held(2.0, None, left)], ways_s)[draft] == [0.0, 0.0, pytest.approx(2.0)]
 
 
-def first(message: tuple[str, str, int, int, int]) -> Place:
-    return message, 0
+@given(st.lists(st.tuples(seconds, seconds), max_size=30))
+def test_no_step_waited_longer_than_it_was_late_beyond_the_quick_ones(pairs: list[tuple[float, float]]) -> None:
+    waits_s, lates_s = [wait_s for wait_s, _ in pairs], [late_s for _, late_s in pairs]
+    quickest_s = min(lates_s, default=0.0)
+    for wait_s, late_s, waited_s in zip(waits_s, lates_s, starts_waited(waits_s, lates_s), strict=True):
+        assert 0 <= waited_s <= min(wait_s, late_s - quickest_s)

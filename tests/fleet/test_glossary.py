@@ -43,6 +43,12 @@ RUNS: dict[str, dict[str, Any]] = {
         "workload": SHORT,
     },
     "no drafter": {"drafters": {"count": 0}, "profile": {"decode": {"base_s": 1.0}}, "workload": SHORT},
+    "a drafter that dies": {
+        "profile": {"decode": {"base_s": 4.0}},
+        "drafters": {"lease_s": 9.0},
+        "verifiers": {"patience_s": 8.0, "rejoin_s": 3.0},
+        "faults": [{"what": "kill", "node": "drafter", "at_s": 300.0, "for_s": 60.0}],
+    },
     "open arrivals": {"workload": SHORT | {"arrivals": {"process": "poisson", "per_s": 0.1}}},
 }
 

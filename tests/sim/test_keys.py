@@ -65,6 +65,11 @@ CORNERS: dict[str, dict[str, Any]] = {
         "verifiers": {"count": 1, "group": "barrier", "allocate": {"policy": "goodspeed", "budget": 20}},
     },
     "no drafter": {"drafters": {"count": 0}},
+    "faulty": {
+        "drafters": {"lease_s": 4.0},
+        "verifiers": {"count": 2, "patience_s": 3.0},
+        "faults": [{"what": "drop", "share": 0.05}],
+    },
     "arrivals": {
         "workload": {
             "requests": 12, "prompt_tokens": 12, "new_tokens": 18, "arrivals": {"process": "poisson", "per_s": 1.0}
@@ -79,6 +84,7 @@ EXAMPLES: dict[str, list[Any]] = {  # where a type alone does not make a value t
     "verifiers.tiers": [[{"first": 1, "verify": {"base_s": 0.7}}], [{"first": 1, "link": {"latency_s": 0.3}}]],
     "drafters.limits_per_s": [[0.01]],
     "drafters.order": [{"policy": "weighted", "weights": [1, 9]}],
+    "faults": [[], [{"what": "kill", "node": "drafter", "at_s": 5.0, "for_s": 9.0}]],
     "drafters.warm_up": [{"policy": "after-idle", "idle_gap_s": 0.01, "tokens": 2}],
 }
 
@@ -109,7 +115,7 @@ LISTED: dict[str, tuple[str, tuple[str, ...]]] = {
     "verifiers.priorities": (FACT, ()),
     "verifiers.tiers": (BASELINE, ("no drafter",)),
     "drafters.depth": (FALLBACK, ("batch", "barrier")),
-    "drafters.route": (ONE_DRAFTER, ("star", "one session each", "shared", "arrivals", "ahead")),
+    "drafters.route": (ONE_DRAFTER, ("star", "one session each", "shared", "arrivals", "ahead", "faulty")),
     "drafters.order": (ONE_TARGET, ("barrier",)),
     "verifiers.group": (ONE_SESSION, ("one session each",)),
     "verifiers.decode": (NOT_TAKEN, ("star", "shared", "routed", "ahead", "barrier", "arrivals")),

@@ -181,12 +181,18 @@ SKEWED = Quantiles((0.0, 0.8, 0.9, 1.0), (0.0, 0.0, 5.0, 15.0))
 CORE_WAITS = CoreWaits(start_s=0.4, start_spread=SKEWED, way_s=0.3, way_spread=SKEWED)
 
 
-@pytest.mark.parametrize("name", ["a star", "turns", "shortest queue"])
+@pytest.mark.parametrize("name", ["a star", "turns", "trees", "priorities"])
 def test_what_threads_waited_for_cores_makes_a_run_on_a_busy_host_of_one_on_a_quiet_host(name: str) -> None:
+    """But for what quick messages and starts are taken to have waited, which is nothing."""
+
+    def error(parts: tuple[Part, ...]) -> float:
+        ours = simulate(quiet, playback=playback_of(run, parts))
+        return abs(measure(ours)["throughput"].value / measure(run)["throughput"].value - 1)
+
     quiet = scenario_of(name)
-    busy = msgspec.structs.replace(quiet, profile=msgspec.structs.replace(quiet.profile, core_waits=CORE_WAITS))
-    run = simulate(busy)
-    lasted_s = run.frame().time_s.max()
-    assert simulate(quiet, playback=playback_of(run, ("steps", "acceptance"))).frame().time_s.max() < 0.95 * lasted_s
-    again = simulate(quiet, playback=playback_of(run, ("steps", "acceptance", "cores")))
-    pd.testing.assert_frame_equal(by_station(again), by_station(run), check_exact=False, rtol=0, atol=1e-6)
+    run = simulate(
+        msgspec.structs.replace(quiet, profile=msgspec.structs.replace(quiet.profile, core_waits=CORE_WAITS))
+    )
+    without, with_waits = error(("steps", "acceptance")), error(("steps", "acceptance", "cores"))
+    assert without > 0.08
+    assert with_waits < 0.2 * without

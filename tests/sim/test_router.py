@@ -73,7 +73,7 @@ def test_a_move_leaves_the_old_drafter_and_opens_at_the_new_one() -> None:
     first, second = DraftRequest(0, 0, 1, 11, opening=True), DraftRequest(0, 0, 2, 15)
     assert route(station, first) == [Routed(0, 0, 0, first)]
     assert route(station, second) == [
-        Routed(0, 0, 0, Leave(0, 0)),
+        Routed(0, 0, 0, Leave(0, 0, epoch=2)),
         Routed(0, 0, 1, DraftRequest(0, 0, 2, 15, opening=True)),
     ]
     assert route(station, Leave(0, 0)) == [Routed(0, 0, 1, Leave(0, 0))]

@@ -90,6 +90,7 @@ def test_every_command_ends_by_a_signal_with_its_status_and_one_line(name: str, 
 PROGRAMS: dict[str, tuple[list[str], list[str]]] = {  # arguments to go on for long; those that name a place
     "bench": ([], []),
     "modes": (["-o", "OUT"], ["-o", "OUT"]),
+    "replayed": (["-o", "OUT"], ["-o", "OUT"]),
     "coverage": (["-o", "OUT.csv"], ["-o", "OUT.csv"]),
     "zoo": (["-o", "OUT.csv"], ["-o", "OUT.csv"]),
     "gpu_check": (

@@ -181,7 +181,7 @@ def test_a_template_says_what_the_scenario_of_its_kind_is(kind: str) -> None:
     assert everything.count("\n#") < text.count("\n#")
     assert make_scenario(tomllib.loads(everything)) == shipped
     for key in keys_of(type(shipped)):
-        assert re.search(rf"^(# {key.name}\b|\[{key.name}\])", text, re.MULTILINE), key.name
+        assert re.search(rf"^(# {key.name}\b|\[+{key.name}\])", text, re.MULTILINE), key.name
     said = " ".join(re.sub(r"\n# +", " ", text).split())
     for key in keys_of(type(shipped.drafters)):
         assert key.what in said, key.name

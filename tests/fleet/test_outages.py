@@ -1,0 +1,102 @@
+"""What a drafter that dies costs, in runs of constant times whose every step is counted by hand."""
+
+from typing import Any
+
+import pytest
+
+from fleet.records.metrics import measure
+from fleet.records.outages import alone_of, rejoins_of, spans_of
+from fleet.records.run import Run
+from fleet.records.tables import commits_of
+from sim.run import simulate
+from tests.helpers.stars import star
+
+# One target, no link, prefills without time: a round takes 1 s of drafting and 1 s of verification, and commits
+# 3 tokens, since both of a draft pass. The first token of 43 is the prefill's.
+PROFILE = {"draft": {"base_s": 1.0}, "verify": {"base_s": 1.0}, "decode": {"base_s": 1.0}}
+ROUND_S = 2.0
+PATIENCE_S, REJOIN_S = 1.5, 4.0
+
+
+def run_of(*faults: dict[str, Any], requests: int = 1, new_tokens: int = 43, **changes: Any) -> Run:
+    return simulate(
+        star(
+            profile=PROFILE,
+            acceptance={"beta": 1.0},
+            drafters={"depth": 2, "lease_s": 50.0},
+            verifiers={"count": 1, "patience_s": PATIENCE_S, "rejoin_s": REJOIN_S},
+            workload={"requests": requests, "new_tokens": new_tokens},
+            measure={"warm_up_share": 0.0, "batches": 2},
+            faults=list(faults),
+            **changes,
+        )
+    )
+
+
+def kill(node: str, at_s: float, for_s: float) -> dict[str, Any]:
+    return {"what": "kill", "node": node, "at_s": at_s, "for_s": for_s}
+
+
+def test_a_drafter_that_dies_costs_what_its_target_waits_and_then_decodes_slower() -> None:
+    """It dies at 4.5 s in the third draft, which was asked for at 4 s, and is back at 7 s.
+
+    From 5.5 s on its target decodes a token a second. It asks at 9.5 s, is answered at once, and goes back at 10.5 s,
+    when its running step is over; a draft of then is verified 2 s later, and 11 rounds are left of 14.
+    """
+    run = run_of(kill("drafter", 4.5, 2.5))
+    rows = run.frame()
+    commits = commits_of(rows)
+    alone = alone_of(rows, commits)
+    assert rows[rows.event == "overdue"].time_s.tolist() == [5.5]
+    assert alone.begun_s.tolist() == [5.5, 6.5, 7.5, 8.5, 9.5]
+    assert alone.time_s.tolist() == [6.5, 7.5, 8.5, 9.5, 10.5]
+    assert rejoins_of(rows).rejoined_s.tolist() == [12.5]
+    assert commits.committed.tolist() == [1, 3, 3, *[1] * 5, *[3] * 10, 1]
+    ended_s = 10.5 + 11 * ROUND_S
+    values = {name: metric.value for name, metric in measure(run).items()}
+    assert values["given_up"] == 1
+    assert values["alone_share"] == pytest.approx(5 / ended_s)
+    assert values["alone_tokens_per_s"] == pytest.approx(1.0)
+    assert values["alone_token_share"] == pytest.approx(5 / 42)
+    assert values["rejoin_s"] == pytest.approx(12.5 - 5.5)
+    assert values["throughput"] == pytest.approx(42 / ended_s)
+
+
+def test_nothing_is_lost_where_nothing_dies_and_nobody_who_is_not_given_up_is_alone() -> None:
+    metrics = measure(run_of())
+    assert metrics["given_up"].value == metrics["alone_share"].value == metrics["alone_token_share"].value == 0
+    assert not {"rejoin_s", "alone_tokens_per_s"} & set(metrics)
+    assert metrics["throughput"].value == pytest.approx(3 / ROUND_S)
+
+
+def test_metrics_of_outages_are_those_of_fleets_that_can_give_up_only() -> None:
+    assert not {"given_up", "alone_share"} & set(measure(simulate(star())))
+
+
+def test_a_drafter_that_is_back_in_a_later_request_has_been_away_since_it_was_given_up() -> None:
+    """Requests of 7 tokens end before it is."""
+    run = run_of(kill("drafter", 4.5, 20.0), requests=40, new_tokens=7)
+    back = rejoins_of(run.frame())
+    assert len(back) == 1
+    assert back.time_s.iloc[0] == 5.5
+    assert 24.5 < back.rejoined_s.iloc[0] < 24.5 + REJOIN_S + ROUND_S + 1.0
+
+
+def test_what_a_target_committed_before_it_died_is_lost() -> None:
+    """At 9 s it has committed 13 tokens of 43; it starts at 11 s from the prompt, and needs 28 s."""
+    run = run_of(kill("verifier.1", 9.0, 2.0))
+    rows = run.frame()
+    commits = commits_of(rows)
+    assert commits.committed.sum() == 43
+    assert commits.time_s.min() == 11.0
+    spans = spans_of(rows, commits)
+    assert (spans.begun_s.iloc[0], spans.ended_s.iloc[0]) == (0.0, 39.0)
+    assert measure(run)["latency_mean_s"].value == 39.0
+
+
+def test_a_run_in_which_something_happens_at_a_stated_time_has_no_intervals() -> None:
+    """A longer run would have no more of it: its mean is not the mean of anything steady."""
+    chance = {"what": "delay", "share": 0.1, "by_s": 0.5}
+    lasting, once = (measure(run_of(fault, requests=30)) for fault in (chance, chance | {"for_s": 60.0}))
+    assert any(metric.low == metric.low for metric in lasting.values())  # not NaN
+    assert all(metric.low != metric.low and metric.times_longer == 1 for metric in once.values())

@@ -1,0 +1,338 @@
+"""What silence makes stations do: give a drafter up, decode alone, ask again, come back; end a session that is over."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.policies.admit import AtMost
+from fleet.policies.allocate import Fixed, FixedShare
+from fleet.policies.group import Barrier
+from fleet.policies.liveness import Patience, lease_ends_s
+from fleet.policies.outcome import Outcome
+from fleet.policies.overlap import Ahead
+from fleet.policies.route import RoundRobin
+from fleet.scenario.settled import SettledDrafters, SettledVerifiers
+from fleet.stations.drafter import DrafterStation
+from fleet.stations.messages import (
+    Draft,
+    DraftRequest,
+    Finished,
+    Ignored,
+    Instruction,
+    Join,
+    Leave,
+    Overdue,
+    Refusal,
+    Released,
+    Restarted,
+    Retry,
+    StepDone,
+    View,
+)
+from fleet.stations.payload import encode
+from fleet.stations.session import ERA, INCARNATION, begins, era_of, new_era
+from fleet.stations.station import Start, Station
+from fleet.stations.verifier import VerifierStation
+from tests.helpers.stars import repeatable
+
+PATIENT = Patience(patience_s=2.0, rejoin_s=5.0)
+
+
+def target(new_tokens: int = 30, **settled: Any) -> VerifierStation:
+    station = VerifierStation("verifier.1", SettledVerifiers(**{"patience": PATIENT} | settled))
+    station.handle(Join(0, 0, 10, new_tokens), 0.0)
+    return station
+
+
+def hub(**settled: Any) -> DrafterStation:
+    return DrafterStation("drafter", SettledDrafters(**{"allocate": Fixed(3), "lease_s": 4.0} | settled))
+
+
+def step(station: Station, now_s: float, accepted: int = 0) -> list[Instruction]:
+    """Let the station run its next step, which accepts that much of each draft."""
+    plan = station.plan(now_s)
+    assert isinstance(plan, Start)
+    outcomes = tuple(Outcome(min(accepted, m.tokens) if plan.step.kind == "verify" else 0) for m in plan.step.members)
+    return station.handle(StepDone(plan.step.number, outcomes, 1.0), now_s)
+
+
+def tell_due(station: Station, now_s: float) -> list[Instruction]:
+    return [instruction for event in station.due(now_s) for instruction in station.handle(event, now_s)]
+
+
+def alone(station: VerifierStation) -> None:
+    """Let the target of a fresh station give its drafter up at 3 s, with 11 tokens committed."""
+    assert step(station, 1.0) == [DraftRequest(0, 0, 1, 11, opening=True)]
+    assert tell_due(station, 3.0) == [Leave(0, 0, epoch=1)]
+
+
+def test_a_draft_is_overdue_after_the_patience_and_not_before() -> None:
+    station = target()
+    step(station, 1.0)
+    assert (station.alarm_s(), station.due(2.9), station.due(3.0)) == (3.0, [], [Overdue(0, 0, 1)])
+    assert PATIENT.overdue_s(1.0) == 3.0
+    assert PATIENT.retry_s(1.0) == 6.0
+    assert Patience().overdue_s(1.0) == lease_ends_s(1.0, 0.0) == float("inf")
+
+
+def test_a_target_without_patience_waits_for_ever() -> None:
+    station = target(patience=Patience())
+    step(station, 1.0)
+    assert (station.alarm_s(), station.due(1e9)) == (float("inf"), [])
+
+
+def test_a_draft_in_time_is_not_overdue_and_patience_begins_anew_with_the_next_request() -> None:
+    station = target()
+    step(station, 1.0)
+    station.handle(Draft(0, 0, 1, 11, 3), 2.0)
+    assert station.alarm_s() == float("inf")
+    step(station, 7.0, accepted=2)
+    assert station.alarm_s() == 9.0
+
+
+def test_a_target_that_gave_its_drafter_up_decodes_alone_and_late_drafts_change_nothing() -> None:
+    station = target()
+    alone(station)
+    before = dict(station.sessions), list(station.waiting)
+    for late in (Draft(0, 0, 1, 11, 3), Draft(0, 0, 1, 11, 0), Refusal(0, 0, "full"), Overdue(0, 0, 1)):
+        assert isinstance(station.handle(late, 3.5)[0], Ignored)
+    assert (dict(station.sessions), list(station.waiting)) == before
+    for now_s, base in ((4.0, 12), (5.0, 13)):
+        assert step(station, now_s) == []
+        assert station.sessions[0].base == base
+
+
+def test_a_target_alone_asks_again_without_a_pause_and_goes_back_when_it_is_answered() -> None:
+    station = target()
+    alone(station)
+    assert station.alarm_s() == 8.0
+    station.plan(7.0)  # a decoding step begins
+    probe = DraftRequest(0, 0, ERA * 2 + 1, 11, opening=True, tokens=0)
+    assert tell_due(station, 8.0) == [probe]
+    assert station.alarm_s() == 13.0  # if that is in vain
+    assert station.handle(Draft(0, 0, probe.epoch, 11, 0), 8.5) == []
+    assert isinstance(station.handle(Draft(0, 0, probe.epoch, 11, 0), 8.6)[0], Ignored)
+    again = station.handle(StepDone(2, (Outcome(),), 1.0), 9.0)
+    assert again == [DraftRequest(0, 0, ERA * 3 + 1, 12, opening=True)]
+    station.handle(Draft(0, 0, ERA * 3 + 1, 12, 3), 10.0)
+    step(station, 11.0, accepted=3)
+    assert station.sessions[0].base == 16
+
+
+def test_who_asks_in_vain_asks_again_and_an_answer_to_an_old_question_is_none() -> None:
+    station = target()
+    alone(station)
+    first, second = tell_due(station, 8.0)[0], tell_due(station, 13.0)[0]
+    assert isinstance(first, DraftRequest)
+    assert isinstance(second, DraftRequest)
+    assert era_of(first.epoch) < era_of(second.epoch)
+    assert isinstance(station.handle(Draft(0, 0, first.epoch, first.base, 0), 13.5)[0], Ignored)
+    back = station.handle(Draft(0, 0, second.epoch, second.base, 0), 14.0)
+    assert [type(instruction) for instruction in back] == [DraftRequest]
+    assert not station.waiting  # the decoding step that waited is not taken
+
+
+def test_the_next_request_of_a_silent_drafter_does_not_wait_for_it() -> None:
+    station = target(new_tokens=2)
+    alone(station)
+    assert [type(instruction) for instruction in step(station, 4.0)] == [Leave, Released, Finished]
+    station.handle(Join(0, 1, 10, 30), 5.0)
+    assert step(station, 6.0) == []  # the prefill; then it decodes
+    assert step(station, 7.0) == []
+    retry = tell_due(station, 8.0)
+    assert [(one.request, one.tokens) for one in retry if isinstance(one, DraftRequest)] == [(1, 0)]
+
+
+def test_others_at_a_barrier_wait_for_a_silent_drafter_no_longer_than_the_patience() -> None:
+    station = VerifierStation(
+        "verifier.1",
+        SettledVerifiers(patience=PATIENT, group=Barrier(), drafters=2, allocate=FixedShare(budget=6)),
+        None,
+    )
+    for tag in (0, 1):
+        station.handle(Join(tag, 0, 10, 30), 0.0)
+    asked = step(station, 1.0)
+    granted = {one.tag: one.tokens for one in asked if isinstance(one, DraftRequest)}
+    assert granted == {0: 3, 1: 3}
+    station.handle(Draft(0, 0, 1, 11, 3), 2.0)
+    assert not station.ready
+    assert tell_due(station, 3.0) == [Leave(1, 0, epoch=1)]
+    assert station.ready
+    assert station.grants is not None
+    assert station.grants.out == {0: 3}
+
+
+def test_a_tail_with_a_hole_is_given_up() -> None:
+    station = target(overlap=Ahead(least=2))
+    step(station, 1.0)
+    station.handle(Draft(0, 0, 1, 11, 1), 1.5)
+    assert isinstance(station.handle(Draft(0, 0, 1, 13, 1), 2.0)[0], Ignored)  # the one before it was lost
+    assert station.due(3.5) == [Overdue(0, 0, 1)]
+
+
+@repeatable
+@given(st.data())
+def test_what_is_due_is_over_when_it_is_told(data: st.DataObject) -> None:
+    """Nobody is told the same twice in one instant: an alarm lies in the future, whatever has happened."""
+    station, drafter = target(new_tokens=200), hub()
+    now_s = 0.0
+    for _ in range(data.draw(st.integers(1, 40))):
+        now_s += data.draw(st.sampled_from([0.0, 0.5, 2.0, 5.0]))
+        session = station.sessions[0]
+        epoch = data.draw(st.sampled_from([session.epoch, era_of(session.epoch) + 1]))
+        happens = data.draw(st.sampled_from(["step", "draft", "empty", "due", "retry", "drafter"]))
+        if happens == "step" and station.ready:
+            step(station, now_s, accepted=1)
+        elif happens in ("draft", "empty"):
+            station.handle(Draft(0, 0, epoch, session.base, 3 * (happens == "draft")), now_s)
+        elif happens == "retry":
+            station.handle(Retry(0, 0), now_s)
+        elif happens == "drafter":
+            drafter.handle(DraftRequest(0, 0, epoch, session.base, opening=epoch % ERA == 1, tokens=2), now_s)
+            if drafter.ready:
+                step(drafter, now_s)
+        else:
+            for one in (station, drafter):
+                tell_due(one, now_s)
+                assert one.alarm_s() > now_s
+        assert station.sessions[0].base >= session.base
+
+
+# The drafter's side.
+
+
+def test_a_target_that_owes_an_answer_for_longer_than_the_lease_loses_its_session() -> None:
+    drafter = hub()
+    drafter.handle(DraftRequest(0, 0, 1, 11, opening=True), 0.0)
+    step(drafter, 1.0)  # the prefill
+    assert drafter.alarm_s() == float("inf")  # the target waits for the drafter, not the other way round
+    step(drafter, 2.0)
+    assert drafter.alarm_s() == 6.0
+    drafter.handle(DraftRequest(0, 0, 2, 15), 5.0)
+    assert drafter.due(100.0) == []
+    step(drafter, 5.5)
+    assert drafter.due(9.5) == [Leave(0, 0, epoch=2)]
+    assert tell_due(drafter, 9.5) == [Released(0, 0)]
+    assert (drafter.sessions, drafter.alarm_s()) == ({}, float("inf"))
+
+
+def test_a_session_opens_anew_in_a_later_epoch_and_is_prefilled_anew() -> None:
+    drafter = hub()
+    drafter.handle(DraftRequest(0, 0, 1, 11, opening=True), 0.0)
+    drafter.plan(0.0)  # its prefill runs
+    assert drafter.handle(DraftRequest(0, 0, ERA + 1, 14, opening=True), 1.0) == []
+    drafter.handle(StepDone(1, (Outcome(),), 1.0), 2.0)
+    kinds = []
+    while isinstance(plan := drafter.plan(3.0), Start):
+        kinds.append((plan.step.kind, plan.step.members[0].base, plan.step.members[0].tokens))
+        drafter.handle(StepDone(plan.step.number, (Outcome(),), 1.0), 3.0)
+    assert kinds == [("prefill", 0, 13), ("draft", 14, 3)]
+
+
+def test_a_late_leave_or_opening_does_not_end_the_session_that_came_after_it() -> None:
+    drafter = hub()
+    first, again = DraftRequest(0, 0, 1, 11, opening=True), DraftRequest(0, 0, ERA + 1, 14, opening=True)
+    drafter.handle(first, 0.0)
+    drafter.handle(again, 1.0)
+    for late in (first, again, Leave(0, 0, epoch=1), DraftRequest(0, 0, 2, 13)):
+        assert isinstance(drafter.handle(late, 2.0)[0], Ignored)
+    assert drafter.sessions[0].epoch == ERA + 1
+    assert drafter.handle(Leave(0, 0), 3.0) == [Released(0, 0)]  # of the whole request
+
+
+def test_a_request_whose_predecessor_never_left_opens_in_its_place() -> None:
+    drafter = hub(admit=AtMost(1))
+    drafter.handle(DraftRequest(0, 0, 1, 11, opening=True), 0.0)
+    assert drafter.handle(DraftRequest(0, 1, 1, 21, opening=True), 1.0) == []
+    assert (drafter.sessions[0].request, len(drafter.waiting), drafter.cache.cold) == (1, 1, {0})
+
+
+def test_a_refusal_counts_in_the_era_of_the_opening_that_it_refuses_only() -> None:
+    drafter, station = hub(admit=AtMost(0)), target()
+    step(station, 1.0)
+    assert drafter.handle(DraftRequest(0, 0, 1, 11, opening=True), 0.0)[0].epoch == 0  # type: ignore[union-attr]
+    alone_in_vain = target()
+    alone(alone_in_vain)
+    probe = tell_due(alone_in_vain, 8.0)[0]
+    alone_in_vain.handle(Draft(0, 0, probe.epoch, 11, 0), 8.1)  # type: ignore[union-attr]
+    assert isinstance(alone_in_vain.handle(Refusal(0, 0, "full"), 8.2)[0], Ignored)
+    assert alone_in_vain.handle(Refusal(0, 0, "full", ERA * 3), 8.3) == []
+    assert alone_in_vain.sessions[0].alone
+
+
+def test_a_target_that_starts_again_is_refused_as_itself_too() -> None:
+    station = VerifierStation("verifier.1", SettledVerifiers(patience=PATIENT))
+    station.handle(Restarted(2), 0.0)
+    station.handle(Join(0, 0, 10, 30), 0.0)
+    opening = step(station, 1.0)[0]
+    assert isinstance(opening, DraftRequest)
+    assert opening.epoch == 2 * INCARNATION + 1
+    refusal = hub(admit=AtMost(0)).handle(opening, 1.5)[0]
+    assert isinstance(refusal, Refusal)
+    assert station.handle(refusal, 2.0) == []
+    assert station.sessions[0].alone
+
+
+# Two things that once went wrong.
+
+
+def test_an_epoch_that_moves_on_during_a_drafters_prefill_does_not_repeat_it() -> None:
+    drafter = hub(overlap=Ahead())
+    drafter.handle(DraftRequest(0, 0, 1, 11, opening=True, tokens=20), 0.0)
+    drafter.plan(0.0)
+    drafter.handle(DraftRequest(0, 0, 2, 12, tokens=19), 1.0)  # the target went on by itself
+    drafter.handle(StepDone(1, (Outcome(),), 1.0), 2.0)
+    plans = []
+    for _ in range(3):
+        plan = drafter.plan(3.0)
+        assert isinstance(plan, Start)
+        plans.append((plan.step.kind, plan.step.members[0].epoch, plan.step.members[0].base))
+        drafter.handle(StepDone(plan.step.number, (Outcome(),), 1.0), 3.0)
+    # The first draft was planned with the prefill; it is bound to the session as it is now.
+    assert plans == [("draft", 2, 12), ("draft", 2, 13), ("draft", 2, 14)]
+
+
+def test_a_grant_of_nothing_is_answered_at_once_and_the_prefill_comes_with_the_first_draft() -> None:
+    drafter = hub()
+    assert drafter.handle(DraftRequest(0, 0, 1, 11, opening=True, tokens=0), 0.0) == [Draft(0, 0, 1, 11, 0)]
+    assert not drafter.ready
+    assert drafter.handle(DraftRequest(0, 0, 2, 12, tokens=0), 1.0) == [Draft(0, 0, 2, 12, 0)]
+    drafter.handle(DraftRequest(0, 0, 3, 13, tokens=2), 2.0)
+    kinds = []
+    while isinstance(plan := drafter.plan(3.0), Start):
+        kinds.append((plan.step.kind, plan.step.members[0].base, plan.step.members[0].tokens))
+        drafter.handle(StepDone(plan.step.number, (Outcome(),), 1.0), 3.0)
+    assert kinds == [("prefill", 0, 12), ("draft", 13, 2)]
+
+
+# Epochs.
+
+
+@given(st.integers(0, 1 << 60))
+def test_eras_follow_each_other_and_begin_with_an_opening(epoch: int) -> None:
+    era = new_era(epoch)
+    assert epoch < era == era_of(era) == era_of(era + 1)
+    assert era_of(epoch) <= epoch
+    assert era - era_of(epoch) == ERA
+    assert begins(era + 1)
+    assert not begins(era + 2)
+
+
+def test_what_was_sent_before_is_as_long_on_the_wire_as_it_was() -> None:
+    """An epoch is written where it says something only."""
+    assert encode(Leave(1, 2)) == b"\x83\xa4type\xa5leave\xa3tag\x01\xa7request\x02"
+    assert len(encode(Leave(1, 2, 3))) > len(encode(Leave(1, 2)))
+    assert b"epoch" not in encode(Refusal(1, 2, "full"))
+
+
+@pytest.mark.parametrize("incarnation", [1, 7])
+def test_views_of_a_drafter_that_started_again_are_newer_than_all_before(incarnation: int) -> None:
+    settled = SettledDrafters(count=2, route=RoundRobin(), allocate=Fixed(3))
+    before, after = DrafterStation("drafter.2", settled, 1), DrafterStation("drafter.2", settled, 1)
+    before.handle(DraftRequest(0, 0, 1, 11, opening=True), 0.0)
+    newest = max(one.request for now_s in (1.0, 2.0) for one in step(before, now_s) if isinstance(one, View))
+    view = after.handle(Restarted(incarnation), 0.0)[0]
+    assert view.request > newest
+    assert (view.waiting, view.work_s) == (0, 0.0)

@@ -1,0 +1,69 @@
+"""Small fleets of every kind that can be faulty, with random fault scripts on them."""
+
+from typing import Any
+
+import msgspec
+
+from fleet.scenario.fault_scripts import random_script
+from fleet.scenario.names import drafter_name, verifier_name
+from fleet.scenario.reading import make_scenario
+from fleet.scenario.scenario import Scenario
+
+FLEETS: dict[str, dict[str, Any]] = {
+    "star": {"verifiers": {"count": 3}},
+    "shared target": {"verifiers": {"count": 1, "group": "batch"}, "workload": {"streams": 3}},
+    "goodspeed": {
+        "drafters": {"count": 3},
+        "verifiers": {"count": 1, "group": "barrier", "allocate": {"policy": "goodspeed", "budget": 5}},
+    },
+    "work-conserving": {
+        "drafters": {"count": 3},
+        "verifiers": {"count": 1, "group": "batch", "allocate": {"policy": "random-share", "budget": 5}},
+    },
+    "ahead": {"drafters": {"overlap": {"policy": "ahead", "least": 2}}, "verifiers": {"count": 2}},
+    "ahead and busy": {"drafters": {"overlap": {"policy": "ahead", "busy": True}}, "verifiers": {"count": 2}},
+    "routed": {"drafters": {"count": 2, "route": "shortest-queue"}, "verifiers": {"count": 3}},
+    "central": {"drafters": {"count": 2, "route": "central", "move": "transfer"}, "verifiers": {"count": 3}},
+    "batched drafter": {"drafters": {"group": {"policy": "batch", "most": 2}}, "verifiers": {"count": 3}},
+    "admission": {"drafters": {"admit": {"policy": "at-most", "sessions": 2}}, "verifiers": {"count": 3}},
+    "turns": {
+        "devices": {"host": {}}, "drafters": {"device": "host"}, "verifiers": {"device": "host", "count": 2},
+    },
+    "contended": {
+        "devices": {"host": {"sharing": "contended"}}, "drafters": {"device": "host"},
+        "verifiers": {"device": "host", "count": 2},
+    },
+    "arrivals": {"verifiers": {"count": 3}, "workload": {"arrivals": {"process": "poisson", "per_s": 0.3}}},
+}  # fmt: skip
+NEW_TOKENS = 12
+PROFILE: dict[str, Any] = {
+    "name": "p",
+    "draft": {"base_s": 0.05, "per_token_s": 0.03},
+    "verify": {"base_s": 0.3},
+    "decode": {"base_s": 0.25},
+    "draft_prefill": {"base_s": 0.1},
+    "verify_prefill": {"base_s": 0.1},
+    "transfer": {"base_s": 0.01},
+    "link": {"latency_s": 0.02},
+}
+
+
+def faulty(name: str, seed: int, **liveness: Any) -> Scenario:
+    """The fleet of that name with the fault script of that seed."""
+    fleet, plain = FLEETS[name], plain_fleet(name, seed, **liveness)
+    drafters = [drafter_name(number, plain.drafters.count) for number in range(plain.drafters.count)]
+    targets = [verifier_name(number) for number in range(fleet["verifiers"]["count"])]
+    return msgspec.structs.replace(plain, faults=random_script(seed, drafters, targets, length_s=6.0, outage_s=2.0))
+
+
+def plain_fleet(name: str, seed: int, patience_s: float = 1.0, rejoin_s: float = 0.7, lease_s: float = 3.0) -> Scenario:
+    """The same fleet without a fault."""
+    content: dict[str, Any] = {
+        "seed": seed,
+        "acceptance": {"model": "geometric", "beta": 0.7},
+        "profile": PROFILE,
+        "drafters": {"lease_s": lease_s} | ({} if "ahead" in name else {"depth": 3}),
+        "verifiers": {"patience_s": patience_s} | ({"rejoin_s": rejoin_s} if patience_s else {}),
+        "workload": {"requests": 6, "prompt_tokens": 4, "new_tokens": NEW_TOKENS},
+    }
+    return make_scenario(content | {key: content.get(key, {}) | table for key, table in FLEETS[name].items()})

@@ -1,0 +1,97 @@
+"""Fleets under random fault scripts: every request finishes, nothing is committed twice, nobody waits for ever."""
+
+from collections import Counter
+
+import msgspec
+import pytest
+from simpy import Environment
+
+from fleet.records.playback import playback_of
+from fleet.records.replay import replay
+from fleet.records.run import Run, make_run
+from fleet.scenario.faults import Kill, Stall
+from fleet.scenario.settle import settle
+from fleet.stations.session import ERA, INCARNATION
+from sim.network import Network
+from sim.run import simulate
+from tests.helpers.faulty import FLEETS, NEW_TOKENS, faulty, plain_fleet
+from tests.helpers.marks import slow
+
+FEW, ALL = range(16), range(77)  # scripts of each fleet; all of them are more than 1,000
+END_S = 1000.0  # of simulated time: a hundred times what a fleet needs
+STEPS = 200_000  # of the simulation: a hundred times what a fleet needs
+
+
+def played(name: str, seed: int) -> tuple[Run, Network]:
+    """The run of a fleet under the script of that seed; an error where it does not come to its end."""
+    scenario = faulty(name, seed)
+    fleet, env = settle(scenario), Environment()
+    network = Network(env, fleet)
+    network.start()
+    for _ in range(STEPS):
+        if env.peek() == float("inf"):
+            return make_run(scenario, "sim", network.log, fleet), network
+        assert env.peek() < END_S
+        env.step()
+    raise AssertionError(f"{name}, seed {seed}: goes on for ever")
+
+
+def committed(run: Run) -> Counter[tuple[int, int]]:
+    """Tokens of each request that its target committed, without those that were lost with its process."""
+    names = ("station", "event", "kind", "tag", "request", "epoch", "base", "tokens", "accepted", "goal")
+    goals: dict[tuple[int, int], int] = {}
+    tokens: Counter[tuple[int, int, int]] = Counter()
+    for row in zip(*(run.table[name].to_pylist() for name in names), strict=True):
+        station, event, kind, tag, request, epoch, base, of_row, accepted, goal = row
+        if event == "join":
+            goals[tag, request] = goal
+        elif event == "done" and kind in ("prefill", "verify", "decode") and not station.startswith("drafter"):
+            length = base or of_row  # a prefill's tokens are the prompt
+            tokens[tag, request, epoch // INCARNATION] += min(accepted + 1, goals[tag, request] - length)
+    latest = {(tag, request): started for tag, request, started in sorted(tokens)}
+    return Counter({stream: tokens[*stream, started] for stream, started in latest.items()})
+
+
+@pytest.mark.parametrize(("name", "seeds"), [case for name in FLEETS for case in ((name, FEW), slow(name, ALL))])
+def test_under_any_script_every_request_finishes_every_log_replays_and_nothing_is_left(name: str, seeds: range) -> None:
+    events: Counter[str] = Counter()
+    for seed in seeds:
+        run, network = played(name, seed)
+        assert not network.open, seed
+        assert set(committed(run).values()) == {NEW_TOKENS}, seed
+        assert len(committed(run)) == 6, seed
+        assert replay(run) == [], seed
+        left = {server.station.name for server in network.servers if server.station.sessions}
+        assert left <= {"router"}, (seed, left)
+        assert not any(server.station.waiting or server.station.running for server in network.servers), seed
+        events.update(run.table["event"].to_pylist())
+        rows = zip(run.table["kind"].to_pylist(), run.table["epoch"].to_pylist(), strict=True)
+        events["back"] += sum(kind == "verify" and epoch % INCARNATION >= ERA for kind, epoch in rows)
+    # The scripts did what they are for.
+    assert min(events[event] for event in ("overdue", "retry", "killed", "restart", "back")) >= 2
+
+
+@pytest.mark.parametrize("name", FLEETS)
+def test_patience_and_leases_change_nothing_where_nothing_goes_wrong(name: str) -> None:
+    watched, unwatched = (plain_fleet(name, 1, wait_s, lease_s=wait_s) for wait_s in (900.0, 0.0))
+    assert simulate(watched).digest() == simulate(unwatched).digest()
+
+
+def test_equal_seeds_give_equal_faults_and_others_do_not() -> None:
+    digests = [simulate(faulty("star", seed)).digest() for seed in (3, 3, 8)]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_a_fault_after_the_last_request_changes_no_row() -> None:
+    plain = plain_fleet("star", 1)
+    late = (Kill("drafter", 500.0), Stall("verifier.1", 3.0, 400.0))
+    assert simulate(msgspec.structs.replace(plain, faults=late)).digest() == simulate(plain).digest()
+
+
+@pytest.mark.parametrize("name", FLEETS)
+def test_a_run_with_faults_can_be_played_back(name: str) -> None:
+    for seed in range(6):
+        scenario = faulty(name, seed)
+        again = simulate(scenario, playback=playback_of(simulate(scenario)))
+        assert replay(again) == [], seed
+        assert set(committed(again).values()) == {NEW_TOKENS}, seed
