@@ -26,6 +26,7 @@ from engine.runtime.process import THREADS
 from engine.runtime.prompts import prompts_of
 from engine.runtime.replayed import ReplayedFleet
 from engine.runtime.replayed_drafter import ReplayedDrafterNode
+from engine.runtime.runnable import check_can_run
 from engine.runtime.verifier import VerifierNode
 from fleet.errors import InputError
 from fleet.files import check_writable
@@ -46,6 +47,7 @@ def serve_drafter(scenario: Scenario, host: str, port: int, out: Path | None) ->
     _prepare(out)
     compare_tokenizers(scenario)
     fleet, replayed = with_positions(settle(scenario)), scenario.drafters.kind == "replayed"
+    _check_by_hand(fleet)
     node = (ReplayedDrafterNode if replayed else DrafterNode)(fleet, address=f"tcp://{host}", port=port)
     node.open()
     with stopped_by_signals(node) as signals:
@@ -64,6 +66,7 @@ def serve_verifier(scenario: Scenario, connect: str, target: int, out: Path | No
     if not host or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
         raise InputError(f"--connect {connect}: write HOST:PORT, for example 192.0.2.7:5555; ports end at 65535")
     fleet = with_positions(settle(scenario))
+    _check_by_hand(fleet)
     if target >= fleet.verifiers.count:
         raise InputError(f"--target {target + 1}: the scenario has verifiers.count = {fleet.verifiers.count}")
     _prepare(out)
@@ -128,6 +131,16 @@ def compare_tokenizers(scenario: Scenario) -> None:
             _say(f"note: {key} = {name!r} is not on this host; whether its tokenizer is shared is not checked")
             return
     check_shared_tokenizer(drafters.model, verifiers.model)
+
+
+def _check_by_hand(fleet: Fleet) -> None:
+    """InputError for what cannot run, and for fleets whose nodes only `specfleet run` can connect."""
+    check_can_run(fleet)
+    if fleet.drafters.count > 1:
+        raise InputError(
+            f"scenario {fleet.name!r}: drafters.count = {fleet.drafters.count}: nodes that are started by hand have "
+            "one drafter; allowed: 1, or `specfleet run`, which starts all nodes on this host"
+        )
 
 
 def _prepare(out: Path | None) -> None:
