@@ -2,7 +2,6 @@
 
 import queue
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -52,7 +51,6 @@ class SocketThread(threading.Thread):
         """Have a message sent; whoever calls goes on at once."""
         self.posted.append((message, content))
         self.transport.wake()
-        time.sleep(0)  # else this thread may keep the core, and the interpreter, until its next step is done
 
     def run(self) -> None:
         """Carry until `end`."""
