@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from calibrate.acceptance import describe_acceptance
 from calibrate.contention import factors_in
-from calibrate.core_waits import core_waits_in
+from calibrate.core_waits import before_starts, core_waits_in
 from calibrate.fits import Point, Residual, fit_link, fit_step, spread_of
 from calibrate.idle import fit_idle, with_recoveries, without_idleness
 from calibrate.inservice import FleetSetup, Rounds, rounds_in, spread_numbers
@@ -124,7 +124,7 @@ def decode_turnaround_s(plain: Run, control_s: float) -> float:
     rows = plain.frame().sort_values("seq")
     pace = paces_of(plain, control_s).get(verifier_name(0), Pace((1.0,)))
     starts = rows[(rows.event == "start") & (rows.kind == "decode")].set_index("step")
-    starts_s = starts.time_s - starts.core_wait_s
+    starts_s = starts.time_s - before_starts(plain).xs(verifier_name(0)).reindex(starts.index)
     ends = rows[(rows.event == "done") & (rows.kind == "decode")].set_index("step").time_s
     gaps_s = starts_s.reindex(ends.index + 1).to_numpy() - ends.to_numpy()
     known = ~np.isnan(gaps_s)

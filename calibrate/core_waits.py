@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 
 from calibrate.fits import spread_of
 from fleet.records.playback import playback_of
@@ -18,6 +19,18 @@ def core_waits_in(runs: Sequence[Run]) -> CoreWaits:
     starts_s = [wait_s for playback in playbacks for wait_s in playback.starts_waited_s.get(DRAFTER, [])]
     ways_s = [wait_s for playback in playbacks for waits_s in playback.ways_waited_s.values() for wait_s in waits_s]
     return CoreWaits(*_mean_and_spread(starts_s), *_mean_and_spread(ways_s))
+
+
+def before_starts(run: Run) -> pd.Series:
+    """Return what steps waited for a core before they began, in seconds, by station and step."""
+    rows = run.frame()
+    starts = rows[rows.event == "start"].sort_values("seq").drop_duplicates(["station", "step"])
+    waited_s = playback_of(run).starts_waited_s
+    parts = [
+        pd.Series(waited_s[str(name)], pd.MultiIndex.from_frame(of_station[["station", "step"]]), dtype=float)
+        for name, of_station in starts.groupby("station")
+    ]
+    return pd.concat(parts)
 
 
 def _mean_and_spread(times_s: Sequence[float]) -> tuple[float, Spread]:

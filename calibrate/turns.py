@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
+from calibrate.core_waits import before_starts
 from calibrate.inservice import SETTLING_ROUNDS, FleetSetup
 from engine.runtime.serve import serve
 from fleet.records.paces import paces_of
@@ -64,7 +65,7 @@ def turns_in(run: Run, setup: FleetSetup) -> Turns:
     one_process = run.header.fleet.devices[SHARED].sharing == "one-process"
     means = ratios.groupby(steps.name).mean()
     slowdowns = {name: float(means[name]) for name in get_args(SlowedStep) if name in means}
-    return Turns(slowdowns, mean_handover_s(run.frame(), everyone_waits=one_process) / float(slowness.mean()))
+    return Turns(slowdowns, mean_handover_s(run, everyone_waits=one_process) / float(slowness.mean()))
 
 
 def fitted_steps(run: Run, setup: FleetSetup) -> pd.DataFrame:
@@ -95,13 +96,13 @@ def fitted_steps(run: Run, setup: FleetSetup) -> pd.DataFrame:
     )
 
 
-def mean_handover_s(rows: pd.DataFrame, everyone_waits: bool) -> float:
+def mean_handover_s(run: Run, everyone_waits: bool) -> float:
     """Mean time from the end of a step to the start of the next one on the device, if that was asked for before,
     without waits for a core.
 
     `everyone_waits`: in one process there is nothing but function calls between any two steps, so all of them count.
     """
-    key = ["station", "tag", "request", "epoch"]
+    rows, key = run.frame(), ["station", "tag", "request", "epoch"]
     asked_s = rows[rows.event.isin(["draft-request", "draft"])].set_index(key).time_s
     starts = rows[(rows.event == "start") & rows.kind.isin(["draft", "verify"])]
     ends_s = np.sort(rows[rows.event == "done"].time_s.to_numpy())
@@ -110,5 +111,6 @@ def mean_handover_s(rows: pd.DataFrame, everyone_waits: bool) -> float:
     waited = (before >= 0) & (
         everyone_waits | (asked_s.reindex(pd.MultiIndex.from_frame(starts[key])).to_numpy() <= freed_s)
     )
-    handovers_s = np.maximum(starts.time_s.to_numpy() - freed_s - starts.core_wait_s.to_numpy(), 0.0)
+    core_wait_s = before_starts(run).reindex(pd.MultiIndex.from_frame(starts[["station", "step"]])).to_numpy()
+    handovers_s = np.maximum(starts.time_s.to_numpy() - freed_s - core_wait_s, 0.0)
     return float(handovers_s[waited].mean()) if waited.any() else 0.0
