@@ -60,6 +60,14 @@ def test_a_drafter_ahead_of_its_targets_changes_no_token_and_no_tail_is_lost(
     assert sum(executor.verified for executor in toys.executors.values()) > 0
 
 
+def test_a_tail_that_the_target_agrees_with_stands_and_one_that_it_does_not_is_drafted_anew() -> None:
+    verified = [
+        row for row in run_toy(3, drafters={"overlap": AHEAD}).rows if (row.event, row.kind) == ("done", "verify")
+    ]
+    assert any(row.matches for row in verified)
+    assert any(row.accepted < row.tokens for row in verified)
+
+
 @settings(deadline=None, max_examples=15)
 @given(st.integers(0, 10**6), st.sampled_from([20, 24, 40]))
 def test_a_session_that_is_evicted_and_moves_on_while_it_is_prefilled_is_prefilled_once(seed: int, room: int) -> None:
