@@ -107,7 +107,8 @@ def run(
             result = specfleet.run("star", verifiers={"count": 1}, workload={"requests": 4})
     """
     from engine.runtime.memory import account_line, accounts_of
-    from engine.runtime.serve import check_can_run, crowding, serve
+    from engine.runtime.runnable import check_can_run
+    from engine.runtime.serve import crowding, serve
     from fleet.chance.signals import write_signals
 
     chosen = scenario_of(scenario, changes, **keys)

@@ -102,6 +102,21 @@ class Drafter:
         stream.committed += tokens
         stream.drafts = None
 
+    def go_back(self, tag: int, length: int) -> None:
+        """Forget all but the first `length` tokens of a stream, and what the cache holds of them.
+
+        For who works ahead, and commits its own guesses until the verifier says what stands.
+        """
+        stream = self.streams[tag]
+        del stream.committed[length:]
+        stream.drafts = None
+        self.cache.roll_back(tag, length)
+
+    def empty(self, tag: int) -> None:
+        """Forget what the cache holds of a stream, which is prefilled next."""
+        self.streams[tag].drafts = None
+        self.cache.roll_back(tag, 0)
+
     def _keep(self, tag: int, drafts: Drafts, row: int, path: Sequence[int]) -> None:
         """Commit what the cache holds of an accepted path."""
         self.cache.keep([tag], [drafts.places(row, path)])

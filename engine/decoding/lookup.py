@@ -52,6 +52,13 @@ class LookupDrafter:
         """Follow the verifier: `tokens` are committed."""
         self.texts[tag] += tokens
 
+    def go_back(self, tag: int, length: int) -> None:
+        """Forget all but the first `length` tokens of a stream."""
+        del self.texts[tag][length:]
+
+    def empty(self, tag: int) -> None:
+        """Do nothing: there is no cache."""
+
     def realign(self, tags: Sequence[int]) -> None:
         """Do nothing: there is no cache."""
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import torch
 
 from engine.decoding.grow import Drafts
+from engine.decoding.rules import normalised
 from engine.decoding.sampling import Sampling, distributions, warmed, widened
 from fleet.chance.token import Token
 
@@ -18,8 +19,10 @@ def signals_of(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -
     The acceptance probability is min(1, p/q) of the drafted token, which is 0 or 1 at temperature 0. Divergence and
     entropy are those of the distributions at the row's temperature, at 1 for greedy rows, in nats. All are finite: what
     a model rules out (a logit of minus infinity) counts as the least probability that a number can hold. One host copy.
+    Where the drafter's logits are not known, which do not travel, the acceptance probability is all there is.
     """
-    assert drafts.logits is not None
+    if drafts.logits is None:
+        return _ratios_of(drafts, logits, rows)
     n = drafts.tree.nodes
     V = max(logits.shape[-1], drafts.logits.shape[-1])
     of_target, of_drafter = (widened(given[:, :n].double(), V, -torch.inf) for given in (logits, drafts.logits))
@@ -34,3 +37,18 @@ def signals_of(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -
     ratio = (p.gather(-1, drafted) / likely).clamp(max=1.0)[:, :, 0]
     numbers = torch.stack([ratio, kld.clamp(min=0), entropy.clamp(min=0)], -1).tolist()
     return [[Token(*token) for token in row[:count]] for row, count in zip(numbers, drafts.counts, strict=True)]
+
+
+def _ratios_of(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -> list[list[Token]]:
+    """The acceptance probabilities alone, from the distributions that drafts bring; q is 1 where nothing was drawn."""
+    n, counts = drafts.tree.nodes, drafts.counts
+    if not n:
+        return [[] for _ in counts]
+    drafted = drafts.tokens.clamp(min=0)[:, :, None]  # (B, n, 1)
+    V = max(logits.shape[-1], 0 if drafts.q is None else drafts.q.shape[-1])
+    ratio = widened(distributions(logits[:, :n].double(), rows), V).gather(-1, drafted.clamp(max=V - 1))
+    if drafts.q is not None:
+        q = widened(normalised(drafts.q.double()), V).gather(-1, drafted)
+        ratio = (ratio / q.clamp(min=torch.finfo(q.dtype).tiny)).clamp(max=1.0)
+    numbers = ratio[:, :, 0].tolist()
+    return [[Token(value) for value in row[:count]] for row, count in zip(numbers, counts, strict=True)]

@@ -11,11 +11,15 @@ ANYBODY = b""  # the peer of a line: there is only one
 
 
 class Deliver(msgspec.Struct, frozen=True, gc=False):
-    """Hand an event to the station: a message under its tag of the fleet, or what follows from a lost connection."""
+    """Hand an event to the station: a message under its tag of the fleet, or what follows from a lost connection.
+
+    `after_s`: how much later than now.
+    """
 
     event: Message | Join | Ping
     content: Content = NOTHING
     payload_bytes: int = 0
+    after_s: float = 0.0
 
 
 class Send(msgspec.Struct, frozen=True, gc=False):

@@ -13,7 +13,7 @@ from fleet.scenario.workload import Request
 from fleet.stations.messages import DraftRequest
 from fleet.stations.outcomes import Outcomes
 from fleet.stations.station import Station
-from fleet.times.step import Step
+from fleet.times.step import Member, Step
 
 
 class Continuation(msgspec.Struct, frozen=True):
@@ -36,43 +36,46 @@ class Answers(Protocol):
     def begin(self, tag: int, request: Request) -> None:
         """Note which request a stream opens next."""
 
-    def outcomes(self, step: Step, draft: Content) -> tuple[Outcome, ...]:
-        """Return what a finished step yields, a member each; `draft` is what it verifies."""
+    def outcomes(self, step: Step, drafts: Sequence[Content]) -> tuple[Outcome, ...]:
+        """Return what a finished step yields, a member each; `drafts` is what it verifies."""
 
     def content_of(self, request: DraftRequest) -> Content:
         """Return what is sent to the drafter with a request."""
 
 
 class Continued:
-    """Answers of a target that compares real drafts with the continuations of its prompts; one stream at a time."""
+    """Answers of a target that compares real drafts with the continuations of its prompts."""
 
     def __init__(self, continuations: Sequence[Continuation]) -> None:
         self.continuations = continuations
-        self.path: list[int] = []  # accepted nodes of the last draft
+        self.paths: dict[int, list[int]] = {}  # accepted nodes of the last drafts, by tag
 
     def begin(self, tag: int, request: Request) -> None:
         """Note nothing: a step names its request."""
 
-    def outcomes(self, step: Step, draft: Content) -> tuple[Outcome, ...]:
-        """Compare the draft with the continuation."""
-        member = step.members[0]
+    def outcomes(self, step: Step, drafts: Sequence[Content]) -> tuple[Outcome, ...]:
+        """Compare drafts with continuations."""
+        return tuple([self._outcome(step, *pair) for pair in zip(step.members, drafts, strict=True)])
+
+    def _outcome(self, step: Step, member: Member, draft: Content) -> Outcome:
         continuation, accepted = self.continuations[member.request], 0
         position = (member.base or member.tokens) - len(continuation.prompt)  # a prefill's tokens are the prompt
         if step.kind == "verify":
-            self.path = path_in_text(draft.tokens, continuation.tokens[position:], draft.nodes)
-            accepted = len(self.path)
+            path = path_in_text(draft.tokens, continuation.tokens[position:], draft.nodes)
+            self.paths[member.tag], accepted = path, len(path)
         left = continuation.ends_after - position
-        return (Outcome(accepted, left if 0 < left <= accepted + 1 else 0),)
+        return Outcome(accepted, left if 0 < left <= accepted + 1 else 0)
 
     def content_of(self, request: DraftRequest) -> Content:
         """Return the prefix at first, later the target's own token."""
         continuation, base = self.continuations[request.request], request.base
         text = [*continuation.prompt, *continuation.tokens][:base]
-        known = 1 if request.opening else base - len(self.path) - 1  # of each token known, the state before the next
+        path = self.paths.get(request.tag, [])
+        known = 1 if request.opening else base - len(path) - 1  # of each token known, the state before the next
         hidden = None if continuation.hidden is None else continuation.hidden[known - 1 : base - 1]
         if request.opening:
             return Content(text, hidden=hidden)
-        return Content(text[-1:], path_sent(self.path), hidden=hidden)
+        return Content(text[-1:], path_sent(path), hidden=hidden)
 
 
 class Drawn:
@@ -90,8 +93,8 @@ class Drawn:
         """Note where the text of a request ends, where that is known."""
         self.of_fleet.text_begins(tag, request)
 
-    def outcomes(self, step: Step, draft: Content) -> tuple[Outcome, ...]:
-        """Draw what is accepted of a draft, whatever it says."""
+    def outcomes(self, step: Step, drafts: Sequence[Content]) -> tuple[Outcome, ...]:
+        """Draw what is accepted of drafts, whatever they say."""
         return self.draw(step)
 
     def content_of(self, request: DraftRequest) -> Content:

@@ -42,9 +42,13 @@ class Streams(msgspec.Struct, frozen=True):
         room = join.prompt_tokens + join.new_tokens + self.overshoot
         model.open(join.tag, prompt, self.sampling, self.seed_of(join.request, side), room)
 
-    def seed_of(self, request: int, side: Side) -> int:
-        """Return the seed of one request's random numbers at the drafter or the target."""
-        entropy = [self.seed, request, 1 if side == "target" else 0]
+    def seed_of(self, request: int, side: Side, epoch: int = 1) -> int:
+        """Return the seed of one request's random numbers at the drafter or the target.
+
+        `epoch`: in which a drafter opens it. One that opens it again must not draw the same numbers again: what they
+        led to before is in the text, and a draft that depends on its text in that way is not one that rules expect.
+        """
+        entropy = [self.seed, request, 1 if side == "target" else 0, *([epoch] if epoch > 1 else [])]
         return int(np.random.SeedSequence(entropy).generate_state(1)[0])
 
 

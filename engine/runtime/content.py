@@ -1,7 +1,7 @@
 """What travels beside a message, and the interface of the executors that produce and consume it. Without torch."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -36,6 +36,14 @@ NOTHING = Content()
 def path_sent(path: Sequence[int]) -> Sequence[int] | None:
     """Accepted nodes as they are sent: None where they are the first ones in order, which the new length shows."""
     return None if list(path) == list(range(1, len(path) + 1)) else path
+
+
+@runtime_checkable
+class Following(Protocol):
+    """An executor whose outcomes depend on what arrived while the step ran."""
+
+    def settled(self, step: Step, outcomes: tuple[Outcome, ...]) -> tuple[Outcome, ...]:
+        """Return the outcomes of a step that has just ended, once everything that arrived before its end is known."""
 
 
 class Executor(Protocol):

@@ -12,7 +12,7 @@ from engine.runtime.exchange import Exchange
 from engine.runtime.executors import DraftExecutor
 from engine.runtime.keys import Keys
 from engine.runtime.limits import most_bytes
-from engine.runtime.memory import with_admission
+from engine.runtime.memory import rows_at_drafter, with_admission
 from engine.runtime.node import LOOPBACK, Node
 from engine.runtime.sockets import Sockets
 from fleet.records.recorded import RecordedStation
@@ -21,7 +21,10 @@ from fleet.stations.build import drafter_station
 
 
 class DrafterNode(Node):
-    """A node with a draft model and a door. `port`: that of the door; `fleet`: with its admission settled."""
+    """A node with a draft model and a door. `port`: that of the door; `fleet`: with its admission settled.
+
+    `number`: which drafter of the fleet it is, from 0.
+    """
 
     def __init__(
         self,
@@ -33,9 +36,9 @@ class DrafterNode(Node):
         keys: Keys | None = None,
         say: Callable[[str], None] = lambda _line: None,
     ) -> None:
-        drafter = new_drafter(fleet, room=(fleet.verifiers.count, fleet.room.longest_row))
+        drafter = new_drafter(fleet, room=(rows_at_drafter(fleet, number), fleet.room.longest_row))
         self.fleet = fleet = with_admission(fleet, drafter.device)
-        executor = DraftExecutor(drafter, new_streams(fleet))
+        executor = DraftExecutor(drafter, new_streams(fleet), ahead=not fleet.in_turn)
         executor.drafter.warm_up(8)  # the first steps of a process are slow; they are nobody's
         vocabulary, state_numbers = _inputs(drafter)
         sockets = Sockets(f"{address}:{port}", most_bytes=most_bytes(fleet, vocabulary, state_numbers), keys=keys)

@@ -16,6 +16,7 @@ class Exchange:
     """The door and the lines of a node. `line_of`: by which line a tag's messages to its drafter go.
 
     `relays`: drafts and refusals that come in by a line go out by the door, past the station: what a router does.
+    `seen` is shown each draft that does.
     """
 
     def __init__(
@@ -24,11 +25,13 @@ class Exchange:
         lines: Mapping[int, Line] | None = None,
         line_of: Callable[[int], int] = lambda _tag: 0,
         relays: bool = False,
+        seen: Callable[[Draft, Content], None] = lambda _draft, _content: None,
     ) -> None:
         self.door = door
         self.lines = dict(lines or {})
         self.line_of = line_of
         self.relays = relays
+        self.seen = seen
 
     def receive(self, port: int, peer: bytes, frame: bytes, now_s: float, user: str = "") -> list[Action]:
         """Take a frame that came in at a port."""
@@ -70,6 +73,8 @@ class Exchange:
         relayed: list[Action] = []
         for action in actions:
             if isinstance(action, Deliver) and isinstance(action.event, Draft | Refusal):
+                if isinstance(action.event, Draft):
+                    self.seen(action.event, action.content)
                 relayed += self.door.send(action.event, action.content)
             else:
                 relayed.append(action)

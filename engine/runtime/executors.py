@@ -10,32 +10,44 @@ import torch
 
 from engine.decoding.grow import check_draft
 from engine.decoding.verify import Target, Verdict
+from engine.runtime.batch_executor import with_means
 from engine.runtime.build import AnyDrafter, Streams
 from engine.runtime.content import NOTHING, Content, path_sent
 from engine.runtime.ends import outcome_of
 from engine.runtime.packing import contents_of, drafts_of
+from engine.runtime.tails import Tails
 from fleet.policies.outcome import Outcome
 from fleet.stations.messages import Draft, DraftRequest, Join, Message, StationEvent
 from fleet.times.step import Step
 
 
 class DraftExecutor:
-    """Runs a drafter station's steps on a draft model."""
+    """Runs a drafter station's steps on a draft model.
 
-    def __init__(self, drafter: AnyDrafter, streams: Streams) -> None:
+    `ahead`: whether it goes on while its targets verify. Then it takes each of its tokens for committed at once, and
+    goes back to what its target says at the next request.
+    """
+
+    def __init__(self, drafter: AnyDrafter, streams: Streams, ahead: bool = False) -> None:
         self.drafter = drafter
         self.streams = streams
+        self.ahead = ahead
         self.drafts: dict[int, Content] = {}
         self.sent: dict[int, Sequence[int]] = {}  # tokens of the last drafts
         self.prefix_hidden: dict[int, torch.Tensor | None] = {}  # of prefixes that are not prefilled yet
+        self.prefilled: set[int] = set()
 
     def receive(self, event: StationEvent, content: Content) -> None:
         """Open a stream with its prefix, or append the target's own token to it."""
         if isinstance(event, DraftRequest):
             if event.opening:
-                seed = self.streams.seed_of(event.request, "drafter")
+                seed = self.streams.seed_of(event.request, "drafter", event.epoch)
+                self.release(event.tag)  # of what was left open of it, if anything was
                 self.drafter.open(event.tag, list(content.tokens), self.streams.sampling, seed)
                 self.prefix_hidden[event.tag] = self._hidden(content)
+            elif self.ahead:
+                self.drafter.go_back(event.tag, event.base - len(content.tokens))
+                self.drafter.advance(event.tag, [], list(content.tokens))
             else:
                 path = self._path(event, content)
                 tokens = [self.sent[event.tag][node - 1] for node in path] + list(content.tokens)
@@ -51,12 +63,21 @@ class DraftExecutor:
             for tag in tags:
                 content, known = self.drafts[tag], len(self.drafter.committed(tag))
                 check_draft(content.tokens, content.nodes, drafts.drafter, tag, known)
+                if self.ahead:
+                    self.drafter.advance(tag, [1], list(content.tokens))
         for member in step.members:
             if step.kind == "prefill":
-                self.drafter.prefill(member.tag, hidden=self.prefix_hidden.pop(member.tag))
+                self._prefill(member.tag)
             elif step.kind == "warm_up":
                 self.drafter.warm_up(member.tokens)
         return (Outcome(),) * len(step.members)
+
+    def _prefill(self, tag: int) -> None:
+        """Bring a prefix into the cache; from its beginning where the station has evicted it."""
+        if tag in self.prefilled:
+            self.drafter.empty(tag)
+        self.prefilled.add(tag)
+        self.drafter.prefill(tag, hidden=self.prefix_hidden.pop(tag, None))
 
     def _hidden(self, content: Content) -> torch.Tensor | None:
         """The target's hidden states that came along, in the drafter's precision: (tokens, hidden)."""
@@ -81,22 +102,25 @@ class DraftExecutor:
     def release(self, tag: int) -> None:
         """Free the cache of `tag`."""
         self.drafter.release(tag)
-        self.drafts.pop(tag, None)
-        self.sent.pop(tag, None)
+        self.prefilled.discard(tag)
+        for kept in (self.drafts, self.sent, self.prefix_hidden):
+            kept.pop(tag, None)
 
 
 class VerifyExecutor:
     """Runs a verifier station's steps on a target model; keeps the finished outputs by request.
 
-    `sends_hidden`: whether the drafter reads the target's hidden states.
+    `sends_hidden`: whether the drafter reads the target's hidden states. `signals`: whether outcomes tell of the
+    acceptance probabilities of draft tokens, which rules of lengths may learn from.
     """
 
-    def __init__(self, target: Target, streams: Streams, sends_hidden: bool = False) -> None:
+    def __init__(self, target: Target, streams: Streams, sends_hidden: bool = False, signals: bool = False) -> None:
         self.target = target
         self.streams = streams
         self.sends_hidden = sends_hidden
+        self.signals = signals
         self.verdicts: dict[int, Verdict] = {}
-        self.drafts: dict[int, Content] = {}
+        self.tails = Tails()
         self.open_requests: dict[int, Join] = {}
         self.outputs: dict[int, list[int]] = {}
 
@@ -106,23 +130,35 @@ class VerifyExecutor:
             self.streams.open(self.target, "target", event)
             self.open_requests[event.tag] = event
         elif isinstance(event, Draft):
-            self.drafts[event.tag] = content
+            self.tails.append(event.tag, content)
 
     def run(self, step: Step) -> tuple[Outcome, ...]:
         """Prefill, decode one token, or verify drafts."""
         tags = [member.tag for member in step.members]
+        taken = [self.tails.take(tag) for tag in tags]
         if step.kind == "verify":
-            drafts = drafts_of([self.drafts.pop(tag) for tag in tags], self.target.model.device)
-            verdicts = self.target.verify(tags, drafts)
+            drafts = drafts_of(taken, self.target.model.device)
+            verdicts = self.target.verify(tags, drafts, signals=self.signals)
         else:
             verdicts = self.target.decode(tags)
         self.verdicts.update(zip(tags, verdicts, strict=True))
+        return tuple([self._outcome(tag) for tag in tags])
+
+    def settled(self, step: Step, outcomes: tuple[Outcome, ...]) -> tuple[Outcome, ...]:
+        """Say where the drafter has gone on with just the token that the target chose."""
+        if step.kind != "verify":
+            return outcomes
         return tuple(
             [
-                outcome_of(verdict, len(self.target.committed(tag)), self.open_requests[tag])
-                for tag, verdict in zip(tags, verdicts, strict=True)
+                self.tails.settled(member.tag, member.tokens, outcome, self.verdicts[member.tag].token)
+                for member, outcome in zip(step.members, outcomes, strict=True)
             ]
         )
+
+    def _outcome(self, tag: int) -> Outcome:
+        verdict = self.verdicts[tag]
+        outcome = outcome_of(verdict, len(self.target.committed(tag)), self.open_requests[tag])
+        return with_means(outcome, verdict.signals) if verdict.signals else outcome
 
     def content_of(self, message: Message) -> Content:
         """Return the prefix of a request that opens, the target's own token and the accepted nodes of a later one."""
@@ -143,5 +179,5 @@ class VerifyExecutor:
         committed = self.target.committed(tag)
         self.outputs[join.request] = committed[join.prompt_tokens : join.prompt_tokens + join.new_tokens]
         self.target.release(tag)
-        self.drafts.pop(tag, None)
+        self.tails.forget(tag)
         self.verdicts.pop(tag, None)

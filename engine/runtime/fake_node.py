@@ -2,6 +2,7 @@
 
 from collections import Counter, deque
 from collections.abc import Callable, Container, Sequence
+from functools import partial
 from typing import Protocol
 
 from engine.runtime.actions import Action, Deliver, Send
@@ -127,6 +128,7 @@ class FakeNode:
     def _finish(self, step: Step, seconds: float) -> None:
         outcomes = self.worker.executor.run(step)
         self._drain()
+        outcomes = self.worker.settled(step, outcomes)
         self.worker.handle(StepDone(step.number, outcomes, seconds), NOTHING, self.network.now_s)
         self._go_on()
 
@@ -146,4 +148,12 @@ class FakeNode:
     def _carry_out(self, actions: Sequence[Action]) -> None:
         time_s = self.network.now_s
         done = carry_out(actions, self.exchange, self, time_s)
-        self.inbox += [(action, time_s) for action in done if isinstance(action, Deliver)]
+        for action in done:
+            if isinstance(action, Deliver) and action.after_s:
+                self.network.for_node(self, time_s + action.after_s, partial(self._late, action))
+            elif isinstance(action, Deliver):
+                self.inbox.append((action, time_s))
+
+    def _late(self, action: Deliver) -> None:
+        self.inbox.append((action, self.network.now_s))
+        self._go_on()

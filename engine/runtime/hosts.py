@@ -27,6 +27,7 @@ from engine.runtime.process import THREADS
 from engine.runtime.prompts import prompts_of
 from engine.runtime.replayed import ReplayedFleet
 from engine.runtime.replayed_drafter import ReplayedDrafterNode
+from engine.runtime.runnable import check_can_run
 from engine.runtime.verifier import VerifierNode
 from fleet.errors import InputError
 from fleet.files import check_writable
@@ -48,6 +49,7 @@ def serve_drafter(scenario: Scenario, host: str, port: int, out: Path | None, ke
     _prepare(out)
     compare_tokenizers(scenario)
     fleet, replayed = with_positions(settle(scenario)), scenario.drafters.kind == "replayed"
+    _check_by_hand(fleet)
     say = partial(_say_of, "drafter")
     kind = ReplayedDrafterNode if replayed else DrafterNode
     node = kind(fleet, address=f"tcp://{host}", port=port, keys=keys, say=say)
@@ -69,6 +71,7 @@ def serve_verifier(scenario: Scenario, connect: str, target: int, out: Path | No
         raise InputError(f"--connect {connect}: write HOST:PORT, for example 192.0.2.7:5555; ports end at 65535")
     check_line(host, keys)
     fleet = with_positions(settle(scenario))
+    _check_by_hand(fleet)
     if target >= fleet.verifiers.count:
         raise InputError(f"--target {target + 1}: the scenario has verifiers.count = {fleet.verifiers.count}")
     _prepare(out)
@@ -133,6 +136,16 @@ def compare_tokenizers(scenario: Scenario) -> None:
             _say(f"note: {key} = {name!r} is not on this host; whether its tokenizer is shared is not checked")
             return
     check_shared_tokenizer(drafters.model, verifiers.model)
+
+
+def _check_by_hand(fleet: Fleet) -> None:
+    """InputError for what cannot run, and for fleets whose nodes only `specfleet run` can connect."""
+    check_can_run(fleet)
+    if fleet.drafters.count > 1:
+        raise InputError(
+            f"scenario {fleet.name!r}: drafters.count = {fleet.drafters.count}: nodes that are started by hand have "
+            "one drafter; allowed: 1, or `specfleet run`, which starts all nodes on this host"
+        )
 
 
 def _prepare(out: Path | None) -> None:

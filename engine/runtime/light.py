@@ -5,7 +5,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 
 from engine.runtime.answers import Drawn
-from engine.runtime.node import LOOPBACK, Node
+from engine.runtime.node import Node
 from engine.runtime.replayed import ReplayedFleet
 from engine.runtime.replayed_drafter import ReplayedDrafterNode
 from fleet.records.recorded import Log
@@ -25,9 +25,9 @@ def drafter_body(pipe: Connection, fleet: Fleet, number: int = 0) -> Log:
     return node.serve(zero_s)
 
 
-def targets_body(pipe: Connection, fleet: Fleet, port: int) -> Log:
-    """Decode all requests of the fleet's replayed targets with a replayed drafter, or without one."""
-    targets = ReplayedFleet(fleet, partial(Drawn, Outcomes(fleet)), {0: f"{LOOPBACK}:{port}"})
+def targets_body(pipe: Connection, fleet: Fleet, addresses: dict[int, str]) -> Log:
+    """Decode all requests of the fleet's replayed targets with replayed drafters, or without any."""
+    targets = ReplayedFleet(fleet, partial(Drawn, Outcomes(fleet)), addresses)
     targets.wait_for_welcomes(PATIENCE_S)
     pipe.send(("ready", None))
     return targets.serve(pipe.recv())

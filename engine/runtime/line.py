@@ -70,6 +70,7 @@ class Line:
         self.drafter, self.port, self.name = drafter, port, name
         self.state = "calling"  # then "open"; or "turned" away, or "closed"
         self.patience_s = patience_s
+        self.view_delay_s = fleet.drafters.view_delay_s
         self.bounds = bounds_of(fleet, vocabulary)
         self.open: dict[int, int] = {}
         self.asked: dict[int, tuple[int, float]] = {}
@@ -160,7 +161,8 @@ class Line:
                 self._forget(own)
             elif isinstance(message, Draft) and self.asked.get(own, (-1,))[0] == message.epoch:  # no repeated one
                 del self.asked[own]
-        return [Deliver(msgspec.structs.replace(message, tag=own), content, payload_bytes)]
+        after_s = self.view_delay_s if isinstance(message, View) else 0.0
+        return [Deliver(msgspec.structs.replace(message, tag=own), content, payload_bytes, after_s)]
 
     def _welcomed(self, welcome: Welcome) -> list[Action]:
         if self.state != "calling" or welcome.attempt != self.hello.attempt:

@@ -40,7 +40,7 @@ class Account(msgspec.Struct, frozen=True):
 def accounts_of(fleet: Fleet) -> list[Account]:
     """Return the accounts of a fleet's drafter and targets, each of the rows that it may hold at once."""
     tokens, drafters, verifiers = fleet.room.longest_row, fleet.drafters, fleet.verifiers
-    rows = fleet.batch.rule.pool if fleet.batch is not None else verifiers.count
+    rows = fleet.batch.rule.pool if fleet.batch is not None else max(fleet.streams, verifiers.count)
     accounts = []
     if drafters.count and drafters.kind != "replayed" and (token_bytes := draft_token_bytes(fleet)):
         accounts.append(Account("drafter", token_bytes, tokens, rows))
@@ -48,6 +48,12 @@ def accounts_of(fleet: Fleet) -> list[Account]:
         shape = shape_of(config_of(folder_of(verifiers.model, "target")))
         accounts.append(Account("targets", bytes_per_token(shape, fleet.precision), tokens, rows))
     return accounts
+
+
+def rows_at_drafter(fleet: Fleet, drafter: int) -> int:
+    """Return how many streams a drafter begins with; one behind a router may come to have more, or fewer."""
+    streams = max(fleet.streams, fleet.verifiers.count)
+    return max(sum(fleet.drafter_of(tag) == drafter for tag in range(streams)), 1)
 
 
 def draft_token_bytes(fleet: Fleet) -> int:

@@ -25,7 +25,8 @@ Users = Mapping[int, Iterator[Join]]  # the requests of each stream, by tag
 class Node:
     """A station with its executor and, unless it is alone, its connections.
 
-    `users`: who asks a target for texts; `serve` ends when they have all theirs, or after `stop`. `transport` belongs
+    `users`: who asks a target for texts; `serve` ends when they have all theirs, or after `stop`. `opens_s`: when each
+    request may be sent at the earliest, in seconds of the run; at once where it is not listed. `transport` belongs
     to `exchange`; a node without both talks to nobody. `say`: takes lines for whoever runs the node by hand.
     """
 
@@ -36,12 +37,14 @@ class Node:
         exchange: Exchange | None = None,
         transport: Transport | None = None,
         users: Users | None = None,
+        opens_s: Mapping[int, float] | None = None,
         timing: Timing = WALL,
         lock: DeviceLock = no_lock,
         say: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self.worker = Worker(station, executor, self._post, timing, lock)
         self.users = dict(users or {})
+        self.opens_s = opens_s or {}
         self.sockets: SocketThread | None = None
         if exchange is not None and transport is not None:
             self.sockets = SocketThread(exchange, transport, self.worker.inbox.put, self.stop, say)
@@ -85,7 +88,8 @@ class Node:
     def _next_request(self, tag: int) -> None:
         join = next(self.users[tag], None)
         if join is not None:
-            self.worker.inbox.put(Arrival(join, NOTHING, now_s()))
+            opens_s = self.worker.zero_s + self.opens_s.get(join.request, 0.0)
+            self.worker.inbox.put(Arrival(join, NOTHING, max(now_s(), opens_s)))
             return
         del self.users[tag]
         if not self.users:

@@ -13,7 +13,9 @@ from fleet.errors import InputError
 from fleet.inputs.strict import convert
 from fleet.inputs.text import read_json_lines, shortened
 from fleet.scenario.named_files import DEMO_PROMPTS
+from fleet.scenario.scenario import Trace
 from fleet.scenario.settled import Fleet
+from fleet.scenario.workload import streams_of
 
 Text = Annotated[str, Meta(min_length=1)]
 TokenId = Annotated[int, Meta(ge=0)]
@@ -34,8 +36,7 @@ def prompts_of(fleet: Fleet) -> list[list[int]]:
     be read or no prompt is long enough.
     """
     workload = fleet.workload
-    source, asked = workload.prompts, workload.prompt_tokens
-    most = asked if isinstance(asked, int) else asked.high
+    source, most = workload.prompts, _longest_prompt(fleet)
     if source in DEMO_PROMPTS:
         group: Literal["calibration", "evaluation"] = "calibration" if source.endswith("calibration") else "evaluation"
         prompts = demo_prompts(group, folder_of(fleet.verifiers.model, "target"))
@@ -48,6 +49,14 @@ def prompts_of(fleet: Fleet) -> list[list[int]]:
             f"workload.prompt_tokens = {most}: no prompt of {source} is that long; allowed: up to {longest}"
         )
     return [long_enough[number % len(long_enough)] for number in range(workload.requests)]
+
+
+def _longest_prompt(fleet: Fleet) -> int:
+    """The tokens of the longest prompt that a request may ask for."""
+    workload, asked = fleet.workload, fleet.workload.prompt_tokens
+    if workload.lengths or isinstance(workload.arrivals, Trace):  # a file tells them
+        return max(request.prompt_tokens for requests in streams_of(fleet).values() for request in requests)
+    return asked if isinstance(asked, int) else asked.high
 
 
 def _read_lines(path: Path, model: str) -> list[list[int]]:

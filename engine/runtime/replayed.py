@@ -14,116 +14,36 @@ from engine.runtime.clock import now_s
 from engine.runtime.content import NOTHING, Content
 from engine.runtime.core_waits import CoreWaits, all_threads
 from engine.runtime.exchange import Exchange
-from engine.runtime.identity import Ping
+from engine.runtime.identity import Ping, Role
+from engine.runtime.inner_router import InnerRouter
 from engine.runtime.keys import Keys
 from engine.runtime.limits import most_bytes
 from engine.runtime.line import Line
+from engine.runtime.replayed_target import ReplayedTarget
 from engine.runtime.socket_thread import TICK_S
 from engine.runtime.sockets import Sockets
 from engine.runtime.transport import carry_out
 from engine.runtime.waiting import Margin
-from fleet.chance.sources import sources_of
 from fleet.errors import InputError
-from fleet.records.recorded import Log, RecordedStation
+from fleet.records.recorded import Log
 from fleet.scenario.settled import Fleet
-from fleet.scenario.workload import requests_of
-from fleet.stations.build import join_of, verifier_station
+from fleet.scenario.workload import streams_of
 from fleet.stations.messages import (
-    Draft,
     DraftRequest,
-    Finished,
-    Ignored,
-    Instruction,
     Leave,
     Message,
-    Released,
-    StationEvent,
-    StepDone,
+    Routed,
+    View,
 )
-from fleet.stations.station import Start, Station
-from fleet.times.durations import verifier_durations
-from fleet.times.step import Step
-
-
-class ReplayedTarget:
-    """Target number `target`: its station, its user; `due_s` holds its running step and when it ends."""
-
-    def __init__(
-        self,
-        fleet: Fleet,
-        target: int,
-        answers: Callable[[Station], Answers],
-        post: Callable[[Message, Content], None],
-        zero_s: float,
-        log: Log,
-    ) -> None:
-        self.fleet = fleet
-        self.target = target
-        self.post = post
-        self.zero_s = zero_s
-        self.recorded = RecordedStation(verifier_station(fleet, target), "replayed", log)
-        self.duration_s = verifier_durations(
-            fleet.verifier_times(target),
-            fleet.drafters.shape,
-            fleet.verifiers.padded,
-            sources_of(fleet.seed).targets.spawn(fleet.verifiers.count)[target],
-        )
-        self.requests = requests_of(fleet, target)
-        self.answers = answers(self.recorded.station)
-        self.draft = NOTHING
-        self.finished = False
-        self.running: Step | None = None
-        self.started_s = self.due_s = 0.0
-
-    def next_request(self) -> None:
-        """Let the user send the next request, if any is left."""
-        request = next(self.requests, None)
-        if request is None:
-            self.finished = True
-        else:
-            self.answers.begin(self.target, request)
-            self.deliver(join_of(self.fleet, self.target, request), NOTHING, now_s())
-
-    def deliver(
-        self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0, core_wait_s: float = 0.0
-    ) -> None:
-        """Hand an event to the station, carry out its instructions, and start what it plans."""
-        instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes, core_wait_s)
-        if isinstance(event, Draft) and not any(isinstance(instruction, Ignored) for instruction in instructions):
-            self.draft = content
-        for instruction in instructions:
-            self._post(instruction)
-        if self.recorded.station.ready:
-            plan = self.recorded.plan(time_s - self.zero_s)
-            if isinstance(plan, Start):
-                self.running, self.started_s = plan.step, time_s
-                self.due_s = time_s + self.duration_s(plan.step, 1.0)
-
-    def finish(self) -> None:
-        """End the running step."""
-        step, self.running = self.running, None
-        assert step is not None
-        outcomes = self.answers.outcomes(step, self.draft)
-        ended_s = now_s()
-        self.deliver(StepDone(step.number, outcomes, ended_s - self.started_s), NOTHING, ended_s)
-
-    def _post(self, instruction: Instruction) -> None:
-        match instruction:
-            case DraftRequest():
-                self.post(instruction, self.answers.content_of(instruction))
-            case Leave():
-                self.post(instruction, NOTHING)
-            case Finished():
-                self.next_request()
-            case _:
-                assert isinstance(instruction, Released | Ignored), instruction
+from fleet.stations.station import Station
 
 
 class ReplayedFleet:
-    """Replayed targets of a fleet (all, or the given numbers) in one thread, each with a line of its own.
+    """Replayed targets of a fleet (all, or the given numbers) in one thread, with lines of their own to their drafters.
 
-    An event loop over their sockets and the ends of their steps. `addresses`: tcp://HOST:PORT by the number of the
-    drafter. `say`: takes lines for whoever runs them.
+    An event loop over their sockets and the ends of their steps. The router stands among them, where there is one: it
+    has a line to each drafter, and targets reach it without a message. `addresses`: tcp://HOST:PORT by the number of
+    the drafter. `say`: takes lines for whoever runs them.
     """
 
     def __init__(
@@ -139,18 +59,22 @@ class ReplayedFleet:
         self.answers = answers
         self.say = say
         self.numbers = range(fleet.verifiers.count) if numbers is None else numbers
-        life, connect = time.time_ns(), {}
-        lines: dict[int, Line] = {}
-        for number in self.numbers if fleet.drafters.count else ():
-            drafter = fleet.drafter_of(number)
-            connect[number] = addresses[drafter]
-            name = addresses[drafter].removeprefix("tcp://")
-            lines[number] = Line(fleet, number, life, drafter=drafter, port=number, name=name)
-        self.exchange = Exchange(lines=lines, line_of=fleet.target_of)
+        life = time.time_ns()
+        role: Role = "router" if fleet.routed else "verifier"
+        pairs = _pairs(fleet, self.numbers)
+        ports = {pair: pair[1] if fleet.routed else port for port, pair in enumerate(pairs)}
+        connect = {port: addresses[drafter] for (_, drafter), port in ports.items()}
+        lines = {
+            port: Line(fleet, number, life, role, drafter, port, connect[port].removeprefix("tcp://"))
+            for (number, drafter), port in ports.items()
+        }
+        self.exchange = Exchange(lines=lines, line_of=lambda tag: ports[fleet.target_of(tag), fleet.drafter_of(tag)])
+        self.router: InnerRouter | None = None
         self.transport = Sockets(connect=connect, most_bytes=most_bytes(fleet, fleet.vocabulary), keys=keys)
         self.targets: dict[int, ReplayedTarget] = {}
         self.log: Log = []
         self.inbox: deque[tuple[Deliver, float, float]] = deque()
+        self.later: deque[tuple[float, Deliver]] = deque()  # news of drafters, all as old as the scenario says
         self.waits = CoreWaits(all_threads)
         self.due_s = 0.0
         self.margin = Margin()
@@ -174,11 +98,13 @@ class ReplayedFleet:
             number: ReplayedTarget(self.fleet, number, self.answers, self._post, zero_s, self.log)
             for number in self.numbers
         }
+        if self.fleet.routed:
+            self.router = InnerRouter(self.fleet, self._route, zero_s, self.log)
         try:
             while zero_s > now_s():
                 self._turn(zero_s - now_s())
             for target in self.targets.values():
-                target.next_request()
+                target.begin()
             while not all(target.finished for target in self.targets.values()):
                 self._finish_due()
                 self._wait()
@@ -189,10 +115,23 @@ class ReplayedFleet:
 
     def _post(self, message: Message, content: Content) -> None:
         time_s = now_s()
-        self._carry_out(self.exchange.post(message, content, time_s), time_s)
+        if self.router is not None and isinstance(message, DraftRequest | Leave):
+            self.router.deliver(message, time_s)
+        else:
+            self._carry_out(self.exchange.post(message, content, time_s), time_s)
+
+    def _route(self, routed: Routed) -> None:
+        """Send a request where the router wants it, with what its target says then: all of it where it opens."""
+        message, content = routed.message, NOTHING
+        if isinstance(message, DraftRequest):
+            content = self.targets[self.fleet.target_of(routed.tag)].answers.content_of(message)
+        time_s = now_s()
+        self._carry_out(self.exchange.post(routed, content, time_s), time_s)
 
     def _finish_due(self) -> None:
         time_s = now_s()
+        for target in self.targets.values():
+            target.open_due(time_s)
         due = [target for target in self.targets.values() if target.running is not None and target.due_s <= time_s]
         for target in sorted(due, key=lambda target: target.due_s):
             target.finish()
@@ -212,6 +151,10 @@ class ReplayedFleet:
             self._carry_out(self.exchange.tick(time_s), time_s)
             for line in self.transport.tidy(()):
                 self.say(line)
+        while self.later and self.later[0][0] <= now_s():
+            time_s, news = self.later.popleft()
+            if self.router is not None:
+                self.router.deliver(news.event, time_s, news.payload_bytes)
         while self.inbox:
             came, time_s, core_wait_s = self.inbox.popleft()
             target = self.targets[self.fleet.target_of(came.event.tag)]
@@ -222,13 +165,26 @@ class ReplayedFleet:
         for action in carry_out(actions, self.exchange, self.transport, time_s):
             if isinstance(action, Turned):
                 raise InputError(action.reason)
-            if isinstance(action, Deliver) and not isinstance(action.event, Ping):
+            if isinstance(action, Deliver) and isinstance(action.event, View):
+                self.later.append((time_s + action.after_s, action))
+            elif isinstance(action, Deliver) and not isinstance(action.event, Ping):
                 self.inbox.append((action, time_s, core_wait_s))  # it may follow from what a target posts just now
 
     def _wait(self) -> None:
         """Take what arrives until shortly before the next end of a step, or the next tick."""
-        due_s = min((target.due_s for target in self.targets.values() if target.running is not None), default=None)
+        dues_s = [target.due_s for target in self.targets.values() if target.running is not None]
+        dues_s += [target.opening[0][0] for target in self.targets.values() if target.opening]
+        due_s = min(dues_s + [time_s for time_s, _ in self.later][:1], default=None)
         before_s = now_s()
         wait_s = TICK_S if due_s is None else min(due_s - before_s - self.margin.s, TICK_S)
         if not self._turn(wait_s) and wait_s > 0:
             self.margin.slept(now_s() - before_s - wait_s)
+
+
+def _pairs(fleet: Fleet, numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Who has a line to which drafter: the router to all of them, else each target to those of its streams."""
+    M = fleet.drafters.count
+    if fleet.routed:
+        return [(0, drafter) for drafter in range(M)]
+    dealt = {(fleet.target_of(tag), fleet.drafter_of(tag)) for tag in streams_of(fleet)} if M else set()
+    return sorted(pair for pair in dealt if pair[0] in numbers)

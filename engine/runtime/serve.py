@@ -8,6 +8,8 @@ from pathlib import Path
 import msgspec
 import torch
 
+from engine.decoding.folders import read_config
+from engine.decoding.models import folder_of
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.runtime import light
 from engine.runtime.answers import Continuation, Continued
@@ -23,10 +25,10 @@ from engine.runtime.positions import with_positions
 from engine.runtime.process import NodeProcess
 from engine.runtime.prompts import prompts_of
 from engine.runtime.replayed import ReplayedFleet
+from engine.runtime.router import RouterNode
+from engine.runtime.runnable import check_can_run
 from engine.runtime.verifier import VerifierNode
 from fleet.chance.token import Token
-from fleet.errors import InputError
-from fleet.policies.group import One
 from fleet.records.recorded import Log
 from fleet.records.run import Run, make_run
 from fleet.scenario.facts import crowds, models_of
@@ -49,8 +51,8 @@ class Served(msgspec.Struct, frozen=True):
     signals: dict[int, list[Token]] = {}
 
 
-def _drafter_body(pipe: Connection, fleet: Fleet, lock_file: Path | None) -> Log:
-    node = DrafterNode(fleet, _lock(lock_file))
+def _drafter_body(pipe: Connection, fleet: Fleet, lock_file: Path | None, number: int) -> Log:
+    node = DrafterNode(fleet, _lock(lock_file), number=number)
     node.open()
     pipe.send(("port", (node.port, node.fleet)))
     zero_s = pipe.recv()
@@ -59,9 +61,14 @@ def _drafter_body(pipe: Connection, fleet: Fleet, lock_file: Path | None) -> Log
 
 
 def _verifier_body(
-    pipe: Connection, fleet: Fleet, target: int, prompts: list[list[int]], port: int, lock_file: Path | None
+    pipe: Connection,
+    fleet: Fleet,
+    target: int,
+    prompts: list[list[int]],
+    addresses: dict[int, str],
+    lock_file: Path | None,
 ) -> tuple[Log, dict[int, list[int]]]:
-    node = VerifierNode(fleet, target, prompts, {0: f"{LOOPBACK}:{port}"}, _lock(lock_file))
+    node = VerifierNode(fleet, target, prompts, addresses, _lock(lock_file))
     node.open()
     node.wait_for_welcomes(light.PATIENCE_S)
     pipe.send(("ready", None))
@@ -69,8 +76,18 @@ def _verifier_body(
     return log, node.outputs
 
 
-def _replayed_body(pipe: Connection, fleet: Fleet, continuations: list[Continuation], port: int) -> Log:
-    replayed = ReplayedFleet(fleet, lambda _station: Continued(continuations), {0: f"{LOOPBACK}:{port}"})
+def _router_body(pipe: Connection, fleet: Fleet, addresses: dict[int, str], vocabulary: int) -> Log:
+    node = RouterNode(fleet, addresses, vocabulary)
+    node.open()
+    node.wait_for_welcomes(light.PATIENCE_S)
+    pipe.send(("port", node.port))
+    zero_s = pipe.recv()
+    light.stop_on_message(pipe, node)
+    return node.serve(zero_s)
+
+
+def _replayed_body(pipe: Connection, fleet: Fleet, continuations: list[Continuation], addresses: dict[int, str]) -> Log:
+    replayed = ReplayedFleet(fleet, lambda _station: Continued(continuations), addresses)
     replayed.wait_for_welcomes(light.PATIENCE_S)
     pipe.send(("ready", None))
     return replayed.serve(pipe.recv())
@@ -90,41 +107,6 @@ def _lock(file: Path | None) -> DeviceLock:
     return file_lock(file) if file else no_lock
 
 
-def check_can_run(fleet: Fleet) -> None:
-    """Raise InputError where the scenario asks for what only the simulator can do yet, naming the key."""
-    workload, drafters, verifiers = fleet.workload, fleet.drafters, fleet.verifiers
-    for side, given in (("drafters", drafters), ("verifiers", verifiers)):
-        if given.kind == "replayed" and given.device:
-            raise InputError(f"{side}.device with {side}.kind = 'replayed': a replayed station has its own device")
-    shared, elsewhere = fleet.devices.get(verifiers.device), drafters.count and drafters.device != verifiers.device
-    simulated_only = {
-        "drafters.count": drafters.count > 1,
-        "drafters.limits_per_s": drafters.limits_per_s != (),
-        "drafters.cache_tokens": drafters.cache_tokens > 0,
-        "drafters.overlap": not fleet.in_turn,
-        "drafters.lease_s": drafters.lease_s > 0,
-        "faults": fleet.faults != (),
-        "verifiers.device": bool(shared and shared.sharing == "one-process" and elsewhere),
-        "verifiers.group": not isinstance(verifiers.group, One),
-        "verifiers.allocate": verifiers.allocate is not None,
-        "verifiers.patience_s": verifiers.patience.patience_s > 0,
-        "workload.conversations": workload.conversations != "",
-    }
-    if fleet.batch is None:
-        simulated_only |= {
-            "workload.streams": workload.streams not in (0, verifiers.count),
-            "workload.arrivals": workload.arrivals is not None,
-            "workload.lengths": workload.lengths != "",
-            "workload.prompt_tokens": not isinstance(workload.prompt_tokens, int),
-            "workload.new_tokens": not isinstance(workload.new_tokens, int),
-        }
-    for key, asked in simulated_only.items():
-        if asked:
-            raise InputError(
-                f"scenario {fleet.name!r}: the engine does not support this value of {key} yet; simulate the scenario"
-            )
-
-
 def crowding(fleet: Fleet) -> str | None:
     """Return a warning where more models would run at once than this host has cores, and no device is shared."""
     cores = os.cpu_count() or 1
@@ -137,16 +119,45 @@ def crowding(fleet: Fleet) -> str | None:
     )
 
 
-def start_drafter(fleet: Fleet, lock_file: Path | None = None) -> tuple[NodeProcess, int, Fleet]:
-    """Start the drafter's process; return it, its public port, and the fleet with the admission that it settled.
+def start_drafter(fleet: Fleet, lock_file: Path | None = None, number: int = 0) -> tuple[NodeProcess, int, Fleet]:
+    """Start a drafter's process; return it, its public port, and the fleet with the admission that it settled.
 
     It answers handshakes from now on.
     """
-    if fleet.drafters.kind == "replayed":
-        drafter = NodeProcess("replayed drafter", light.drafter_body, fleet, light=True)
-    else:
-        drafter = NodeProcess("drafter", _drafter_body, fleet, lock_file)
+    drafter = _drafter_process(fleet, lock_file, number)
     return drafter, *drafter.receive()
+
+
+def _drafter_process(fleet: Fleet, lock_file: Path | None, number: int) -> NodeProcess:
+    name = fleet.drafter_name(number)
+    if fleet.drafters.kind == "replayed":
+        return NodeProcess(f"replayed {name}", light.drafter_body, fleet, number, light=True)
+    return NodeProcess(name, _drafter_body, fleet, lock_file, number)
+
+
+def _start_drafters(fleet: Fleet, lock_file: Path | None, nodes: list[NodeProcess]) -> tuple[dict[int, str], Fleet]:
+    """Start all drafters into `nodes`; return their addresses, and the fleet with the admission that the first settled.
+
+    The others, which are told it, load their models at once.
+    """
+    addresses: dict[int, str] = {}
+    for numbers in ([0], range(1, fleet.drafters.count)) if fleet.drafters.count else ():
+        started = {number: _drafter_process(fleet, lock_file, number) for number in numbers}
+        nodes += started.values()
+        for number, node in started.items():
+            port, fleet = node.receive()
+            addresses[number] = f"{LOOPBACK}:{port}"
+    return addresses, fleet
+
+
+def _start_router(fleet: Fleet, addresses: dict[int, str], nodes: list[NodeProcess]) -> dict[int, str]:
+    """Start the router's process into `nodes`; return the address that targets are to have instead of the drafters'."""
+    asked = [(fleet.verifiers.model, "target")]
+    asked += [(fleet.drafters.model, "drafter")] if fleet.drafters.kind == "model" else []
+    vocabulary = max(int(read_config(folder_of(model, role)).vocab_size) for model, role in asked)
+    router = NodeProcess("router", _router_body, fleet, addresses, vocabulary)
+    nodes.append(router)
+    return {0: f"{LOOPBACK}:{router.receive()}"}
 
 
 def serve(scenario: Scenario, continuations_folder: Path = CONTINUATIONS, signals: bool = False) -> Served:
@@ -194,18 +205,18 @@ def _serve(
     replayed, drawn = fleet.verifiers.kind == "replayed", fleet.drafters.kind == "replayed"
     continuations = continuations_of(fleet, continuations_folder) if replayed and not drawn else []
     prompts = [] if replayed else prompts_of(fleet)
-    drafter, port = None, 0
-    if fleet.drafters.count:
-        drafter, port, fleet = start_drafter(fleet, lock_files.get(fleet.drafters.device))
-        nodes.append(drafter)
+    addresses, fleet = _start_drafters(fleet, lock_files.get(fleet.drafters.device), nodes)
+    if fleet.routed and not replayed:
+        addresses = _start_router(fleet, addresses, nodes)
+    servers = list(nodes)
     if drawn:
-        targets = [NodeProcess("replayed targets", light.targets_body, fleet, port, light=True)]
+        targets = [NodeProcess("replayed targets", light.targets_body, fleet, addresses, light=True)]
     elif replayed:
-        targets = [NodeProcess("replayed targets", _replayed_body, fleet, continuations, port)]
+        targets = [NodeProcess("replayed targets", _replayed_body, fleet, continuations, addresses)]
     else:
         lock_file = lock_files.get(fleet.verifiers.device)
         targets = [
-            NodeProcess(f"target {target + 1}", _verifier_body, fleet, target, prompts, port, lock_file)
+            NodeProcess(f"target {target + 1}", _verifier_body, fleet, target, prompts, addresses, lock_file)
             for target in range(fleet.verifiers.count)
         ]
     nodes += targets
@@ -223,7 +234,7 @@ def _serve(
         else:
             log += result[0]
             outputs |= result[1]
-    if drafter is not None:
-        drafter.send("stop")
-        log += drafter.receive()
+    for node in reversed(servers):  # the router before its drafters
+        node.send("stop")
+        log += node.receive()
     return log, outputs, fleet

@@ -138,7 +138,8 @@ class SocketThread(threading.Thread):
         for action in carry_out(actions, self.exchange, self.transport, time_s):
             match action:
                 case Deliver():
-                    self.deliver(Arrival(action.event, action.content, time_s, action.payload_bytes, core_wait_s))
+                    at_s = time_s + action.after_s
+                    self.deliver(Arrival(action.event, action.content, at_s, action.payload_bytes, core_wait_s))
                 case Opened():
                     self.news.put(action.port)
                 case Turned():

@@ -15,14 +15,15 @@ from engine.runtime.node import Node
 from engine.runtime.sockets import Sockets
 from fleet.records.recorded import RecordedStation
 from fleet.scenario.settled import Fleet
-from fleet.scenario.workload import requests_of
-from fleet.stations.build import join_of, verifier_station
+from fleet.scenario.workload import streams_of
+from fleet.stations.build import joins_of, verifier_station
 
 
 class VerifierNode(Node):
     """A node with the target model, as target number `target`. `prompts[i]` holds the token ids of request i.
 
-    `addresses`: of the doors that it asks for drafts, tcp://HOST:PORT by the number of the drafter.
+    `addresses`: of the doors that it asks for drafts, tcp://HOST:PORT by the number of the drafter; of the router alone
+    where there is one.
     """
 
     def __init__(
@@ -37,18 +38,24 @@ class VerifierNode(Node):
     ) -> None:
         self.fleet = fleet
         model = load_target(fleet)
+        streams = {tag: own for tag, own in streams_of(fleet).items() if fleet.target_of(tag) == target}
+        rows = len(streams) if fleet.streams else 1  # of a stream a request, nobody knows how many are open at a time
         self.executor = VerifyExecutor(
-            new_target(fleet, model, room=(1, fleet.room.longest_row)),
+            new_target(fleet, model, room=(max(rows, 1), fleet.room.longest_row)),
             new_streams(fleet, prompts),
             sends_hidden=fleet.drafters.kind == "eagle",
+            signals=fleet.needs != "lengths",
         )
         speculates = fleet.drafters.count > 0
+        if speculates and not fleet.routed:
+            addresses = {drafter: addresses[drafter] for drafter in sorted({fleet.drafter_of(tag) for tag in streams})}
         super().__init__(
             RecordedStation(verifier_station(fleet, target), "real"),
             self.executor,
             lines_to(fleet, target, addresses, model.vocabulary) if speculates else None,
             Sockets(None, addresses, most_bytes(fleet, model.vocabulary), keys) if speculates else None,
-            users={target: (join_of(fleet, target, request) for request in requests_of(fleet, target))},
+            users={tag: joins_of(fleet, tag, own) for tag, own in streams.items()},
+            opens_s={request.number: request.not_before_s for own in streams.values() for request in own},
             timing=timing_of(model.device),
             lock=lock,
             say=say,
@@ -61,7 +68,7 @@ class VerifierNode(Node):
 
 
 def lines_to(fleet: Fleet, target: int, addresses: Mapping[int, str], vocabulary: int = 0) -> Exchange:
-    """Return the lines of a target to its drafters; each stream's go to its own drafter."""
+    """Return the lines of a target to its drafters; each stream's go to its own drafter, or all to the router."""
     life = time.time_ns()
     lines = {
         drafter: Line(
@@ -75,4 +82,4 @@ def lines_to(fleet: Fleet, target: int, addresses: Mapping[int, str], vocabulary
         )
         for drafter, address in addresses.items()
     }
-    return Exchange(lines=lines, line_of=fleet.drafter_of if len(lines) > 1 else lambda _tag: min(lines))
+    return Exchange(lines=lines, line_of=(lambda _tag: min(lines)) if fleet.routed else fleet.drafter_of)

@@ -4,28 +4,41 @@ It owns station and executor, and nothing of the network: what arrives comes thr
 from it at once. So input never waits for inference, and inference never for the network.
 """
 
+import heapq
 import queue
 import time
 from collections.abc import Callable
+from itertools import count
 from typing import Any, NamedTuple
 
 import msgspec
 
 from engine.runtime.clock import now_s
-from engine.runtime.content import NOTHING, Content, Executor
+from engine.runtime.content import NOTHING, Content, Executor, Following
 from engine.runtime.core_waits import CoreWaits, this_thread
 from engine.runtime.device_lock import DeviceLock, no_lock
 from engine.runtime.identity import Ping
 from fleet.policies.outcome import Outcome
 from fleet.records.recorded import RecordedStation
-from fleet.stations.messages import Draft, DraftRequest, Ignored, Instruction, Refusal, Released, StationEvent, StepDone
+from fleet.stations.messages import (
+    Draft,
+    DraftRequest,
+    Ignored,
+    Instruction,
+    Refusal,
+    Released,
+    Routed,
+    StationEvent,
+    StepDone,
+)
 from fleet.stations.station import Start, Wait
+from fleet.times.step import Step
 
 
 class Arrival(msgspec.Struct, frozen=True):
     """An event with its content, when it reached this host and how large it was on the wire.
 
-    `core_wait_s`: how long threads that received it waited for a core.
+    One of a later time is kept until then. `core_wait_s`: how long threads that received it waited for a core.
     """
 
     event: StationEvent | Ping
@@ -85,7 +98,10 @@ class Worker:
         self.lock = lock
         self.zero_s = zero_s
         self.sending_wait_s = sending_wait_s
+        self.settled = executor.settled if isinstance(executor, Following) else _as_they_are
         self.waits = CoreWaits(this_thread)
+        self.later: list[tuple[float, int, Arrival]] = []  # a heap: what is to be handed over at a time
+        self.numbers = count()
         self.inbox: queue.SimpleQueue[Item] = queue.SimpleQueue()
 
     def run(self) -> None:
@@ -117,6 +133,7 @@ class Worker:
             control_s = self.timing.control_s()
             self.waits.since_last_s()  # what was waited for during the step is in its time
             stop |= self._drain()  # arrivals during the step happened before its end
+            outcomes = self.settled(plan.step, outcomes)
             # Results go out before the device does: whoever has it next may take the core that would send them.
             done = StepDone(plan.step.number, outcomes, duration_s, control_s)
             self.handle(done, NOTHING, ended_s, core_wait_s=self.sending_wait_s())
@@ -138,15 +155,24 @@ class Worker:
                 self.executor.release(instruction.tag)
             elif isinstance(instruction, Draft | DraftRequest):
                 self.post(instruction, self.executor.content_of(instruction))
+            elif isinstance(instruction, Routed):
+                self.post(instruction, self.executor.content_of(instruction.message))
             else:
                 self.post(instruction, NOTHING)
 
     def _take_next(self, wait_s: float | None) -> bool:
         """Take what comes next, or nothing within `wait_s`; return whether it was the end of the run."""
         self.waits.since_last_s()  # what it waited for until it had nothing to do held up nothing
+        if self.later:
+            due_s = self.later[0][0] - now_s()
+            if due_s <= 0:
+                self._take_due()
+                return False
+            wait_s = due_s if wait_s is None else min(wait_s, due_s)
         try:
             return self._take(self.inbox.get(timeout=wait_s))
         except queue.Empty:
+            self._take_due()
             return False
 
     def _drain(self) -> bool:
@@ -155,16 +181,30 @@ class Worker:
             try:
                 stop |= self._take(self.inbox.get_nowait())
             except queue.Empty:
+                self._take_due()
                 return stop
+
+    def _take_due(self) -> None:
+        """Take what was kept for a time that has come."""
+        while self.later and self.later[0][0] <= now_s():
+            arrival = heapq.heappop(self.later)[2]
+            self.handle(arrival.event, arrival.content, arrival.time_s, arrival.payload_bytes, arrival.core_wait_s)
 
     def _take(self, item: Item) -> bool:
         if isinstance(item, Stop):
             return True
         if isinstance(item.event, Ping):
             self.post(item.event, item.content)  # so that its round trip takes the path of a real message
+        elif item.time_s > now_s():
+            heapq.heappush(self.later, (item.time_s, next(self.numbers), item))
         else:
             self.handle(item.event, item.content, item.time_s, item.payload_bytes, item.core_wait_s)
         return False
+
+
+def _as_they_are(_step: Step, outcomes: Outcomes) -> Outcomes:
+    """The outcomes of executors that nothing can surprise."""
+    return outcomes
 
 
 def _pause_s(wait: Wait, time_s: float) -> float | None:

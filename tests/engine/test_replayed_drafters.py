@@ -66,10 +66,10 @@ def test_one_target_alone_accepts_of_its_requests_what_it_does_in_the_simulation
     for request in requests_of(fleet, 1):
         drawn.begin(1, request)
         prompt = Member(1, request.number, 0, 0, request.prompt_tokens)
-        drawn.outcomes(Step(0, "prefill", (prompt,)), NOTHING)
+        drawn.outcomes(Step(0, "prefill", (prompt,)), [NOTHING])
         base, lengths = request.prompt_tokens + 1, []
         while base < request.prompt_tokens + request.new_tokens:
-            (outcome,) = drawn.outcomes(Step(1, "verify", (Member(1, request.number, 1, base, 5),)), NOTHING)
+            (outcome,) = drawn.outcomes(Step(1, "verify", (Member(1, request.number, 1, base, 5),)), [NOTHING])
             lengths.append(outcome.accepted)
             base += outcome.accepted + 1
         assert lengths == simulated[request.number]

@@ -90,7 +90,7 @@ class ToyDrafter:
             self.texts[event.tag] = event.request, list(content.tokens)
         else:
             text = self.texts[event.tag][1]
-            text += [*self.sent[event.tag][: event.base - len(text) - 1], *content.tokens]
+            text += [*self.sent.get(event.tag, [])[: event.base - len(text) - 1], *content.tokens]
         assert self.texts[event.tag][1] == truth(event.request, 0, event.base), f"poisoned by {event}"
 
     def run(self, step: Step) -> tuple[Outcome, ...]:

@@ -1,0 +1,147 @@
+"""Every topology over real processes: texts are those of plain decoding, logs replay; what cannot run is named."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from engine.runtime.hosts import serve_drafter, serve_verifier
+from engine.runtime.runnable import check_can_run
+from engine.runtime.serve import Served, serve
+from fleet.errors import InputError
+from fleet.records.replay import replay
+from fleet.scenario.settle import settle
+from sim.run import simulate
+from tests.helpers.marks import slow
+from tests.helpers.pairs import pair_scenario
+from tests.helpers.plain import plain_outputs
+from tests.helpers.stars import star
+
+AHEAD = {"policy": "ahead", "least": 2, "busy": True}
+GOODSPEED = {"group": "barrier", "allocate": {"policy": "goodspeed", "budget": 6}}
+
+
+def run_pair(folder: Path, drafters: dict[str, Any], verifiers: dict[str, Any], **workload: Any) -> Served:
+    """Run a fleet of the kin and the target; check texts, where they are greedy, and logs."""
+    drafters = {"model": str(folder / "kin"), "depth": 5 if "overlap" in drafters else 4} | drafters
+    verifiers = {"count": 1} | verifiers
+    scenario = pair_scenario(folder, drafters=drafters, verifiers=verifiers, workload=workload)
+    served = serve(scenario)
+    if not scenario.workload.temperature:
+        assert served.outputs == plain_outputs(scenario)
+    assert set(served.outputs) == set(range(scenario.workload.requests))
+    assert replay(served.run) == []
+    assert not (served.run.frame().event == "refusal").any()
+    return served
+
+
+@pytest.mark.parametrize(
+    ("drafters", "verifiers", "workload"),
+    [
+        ({"overlap": AHEAD}, {}, {}),
+        slow({"overlap": AHEAD, "cache_tokens": 30}, {"count": 2}, {}),
+        slow({"overlap": "ahead"}, {}, {"temperature": 0.8}),
+        slow({"count": 2}, GOODSPEED, {}),
+        ({"count": 2}, GOODSPEED, {"temperature": 1.0}),
+        slow({"count": 2}, {"group": "batch", "allocate": {"policy": "random-share", "budget": 4}}, {"streams": 3}),
+        ({"count": 2}, {"count": 3}, {}),
+        ({"count": 2, "route": "round-robin"}, {"count": 2}, {}),
+        slow({"count": 2, "route": "round-robin"}, {}, {"temperature": 1.0}),
+        slow({"cache_tokens": 30}, {"count": 2}, {}),
+        slow({"limits_per_s": [20.0, 0.0]}, {"count": 2}, {}),
+        slow({}, {"count": 2}, {"streams": 5, "new_tokens": {"low": 3, "high": 9}}),
+        slow({}, {"count": 2}, {"arrivals": {"process": "poisson", "per_s": 20.0}}),
+    ],
+)
+def test_every_topology_decodes_what_plain_decoding_does(
+    tiny: Path, drafters: dict[str, Any], verifiers: dict[str, Any], workload: dict[str, Any]
+) -> None:
+    served = run_pair(tiny, drafters, verifiers, **workload)
+    rows = served.run.frame()
+    verified = rows.query("event == 'done' and kind == 'verify'")
+    assert verified.accepted.sum() > 0
+    if verifiers.get("allocate", {}).get("policy") == "goodspeed":
+        drafted = verified.query("tokens > 0")
+        assert ((drafted.ratio > 0) & (drafted.ratio < 1)).any()
+    if drafters.get("route") == "round-robin":
+        assert rows.query("event == 'draft-request' and flag and epoch > 1").station.nunique() == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("drafters", "verifiers"),
+    [
+        ({"count": 2, "route": "shortest-queue", "move": "transfer", "view_delay_s": 0.002}, {"count": 3}),
+        ({"count": 2, "route": "central", "move": "shared"}, {"count": 3}),
+        ({"count": 3}, {"group": "barrier", "allocate": {"policy": "fixed-share", "budget": 6}}),
+        ({"overlap": AHEAD}, {}),
+    ],
+)
+def test_replayed_fleets_of_every_topology_run_and_their_records_replay(
+    drafters: dict[str, Any], verifiers: dict[str, Any]
+) -> None:
+    times = {"draft": {"per_token_s": 0.001}, "verify": {"base_s": 0.006}, "verify_prefill": {"base_s": 0.004}}
+    scenario = star(
+        drafters={"kind": "replayed"} | drafters,
+        verifiers={"kind": "replayed"} | verifiers,
+        profile=times,
+        workload={"requests": 6, "prompt_tokens": 10, "new_tokens": 20},
+    )
+    run = serve(scenario).run
+    assert replay(run) == []
+    assert set(run.frame().station) == set(simulate(scenario).frame().station)
+    verified = run.frame().query("event == 'done' and kind == 'verify'")
+    reached = (verified.base + verified.accepted + 1).groupby(verified.request).max()
+    assert (reached >= 30).tolist() == [True] * 6
+
+
+@pytest.mark.parametrize(
+    ("key", "tables"),
+    [
+        ("drafters.move", {"drafters": {"count": 2, "route": "round-robin", "move": "transfer"}}),
+        ("drafters.move", {"drafters": {"count": 2, "route": "round-robin", "move": "shared"}}),
+        ("drafters.overlap", {"drafters": {"overlap": "ahead", "kind": "lookup"}}),
+        ("drafters.overlap", {"drafters": {"overlap": "ahead", "count": 2, "route": "round-robin"}}),
+        ("drafters.overlap", {"drafters": {"overlap": "ahead"}, "verifiers": {"kind": "replayed"}}),
+        ("drafters.route", {"drafters": {"count": 2, "route": "round-robin", "kind": "eagle"}}),
+        ("drafters.cache_tokens", {"drafters": {"cache_tokens": 100, "kind": "eagle"}}),
+        ("workload.new_tokens", {"verifiers": {"kind": "replayed"}, "workload": {"new_tokens": {"low": 3, "high": 9}}}),
+        (
+            "workload.arrivals",
+            {
+                "drafters": {"device": "host"},
+                "verifiers": {"device": "host"},
+                "devices": {"host": {"sharing": "one-process"}},
+                "workload": {"arrivals": {"process": "poisson", "per_s": 1.0}},
+            },
+        ),
+    ],
+)
+def test_what_no_run_can_give_is_refused_by_its_key_in_one_line(key: str, tables: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=key.replace(".", r"\.")) as refused:
+        check_can_run(settle(star(**tables)))
+    assert "allowed" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["amusd", "goodspeed", "m-for-n", "star", "tree", "eagle", "slots", "eqspec", "exspec", "dsde"]
+)
+def test_every_shipped_scenario_can_run(name: str) -> None:
+    from fleet.scenario.reading import read_scenario
+
+    scenarios = Path(__file__).parents[2] / "experiments" / "scenarios"
+    check_can_run(settle(read_scenario(scenarios / f"{name}.toml")))
+
+
+def test_nodes_that_are_started_by_hand_have_one_drafter() -> None:
+    scenario = star(drafters={"count": 2})
+    for start in (
+        lambda: serve_drafter(scenario, "127.0.0.1", 0, None),
+        lambda: serve_verifier(scenario, "127.0.0.1:5555", 0, None),
+    ):
+        with pytest.raises(InputError, match=r"drafters\.count = 2.*allowed: 1"):
+            start()

@@ -1,0 +1,135 @@
+"""Every topology on a network in memory, with step times drawn at random: texts are the truth, and logs replay."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("zmq")
+
+from engine.runtime.fake import FakeNetwork
+from fleet.records.replay import replay
+from fleet.records.run import make_run
+from fleet.scenario.reading import make_scenario
+from fleet.scenario.settle import settle
+from fleet.times.step import Step
+from tests.helpers.toy_fleets import ToyFleet
+from tests.helpers.toys import check_texts
+
+MOST_S = 600.0
+AHEAD = {"policy": "ahead"}
+ROUTES = ["round-robin", "shortest-queue", "least-work", "central"]
+
+
+def run_toy(seed: int, **tables: dict[str, Any]) -> ToyFleet:
+    """Run a fleet of toys whose steps take 1 to 20 ms; check its texts and its logs."""
+    content: dict[str, Any] = {
+        "name": "toy", "drafters": {}, "verifiers": {},
+        "workload": {"requests": 8, "prompt_tokens": 8, "new_tokens": 12},
+    }  # fmt: skip
+    merged = content | {name: content[name] | table for name, table in tables.items()}
+    scenario = make_scenario(merged)
+    fleet, rng = settle(scenario), np.random.default_rng(seed)
+    network = FakeNetwork(seed)
+
+    def seconds_of(_step: Step) -> float:
+        return float(rng.uniform(0.001, 0.02))
+
+    toys = ToyFleet(fleet, network, seconds_of)
+    toys.start()
+    assert network.run(MOST_S, lambda: toys.finished), f"seed {seed} hangs"
+    assert not network.run(network.now_s + 0.1, lambda: False)
+    check_texts(fleet, toys.outputs)
+    assert replay(make_run(scenario, "engine", toys.log, fleet)) == []
+    assert not toys.network.nodes["drafter 0"].worker.station.sessions, "a session was not released"
+    refused = [
+        row for _, row in enumerate(make_run(scenario, "engine", toys.log, fleet).frame().event) if row == "refusal"
+    ]
+    assert refused == []
+    return toys
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 10**6), st.integers(1, 4), st.booleans(), st.integers(1, 2))
+def test_a_drafter_ahead_of_its_targets_changes_no_token_and_no_tail_is_lost(
+    seed: int, least: int, busy: bool, targets: int
+) -> None:
+    toys = run_toy(seed, drafters={"overlap": AHEAD | {"least": least, "busy": busy}}, verifiers={"count": targets})
+    assert sum(executor.verified for executor in toys.executors.values()) > 0
+
+
+def test_a_tail_that_the_target_agrees_with_stands_and_one_that_it_does_not_is_drafted_anew() -> None:
+    verified = [
+        row for row in run_toy(3, drafters={"overlap": AHEAD}).rows if (row.event, row.kind) == ("done", "verify")
+    ]
+    assert any(row.matches for row in verified)
+    assert any(row.accepted < row.tokens for row in verified)
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.integers(0, 10**6), st.sampled_from([20, 24, 40]))
+def test_a_session_that_is_evicted_and_moves_on_while_it_is_prefilled_is_prefilled_once(seed: int, room: int) -> None:
+    drafters = {"overlap": AHEAD | {"busy": True}, "cache_tokens": room}
+    toys = run_toy(seed, drafters=drafters, verifiers={"count": 3})
+    starts = [row for row in toys.rows if row.station == "drafter" and row.event == "start"]
+    last: dict[tuple[int, int], int] = {}  # place of each session's last prefill
+    for place, row in enumerate(starts):
+        if row.kind != "prefill":
+            continue
+        session = row.tag, row.request
+        if session in last:
+            between = {other.tag for other in starts[last[session] : place]}
+            assert between != {row.tag}, "nobody was served since, who could have evicted it"
+        last[session] = place
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 4),
+    st.sampled_from(["barrier", "batch"]),
+    st.sampled_from(["goodspeed", "fixed-share", "random-share"]),
+    st.integers(0, 6),
+)
+def test_grants_ride_in_requests_and_a_grant_of_nothing_is_a_round_of_one_token(
+    seed: int, drafters: int, group: str, rule: str, budget: int
+) -> None:
+    allocate = {"policy": rule, "budget": budget}
+    toys = run_toy(seed, drafters={"count": drafters}, verifiers={"group": group, "allocate": allocate})
+    asked = [row.tokens for row in toys.rows if row.station == "verifier.1" and row.event == "draft"]
+    assert min(asked) >= 0
+    assert max(asked) <= budget
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 4))
+def test_streams_dealt_to_several_drafters_stay_with_them(seed: int, drafters: int, targets: int) -> None:
+    toys = run_toy(seed, drafters={"count": drafters}, verifiers={"count": targets})
+    for row in toys.rows:
+        if row.event == "draft-request":
+            assert row.station == toys.fleet.drafter_name(toys.fleet.drafter_of(row.tag))
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.integers(0, 10**6), st.sampled_from(ROUTES), st.integers(2, 3), st.integers(1, 4), st.sampled_from([0.0, 0.03])
+)
+def test_sessions_that_move_between_drafters_are_opened_there_with_all_their_tokens(
+    seed: int, route: str, drafters: int, targets: int, view_delay_s: float
+) -> None:
+    given_keys = {"count": drafters, "route": route, "view_delay_s": view_delay_s}
+    toys = run_toy(seed, drafters=given_keys, verifiers={"count": targets})
+    if route == "round-robin":
+        moved = [row for row in toys.rows if row.event == "draft-request" and row.flag and row.epoch > 1]
+        assert moved, "or nothing has moved"
+
+
+def test_news_of_drafters_reaches_the_router_as_late_as_the_scenario_says() -> None:
+    delay_s = 0.05
+    toys = run_toy(1, drafters={"count": 2, "route": "shortest-queue", "view_delay_s": delay_s})
+    first = {name: min(row.time_s for row in toys.rows if (row.station, row.event) == name) for name in (
+        ("router", "view"), ("drafter.1", "draft-request"))}  # fmt: skip
+    late_s = first["router", "view"] - first["drafter.1", "draft-request"]
+    assert delay_s <= late_s <= delay_s + 2 * toys.network.way_s
