@@ -25,5 +25,5 @@ PLAIN = settle(make_scenario({}))
 )
 def test_faults_and_what_stations_do_about_them_are_refused_by_key(key: str, fleet: Fleet) -> None:
     check_can_run(PLAIN)
-    with pytest.raises(InputError, match=f"the engine does not support this value of {key} yet"):
+    with pytest.raises(InputError, match=f"{key}: real nodes have leases of their own"):
         check_can_run(fleet)
