@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from engine.runtime.serve import check_can_run
+from engine.runtime.runnable import check_can_run
 from fleet.errors import InputError
 from fleet.policies.liveness import Patience
 from fleet.scenario.faults import Drop
