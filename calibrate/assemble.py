@@ -118,8 +118,7 @@ def profile_from(measured: Measured, setup: FleetSetup) -> HardwareProfile:
 def decode_turnaround_s(plain: Run, control_s: float) -> float:
     """Return the mean time from the end of a plain decoding step to the start of the next, at the reference pace.
 
-    Without waits for a core.
-    0 where no two of them follow each other.
+    Waits for a core are not in it. 0 where no two of them follow each other.
     """
     rows = plain.frame().sort_values("seq")
     pace = paces_of(plain, control_s).get(verifier_name(0), Pace((1.0,)))

@@ -51,7 +51,7 @@ class Row(msgspec.Struct, frozen=True):
     """One quantity of one case in both worlds; `error` is (sim - engine) / engine, NaN where the engine's is zero.
 
     Such rows are left out of the mean. Intervals are NaN where a run has none. `engine` is the median of `runs`, the
-    values of the engine's runs, where there are several. `mechanism`: what is left where their steps and acceptance are
+    values of the engine's runs, where there are several. `mechanism`: what is left where `MECHANISM` of them is
     played back; `parameters`: the error of `sim`; `paced`: the same at the runs' pace; `host`: the runs by each other.
     """
 

@@ -20,7 +20,7 @@ COLOURS = {
 LABELS = {
     "analytic": "analytic, equations (8)-(11)",
     "sim": "simulation, 95 % band",
-    "played": "steps and acceptance of the runs played back",
+    "played": "runs played back: steps, acceptance, waits for cores",
     "engine": "engine",
 }
 STEP_COLOURS = {

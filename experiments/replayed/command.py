@@ -37,7 +37,7 @@ SHORT = Effort(4.0, 1)
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """One quantity of one cell: predicted, and in each run; `played_back`: simulated with its steps and acceptance.
+    """One quantity of one cell: predicted, and in each run; `played_back`: simulated as `MECHANISM` says.
 
     `unexplained`: what is off where the run's links and delays are played back, too. `whole`: what an error is relative
     to; the run's own value, or for a tiny wait its round. `paper`: its number.

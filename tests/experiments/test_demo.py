@@ -87,7 +87,7 @@ def test_points_are_medians_bars_the_spread_and_unsteady_cells_are_marked(cells:
     figure = throughput.draw(table, marks_table(cells, []))
     labels = {text.get_text() for text in figure.legends[0].get_texts()}
     assert "engine, unsteady host" in labels
-    assert "steps and acceptance of the runs played back" in labels
+    assert "runs played back: steps, acceptance, waits for cores" in labels
 
 
 def test_names_of_cells_are_fit_for_files(profile: HardwareProfile) -> None:
