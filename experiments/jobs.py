@@ -1,5 +1,6 @@
 """Simulations side by side in processes: results in order, as they come, and no process left behind."""
 
+import os
 import signal
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -24,9 +25,10 @@ def side_by_side(call: Callable[..., Any], arguments: Iterable[tuple[Any, ...]],
         for each in arguments:
             yield call(*each)
         return
-    for tracker in TRACKERS:
-        with suppress(ImportError):
-            import_module(tracker).ensure_running()
+    with _silent_programs():
+        for tracker in TRACKERS:
+            with suppress(ImportError):
+                import_module(tracker).ensure_running()
     with unseen(signal.SIGINT):
         results = Parallel(n_jobs=jobs, return_as="generator")(delayed(call)(*each) for each in arguments)
     try:
@@ -40,6 +42,23 @@ def side_by_side(call: Callable[..., Any], arguments: Iterable[tuple[Any, ...]],
     finally:
         with _unheard():
             results.close()
+
+
+@contextmanager
+def _silent_programs() -> Iterator[None]:
+    """Start programs that print no warnings.
+
+    A tracker outlives whoever ends, and would print, after its last line, that it found a semaphore removed
+    whose removal it was not told of in time.
+    """
+    before = os.environ.get("PYTHONWARNINGS")
+    os.environ["PYTHONWARNINGS"] = "ignore"
+    try:
+        yield
+    finally:
+        del os.environ["PYTHONWARNINGS"]
+        if before is not None:
+            os.environ["PYTHONWARNINGS"] = before
 
 
 @contextmanager
