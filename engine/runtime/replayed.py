@@ -16,6 +16,7 @@ from engine.runtime.core_waits import CoreWaits, all_threads
 from engine.runtime.exchange import Exchange
 from engine.runtime.identity import Ping, Role
 from engine.runtime.inner_router import InnerRouter
+from engine.runtime.journal import FIRST, Life, journal_of
 from engine.runtime.keys import Keys
 from engine.runtime.limits import most_bytes
 from engine.runtime.line import Line
@@ -24,6 +25,7 @@ from engine.runtime.socket_thread import TICK_S
 from engine.runtime.sockets import Sockets
 from engine.runtime.transport import carry_out
 from engine.runtime.waiting import Margin
+from engine.runtime.worker import READ_S, STILL_S
 from fleet.errors import InputError
 from fleet.records.recorded import Log
 from fleet.scenario.settled import Fleet
@@ -43,7 +45,7 @@ class ReplayedFleet:
 
     An event loop over their sockets and the ends of their steps. The router stands among them, where there is one: it
     has a line to each drafter, and targets reach it without a message. `addresses`: tcp://HOST:PORT by the number of
-    the drafter. `say`: takes lines for whoever runs them.
+    the drafter. `say`: takes lines for whoever runs them. `life`: of their process.
     """
 
     def __init__(
@@ -54,18 +56,21 @@ class ReplayedFleet:
         numbers: Sequence[int] | None = None,
         keys: Keys | None = None,
         say: Callable[[str], None] = lambda _line: None,
+        life: Life = FIRST,
     ) -> None:
         self.fleet = fleet
+        self.life = life
+        self.journal = journal_of(life)
         self.answers = answers
         self.say = say
         self.numbers = range(fleet.verifiers.count) if numbers is None else numbers
-        life = time.time_ns()
+        born, goes_on = time.time_ns(), life.number > 0
         role: Role = "router" if fleet.routed else "verifier"
         pairs = _pairs(fleet, self.numbers)
         ports = {pair: pair[1] if fleet.routed else port for port, pair in enumerate(pairs)}
         connect = {port: addresses[drafter] for (_, drafter), port in ports.items()}
         lines = {
-            port: Line(fleet, number, life, role, drafter, port, connect[port].removeprefix("tcp://"))
+            port: Line(fleet, number, born, role, drafter, port, connect[port].removeprefix("tcp://"), goes_on=goes_on)
             for (number, drafter), port in ports.items()
         }
         self.exchange = Exchange(lines=lines, line_of=lambda tag: ports[fleet.target_of(tag), fleet.drafter_of(tag)])
@@ -75,6 +80,7 @@ class ReplayedFleet:
         self.log: Log = []
         self.inbox: deque[tuple[Deliver, float, float]] = deque()
         self.later: deque[tuple[float, Deliver]] = deque()  # news of drafters, all as old as the scenario says
+        self.watched = fleet.verifiers.patience.patience_s > 0
         self.waits = CoreWaits(all_threads)
         self.due_s = 0.0
         self.margin = Margin()
@@ -95,7 +101,9 @@ class ReplayedFleet:
     def serve(self, zero_s: float) -> Log:
         """Decode all requests of all targets; return the stations' log, its times counted from `zero_s`."""
         self.targets = {
-            number: ReplayedTarget(self.fleet, number, self.answers, self._post, zero_s, self.log)
+            number: ReplayedTarget(
+                self.fleet, number, self.answers, self._post, zero_s, self.log, self.life, self.journal
+            )
             for number in self.numbers
         }
         if self.fleet.routed:
@@ -132,6 +140,7 @@ class ReplayedFleet:
         time_s = now_s()
         for target in self.targets.values():
             target.open_due(time_s)
+            target.ring(time_s)
         due = [target for target in self.targets.values() if target.running is not None and target.due_s <= time_s]
         for target in sorted(due, key=lambda target: target.due_s):
             target.finish()
@@ -174,11 +183,15 @@ class ReplayedFleet:
         """Take what arrives until shortly before the next end of a step, or the next tick."""
         dues_s = [target.due_s for target in self.targets.values() if target.running is not None]
         dues_s += [target.opening[0][0] for target in self.targets.values() if target.opening]
+        dues_s += [target.alarm_s() for target in self.targets.values() if self.watched]
         due_s = min(dues_s + [time_s for time_s, _ in self.later][:1], default=None)
         before_s = now_s()
         wait_s = TICK_S if due_s is None else min(due_s - before_s - self.margin.s, TICK_S)
         if not self._turn(wait_s) and wait_s > 0:
-            self.margin.slept(now_s() - before_s - wait_s)
+            late_s = now_s() - before_s - wait_s
+            self.margin.slept(late_s)
+            if late_s > STILL_S:  # this process stood still: what came meanwhile goes first
+                self._turn(READ_S)
 
 
 def _pairs(fleet: Fleet, numbers: Sequence[int]) -> list[tuple[int, int]]:

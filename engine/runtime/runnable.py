@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 from fleet.errors import InputError
 from fleet.policies.group import One
+from fleet.scenario.faults import NodeFault
+from fleet.scenario.names import DRAFTER
 from fleet.scenario.scenario import Trace
 from fleet.scenario.settled import Fleet
 
@@ -40,14 +42,14 @@ def _drawn(fleet: Fleet) -> bool:
 
 
 def _of_faults(fleet: Fleet) -> Iterator[str]:
-    """Planned faults, and the times after which stations give each other up."""
-    asked = {
-        "drafters.lease_s": fleet.drafters.lease_s > 0,
-        "faults": fleet.faults != (),
-        "verifiers.patience_s": fleet.verifiers.patience.patience_s > 0,
-    }
-    for key in [key for key, is_asked in asked.items() if is_asked]:
-        yield f"{key}: real nodes have leases of their own, and nobody kills them yet; allowed: leave it out"
+    """Replayed targets behind a router share its process, which a script cannot kill a part of."""
+    behind = fleet.routed and fleet.verifiers.kind == "replayed"
+    for fault in fleet.faults:
+        if behind and isinstance(fault, NodeFault) and not fault.node.startswith(DRAFTER):
+            yield (
+                f"faults: node = {fault.node!r}: replayed targets behind a router share a process with it; allowed: "
+                "a drafter, or verifiers.kind = 'real'"
+            )
 
 
 def _in_one_process(fleet: Fleet) -> Iterator[str]:
@@ -65,6 +67,9 @@ def _in_one_process(fleet: Fleet) -> Iterator[str]:
         "verifiers.allocate": verifiers.allocate is not None,
         "workload.streams": workload.streams not in (0, verifiers.count),
         "workload.arrivals": workload.arrivals is not None,
+        "faults": fleet.faults != (),
+        "drafters.lease_s": drafters.lease_s > 0,
+        "verifiers.patience_s": verifiers.patience.patience_s > 0,
     }
     for key in [key for key, is_asked in asked.items() if is_asked]:
         device = f"devices.{verifiers.device}.sharing = 'one-process'"

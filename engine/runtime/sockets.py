@@ -143,6 +143,13 @@ class Sockets:
         told = [] if self.guard is None else self.guard.tidy(known, time_s)
         return told + [line for port, monitor in self.monitors.items() for line in self._why_not(port, monitor)]
 
+    def gone(self) -> list[bytes]:
+        """As `Transport.gone`."""
+        if self.guard is None:
+            return []
+        left, self.guard.left = self.guard.left, []
+        return left
+
     def close(self) -> None:
         """As `Transport.close`."""
         for socket in self.sockets.values():
