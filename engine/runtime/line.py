@@ -40,6 +40,7 @@ from fleet.scenario.settled import Fleet
 from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Overdue, Refusal, Retry, View
 
 MOST_BAD = 8
+RECALL_S = 1.0
 PATIENCE_S = 60.0  # for a draft: far beyond what a long queue of prefills takes
 TAKEN_S = 2 * LEASE_S  # how long a line calls on where its number is taken: who had it may have died a moment ago
 
@@ -74,7 +75,9 @@ class Line:
         self.drafter, self.port, self.name = drafter, port, name
         self.state = "calling"  # then "open"; or "turned" away, or "closed"
         self.patience_s = patience_s
-        self.watched = fleet.verifiers.patience.patience_s > 0
+        patience = fleet.verifiers.patience
+        self.watched = patience.patience_s > 0
+        self.hello_s = min(HELLO_S, patience.rejoin_s / 2) if self.watched else HELLO_S
         self.view_delay_s = fleet.drafters.view_delay_s
         self.bounds = bounds_of(fleet, vocabulary)
         self.open: dict[int, int] = {}
@@ -143,7 +146,7 @@ class Line:
 
     def tick(self, now_s: float) -> list[Action]:
         """Say what is due: Hello, or that this end lives; to be asked several times a second."""
-        if self.state == "calling" and now_s - self.called_s >= HELLO_S:
+        if self.state == "calling" and now_s - self.called_s >= self.hello_s:
             self.called_s = now_s
             return [self._say(self.hello, now_s)]
         if self.state == "open":
@@ -252,3 +255,9 @@ class Line:
 def _is_probe(message: Message) -> bool:
     """Whether a message asks for an empty draft, to see whether anybody answers."""
     return isinstance(message, DraftRequest) and message.opening and message.tokens == 0
+
+
+def recall_s(fleet: Fleet) -> float:
+    """How long it takes at most until a line that could not reach anybody calls again."""
+    patience = fleet.verifiers.patience
+    return patience.rejoin_s if patience.patience_s > 0 else RECALL_S

@@ -19,7 +19,7 @@ from engine.runtime.inner_router import InnerRouter
 from engine.runtime.journal import FIRST, Life, journal_of
 from engine.runtime.keys import Keys
 from engine.runtime.limits import most_bytes
-from engine.runtime.line import Line
+from engine.runtime.line import Line, recall_s
 from engine.runtime.replayed_target import ReplayedTarget
 from engine.runtime.socket_thread import TICK_S
 from engine.runtime.sockets import Sockets
@@ -75,7 +75,9 @@ class ReplayedFleet:
         }
         self.exchange = Exchange(lines=lines, line_of=lambda tag: ports[fleet.target_of(tag), fleet.drafter_of(tag)])
         self.router: InnerRouter | None = None
-        self.transport = Sockets(connect=connect, most_bytes=most_bytes(fleet, fleet.vocabulary), keys=keys)
+        self.transport = Sockets(
+            connect=connect, most_bytes=most_bytes(fleet, fleet.vocabulary), keys=keys, recall_s=recall_s(fleet)
+        )
         self.targets: dict[int, ReplayedTarget] = {}
         self.log: Log = []
         self.inbox: deque[tuple[Deliver, float, float]] = deque()

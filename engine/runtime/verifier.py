@@ -11,7 +11,7 @@ from engine.runtime.executors import VerifyExecutor
 from engine.runtime.journal import FIRST, Life, journal_of, recorded_in, unfinished
 from engine.runtime.keys import Keys
 from engine.runtime.limits import most_bytes
-from engine.runtime.line import Line
+from engine.runtime.line import Line, recall_s
 from engine.runtime.node import Node
 from engine.runtime.resent import Resent
 from engine.runtime.sockets import Sockets
@@ -58,7 +58,9 @@ class VerifierNode(Node):
             recorded_in(life, verifier_station(fleet, target), "real", self.journal),
             self.executor,
             lines_to(fleet, target, addresses, model.vocabulary, life) if speculates else None,
-            Sockets(None, addresses, most_bytes(fleet, model.vocabulary), keys) if speculates else None,
+            Sockets(None, addresses, most_bytes(fleet, model.vocabulary), keys, recall_s(fleet))
+            if speculates
+            else None,
             users={tag: joins_of(fleet, tag, own) for tag, own in unfinished(streams, life).items()},
             opens_s={request.number: request.not_before_s for own in streams.values() for request in own},
             timing=timing_of(model.device),

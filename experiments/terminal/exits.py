@@ -1,6 +1,7 @@
 """How our programs end: the exit statuses, what Ctrl-C and other signals do, and errors as one line."""
 
 import errno
+import gc
 import importlib
 import os
 import select
@@ -67,6 +68,7 @@ def run(program: Callable[[], int | str | None], name: str = "specfleet") -> NoR
     if line:
         with suppress(OSError):
             print(f"{name}: {_printable(line)}", file=sys.stderr)
+    gc.freeze()  # the end would look through all that torch has brought, which takes a second, for nothing
     sys.exit(status)
 
 
