@@ -60,7 +60,7 @@ class Sessions:
 
     def leaves(self) -> list[Leave]:
         """Return what the station is to hear when the peer is gone."""
-        return [Leave(tag, told.request) for tag, told in self.told.items()]
+        return [Leave(tag, told.request, told.epoch) for tag, told in self.told.items()]
 
     def _opens(
         self, message: DraftRequest, content: Content, told: Told | None, now_s: float
@@ -74,7 +74,7 @@ class Sessions:
         self.told[message.tag] = Told(message.request, message.epoch, message.base)
         self.newest[message.tag] = message.request, message.epoch
         self.opened_s[message.tag] = now_s
-        return "news", [] if told is None else [Leave(message.tag, told.request)]
+        return "news", [] if told is None else [Leave(message.tag, told.request, told.epoch)]
 
     def _follows(self, message: DraftRequest, content: Content, told: Told | None) -> tuple[Heard, list[Leave]]:
         if told is None or told.request != message.request or message.epoch <= told.epoch:

@@ -138,4 +138,4 @@ def test_openings_of_one_stream_do_not_pile_up_while_the_worker_is_busy() -> Non
     assert sessions.hear(replace(opening, request=1), Content([1] * 9), 0.3)[0] == "repeated"
     assert sessions.hear(replace(opening, request=1), Content([1] * 9), AGAIN_S + 0.1) == ("news", [])
     sessions.say(Draft(0, 1, 1, 9, 0), NOTHING)
-    assert sessions.hear(replace(opening, request=2), Content([1] * 9), AGAIN_S + 0.2) == ("news", [Leave(0, 1)])
+    assert sessions.hear(replace(opening, request=2), Content([1] * 9), AGAIN_S + 0.2) == ("news", [Leave(0, 1, 1)])

@@ -123,7 +123,7 @@ def test_a_leave_that_is_overtaken_by_the_return_of_its_session_changes_nothing(
         for message in (OPENING, GIVEN_UP, PROBE)
     )
     assert delivered(door.receive(b"peer", opening, 0.0)) == [OPENING]
-    assert delivered(door.receive(b"peer", back, 0.6)) == [Leave(0, 0), PROBE]
+    assert delivered(door.receive(b"peer", back, 0.6)) == [Leave(0, 0, 1), PROBE]
     assert delivered(door.receive(b"peer", left, 0.7)) == []
     assert door.send(Draft(0, 0, PROBE.epoch, 12, 0), NOTHING), "its session is still known"
 
