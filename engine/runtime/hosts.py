@@ -27,7 +27,7 @@ from engine.runtime.process import THREADS
 from engine.runtime.prompts import prompts_of
 from engine.runtime.replayed import ReplayedFleet
 from engine.runtime.replayed_drafter import ReplayedDrafterNode
-from engine.runtime.runnable import check_can_run
+from engine.runtime.runnable import check_by_hand, check_can_run
 from engine.runtime.verifier import VerifierNode
 from fleet.errors import InputError
 from fleet.files import check_writable
@@ -141,6 +141,7 @@ def compare_tokenizers(scenario: Scenario) -> None:
 def _check_by_hand(fleet: Fleet) -> None:
     """InputError for what cannot run, and for fleets whose nodes only `specfleet run` can connect."""
     check_can_run(fleet)
+    check_by_hand(fleet)
     if fleet.drafters.count > 1:
         raise InputError(
             f"scenario {fleet.name!r}: drafters.count = {fleet.drafters.count}: nodes that are started by hand have "

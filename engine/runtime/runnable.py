@@ -16,6 +16,16 @@ def check_can_run(fleet: Fleet) -> None:
         raise InputError(f"scenario {fleet.name!r}: {reason}, or simulate the scenario")
 
 
+def check_by_hand(fleet: Fleet) -> None:
+    """Raise InputError where the scenario kills or stops nodes, for nodes that nobody watches over."""
+    for fault in fleet.faults:
+        if isinstance(fault, NodeFault):
+            raise InputError(
+                f"scenario {fleet.name!r}: faults: node = {fault.node!r}: nodes that are started by hand are killed "
+                "and stopped by hand, too; leave that entry out, or use `specfleet run`"
+            )
+
+
 def _reasons(fleet: Fleet) -> Iterator[str]:
     for side, given in (("drafters", fleet.drafters), ("verifiers", fleet.verifiers)):
         if given.kind == "replayed" and given.device:
