@@ -9,6 +9,7 @@ compare.py     two runs, quantity by quantity, and where the error comes from: m
                summary.py the errors of many cells in a few lines
 draw.py        figures from results
 demo/          calibrate, run both worlds, compare, draw: the main job
+plan/          which fleet to build: how many drafters and targets, at which depth, for goals and prices
 reproduce/     the papers' tables and figures, row by row
 scenarios/     the scenarios that ship; batch_rules.py names the batch rules that are compared
 terminal/      how programs end, and what they print
