@@ -48,6 +48,7 @@ def plan(
     least: str | Iterable[str] = (),
     cost: str | Iterable[str] = (),
     vary: Vary | None = None,
+    apart: bool = False,
     jobs: int | None = None,
     step_error: float | None = None,
     done: Callable[[str], None] = lambda _what: None,
@@ -61,7 +62,8 @@ def plan(
     come in a second; left out, each target decodes one request after the other. `slo`: the most that times may be,
     "tpot_p99=40ms,ttft_p90=500ms". `least`: "tokens_per_s_per_user_p99=40" or "tokens_per_s=500". `cost`: of an hour of
     a device, "a100-80gb=1.8,rtx-4090=0.4"; left out, each device costs the same. `vary`: values of keys to try, such as
-    "verifiers.count=1:16"; drafters, targets and depths have values by themselves. `jobs`: simulations at once, by
+    "verifiers.count=1:16"; drafters, targets and depths have values by themselves. `apart`: whether only fleets with drafters
+    apart are to be chosen; the others stand beside them anyway. `jobs`: simulations at once, by
     default one a core. `step_error`: by which share step times may be off, at 95 %. `done` is told each simulation.
     Raises InputError for what cannot be planned.
 
@@ -92,6 +94,7 @@ def plan(
         goals_of(slo, least),
         parse_costs(_texts(cost), _device(target, verifying), _device(draft, drafting)),
         _title(base, verifying, drafting),
+        apart,
     )
     for name, counts in (("drafters.count", question.drafters), ("verifiers.count", question.targets)):
         if not all(isinstance(count, int) and count >= 1 for count in counts):

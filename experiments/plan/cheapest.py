@@ -19,7 +19,8 @@ OF_A_RIVAL = 8  # fleets of another kind simulated until one meets the goals
 def cheapest(question: Question, screened: Sequence[Screened], tries: Tries) -> Choice:
     """Choose the fleet whose tokens cost least."""
     contest = Contest(question, screened, tries)
-    waiting = in_order(screened, question.goals)
+    hopeful = in_order(screened, question.goals)
+    waiting = [one for one in hopeful if contest.may_win(one)]
     while waiting and len(contest.entrants()) < MOST_FLEETS:
         if _too_expensive(waiting[0], contest.leader()):
             break
@@ -27,7 +28,7 @@ def cheapest(question: Question, screened: Sequence[Screened], tries: Tries) -> 
         contest.simulate(wave)
     contest.race()
     for kind in (APART, COLOCATED, PLAIN):  # rivals that equations say are not worth a look are looked at
-        for one in [one for one in waiting if one.shape.kind == kind][:OF_A_RIVAL]:
+        for one in [one for one in hopeful if one.shape.kind == kind][:OF_A_RIVAL]:
             if any(e.worst_miss(question.goals) <= 0 for e in _of_kind(contest, kind)):
                 break
             contest.simulate([one])

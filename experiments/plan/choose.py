@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from experiments.plan.goals import Goal
-from experiments.plan.question import Question, Shape
+from experiments.plan.question import APART, Question, Shape
 from experiments.plan.race import Entrant, entrants_of, leader_of, unsettled
 from experiments.plan.screen import Screened
 from experiments.plan.trial import Trial
@@ -50,9 +50,17 @@ class Contest:
         """All fleets that were simulated, by title."""
         return entrants_of(self.trials, {title: one.cost_per_hour for title, one in self.estimates.items()})
 
+    def contenders(self) -> list[Entrant]:
+        """Those of them that may be chosen."""
+        return [one for title, one in self.entrants().items() if self.may_win(self.estimates[title])]
+
+    def may_win(self, one: Screened) -> bool:
+        """Whether the question lets a fleet be chosen."""
+        return one.shape.kind == APART or not self.question.apart
+
     def leader(self) -> Entrant | None:
         """The best fleet that meets the goals, so far."""
-        return leader_of(self.entrants().values(), self.goals, self.open_loop)
+        return leader_of(self.contenders(), self.goals, self.open_loop)
 
     def simulate(self, fleets: Iterable[Screened], seeds: Iterable[int] = (0,)) -> None:
         """Simulate fleets with those seeds that they have not had."""
@@ -67,7 +75,7 @@ class Contest:
             best = self.leader()
             if best is None:
                 return
-            close = [best, *unsettled(best, self.entrants().values(), self.goals, self.open_loop)]
+            close = [best, *unsettled(best, self.contenders(), self.goals, self.open_loop)]
             if len(close) == 1 and len(best.trials) >= SEEDS[0]:
                 return
             self.simulate([self.estimates[one.title] for one in close], range(seeds))
@@ -78,7 +86,7 @@ class Contest:
         shapes = {title: self.estimates[title].shape for title in entrants}
         near: list[Entrant] = []
         if best is not None:
-            near = unsettled(best, entrants.values(), self.goals, self.open_loop, nothing_too=True)
+            near = unsettled(best, self.contenders(), self.goals, self.open_loop, nothing_too=True)
         level = tuple(one for one in near if one.worst_miss(self.goals) <= 0)
         perhaps = tuple(one for one in near if one.worst_miss(self.goals) > 0)
         return Choice(entrants, shapes, best, level, perhaps)

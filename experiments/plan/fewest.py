@@ -26,12 +26,12 @@ def fewest(question: Question, screened: Sequence[Screened], tries: Tries) -> Ch
     contest = Contest(question, screened, tries)
     lines = lines_of(screened)
     searches = [_Search(line, question) for line in lines]
-    while asked := [search for search in searches if not search.is_over(_least_cost(searches))]:
+    while asked := [search for search in searches if not search.is_over(_least_cost(searches, contest))]:
         contest.simulate([search.probe() for search in asked])
         for search in asked:
             search.look(contest.entrants())
     for _ in range(MOST_ROUNDS):
-        around = [one for search in searches for one in search.around(_least_cost(searches))]
+        around = [one for search in searches for one in search.around(_least_cost(searches, contest))]
         contest.simulate(around)
         contest.race()
         if not [search for search in searches if search.was_luck(contest.entrants(), contest.leader())]:
@@ -48,9 +48,10 @@ def lines_of(screened: Iterable[Screened]) -> list[Line]:
     return [dict(sorted(line.items())) for line in lines.values()]
 
 
-def _least_cost(searches: Iterable["_Search"]) -> float:
-    """The cost of the cheapest fleet that was found to reach the goals."""
-    return min((search.found.cost_per_hour for search in searches if search.found is not None), default=math.inf)
+def _least_cost(searches: Iterable["_Search"], contest: Contest) -> float:
+    """The cost of the cheapest fleet that was found to reach the goals, and may be chosen."""
+    found = [search.found for search in searches if search.found is not None and contest.may_win(search.found)]
+    return min((one.cost_per_hour for one in found), default=math.inf)
 
 
 class _Search:

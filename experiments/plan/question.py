@@ -17,7 +17,7 @@ DEPTH = "drafters.depth"
 
 FEWEST_REQUESTS, REQUESTS_PER_TARGET = 48, 12
 ARRIVALS = 240
-"""How many requests a simulation has, unless the scenario says more: in a closed loop, and of arrivals."""
+"""How many requests a simulation has: in a closed loop, and where they come by themselves."""
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -42,10 +42,10 @@ class Shape(msgspec.Struct, frozen=True):
         targets = "1 target" if self.targets == 1 else f"{self.targets} targets"
         if self.kind == PLAIN:
             return f"{targets}, no speculation"
-        who = "each drafting for itself" if self.kind == COLOCATED else ""
         if self.kind == APART:
             return f"{self.drafters} drafter{'s' * (self.drafters > 1)} for {targets}, {levers}"
-        return f"{targets}, {who}, {levers}"
+        each = "that drafts for itself" if self.targets == 1 else "that draft for themselves"
+        return f"{targets} {each}, {levers}"
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -60,6 +60,7 @@ class Question(msgspec.Struct, frozen=True):
         goals: What is to be reached.
         prices: What devices cost.
         title: The question in a line.
+        apart: Whether only fleets with drafters apart are to be chosen; the others stand beside them.
     """
 
     base: Scenario
@@ -70,6 +71,7 @@ class Question(msgspec.Struct, frozen=True):
     goals: tuple[Goal, ...]
     prices: Prices
     title: str = ""
+    apart: bool = False
 
     @property
     def arrivals_per_s(self) -> float:
@@ -92,15 +94,13 @@ class Question(msgspec.Struct, frozen=True):
         copies = self.copies(shape)
         base = self.colocated if shape.kind == COLOCATED else self.base
         assert base is not None
-        workload = base.workload
+        workload, targets = base.workload, shape.targets // copies
         if isinstance(workload.arrivals, Poisson):
             per_s = workload.arrivals.per_s / copies
-            requests = max(workload.requests, ARRIVALS) // copies if copies > 1 else max(workload.requests, ARRIVALS)
-            workload = replace(workload, arrivals=Poisson(per_s), requests=max(requests, FEWEST_REQUESTS))
+            workload = replace(workload, arrivals=Poisson(per_s), requests=max(ARRIVALS // copies, FEWEST_REQUESTS))
         else:
-            alive = shape.targets // copies
-            workload = replace(workload, requests=max(workload.requests, REQUESTS_PER_TARGET * alive))
-        verifiers = replace(base.verifiers, count=shape.targets // copies)
+            workload = replace(workload, requests=max(REQUESTS_PER_TARGET * targets, FEWEST_REQUESTS))
+        verifiers = replace(base.verifiers, count=targets)
         named = replace(base, name=shape.title, workload=workload, verifiers=verifiers)
         if shape.kind == PLAIN:
             return replace(named, drafters=type(base.drafters)(count=0))

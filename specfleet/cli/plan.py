@@ -47,6 +47,9 @@ def plan(
     vary: Annotated[
         list[str] | None, typer.Option(help="Values to try: verifiers.count=1:16, drafters.depth=2,4,8, any other key.")
     ] = None,
+    apart: Annotated[
+        bool, typer.Option("--apart", help="Choose among fleets with drafters apart; the others are shown beside them.")
+    ] = False,
     changes: Changes = None,
     jobs: Annotated[
         int, typer.Option(min=1, help="Simulations at once.", show_default="the host's processors")
@@ -67,7 +70,7 @@ def plan(
             scenario, settings(changes), target=target, draft=draft,
             link_s=quantity_of(link, "--link", "latency_s"), acceptance=acceptance,
             arrivals_per_s=quantity_of(arrivals, "--arrivals", "per_s"), slo=slo or (), least=least or (),
-            cost=cost or (), vary=vary, jobs=jobs, step_error=quantity_of(step_error, "--step-error", "share"),
+            cost=cost or (), vary=vary, apart=apart, jobs=jobs, step_error=quantity_of(step_error, "--step-error", "share"),
             done=advance,
         )  # fmt: skip
     if out is not None:
