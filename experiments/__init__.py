@@ -14,8 +14,8 @@ reproduce/     the papers' tables and figures, row by row
 scenarios/     the scenarios that ship; batch_rules.py names the batch rules that are compared
 terminal/      how programs end, and what they print
 
-bench/ modes/ replayed/ coverage/ zoo/ gpu_check/
-               programs: peers, every mode in both worlds, fleets of replayed stations, intervals, types of models, a
-               GPU machine.
+bench/ modes/ replayed/ coverage/ grids/ zoo/ gpu_check/
+               programs: peers, every mode in both worlds, fleets of replayed stations, intervals, plans against full
+               grids, types of models, a GPU machine.
                Each has its command in command.py; __main__.py puts it under terminal/exits.py before its imports.
 """

@@ -62,8 +62,8 @@ def plan(
     come in a second; left out, each target decodes one request after the other. `slo`: the most that times may be,
     "tpot_p99=40ms,ttft_p90=500ms". `least`: "tokens_per_s_per_user_p99=40" or "tokens_per_s=500". `cost`: of an hour of
     a device, "a100-80gb=1.8,rtx-4090=0.4"; left out, each device costs the same. `vary`: values of keys to try, such as
-    "verifiers.count=1:16"; drafters, targets and depths have values by themselves. `apart`: whether only fleets with drafters
-    apart are to be chosen; the others stand beside them anyway. `jobs`: simulations at once, by
+    "verifiers.count=1:16"; drafters, targets and depths have values by themselves. `apart`: whether only
+    fleets with drafters apart are to be chosen; the others stand beside them anyway. `jobs`: simulations at once, by
     default one a core. `step_error`: by which share step times may be off, at 95 %. `done` is told each simulation.
     Raises InputError for what cannot be planned.
 
@@ -182,12 +182,18 @@ def quantity_of(text: str | None, option: str, key: str) -> float | None:
     return number
 
 
-def write_plan(found: Plan, folder: Path) -> None:
-    """Write plan.json, pareto.png and, where a fleet was chosen, its scenario: chosen.toml beside profile.json."""
-    write_file(folder / "plan.json", msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
-    draw("plan", folder / "plan.json", folder / "pareto.png")
+def write_plan(found: Plan, folder: Path) -> list[Path]:
+    """Write plan.json, pareto.png and, where a fleet was chosen, its scenario: chosen.toml beside profile.json.
+
+    Returns the files.
+    """
+    kept = [folder / "plan.json", folder / "pareto.png"]
+    write_file(kept[0], msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+    draw("plan", found, kept[1])
     scenario = found.scenario
     if scenario is not None and isinstance(scenario.profile, HardwareProfile):
         write_profile(scenario.profile, folder / "profile.json")
         remarks = ["Written by `specfleet plan`.", *found.lines]
         write_file(folder / "chosen.toml", "\n".join(lines_of(scenario, "profile.json", remarks)) + "\n")
+        kept += [folder / "profile.json", folder / "chosen.toml"]
+    return kept

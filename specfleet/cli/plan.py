@@ -70,19 +70,18 @@ def plan(
             scenario, settings(changes), target=target, draft=draft,
             link_s=quantity_of(link, "--link", "latency_s"), acceptance=acceptance,
             arrivals_per_s=quantity_of(arrivals, "--arrivals", "per_s"), slo=slo or (), least=least or (),
-            cost=cost or (), vary=vary, apart=apart, jobs=jobs, step_error=quantity_of(step_error, "--step-error", "share"),
-            done=advance,
+            cost=cost or (), vary=vary, apart=apart, jobs=jobs,
+            step_error=quantity_of(step_error, "--step-error", "share"), done=advance,
         )  # fmt: skip
+    if as_json:
+        print_json(found)
+    else:
+        print_plan(found)
     if out is not None:
         from specfleet.planning import write_plan
 
-        write_plan(found, out)
-    if as_json:
-        print_json(found)
-        return
-    print_plan(found)
-    if out is not None:
-        remark(f"plan: {out / 'plan.json'}; figure: {out / 'pareto.png'}; scenario: {out / 'chosen.toml'}")
+        kept = write_plan(found, out)
+        remark(f"kept in {out}: {', '.join(path.name for path in kept)}")
 
 
 def print_plan(found: "Plan") -> None:
