@@ -123,11 +123,11 @@ class Result(Shown):
 
     def rounds(self) -> pd.DataFrame:
         """One row a round with its times in seconds, see `rounds_of`; ahead of a target, one row a verification."""
-        return rounds_table(self.run.header.fleet, self.rows())
+        return rounds_table(self.run.header.fleet, self.run.columns()).frame()
 
     def targets(self) -> pd.DataFrame:
         """One row a target: tag, throughput in tokens/s, and what its rounds are like, see `measure_targets`."""
-        return measure_targets(self.run)
+        return measure_targets(self.run).frame()
 
     def figure(self, name: Literal["timeline"] = "timeline", out: str | Path | None = None) -> Figure:
         """Draw the run, and write the figure to `out` if given."""

@@ -8,10 +8,10 @@ import sys
 import time
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -20,6 +20,7 @@ from fleet.errors import InputError
 from fleet.files import write_file
 from fleet.inputs.parquet import read_table
 from fleet.inputs.text import reason
+from fleet.records.columns import Table
 from fleet.records.recorded import Log
 from fleet.records.schema import SCHEMA
 from fleet.scenario.names import World
@@ -27,6 +28,9 @@ from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
 from fleet.times.labels import warning_of
+
+if TYPE_CHECKING:
+    import pandas as pd  # for who asks for a frame
 
 
 class RunHeader(msgspec.Struct, frozen=True):
@@ -86,7 +90,11 @@ class Run(msgspec.Struct, frozen=True):
         """What goes with every result of this run: that its step times were estimated, if they were."""
         return warning_of(self.header.fleet.basis) if self.header.world == "sim" else ""
 
-    def frame(self) -> pd.DataFrame:
+    def columns(self) -> Table:
+        """Return the rows as numpy columns, what metrics are computed from."""
+        return Table.of_arrow(self.table)
+
+    def frame(self) -> "pd.DataFrame":
         """Return the rows as a pandas frame."""
         return self.table.to_pandas()
 
