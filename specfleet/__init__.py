@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from specfleet.estimating import estimate
     from specfleet.exporting import export
     from specfleet.importing import Imported, import_record
-    from specfleet.results import Comparison, Prediction, Reproduction, Result, SettledFleet, Sweep
+    from specfleet.results import Prediction, Result, SettledFleet
     from specfleet.running import analytic, play_back, read_run, run, show, simulate
     from specfleet.scenario import scenario_of
+    from specfleet.studied import Comparison, Reproduction, Sweep
     from specfleet.studies import figure, reproduce, sweep
 
     __version__: str
@@ -42,9 +43,10 @@ _HOMES = {
     "specfleet.estimating": ("estimate",),
     "specfleet.exporting": ("export",),
     "specfleet.importing": ("Imported", "import_record"),
-    "specfleet.results": ("Comparison", "Prediction", "Reproduction", "Result", "SettledFleet", "Sweep"),
+    "specfleet.results": ("Prediction", "Result", "SettledFleet"),
     "specfleet.running": ("analytic", "play_back", "read_run", "run", "show", "simulate"),
     "specfleet.scenario": ("scenario_of",),
+    "specfleet.studied": ("Comparison", "Reproduction", "Sweep"),
     "specfleet.studies": ("figure", "reproduce", "sweep"),
 }
 """Where each name is defined, as the imports above tell type checkers."""

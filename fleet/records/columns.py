@@ -7,6 +7,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from fleet.records.arrow import codes_of, numbers_of
+
 if TYPE_CHECKING:
     import pandas as pd  # for who asks for a frame; metrics never do
 
@@ -99,12 +101,4 @@ class Table:
 
 
 def _of_arrow(column: pa.ChunkedArray) -> Column:
-    if not pa.types.is_string(column.type):
-        numbers: NDArray[Any] = column.to_numpy()
-        return numbers
-    coded = column.combine_chunks().dictionary_encode()
-    words = coded.dictionary.to_pylist()
-    alphabetical = sorted(words)
-    place = {word: number for number, word in enumerate(alphabetical)}
-    codes = np.array([place[word] for word in words], dtype=np.int64)
-    return Words(codes[coded.indices.to_numpy(zero_copy_only=False)], alphabetical)
+    return Words(*codes_of(column)) if pa.types.is_string(column.type) else numbers_of(column)
