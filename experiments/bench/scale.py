@@ -1,10 +1,10 @@
 """What a round costs the simulator as a star grows, and how much memory: each size in a process of its own."""
 
-import resource
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -55,9 +55,15 @@ def cost_of(targets: int) -> Cost:
     before_s = time.process_time()
     run = simulate(scenario)
     cpu_s = time.process_time() - before_s
-    peak_bytes = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    peak = peak_bytes()
     rows: Table = run.columns()
-    return Cost(targets, int((rows.event.among("done") & rows.kind.among("verify")).sum()), cpu_s, peak_bytes)
+    return Cost(targets, int((rows.event.among("done") & rows.kind.among("verify")).sum()), cpu_s, peak)
+
+
+def peak_bytes() -> int:
+    """Most memory that this process had at once, as Linux knows it; `ru_maxrss` would count the process before it."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line for line in lines if line.startswith("VmHWM:")).split()[1])
 
 
 def _in_a_process(targets: int) -> Cost:
