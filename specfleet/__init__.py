@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from specfleet.estimating import estimate
     from specfleet.exporting import export
     from specfleet.importing import Imported, import_record
+    from specfleet.planning import plan
     from specfleet.results import Prediction, Result, SettledFleet
     from specfleet.running import analytic, play_back, read_run, run, show, simulate
     from specfleet.scenario import scenario_of
@@ -43,6 +44,7 @@ _HOMES = {
     "specfleet.estimating": ("estimate",),
     "specfleet.exporting": ("export",),
     "specfleet.importing": ("Imported", "import_record"),
+    "specfleet.planning": ("plan",),
     "specfleet.results": ("Prediction", "Result", "SettledFleet"),
     "specfleet.running": ("analytic", "play_back", "read_run", "run", "show", "simulate"),
     "specfleet.scenario": ("scenario_of",),
@@ -72,6 +74,7 @@ __all__ = [
     "export",
     "figure",
     "import_record",
+    "plan",
     "play_back",
     "read_run",
     "reproduce",
