@@ -166,7 +166,7 @@ class Sockets:
         line.set(zmq.IMMEDIATE, 1)  # nothing waits for a peer that is not there
         if self.keys is not None:
             line.curve_secretkey, line.curve_publickey = self.keys.secret, self.keys.public
-            line.curve_serverkey = self.keys.server
+            line.curve_serverkey = self.keys.server(self.addresses[port])
             self.monitors[port] = line.get_monitor_socket(REFUSED | UNANSWERED)
         line.connect(self.addresses[port])
 

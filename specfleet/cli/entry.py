@@ -9,7 +9,7 @@ from fleet.errors import InputError
 from specfleet.cli.calibrate import calibrate, demo
 from specfleet.cli.imports import export, import_
 from specfleet.cli.meaning import explain, init, profiles, scenarios
-from specfleet.cli.nodes import drafter, keys, verifier
+from specfleet.cli.nodes import drafter, keys, router, verifier
 from specfleet.cli.profile import devices, estimate, models
 from specfleet.cli.run import analytic, run, simulate
 from specfleet.cli.show import show
@@ -24,7 +24,7 @@ app = typer.Typer(
 )
 COMMANDS = (
     simulate, run, analytic, show, sweep, compare, calibrate, import_, export, reproduce, demo, figure,
-    drafter, verifier, keys, explain, profiles, scenarios, init,
+    drafter, verifier, router, keys, explain, profiles, scenarios, init,
 )  # fmt: skip
 for command in COMMANDS:
     app.command(command.__name__.rstrip("_"))(command)  # `import` is a word of Python
