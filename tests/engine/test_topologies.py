@@ -124,13 +124,3 @@ def test_what_no_run_can_give_is_refused_by_its_key_in_one_line(key: str, tables
         check_can_run(settle(star(**tables)))
     assert "allowed" in str(refused.value)
     assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    "name", ["amusd", "goodspeed", "m-for-n", "star", "tree", "eagle", "slots", "eqspec", "exspec", "dsde"]
-)
-def test_every_shipped_scenario_can_run(name: str) -> None:
-    from fleet.scenario.reading import read_scenario
-
-    scenarios = Path(__file__).parents[2] / "experiments" / "scenarios"
-    check_can_run(settle(read_scenario(scenarios / f"{name}.toml")))

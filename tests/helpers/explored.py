@@ -259,7 +259,7 @@ class State:
             assert session.base == min(len(self.texts[tag]), session.goal)
             assert session.base + session.tail <= session.goal or not self.ahead, "more is drafted than anybody can use"
         assert len(self.down) <= max(self.new_tokens) * 2 + 2, "drafts pile up"
-        assert len(self.up) <= 2 * max(len(self.target.sessions), 1) + 2, "requests pile up"
+        assert len(self.up) <= (max(self.new_tokens) + 2) * max(len(self.target.sessions), 1), "requests pile up"
 
     @property
     def is_over(self) -> bool:
