@@ -296,11 +296,10 @@ def test_a_peer_that_claims_the_next_routing_ids_does_not_end_the_node() -> None
 def test_ids_of_connections_begin_anywhere() -> None:
     firsts: set[bytes] = set()
     for _ in range(4):
-        with Doorkeeper() as door:
-            with connected(door.port) as stream:
-                stream.sendall(framed(pack(Alive())))
-                assert holds(lambda door=door: door.frames)  # type: ignore[misc]
-                assert door.sockets.guard is not None
-                firsts |= {each.peer for each in door.sockets.guard.connections.open.values()}
+        with Doorkeeper() as door, connected(door.port) as stream:
+            stream.sendall(framed(pack(Alive())))
+            assert holds(lambda door=door: door.frames)  # type: ignore[misc]
+            assert door.sockets.guard is not None
+            firsts |= {each.peer for each in door.sockets.guard.connections.open.values()}
     assert len(firsts) == 4
     assert min(abs(int.from_bytes(first) - UNSEEDED) for first in firsts) > 1000
