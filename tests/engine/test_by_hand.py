@@ -1,5 +1,6 @@
 """Nodes of several drafters, as a user starts them by hand: real models in threads of one process, over loopback."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from engine.runtime.actions import DOOR
+from engine.runtime.answers import Drawn
 from engine.runtime.clock import now_s
 from engine.runtime.door import Door
 from engine.runtime.drafter import DrafterNode
@@ -16,6 +18,8 @@ from engine.runtime.hosts import serve_drafter, serve_router, serve_verifier
 from engine.runtime.line import Line
 from engine.runtime.node import LOOPBACK, Node
 from engine.runtime.prompts import prompts_of
+from engine.runtime.replayed import ReplayedFleet
+from engine.runtime.replayed_drafter import ReplayedDrafterNode
 from engine.runtime.router import RouterNode
 from engine.runtime.routing_verifier import RoutingVerifierNode
 from engine.runtime.verifier import VerifierNode
@@ -25,6 +29,7 @@ from fleet.records.replay import replay
 from fleet.records.run import make_run
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
+from fleet.stations.outcomes import Outcomes
 from tests.helpers.pairs import pair_scenario
 from tests.helpers.plain import plain_outputs
 from tests.helpers.stars import star
@@ -97,6 +102,43 @@ def test_a_router_s_door_answers_nobody_before_all_drafters_have_answered(tiny: 
     assert router.sockets.exchange.receive(DOOR, b"early", hello.frame, 0.0) == []  # type: ignore[union-attr]
     frame = check(scenario, [*drafters, router], target)
     assert set(frame.station) == {"drafter.1", "drafter.2", "router", "verifier.1"}
+
+
+@pytest.mark.parametrize("shares", [[[0, 1, 2]], [[0, 1], [2]]])
+def test_replayed_targets_route_by_themselves_or_call_a_router(shares: list[list[int]]) -> None:
+    """All in one process, with the router's station among them; in two, through the router's process."""
+    kinds = {"drafters": {"kind": "replayed", "count": 2, "route": "round-robin"}, "verifiers": {"kind": "replayed"}}
+    times = {"draft": {"base_s": 0.001}, "verify": {"base_s": 0.002}, "verify_prefill": {"base_s": 0.002}}
+    scenario = star(profile=times, workload={"requests": 6, "prompt_tokens": 10, "new_tokens": 20}, **kinds)
+    fleet = settle(scenario)
+    servers: list[Node] = [ReplayedDrafterNode(fleet, number=number) for number in range(2)]
+    called = {number: f"{LOOPBACK}:{node.port}" for number, node in enumerate(servers)}  # type: ignore[attr-defined]
+    if len(shares) > 1:
+        servers.append(router := RouterNode(fleet, called))
+        called = {0: f"{LOOPBACK}:{router.port}"}
+    targets = [ReplayedFleet(fleet, partial(Drawn, Outcomes(fleet)), called, numbers) for numbers in shares]
+
+    def decode(several: ReplayedFleet) -> Log:
+        several.wait_for_welcomes(PATIENCE_S)
+        return several.serve(now_s())
+
+    with Threads() as threads:
+        decoding = [threads.start(lambda several=several: decode(several)) for several in targets]  # type: ignore[misc]
+        started = serving(threads, servers)
+        log: Log = []
+        for thread in decoding:
+            log += thread.result()
+        for node, thread in zip(reversed(servers), reversed(started), strict=True):
+            node.stop()
+            log += thread.result()
+    run = make_run(scenario, "engine", log)
+    assert replay(run) == []
+    frame = run.frame()
+    assert set(frame.station) == {"drafter.1", "drafter.2", "router", "verifier.1", "verifier.2", "verifier.3"}
+    assert not (frame.event == "refusal").any()
+    verified = frame.query("event == 'done' and kind == 'verify'")
+    reached = (verified.base + verified.accepted + 1).groupby(verified.request).max()
+    assert (reached >= 30).tolist() == [True] * 6
 
 
 def test_an_error_in_the_router_inside_ends_the_node_and_is_raised(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
