@@ -66,7 +66,7 @@ def offered_tokens_per_s(question: Question) -> float:
 def target_load(run: Run) -> float:
     """Share of the whole run's time in which its targets worked, on average."""
     rows = run.columns()
-    ends = rows[rows.event.among("done") & rows.station.having(lambda name: name.startswith(VERIFIER))]
+    ends = rows.where(rows.event.among("done") & rows.station.having(lambda name: name.startswith(VERIFIER)))
     if not len(ends):
         return 0.0
     _, first = np.unique(np.stack([ends.station.codes, ends.step], axis=1), axis=0, return_index=True)
