@@ -48,7 +48,7 @@ class DrafterNode(Node):
         super().__init__(
             recorded_in(life, drafter_station(fleet, number), "real", journal_of(life)),
             executor,
-            Exchange(Door(fleet, time.time_ns(), vocabulary, state_numbers)),
+            Exchange(Door(fleet, time.time_ns(), vocabulary, state_numbers, number)),
             sockets,
             timing=timing_of(drafter.device),
             lock=lock,

@@ -101,7 +101,7 @@ class ReplayedDrafterNode(Node):
         super().__init__(
             recorded_in(life, drafter_station(fleet, number), "replayed", journal_of(life)),
             ReplayedDraftExecutor(fleet, number),
-            Exchange(Door(fleet, time.time_ns())),
+            Exchange(Door(fleet, time.time_ns(), drafter=number)),
             sockets,
             say=say,
             life=life,

@@ -144,7 +144,7 @@ class ToyFleet:
     def _start_drafter(self, drafter: int) -> None:
         fleet, name = self.fleet, self.fleet.drafter_name(drafter)
         executor = ToyDrafter() if fleet.in_turn else AheadDrafter()
-        door = Door(fleet, 1 + self.deaths[name])
+        door = Door(fleet, 1 + self.deaths[name], drafter=drafter)
         self._node(name, drafter_station(fleet, drafter), executor, Exchange(door))
 
     def _start_router(self) -> None:
@@ -153,7 +153,7 @@ class ToyFleet:
         lines = {drafter: Line(fleet, 0, 1, "router", drafter, drafter) for drafter in drafters}
         for drafter in drafters:
             self.network.connect(ROUTER, drafter, fleet.drafter_name(drafter))
-        exchange = Exchange(Door(fleet, 1), lines, relays=True, seen=router.seen)
+        exchange = Exchange(Door(fleet, 1, drafter=None), lines, relays=True, seen=router.seen)
         self._node(ROUTER, router_station(fleet), router, exchange)
 
     def _start_target(self, target: int) -> None:
