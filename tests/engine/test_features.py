@@ -28,7 +28,6 @@ from tests.helpers.plain import plain_outputs
 from tests.helpers.stars import star
 
 SCENARIOS = sorted((Path(__file__).parents[2] / "experiments" / "scenarios").glob("*.toml"))
-NOT_YET = {"dying-drafter"}  # nobody kills real nodes
 FEWER: dict[str, dict[str, Any]] = {  # a shipped scenario with real models takes a process of torch a station
     "m-for-n": {"drafters.kind": "replayed", "verifiers.kind": "replayed", "workload.requests": 24},
     "goodspeed": {"drafters.kind": "replayed", "verifiers.kind": "replayed", "workload.requests": 8},
@@ -120,13 +119,13 @@ def test_a_replayed_drafter_does_what_it_is_asked_for(feature: str) -> None:
     assert acts(run)
 
 
-@pytest.mark.parametrize("name", [path.stem for path in SCENARIOS if path.stem not in NOT_YET])
+@pytest.mark.parametrize("name", [path.stem for path in SCENARIOS])
 def test_no_shipped_scenario_asks_for_what_the_engine_refuses(name: str) -> None:
     check_can_run(settle(shipped(name)))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [path.stem for path in SCENARIOS if path.stem not in NOT_YET])
+@pytest.mark.parametrize("name", [path.stem for path in SCENARIOS])
 def test_every_shipped_scenario_runs_here_and_its_log_replays(name: str) -> None:
     fewer = {"workload.requests": 6, "workload.new_tokens": 24} | FEWER.get(name, {})
     run = serve(shipped(name, fewer)).run
