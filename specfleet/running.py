@@ -10,6 +10,7 @@ from experiments.precision import Precision, precision_of, simulate_to
 from fleet.errors import InputError, OutputError
 from fleet.files import check_writable
 from fleet.records import run as records
+from fleet.records.counts import Counts
 from fleet.records.paces import paces_of
 from fleet.records.playback import MECHANISM, parse_parts, playback_of
 from fleet.scenario.changes import Changes
@@ -95,13 +96,15 @@ def run(
     *,
     signals: str | Path | None = None,
     report: Callable[[str], None] = lambda _remark: None,
+    watch: Callable[[Counts], None] | None = None,
     **keys: Any,
 ) -> Result:
     """Run the same scenario on the real engine, on this host; it needs `specfleet[engine]`.
 
     `scenario`, `changes` and keywords as in `simulate`. `signals`: a file (Parquet) for the signals of every token that
     a batch drafted; where it cannot be written after the run, the OutputError's `result` is the run. `report` is told
-    of crowded cores and of the memory that caches take, before the run.
+    of crowded cores and of the memory that caches take, before the run; `watch`, twice a second, what the run has done
+    so far (`fleet.records.counts.Counts`).
 
         if __name__ == "__main__":  # its processes import the script that starts them
             result = specfleet.run("star", verifiers={"count": 1}, workload={"requests": 4})
@@ -114,6 +117,8 @@ def run(
     chosen = scenario_of(scenario, changes, **keys)
     file = path_of(signals, "signals") if signals is not None else None
     function_of(report, "report")
+    if watch is not None:
+        function_of(watch, "watch")
     fleet = settle(chosen)
     check_can_run(fleet)
     if signals is not None and (chosen.batch is None or chosen.drafters.shape.kind != "chain"):
@@ -126,7 +131,7 @@ def run(
         check_writable(file)
     for account in accounts:
         report(f"cache of {account_line(account)}")
-    served = serve(chosen, signals=signals is not None)
+    served = serve(chosen, signals=signals is not None, watch=watch)
     result = Result(served.run)
     if file is not None:
         try:

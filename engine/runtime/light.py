@@ -1,11 +1,13 @@
 """Bodies of light processes: replayed stations, which need no torch and do not import it."""
 
 import threading
+from contextlib import AbstractContextManager
 from functools import partial
-from multiprocessing.connection import Connection
 
 from engine.runtime.answers import Drawn
+from engine.runtime.launcher_pipe import LauncherPipe
 from engine.runtime.node import Node
+from engine.runtime.observer import Stations, observed
 from engine.runtime.replayed import ReplayedFleet
 from engine.runtime.replayed_drafter import ReplayedDrafterNode
 from fleet.records.recorded import Log
@@ -15,25 +17,33 @@ from fleet.stations.outcomes import Outcomes
 PATIENCE_S = 60.0  # for nodes of one host to find each other
 
 
-def drafter_body(pipe: Connection, fleet: Fleet, number: int = 0) -> Log:
+def drafter_body(pipe: LauncherPipe, fleet: Fleet, number: int = 0) -> Log:
     """Serve as replayed drafter `number` until told to stop."""
     node = ReplayedDrafterNode(fleet, number=number)
     node.open()
     pipe.send(("port", (node.port, fleet)))
     zero_s = pipe.recv()
     stop_on_message(pipe, node)
-    return node.serve(zero_s)
+    with reported(pipe, fleet, node.stations, zero_s):
+        return node.serve(zero_s)
 
 
-def targets_body(pipe: Connection, fleet: Fleet, addresses: dict[int, str]) -> Log:
+def targets_body(pipe: LauncherPipe, fleet: Fleet, addresses: dict[int, str]) -> Log:
     """Decode all requests of the fleet's replayed targets with replayed drafters, or without any."""
     targets = ReplayedFleet(fleet, partial(Drawn, Outcomes(fleet)), addresses)
     targets.wait_for_welcomes(PATIENCE_S)
     pipe.send(("ready", None))
-    return targets.serve(pipe.recv())
+    zero_s = pipe.recv()
+    with reported(pipe, fleet, targets.stations, zero_s):
+        return targets.serve(zero_s)
 
 
-def stop_on_message(pipe: Connection, node: Node) -> None:
+def reported(pipe: LauncherPipe, fleet: Fleet, stations: Stations, zero_s: float) -> AbstractContextManager[None]:
+    """Tell the launcher twice a second what the stations of this process have done, if anybody watches."""
+    return observed(fleet, stations, zero_s, pipe.report if pipe.watched else None)
+
+
+def stop_on_message(pipe: LauncherPipe, node: Node) -> None:
     """Stop a node when something more comes through the pipe."""
 
     def wait() -> None:

@@ -6,12 +6,14 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from multiprocessing import forkserver, get_context, resource_tracker
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from engine.runtime.launcher_pipe import PROGRESS, LauncherPipe
 from fleet.errors import InputError
 from fleet.interrupts import deferred, unseen
 
@@ -32,10 +34,17 @@ class NodeProcess:
     """A node's process as its launcher sees it. `body(pipe, *arguments)` runs in it; what it returns is its result.
 
     By convention a body sends (kind, value) through its pipe once it is ready, and then waits for its time zero.
-    `light`: it starts on its own, with nothing imported but what it needs.
+    `light`: it starts on its own, with nothing imported but what it needs. `watch` is told what it reports meanwhile.
     """
 
-    def __init__(self, name: str, body: Callable[..., Any], *arguments: Any, light: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        body: Callable[..., Any],
+        *arguments: Any,
+        light: bool = False,
+        watch: Callable[[Any], None] | None = None,
+    ) -> None:
         if getattr(multiprocessing.current_process(), "_inheriting", False):  # it still imports that script
             os._exit(UNGUARDED)
         # What is preloaded may ask torch for a cuda device. With this set, torch asks the driver's library and does not
@@ -44,8 +53,13 @@ class NodeProcess:
         context = get_context("spawn" if light else "forkserver")
         context.set_forkserver_preload(PRELOADED)
         self.name = name
+        self.watch = watch
+        self.kept: deque[tuple[str, Any]] = deque()  # what has come, and nobody has asked for yet
+        self.gone = False  # whether nothing more will come
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_node, args=(theirs, body, *arguments), name=name, daemon=True)
+        self.process = context.Process(
+            target=_node, args=(theirs, watch is not None, body, *arguments), name=name, daemon=True
+        )
         resource_tracker.ensure_running()  # it would let them see Ctrl-C
         if not light:
             with unseen(signal.SIGINT):  # the launcher ends its nodes, and says so
@@ -54,23 +68,41 @@ class NodeProcess:
             self.process.start()
         theirs.close()
 
-    def receive(self) -> Any:
-        """Wait for what the node sends next; NodeError if it failed or died, InputError if its input was bad."""
-        try:
-            kind, value = self.pipe.recv()
-        except EOFError:
+    def receive(self, beside: Sequence["NodeProcess"] = ()) -> Any:
+        """Wait for what the node sends next; NodeError if it failed or died, InputError if its input was bad.
+
+        What it and the nodes `beside` report meanwhile is told to those who watch.
+        """
+        while not self.kept and not self.gone:
+            by_pipe = {node.pipe: node for node in (self, *beside) if not node.gone}
+            for pipe in wait(list(by_pipe)):
+                by_pipe[pipe]._take()
+        if not self.kept:
             self.process.join()
             if self.process.exitcode == UNGUARDED:
                 raise InputError(
                     "the engine's processes import the script that starts them, and this one would start them again; "
                     'put what runs the engine below the line `if __name__ == "__main__":`'
-                ) from None
-            raise NodeError(f"{self.name} died with exit code {self.process.exitcode}") from None
+                )
+            raise NodeError(f"{self.name} died with exit code {self.process.exitcode}")
+        kind, value = self.kept.popleft()
         if kind == "input error":
             raise InputError(value)
         if kind == "error":
             raise NodeError(f"{self.name} failed:\n{value}")
         return value
+
+    def _take(self) -> None:
+        """Take a message that has come: a report is told, anything else is kept until somebody asks."""
+        try:
+            message = self.pipe.recv()
+        except (EOFError, OSError):
+            self.gone = True
+            return
+        if message[0] != PROGRESS:
+            self.kept.append(message)
+        elif self.watch is not None:
+            self.watch(message[1])
 
     def send(self, value: Any) -> None:
         """Send something to the node: its time zero, or that it shall stop."""
@@ -83,8 +115,9 @@ class NodeProcess:
         self.process.join()
 
 
-def _node(pipe: Connection, body: Callable[..., Any], *arguments: Any) -> None:
+def _node(connection: Connection, watched: bool, body: Callable[..., Any], *arguments: Any) -> None:
     """Run a node's body in its process; send its result, or what went wrong, to the launcher."""
+    pipe = LauncherPipe(connection, watched)
     threading.Thread(target=_end_with_launcher, daemon=True).start()
     try:
         _limit_threads()

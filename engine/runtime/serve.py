@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from multiprocessing.connection import Connection
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -19,8 +19,10 @@ from engine.runtime.colocated import serve_colocated
 from engine.runtime.continuations import continuations_of
 from engine.runtime.device_lock import DeviceLock, file_lock, no_lock
 from engine.runtime.drafter import DrafterNode
+from engine.runtime.launcher_pipe import LauncherPipe
 from engine.runtime.memory import check_room
 from engine.runtime.node import LOOPBACK
+from engine.runtime.observer import Together, Watch, Watching, unwatched
 from engine.runtime.positions import with_positions
 from engine.runtime.process import NodeProcess
 from engine.runtime.prompts import prompts_of
@@ -51,17 +53,18 @@ class Served(msgspec.Struct, frozen=True):
     signals: dict[int, list[Token]] = {}
 
 
-def _drafter_body(pipe: Connection, fleet: Fleet, lock_file: Path | None, number: int) -> Log:
+def _drafter_body(pipe: LauncherPipe, fleet: Fleet, lock_file: Path | None, number: int) -> Log:
     node = DrafterNode(fleet, _lock(lock_file), number=number)
     node.open()
     pipe.send(("port", (node.port, node.fleet)))
     zero_s = pipe.recv()
     light.stop_on_message(pipe, node)
-    return node.serve(zero_s)
+    with light.reported(pipe, fleet, node.stations, zero_s):
+        return node.serve(zero_s)
 
 
 def _verifier_body(
-    pipe: Connection,
+    pipe: LauncherPipe,
     fleet: Fleet,
     target: int,
     prompts: list[list[int]],
@@ -72,35 +75,42 @@ def _verifier_body(
     node.open()
     node.wait_for_welcomes(light.PATIENCE_S)
     pipe.send(("ready", None))
-    log = node.serve(pipe.recv())
+    zero_s = pipe.recv()
+    with light.reported(pipe, fleet, node.stations, zero_s):
+        log = node.serve(zero_s)
     return log, node.outputs
 
 
-def _router_body(pipe: Connection, fleet: Fleet, addresses: dict[int, str], vocabulary: int) -> Log:
+def _router_body(pipe: LauncherPipe, fleet: Fleet, addresses: dict[int, str], vocabulary: int) -> Log:
     node = RouterNode(fleet, addresses, vocabulary)
     node.open()
     node.wait_for_welcomes(light.PATIENCE_S)
     pipe.send(("port", node.port))
     zero_s = pipe.recv()
     light.stop_on_message(pipe, node)
-    return node.serve(zero_s)
+    with light.reported(pipe, fleet, node.stations, zero_s):
+        return node.serve(zero_s)
 
 
-def _replayed_body(pipe: Connection, fleet: Fleet, continuations: list[Continuation], addresses: dict[int, str]) -> Log:
+def _replayed_body(
+    pipe: LauncherPipe, fleet: Fleet, continuations: list[Continuation], addresses: dict[int, str]
+) -> Log:
     replayed = ReplayedFleet(fleet, lambda _station: Continued(continuations), addresses)
     replayed.wait_for_welcomes(light.PATIENCE_S)
     pipe.send(("ready", None))
-    return replayed.serve(pipe.recv())
+    zero_s = pipe.recv()
+    with light.reported(pipe, fleet, replayed.stations, zero_s):
+        return replayed.serve(zero_s)
 
 
 def _colocated_body(
-    _pipe: Connection, scenario: Scenario, prompts: list[list[int]]
+    pipe: LauncherPipe, scenario: Scenario, prompts: list[list[int]]
 ) -> tuple[Run, dict[int, list[int]]]:
-    return serve_colocated(scenario, prompts)
+    return serve_colocated(scenario, prompts, partial(light.reported, pipe))
 
 
-def _batch_body(_pipe: Connection, scenario: Scenario, prompts: list[list[int]], signals: bool) -> Batched:
-    return serve_batch(scenario, prompts, signals)
+def _batch_body(pipe: LauncherPipe, scenario: Scenario, prompts: list[list[int]], signals: bool) -> Batched:
+    return serve_batch(scenario, prompts, signals, partial(light.reported, pipe))
 
 
 def _lock(file: Path | None) -> DeviceLock:
@@ -128,21 +138,23 @@ def start_drafter(fleet: Fleet, lock_file: Path | None = None, number: int = 0) 
     return drafter, *drafter.receive()
 
 
-def _drafter_process(fleet: Fleet, lock_file: Path | None, number: int) -> NodeProcess:
+def _drafter_process(fleet: Fleet, lock_file: Path | None, number: int, watch: Watching = unwatched) -> NodeProcess:
     name = fleet.drafter_name(number)
     if fleet.drafters.kind == "replayed":
-        return NodeProcess(f"replayed {name}", light.drafter_body, fleet, number, light=True)
-    return NodeProcess(name, _drafter_body, fleet, lock_file, number)
+        return NodeProcess(f"replayed {name}", light.drafter_body, fleet, number, light=True, watch=watch(name))
+    return NodeProcess(name, _drafter_body, fleet, lock_file, number, watch=watch(name))
 
 
-def _start_drafters(fleet: Fleet, lock_file: Path | None, nodes: list[NodeProcess]) -> tuple[dict[int, str], Fleet]:
+def _start_drafters(
+    fleet: Fleet, lock_file: Path | None, nodes: list[NodeProcess], watch: Watching
+) -> tuple[dict[int, str], Fleet]:
     """Start all drafters into `nodes`; return their addresses, and the fleet with the admission that the first settled.
 
     The others, which are told it, load their models at once.
     """
     addresses: dict[int, str] = {}
     for numbers in ([0], range(1, fleet.drafters.count)) if fleet.drafters.count else ():
-        started = {number: _drafter_process(fleet, lock_file, number) for number in numbers}
+        started = {number: _drafter_process(fleet, lock_file, number, watch) for number in numbers}
         nodes += started.values()
         for number, node in started.items():
             port, fleet = node.receive()
@@ -160,18 +172,25 @@ def _start_router(fleet: Fleet, addresses: dict[int, str], nodes: list[NodeProce
     return {0: f"{LOOPBACK}:{router.receive()}"}
 
 
-def serve(scenario: Scenario, continuations_folder: Path = CONTINUATIONS, signals: bool = False) -> Served:
+def serve(
+    scenario: Scenario,
+    continuations_folder: Path = CONTINUATIONS,
+    signals: bool = False,
+    watch: Watch | None = None,
+) -> Served:
     """Run the scenario on this host and return its records; `signals`: those of a batch's drafted tokens, too.
 
-    Raises InputError for a scenario that the engine cannot run, NodeError if a process fails.
+    `watch` is told twice a second what all nodes have done, and once at the end. Raises InputError for a
+    scenario that the engine cannot run, NodeError if a process fails.
     """
     fleet = with_positions(settle(scenario))
     check_can_run(fleet)
     if fleet.drafters.count and fleet.drafters.kind == "model":
         check_shared_tokenizer(fleet.drafters.model, fleet.verifiers.model)
     check_room(fleet, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    together = None if watch is None else Together(watch)
     if fleet.batch is not None:
-        node = NodeProcess("batch", _batch_body, scenario, prompts_of(fleet), signals)
+        node = NodeProcess("batch", _batch_body, scenario, prompts_of(fleet), signals, watch=watch)
         try:
             batched = node.receive()
         finally:
@@ -179,7 +198,7 @@ def serve(scenario: Scenario, continuations_folder: Path = CONTINUATIONS, signal
         return Served(batched.run, batched.outputs, batched.signals)
     shared = fleet.devices.get(fleet.verifiers.device)
     if shared is not None and shared.sharing == "one-process":
-        node = NodeProcess("co-located", _colocated_body, scenario, prompts_of(fleet))
+        node = NodeProcess("co-located", _colocated_body, scenario, prompts_of(fleet), watch=watch)
         try:
             return Served(*node.receive())
         finally:
@@ -188,15 +207,23 @@ def serve(scenario: Scenario, continuations_folder: Path = CONTINUATIONS, signal
         lock_files = {name: Path(folder) / name for name, device in fleet.devices.items() if device.sharing == "turns"}
         nodes: list[NodeProcess] = []
         try:
-            log, outputs, fleet = _serve(fleet, continuations_folder, lock_files, nodes)
+            log, outputs, fleet = _serve(
+                fleet, continuations_folder, lock_files, nodes, unwatched if together is None else together.part
+            )
         finally:
             for node in nodes:
                 node.end()
+    if together is not None:
+        together.end()
     return Served(make_run(scenario, "engine", log, fleet), outputs)
 
 
 def _serve(
-    fleet: Fleet, continuations_folder: Path, lock_files: dict[str, Path], nodes: list[NodeProcess]
+    fleet: Fleet,
+    continuations_folder: Path,
+    lock_files: dict[str, Path],
+    nodes: list[NodeProcess],
+    watch: Watching,
 ) -> tuple[Log, dict[int, list[int]], Fleet]:
     """Start the processes into `nodes`, connect them, begin at one time zero; collect logs and outputs.
 
@@ -205,19 +232,24 @@ def _serve(
     replayed, drawn = fleet.verifiers.kind == "replayed", fleet.drafters.kind == "replayed"
     continuations = continuations_of(fleet, continuations_folder) if replayed and not drawn else []
     prompts = [] if replayed else prompts_of(fleet)
-    addresses, fleet = _start_drafters(fleet, lock_files.get(fleet.drafters.device), nodes)
+    addresses, fleet = _start_drafters(fleet, lock_files.get(fleet.drafters.device), nodes, watch)
     if fleet.routed and not replayed:
         addresses = _start_router(fleet, addresses, nodes)
     servers = list(nodes)
     if drawn:
-        targets = [NodeProcess("replayed targets", light.targets_body, fleet, addresses, light=True)]
+        targets = [
+            NodeProcess("replayed targets", light.targets_body, fleet, addresses, light=True, watch=watch("targets"))
+        ]
     elif replayed:
-        targets = [NodeProcess("replayed targets", _replayed_body, fleet, continuations, addresses)]
+        targets = [
+            NodeProcess("replayed targets", _replayed_body, fleet, continuations, addresses, watch=watch("targets"))
+        ]
     else:
         lock_file = lock_files.get(fleet.verifiers.device)
         targets = [
-            NodeProcess(f"target {target + 1}", _verifier_body, fleet, target, prompts, addresses, lock_file)
+            NodeProcess(name, _verifier_body, fleet, target, prompts, addresses, lock_file, watch=watch(name))
             for target in range(fleet.verifiers.count)
+            for name in [f"target {target + 1}"]
         ]
     nodes += targets
     for node in targets:
@@ -228,7 +260,7 @@ def _serve(
     log: Log = []
     outputs: dict[int, list[int]] = {}
     for node in targets:
-        result = node.receive()
+        result = node.receive(beside=nodes)
         if replayed:
             log += result
         else:
@@ -236,5 +268,5 @@ def _serve(
             outputs |= result[1]
     for node in reversed(servers):  # the router before its drafters
         node.send("stop")
-        log += node.receive()
+        log += node.receive(beside=servers)
     return log, outputs, fleet

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from experiments.terminal.exits import keeping
-from experiments.terminal.printing import busy, interval, number, print_json, print_table, remark, value_text
+from experiments.terminal.printing import interval, number, print_json, print_table, remark, value_text
 from fleet.errors import InputError, OutputError
 from specfleet.cli.options import (
     AsJson,
@@ -85,13 +85,20 @@ def run(
         file_option("--signals", metavar="FILE", help="Record the signals of a batch's drafted tokens here (Parquet)."),
     ] = None,
 ) -> None:
-    """Run the same scenario on the real engine, on this host."""
+    """Run the same scenario on the real engine, on this host.
+
+    Meanwhile one line says what it is doing; where there is no terminal, a line a minute does.
+    """
+    from experiments.watching.line import living_line, tokens_of
+    from fleet.scenario.settle import settle
     from specfleet.running import run
+    from specfleet.scenario import scenario_of
 
     with keeping(out, signals):
         try:
-            with busy("the engine is running"):
-                result = run(scenario, settings(changes), signals=signals, report=remark)
+            chosen = scenario_of(scenario, settings(changes))
+            with living_line(chosen.name, tokens_of(settle(chosen))) as watch:
+                result = run(chosen, signals=signals, report=remark, watch=watch)
         except OutputError as error:
             if error.result is not None:
                 show_run(error.result, as_json, out)

@@ -17,6 +17,7 @@ from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from fleet.stations.build import stations
 from sim.run import simulate
+from tests.helpers.logs import log_of_run
 from tests.helpers.stars import repeatable, star
 
 SHORT = {"requests": 12, "new_tokens": 30}
@@ -34,15 +35,9 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def log_of(run: Run) -> Log:
-    """The rows of a run as they were written."""
-    columns = [run.table.column(name).to_pylist() for name in SCHEMA.names]
-    return [value for row in zip(*columns, strict=True) for value in row]
-
-
 def tallied(scenario: Scenario, run: Run) -> Counts:
     tally = Tally(settle(scenario))
-    assert not tally.take(log_of(run))
+    assert not tally.take(log_of_run(run))
     return tally.counts(0.0)
 
 
@@ -104,7 +99,7 @@ def test_what_drafters_saw_is_what_targets_did_but_for_the_first_and_last_tokens
 def test_a_stations_steps_and_busy_time_are_those_of_its_rows_and_a_running_step_counts() -> None:
     scenario = star(workload=SHORT)
     run = simulate(scenario)
-    rows, log = run.frame(), log_of(run)
+    rows, log = run.frame(), log_of_run(run)
     fleet, built = settle(scenario), stations(settle(scenario)).values()
     tally = Tally(fleet)
     tally.take(log)
@@ -126,7 +121,7 @@ def test_a_stations_steps_and_busy_time_are_those_of_its_rows_and_a_running_step
 @repeatable
 def test_it_does_not_matter_in_which_pieces_a_log_is_read(pieces: list[int], ragged: int) -> None:
     """A row that is half written is left for later."""
-    log = log_of(RUN)
+    log = log_of_run(RUN)
     whole, tally, growing = Tally(FLEET), Tally(FLEET), Log()
     whole.take(log)
     place, before = 0, 0
