@@ -13,22 +13,21 @@ import numpy as np
 
 from engine.runtime.content import DRAWN, NOTHING, Content
 from engine.runtime.identity import Alive, Bye, Control, Denied, Hello, Ping, Unknown, Welcome
+from engine.runtime.status import Ask, Status
 from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, View
 
 MAGIC = b"sf"
-VERSION = 2  # of frames and of what they may hold; both ends must have the same
+VERSION = 3  # of frames and of what they may hold; both ends must have the same
 FLOAT16 = 1  # the only number format of weights so far; 0 where there are none
 HEADER = struct.Struct("<2sBBBBHIIIIII")
 # magic, version, rule, formats of distributions and hidden states, bytes of the envelope; then numbers of tokens and
 # nodes (0: no tree; else one more than there are), rows and columns of distributions and of hidden states.
 MOST_ENVELOPE_BYTES = 8192  # a Hello with its terms is by far the largest
 
-Said = Message | Control
+Said = Message | Control | Ask | Status
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(
-    DraftRequest | Draft | Refusal | Leave | View | Hello | Welcome | Denied | Unknown | Alive | Bye | Ping
-)
+_decoder: msgspec.msgpack.Decoder[Said] = msgspec.msgpack.Decoder(Said)
 _LARGEST = (1 << 31) - 1  # of the numbers in an envelope: what no honest fleet reaches, and every column can hold
 
 
@@ -122,5 +121,6 @@ def _message(envelope: bytes) -> Said:
 _NUMBERS: dict[type, tuple[str, ...]] = {
     kind: tuple(name for name in kind.__struct_fields__ if name in ("tag", "request", "epoch", "base", "tokens",
                                                                    "priority", "waiting", "number"))
-    for kind in (DraftRequest, Draft, Refusal, Leave, View, Hello, Welcome, Denied, Unknown, Alive, Bye, Ping)
+    for kind in (DraftRequest, Draft, Refusal, Leave, View, Hello, Welcome, Denied, Unknown, Alive, Bye, Ping,
+                 Ask, Status)
 }  # fmt: skip

@@ -6,18 +6,17 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
 from engine.runtime.actions import Action, Deliver, Lost, Opened, Turned
-from engine.runtime.allowance import full
 from engine.runtime.clock import now_s
 from engine.runtime.content import Content
 from engine.runtime.core_waits import CoreWaits, this_thread, zmq_threads
 from engine.runtime.exchange import Exchange, Posted
+from engine.runtime.notices import Notices
 from engine.runtime.transport import Transport, carry_out
 from engine.runtime.worker import Arrival
 from fleet.errors import InputError
 
 SAY_AFTER_S = 2.0  # of waiting for a drafter
 TICK_S = 0.25  # how often it looks what is due, if nothing else wakes it
-LINES, LINES_PER_S = 40, 0.2  # that are said of who comes and goes
 TOLD = {  # how counts are told that have a shorter name
     "malformed": "malformed frames", "out of place": "messages out of place", "inadmissible": "inadmissible messages",
     "repeated": "repeated messages", "of strangers": "messages of strangers", "denied": "denied Hellos",
@@ -48,7 +47,9 @@ class SocketThread(threading.Thread):
         self.ending = False
         self.error: BaseException | None = None
         self.due_s = 0.0
-        self.lines, self.unsaid = full(LINES, LINES_PER_S, now_s()), 0
+        self.notices = Notices(say, now_s())
+        if exchange.door is not None:
+            exchange.door.address_of = transport.address_of
         self.own_waits, self.zmq_waits = CoreWaits(this_thread), CoreWaits(zmq_threads)
         self.sending_waits: deque[float] = deque()  # for a core, before something was sent
 
@@ -122,12 +123,13 @@ class SocketThread(threading.Thread):
             self.due_s = time_s + TICK_S
             self._carry_out(self.exchange.tick(time_s), time_s)
             door = self.exchange.door
-            for line in self.transport.tidy(() if door is None else door.peers):
-                self._tell(line, time_s)
+            for line, times in self.transport.tidy(() if door is None else door.known).items():
+                self.notices.take(line, time_s, times)
             if door is not None and door.told:
                 told, door.told = door.told, []
                 for line in told:
-                    self._tell(line, time_s)
+                    self.notices.take(line, time_s)
+            self.notices.tick(time_s)
 
     def _send_posted(self) -> None:
         while self.posted:
@@ -145,21 +147,14 @@ class SocketThread(threading.Thread):
                 case Turned():
                     self.news.put(InputError(action.reason))
                 case Lost():
-                    self._tell(action.reason, time_s)
+                    self.notices.take(action.reason, time_s)
 
     def say_what_was_refused(self) -> None:
         """Say in one line what was refused, dropped and cut, if anything was."""
         door = self.exchange.door
         counts = self.transport.counts + (Counter() if door is None else door.counts)
-        if self.unsaid:
-            counts["lines like these that were not said"] = self.unsaid
+        if self.notices.unsaid:
+            counts["lines like these that were not said"] = self.notices.unsaid
         if any(counts.values()):
             told = ", ".join(f"{count} {TOLD.get(what, what)}" for what, count in sorted(counts.items()) if count)
             self.say(f"refused, dropped or cut: {told}")
-
-    def _tell(self, line: str, time_s: float) -> None:
-        """Say a line, unless there were many of late: what strangers do must not fill a log."""
-        if self.lines.spend(time_s):
-            self.say(line)
-        else:
-            self.unsaid += 1
