@@ -20,10 +20,10 @@ class Times(msgspec.Struct, frozen=True, gc=False):
 class OfTarget(msgspec.Struct, frozen=True, gc=False):
     """Counts of one target (from 0).
 
-    `sessions`, `waiting`: open, and in a buffer, now. `rounds`: verifications that are known; `drafts`: those of them
-    with drafted tokens; `drafted`: those tokens; `accepted[j]`: of how many drafts j tokens were accepted. `committed`:
-    tokens. `opened`, `finished`: requests. `received_bytes`: of messages. `wait_p50_s`, `wait_p90_s`: of the last
-    RECENT requests for drafts; None where there was none.
+    `sessions`, `waiting`: open, and in a buffer, now; `queued`: requests whose prefill has not begun. `rounds`:
+    verifications that are known; `drafts`: those of them with drafted tokens; `drafted`: those tokens; `accepted[j]`:
+    of how many drafts j tokens were accepted. `committed`: tokens. `opened`, `finished`: requests. `received_bytes`: of
+    messages. `wait_p50_s`, `wait_p90_s`: of the last RECENT requests for drafts; None where there was none.
     """
 
     target: int
@@ -38,6 +38,7 @@ class OfTarget(msgspec.Struct, frozen=True, gc=False):
     finished: int = 0
     prompt_tokens: int = 0
     received_bytes: int = 0
+    queued: int = 0
     wait_p50_s: float | None = None
     wait_p90_s: float | None = None
 
@@ -133,5 +134,5 @@ def _sum_of(times: list[Times]) -> Times:
 
 _SUMMED = (
     "sessions", "waiting", "rounds", "drafts", "drafted", "committed", "opened", "finished", "prompt_tokens",
-    "received_bytes",
+    "received_bytes", "queued",
 )  # fmt: skip

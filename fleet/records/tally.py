@@ -4,16 +4,16 @@ A `Tally` reads a log that grows, from where it stopped before, so nothing has t
 what is counted is what was recorded. It belongs to one thread; its `counts` are frozen values for any.
 """
 
-from bisect import bisect_left
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
-from fleet.records.counts import EDGES_S, RECENT, Counts, OfStation, OfTarget, Times
+from fleet.records.counts import Counts, OfStation
 from fleet.records.recorded import Log
 from fleet.records.schema import SCHEMA, Row
+from fleet.records.seen import Seen, Spread
 from fleet.records.tables import COMMITTING
 from fleet.scenario.names import DRAFTER, ROUTER, verifier_name
 from fleet.scenario.settled import Fleet
@@ -42,51 +42,6 @@ class _Open(msgspec.Struct, gc=False):
     asked_s: float = float("nan")
 
 
-class _Seen:
-    """Counts of one target that grow."""
-
-    def __init__(self, target: int) -> None:
-        self.target = target
-        self.rounds = self.drafts = self.drafted = self.committed = self.opened = self.finished = 0
-        self.prompt_tokens = self.received_bytes = 0
-        self.accepted: list[int] = []
-        self.recent_s: deque[float] = deque(maxlen=RECENT)
-
-    def verified(self, drafted: int, accepted: int) -> None:
-        """Count a round."""
-        self.rounds += 1
-        if not drafted:
-            return
-        self.drafts += 1
-        self.drafted += drafted
-        if accepted >= len(self.accepted):
-            self.accepted += [0] * (accepted + 1 - len(self.accepted))
-        self.accepted[accepted] += 1
-
-    def counts(self, sessions: int, waiting: int) -> OfTarget:
-        ordered = sorted(self.recent_s)
-        p50_s, p90_s = (ordered[int(share * len(ordered))] if ordered else None for share in (0.5, 0.9))
-        return OfTarget(
-            self.target, sessions, waiting, self.rounds, self.drafts, self.drafted, tuple(self.accepted),
-            self.committed, self.opened, self.finished, self.prompt_tokens, self.received_bytes, p50_s, p90_s,
-        )  # fmt: skip
-
-
-class _Spread:
-    """A histogram that grows."""
-
-    def __init__(self) -> None:
-        self.numbers = [0] * (len(EDGES_S) + 1)
-        self.sum_s = 0.0
-
-    def add(self, time_s: float) -> None:
-        self.numbers[bisect_left(EDGES_S, time_s)] += 1
-        self.sum_s += time_s
-
-    def times(self) -> Times:
-        return Times(tuple(self.numbers), self.sum_s)
-
-
 class Tally:
     """Reads the log of one process. `fleet`: whose targets its tags belong to."""
 
@@ -94,19 +49,21 @@ class Tally:
         self.target_of = fleet.target_of
         self.in_turn = fleet.in_turn
         self.place = 0  # in the log, of the next row
-        self.drafting: dict[int, _Seen] = {}
-        self.verifying: dict[int, _Seen] = {}
+        self.drafting: dict[int, Seen] = {}
+        self.verifying: dict[int, Seen] = {}
         self.drafted: dict[tuple[str, int], _Open] = {}  # sessions, by drafter and tag
         self.requests: dict[int, _Open] = {}  # under way at targets, by tag
+        self.queued: set[int] = set()  # tags of requests whose prefill has not begun
         self.busy_s: dict[str, float] = defaultdict(float)
         self.steps: dict[str, dict[str, tuple[int, float]]] = defaultdict(dict)
         self.started: dict[str, tuple[int, float]] = {}  # running step of a station, and since when
-        self.waits, self.first, self.latency = _Spread(), _Spread(), _Spread()
+        self.waits, self.first, self.latency = Spread(), Spread(), Spread()
         self._at_drafter: dict[str, Callable[[Values], None]] = {
             "draft-request": self._asked, "start": self._begun, "done": self._drafted, "leave": self._left,
         }  # fmt: skip
         self._at_target: dict[str, Callable[[Values], None]] = {
-            "join": self._joined, "draft": self._received, "refusal": self._received, "done": self._verified,
+            "join": self._joined, "start": self._starts, "done": self._verified, "draft": self._received,
+            "refusal": self._received,
         }  # fmt: skip
 
     def take(self, log: Log, most: int = 1 << 60) -> bool:
@@ -120,27 +77,31 @@ class Tally:
 
     def counts(self, time_s: float, stations: Iterable[Station] = ()) -> Counts:
         """Return what was read. `stations`: whose sessions and buffers are looked at, from whatever thread."""
-        open_now: dict[bool, dict[int, list[int]]] = {True: {}, False: {}}  # at drafters, and at targets
+        now: dict[bool, dict[int, list[int]]] = {True: {}, False: {}}  # at drafters, and at targets: by target
         told = []
         for station in stations:
             sessions, waiting = list(station.sessions), [work.tag for work in list(station.waiting)]
             if station.name != ROUTER:
-                now = open_now[station.name.startswith(DRAFTER)]
-                for place, tags in enumerate((sessions, waiting)):
-                    for tag in tags:
-                        now.setdefault(self.target_of(tag), [0, 0])[place] += 1
+                self._add(now[station.name.startswith(DRAFTER)], sessions, waiting)
             _, since_s = self.started.get(station.name, (0, time_s))
             busy_s = self.busy_s[station.name] + max(time_s - since_s, 0.0)
             told.append(OfStation(station.name, busy_s, dict(self.steps[station.name]), len(sessions), len(waiting)))
+        self._add(now[False], [], [], self.queued)
         drafting, verifying = (
             tuple(
-                seen.get(target, _Seen(target)).counts(*now.get(target, [0, 0]))
-                for target in sorted(seen.keys() | now.keys())
+                seen.get(target, Seen(target)).counts(*of_now.get(target, ()))
+                for target in sorted(seen.keys() | of_now.keys())
             )
-            for seen, now in ((self.drafting, open_now[True]), (self.verifying, open_now[False]))
+            for seen, of_now in ((self.drafting, now[True]), (self.verifying, now[False]))
         )
         times = self.waits.times(), self.first.times(), self.latency.times()
         return Counts(time_s, tuple(told), drafting, verifying, *times)
+
+    def _add(self, now: dict[int, list[int]], *parts: Iterable[int]) -> None:
+        """Count tags by their target: in each part, in this order."""
+        for place, tags in enumerate(parts):
+            for tag in tags:
+                now.setdefault(self.target_of(tag), [0, 0, 0])[place] += 1
 
     def _row(self, row: Values) -> None:
         station, event = row[_STATION], row[_EVENT]
@@ -164,11 +125,11 @@ class Tally:
         if handler is not None:
             handler(row)
 
-    def _of(self, side: dict[int, _Seen], tag: int) -> _Seen:
+    def _of(self, side: dict[int, Seen], tag: int) -> Seen:
         target = self.target_of(tag)
         seen = side.get(target)
         if seen is None:
-            seen = side[target] = _Seen(target)
+            seen = side[target] = Seen(target)
         return seen
 
     def _asked(self, row: Values) -> None:
@@ -216,7 +177,12 @@ class Tally:
         seen = self._of(self.verifying, row[_TAG])
         seen.opened += 1
         seen.prompt_tokens += row[_TOKENS]
+        self.queued.add(row[_TAG])
         self.requests[row[_TAG]] = _Open(row[_REQUEST], 0, 0, row[_GOAL], asked_s=row[_TIME])
+
+    def _starts(self, row: Values) -> None:
+        if row[_KIND] == "prefill":
+            self.queued.discard(row[_TAG])
 
     def _received(self, row: Values) -> None:
         self._of(self.verifying, row[_TAG]).received_bytes += row[_BYTES]
@@ -249,3 +215,4 @@ class Tally:
         self.requests = {
             tag: request for tag, request in self.requests.items() if verifier_name(self.target_of(tag)) != station
         }
+        self.queued &= self.requests.keys()
