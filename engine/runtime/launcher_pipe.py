@@ -4,18 +4,23 @@ import select
 import threading
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Literal
 
-PROGRESS = "progress"  # the kind of a message that answers nothing
+from engine.runtime.power import Device
+
+PROGRESS, SAMPLES = "progress", "samples"  # kinds of messages that answer nothing
 ROOM_S = 1.0  # that a report waits for a launcher that reads slowly
 
 
 class LauncherPipe:
-    """`watched`: whether somebody wants to know what the node is doing."""
+    """`watched`: whether somebody wants to know what the node does. `power`: the device to measure; empty for none."""
 
-    def __init__(self, connection: Connection, watched: bool = False, room_s: float = ROOM_S) -> None:
+    def __init__(
+        self, connection: Connection, watched: bool = False, power: Device | Literal[""] = "", room_s: float = ROOM_S
+    ) -> None:
         self.connection = connection
         self.watched = watched
+        self.power = power
         self.room_s = room_s
         self.sending = threading.Lock()
 

@@ -1,15 +1,19 @@
 """Bodies of light processes: replayed stations, which need no torch and do not import it."""
 
 import threading
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 from engine.runtime.answers import Drawn
-from engine.runtime.launcher_pipe import LauncherPipe
+from engine.runtime.launcher_pipe import SAMPLES, LauncherPipe
+from engine.runtime.metering import Sampler, metered
 from engine.runtime.node import Node
 from engine.runtime.observer import Stations, observed
+from engine.runtime.power import meter_of
 from engine.runtime.replayed import ReplayedFleet
 from engine.runtime.replayed_drafter import ReplayedDrafterNode
+from engine.runtime.worker import Worker
 from fleet.records.recorded import Log
 from fleet.scenario.settled import Fleet
 from fleet.stations.outcomes import Outcomes
@@ -38,9 +42,23 @@ def targets_body(pipe: LauncherPipe, fleet: Fleet, addresses: dict[int, str]) ->
         return targets.serve(zero_s)
 
 
-def reported(pipe: LauncherPipe, fleet: Fleet, stations: Stations, zero_s: float) -> AbstractContextManager[None]:
-    """Tell the launcher twice a second what the stations of this process have done, if anybody watches."""
-    return observed(fleet, stations, zero_s, pipe.report if pipe.watched else None)
+@contextmanager
+def reported(
+    pipe: LauncherPipe, fleet: Fleet, stations: Stations, zero_s: float, workers: Sequence[Worker] = ()
+) -> Iterator[None]:
+    """Tell the launcher twice a second what the stations of this process have done, if anybody watches.
+
+    Where it is to measure, its device is sampled meanwhile, and right before each draft of `workers`.
+    """
+    meter = meter_of(pipe.power)[0] if pipe.power else None
+    sampler = None if meter is None else Sampler(meter, zero_s)
+    if sampler is not None:
+        for worker in workers:
+            worker.before = sampler.before(worker.recorded.station.name)
+    with observed(fleet, stations, zero_s, pipe.report if pipe.watched else None), metered(sampler):
+        yield
+    if sampler is not None:
+        pipe.send((SAMPLES, sampler.samples))
 
 
 def stop_on_message(pipe: LauncherPipe, node: Node) -> None:

@@ -8,8 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import msgspec
 
 from engine.runtime.clock import now_s
+from engine.runtime.worker import Worker
 from fleet.records.counts import Counts, merged
 from fleet.records.recorded import RecordedStation
 from fleet.records.tally import Tally
@@ -20,7 +24,6 @@ PIECE = 32  # rows that are read at once: some 40 microseconds
 PAUSE_S = 0.0005  # between two pieces
 
 Watch = Callable[[Counts], None]
-Watching = Callable[[str], Watch | None]  # who is told of a process, by its name
 Stations = Callable[[], Sequence[RecordedStation]]  # those of a process; some may share a log
 
 
@@ -66,7 +69,8 @@ class Observer(threading.Thread):
         )
 
 
-Observed = Callable[[Fleet, Stations, float], AbstractContextManager[None]]  # as `observed`, for somebody who watches
+# As `observed`, for somebody who watches; then the workers whose device may be sampled before each draft.
+Observed = Callable[[Fleet, Stations, float, Sequence[Worker]], AbstractContextManager[None]]
 
 
 @contextmanager
@@ -115,10 +119,28 @@ class Together:
         self.watch(merged(self.parts.values()))
 
 
-def unwatched(_name: str) -> None:
-    """Nobody watches."""
+class Observing(msgspec.Struct, frozen=True):
+    """How a run is observed. `together`: who is told, if anybody; `power`: the device that is measured, if any."""
+
+    together: Together | None = None
+    power: str = ""
+
+    def of(self, name: str, measures: bool = False) -> dict[str, Any]:
+        """Return what the process of that name is to do about it. `measures`: one of a run does, for all of them."""
+        watch = None if self.together is None else self.together.part(name)
+        return {"watch": watch, "power": self.power if measures else ""}
+
+    def end(self) -> None:
+        """Tell what was not told yet."""
+        if self.together is not None:
+            self.together.end()
 
 
-def unobserved(_fleet: Fleet, _stations: Stations, _zero_s: float) -> AbstractContextManager[None]:
+UNOBSERVED = Observing()
+
+
+def unobserved(
+    _fleet: Fleet, _stations: Stations, _zero_s: float, _workers: Sequence[Worker]
+) -> AbstractContextManager[None]:
     """Tell nobody."""
     return nullcontext()

@@ -13,9 +13,10 @@ from multiprocessing import forkserver, get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from engine.runtime.launcher_pipe import PROGRESS, LauncherPipe
+from engine.runtime.launcher_pipe import PROGRESS, SAMPLES, LauncherPipe
 from fleet.errors import InputError
 from fleet.interrupts import deferred, unseen
+from fleet.records.power import PowerSample
 
 # Imported once, in the process that nodes are forked from. The second is what transformers imports only when a model is
 # loaded, two seconds a node; other architectures than Llama add their own file to it.
@@ -35,6 +36,7 @@ class NodeProcess:
 
     By convention a body sends (kind, value) through its pipe once it is ready, and then waits for its time zero.
     `light`: it starts on its own, with nothing imported but what it needs. `watch` is told what it reports meanwhile.
+    `power`: the device that it measures; `samples`: what that came to, once it has ended.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class NodeProcess:
         *arguments: Any,
         light: bool = False,
         watch: Callable[[Any], None] | None = None,
+        power: str = "",
     ) -> None:
         if getattr(multiprocessing.current_process(), "_inheriting", False):  # it still imports that script
             os._exit(UNGUARDED)
@@ -54,11 +57,12 @@ class NodeProcess:
         context.set_forkserver_preload(PRELOADED)
         self.name = name
         self.watch = watch
+        self.samples: list[PowerSample] = []
         self.kept: deque[tuple[str, Any]] = deque()  # what has come, and nobody has asked for yet
         self.gone = False  # whether nothing more will come
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(
-            target=_node, args=(theirs, watch is not None, body, *arguments), name=name, daemon=True
+            target=_node, args=(theirs, (watch is not None, power), body, *arguments), name=name, daemon=True
         )
         resource_tracker.ensure_running()  # it would let them see Ctrl-C
         if not light:
@@ -99,10 +103,13 @@ class NodeProcess:
         except (EOFError, OSError):
             self.gone = True
             return
-        if message[0] != PROGRESS:
+        kind, value = message
+        if kind == SAMPLES:
+            self.samples += value
+        elif kind != PROGRESS:
             self.kept.append(message)
         elif self.watch is not None:
-            self.watch(message[1])
+            self.watch(value)
 
     def send(self, value: Any) -> None:
         """Send something to the node: its time zero, or that it shall stop."""
@@ -115,9 +122,9 @@ class NodeProcess:
         self.process.join()
 
 
-def _node(connection: Connection, watched: bool, body: Callable[..., Any], *arguments: Any) -> None:
+def _node(connection: Connection, asked: tuple[bool, Any], body: Callable[..., Any], *arguments: Any) -> None:
     """Run a node's body in its process; send its result, or what went wrong, to the launcher."""
-    pipe = LauncherPipe(connection, watched)
+    pipe = LauncherPipe(connection, *asked)
     threading.Thread(target=_end_with_launcher, daemon=True).start()
     try:
         _limit_threads()

@@ -4,8 +4,8 @@ import os
 import tempfile
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
-import msgspec
 import torch
 
 from engine.decoding.folders import read_config
@@ -22,15 +22,16 @@ from engine.runtime.drafter import DrafterNode
 from engine.runtime.launcher_pipe import LauncherPipe
 from engine.runtime.memory import check_room
 from engine.runtime.node import LOOPBACK
-from engine.runtime.observer import Together, Watch, Watching, unwatched
+from engine.runtime.observer import UNOBSERVED, Observing, Together, Watch
 from engine.runtime.positions import with_positions
+from engine.runtime.power import Device
 from engine.runtime.process import NodeProcess
 from engine.runtime.prompts import prompts_of
 from engine.runtime.replayed import ReplayedFleet
 from engine.runtime.router import RouterNode
 from engine.runtime.runnable import check_can_run
+from engine.runtime.served import Served, measured
 from engine.runtime.verifier import VerifierNode
-from fleet.chance.token import Token
 from fleet.records.recorded import Log
 from fleet.records.run import Run, make_run
 from fleet.scenario.facts import crowds, models_of
@@ -42,24 +43,13 @@ CONTINUATIONS = Path(tempfile.gettempdir()) / "specfleet-continuations"
 HEAD_START_S = 0.05  # from sending time zero to time zero itself, so that every process has read it before
 
 
-class Served(msgspec.Struct, frozen=True):
-    """A run on the engine, and the new tokens of each request that a real target decoded.
-
-    `signals`: of each request's drafted tokens, where a batch recorded them.
-    """
-
-    run: Run
-    outputs: dict[int, list[int]]
-    signals: dict[int, list[Token]] = {}
-
-
 def _drafter_body(pipe: LauncherPipe, fleet: Fleet, lock_file: Path | None, number: int) -> Log:
     node = DrafterNode(fleet, _lock(lock_file), number=number)
     node.open()
     pipe.send(("port", (node.port, node.fleet)))
     zero_s = pipe.recv()
     light.stop_on_message(pipe, node)
-    with light.reported(pipe, fleet, node.stations, zero_s):
+    with light.reported(pipe, fleet, node.stations, zero_s, [node.worker]):
         return node.serve(zero_s)
 
 
@@ -76,7 +66,7 @@ def _verifier_body(
     node.wait_for_welcomes(light.PATIENCE_S)
     pipe.send(("ready", None))
     zero_s = pipe.recv()
-    with light.reported(pipe, fleet, node.stations, zero_s):
+    with light.reported(pipe, fleet, node.stations, zero_s, [node.worker]):
         log = node.serve(zero_s)
     return log, node.outputs
 
@@ -138,15 +128,17 @@ def start_drafter(fleet: Fleet, lock_file: Path | None = None, number: int = 0) 
     return drafter, *drafter.receive()
 
 
-def _drafter_process(fleet: Fleet, lock_file: Path | None, number: int, watch: Watching = unwatched) -> NodeProcess:
+def _drafter_process(
+    fleet: Fleet, lock_file: Path | None, number: int, observing: Observing = UNOBSERVED
+) -> NodeProcess:
     name = fleet.drafter_name(number)
     if fleet.drafters.kind == "replayed":
-        return NodeProcess(f"replayed {name}", light.drafter_body, fleet, number, light=True, watch=watch(name))
-    return NodeProcess(name, _drafter_body, fleet, lock_file, number, watch=watch(name))
+        return NodeProcess(f"replayed {name}", light.drafter_body, fleet, number, light=True, **observing.of(name))
+    return NodeProcess(name, _drafter_body, fleet, lock_file, number, **observing.of(name, measures=number == 0))
 
 
 def _start_drafters(
-    fleet: Fleet, lock_file: Path | None, nodes: list[NodeProcess], watch: Watching
+    fleet: Fleet, lock_file: Path | None, nodes: list[NodeProcess], observing: Observing
 ) -> tuple[dict[int, str], Fleet]:
     """Start all drafters into `nodes`; return their addresses, and the fleet with the admission that the first settled.
 
@@ -154,7 +146,7 @@ def _start_drafters(
     """
     addresses: dict[int, str] = {}
     for numbers in ([0], range(1, fleet.drafters.count)) if fleet.drafters.count else ():
-        started = {number: _drafter_process(fleet, lock_file, number, watch) for number in numbers}
+        started = {number: _drafter_process(fleet, lock_file, number, observing) for number in numbers}
         nodes += started.values()
         for number, node in started.items():
             port, fleet = node.receive()
@@ -177,45 +169,47 @@ def serve(
     continuations_folder: Path = CONTINUATIONS,
     signals: bool = False,
     watch: Watch | None = None,
+    power: Device | Literal[""] = "",
 ) -> Served:
     """Run the scenario on this host and return its records; `signals`: those of a batch's drafted tokens, too.
 
-    `watch` is told twice a second what all nodes have done, and once at the end. Raises InputError for a
-    scenario that the engine cannot run, NodeError if a process fails.
+    `watch` is told twice a second what all nodes have done, and once at the end. `power`: the device whose clock, power
+    and energy are measured. Raises InputError for a scenario that the engine cannot run, NodeError if a process fails.
     """
     fleet = with_positions(settle(scenario))
     check_can_run(fleet)
     if fleet.drafters.count and fleet.drafters.kind == "model":
         check_shared_tokenizer(fleet.drafters.model, fleet.verifiers.model)
     check_room(fleet, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    together = None if watch is None else Together(watch)
+    observing = Observing(None if watch is None else Together(watch), power)
     if fleet.batch is not None:
-        node = NodeProcess("batch", _batch_body, scenario, prompts_of(fleet), signals, watch=watch)
+        node = NodeProcess(
+            "batch", _batch_body, scenario, prompts_of(fleet), signals, **observing.of("batch", measures=True)
+        )
         try:
             batched = node.receive()
         finally:
             node.end()
-        return Served(batched.run, batched.outputs, batched.signals)
+        return measured(Served(batched.run, batched.outputs, batched.signals), [node])
     shared = fleet.devices.get(fleet.verifiers.device)
     if shared is not None and shared.sharing == "one-process":
-        node = NodeProcess("co-located", _colocated_body, scenario, prompts_of(fleet), watch=watch)
+        node = NodeProcess(
+            "co-located", _colocated_body, scenario, prompts_of(fleet), **observing.of("co-located", measures=True)
+        )
         try:
-            return Served(*node.receive())
+            return measured(Served(*node.receive()), [node])
         finally:
             node.end()
     with tempfile.TemporaryDirectory(prefix="specfleet-") as folder:
         lock_files = {name: Path(folder) / name for name, device in fleet.devices.items() if device.sharing == "turns"}
         nodes: list[NodeProcess] = []
         try:
-            log, outputs, fleet = _serve(
-                fleet, continuations_folder, lock_files, nodes, unwatched if together is None else together.part
-            )
+            log, outputs, fleet = _serve(fleet, continuations_folder, lock_files, nodes, observing)
         finally:
             for node in nodes:
                 node.end()
-    if together is not None:
-        together.end()
-    return Served(make_run(scenario, "engine", log, fleet), outputs)
+    observing.end()
+    return measured(Served(make_run(scenario, "engine", log, fleet), outputs), nodes)
 
 
 def _serve(
@@ -223,7 +217,7 @@ def _serve(
     continuations_folder: Path,
     lock_files: dict[str, Path],
     nodes: list[NodeProcess],
-    watch: Watching,
+    observing: Observing,
 ) -> tuple[Log, dict[int, list[int]], Fleet]:
     """Start the processes into `nodes`, connect them, begin at one time zero; collect logs and outputs.
 
@@ -232,22 +226,31 @@ def _serve(
     replayed, drawn = fleet.verifiers.kind == "replayed", fleet.drafters.kind == "replayed"
     continuations = continuations_of(fleet, continuations_folder) if replayed and not drawn else []
     prompts = [] if replayed else prompts_of(fleet)
-    addresses, fleet = _start_drafters(fleet, lock_files.get(fleet.drafters.device), nodes, watch)
+    addresses, fleet = _start_drafters(fleet, lock_files.get(fleet.drafters.device), nodes, observing)
     if fleet.routed and not replayed:
         addresses = _start_router(fleet, addresses, nodes)
     servers = list(nodes)
     if drawn:
         targets = [
-            NodeProcess("replayed targets", light.targets_body, fleet, addresses, light=True, watch=watch("targets"))
+            NodeProcess("replayed targets", light.targets_body, fleet, addresses, light=True, **observing.of("targets"))
         ]
     elif replayed:
         targets = [
-            NodeProcess("replayed targets", _replayed_body, fleet, continuations, addresses, watch=watch("targets"))
+            NodeProcess("replayed targets", _replayed_body, fleet, continuations, addresses, **observing.of("targets"))
         ]
     else:
         lock_file = lock_files.get(fleet.verifiers.device)
         targets = [
-            NodeProcess(name, _verifier_body, fleet, target, prompts, addresses, lock_file, watch=watch(name))
+            NodeProcess(
+                name,
+                _verifier_body,
+                fleet,
+                target,
+                prompts,
+                addresses,
+                lock_file,
+                **observing.of(name, measures=not servers and target == 0),
+            )
             for target in range(fleet.verifiers.count)
             for name in [f"target {target + 1}"]
         ]

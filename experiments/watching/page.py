@@ -50,9 +50,8 @@ class Page:
         counts = self.newest
         requests = counts.verifying  # drafters know nothing of users
         speculates = self.positions > 0 and bool(counts.verifying or self.in_turn)  # else drafters do not know
-        for (told, value), targets in [
-            *((each, requests) for each in VLLM), *((each, counts.known) for each in ((*SPECULATION, *TARGETS) if speculates else TARGETS)),
-        ]:  # fmt: skip
+        known = (*SPECULATION, *TARGETS) if speculates else TARGETS
+        for (told, value), targets in [*((each, requests) for each in VLLM), *((each, counts.known) for each in known)]:
             own = told.name.startswith("specfleet_")
             yield _family(told, ("target",) if own else ("engine", "model_name"), (
                 ((str(one.target + own),) if own else (str(one.target), self.model_name), value(one)) for one in targets

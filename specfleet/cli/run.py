@@ -84,6 +84,10 @@ def run(
         Path | None,
         file_option("--signals", metavar="FILE", help="Record the signals of a batch's drafted tokens here (Parquet)."),
     ] = None,
+    power: Annotated[
+        Path | None,
+        file_option("--power", metavar="FILE", help="Measure clock, power and memory before each draft (Parquet)."),
+    ] = None,
 ) -> None:
     """Run the same scenario on the real engine, on this host.
 
@@ -94,11 +98,11 @@ def run(
     from specfleet.running import run
     from specfleet.scenario import scenario_of
 
-    with keeping(out, signals):
+    with keeping(out, signals, power):
         try:
             chosen = scenario_of(scenario, settings(changes))
             with living_line(chosen.name, tokens_of(settle(chosen))) as watch:
-                result = run(chosen, signals=signals, report=remark, watch=watch)
+                result = run(chosen, signals=signals, power=power, report=remark, watch=watch)
         except OutputError as error:
             if error.result is not None:
                 show_run(error.result, as_json, out)
