@@ -9,7 +9,7 @@ from engine.runtime.answers import Drawn
 from engine.runtime.launcher_pipe import SAMPLES, LauncherPipe
 from engine.runtime.metering import Sampler, metered
 from engine.runtime.node import Node
-from engine.runtime.observer import Stations, observed
+from engine.runtime.observer import Stations, Watch, observed
 from engine.runtime.power import meter_of
 from engine.runtime.replayed import ReplayedFleet
 from engine.runtime.replayed_drafter import ReplayedDrafterNode
@@ -55,7 +55,8 @@ def reported(
     if sampler is not None:
         for worker in workers:
             worker.before = sampler.before(worker.recorded.station.name)
-    with observed(fleet, stations, zero_s, pipe.report if pipe.watched else None), metered(sampler):
+    watch: Watch = pipe.report if sampler is None else sampler.on_top_of(pipe.report)
+    with observed(fleet, stations, zero_s, watch if pipe.watched else None), metered(sampler):
         yield
     if sampler is not None:
         pipe.send((SAMPLES, sampler.samples))

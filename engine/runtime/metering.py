@@ -4,10 +4,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import msgspec
+
 from engine.runtime.clock import now_s
-from engine.runtime.observer import LOOK_S
+from engine.runtime.observer import LOOK_S, Watch
 from engine.runtime.power import Meter
-from fleet.records.power import PowerSample
+from fleet.records.samples import PowerSample
 from fleet.times.step import Step
 
 
@@ -18,11 +20,17 @@ class Sampler:
         self.meter = meter
         self.zero_s = zero_s
         self.samples: list[PowerSample] = []
+        self.newest: tuple[PowerSample, ...] = ()
 
     def take(self, station: str = "", step: int = 0) -> None:
         """Take a sample of each device; for a step of a station that is about to begin, or between steps."""
         time_s = now_s() - self.zero_s
-        self.samples += [PowerSample(time_s, station, step, *reading) for reading in self.meter.read()]
+        self.newest = tuple(PowerSample(time_s, station, step, *reading) for reading in self.meter.read())
+        self.samples += self.newest
+
+    def on_top_of(self, watch: Watch) -> Watch:
+        """Return who is told the newest samples, too."""
+        return lambda counts: watch(msgspec.structs.replace(counts, devices=self.newest))
 
     def before(self, station: str) -> Callable[[Step], None]:
         """Return what takes one before each draft of a station, as StarSD's appendix F does."""

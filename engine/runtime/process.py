@@ -16,7 +16,7 @@ from typing import Any
 from engine.runtime.launcher_pipe import PROGRESS, SAMPLES, LauncherPipe
 from fleet.errors import InputError
 from fleet.interrupts import deferred, unseen
-from fleet.records.power import PowerSample
+from fleet.records.samples import PowerSample
 
 # Imported once, in the process that nodes are forked from. The second is what transformers imports only when a model is
 # loaded, two seconds a node; other architectures than Llama add their own file to it.

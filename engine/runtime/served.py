@@ -9,8 +9,9 @@ import torch
 from engine.runtime.power import Device, meter_of
 from engine.runtime.process import NodeProcess
 from fleet.chance.token import Token
-from fleet.records.power import PowerSample, curves_of
+from fleet.records.power import curves_of
 from fleet.records.run import Run
+from fleet.records.samples import PowerSample
 from fleet.scenario.settled import Fleet
 
 

@@ -61,7 +61,17 @@ STEP_TIME = Told("specfleet_step_seconds_total", "counter", "Their time on the s
 SESSIONS = Told("specfleet_station_sessions", "gauge", "Sessions that a station has open.")
 WAITING = Told("specfleet_station_waiting", "gauge", "Work in a station's buffer.")
 UP = Told("specfleet_up_seconds", "gauge", "Time since the run, or the node, began.")
+DEVICES: tuple[tuple[Told, str, float], ...] = (  # with their place in a sample, and ours in theirs
+    (
+        Told("specfleet_energy_joules_total", "counter", "A device's counter of energy, where --power measures."),
+        "energy_j",
+        1.0,
+    ),
+    (Told("specfleet_power_watts", "gauge", "What it draws."), "power_w", 1.0),
+    (Told("specfleet_graphics_clock_hertz", "gauge", "Clock of its graphics units."), "graphics_clock_mhz", 1e6),
+    (Told("specfleet_memory_used_bytes", "gauge", "Its memory that is in use."), "memory_bytes", 1.0),
+)
 ALL = (
-    *(told for told, _ in (*VLLM, *SPECULATION, *TARGETS)),
+    *(told for told, _ in (*VLLM, *SPECULATION, *TARGETS)), *(told for told, _, _ in DEVICES),
     PER_POSITION, FIRST, LATENCY, WAITS, BUSY, STEPS, STEP_TIME, SESSIONS, WAITING, UP,
 )  # fmt: skip

@@ -6,6 +6,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import accumulate
+from math import isnan
 from typing import Any
 
 from prometheus_client import CollectorRegistry, start_http_server
@@ -13,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from experiments.watching.names import (
     BUSY,
+    DEVICES,
     FIRST,
     LATENCY,
     PER_POSITION,
@@ -29,6 +31,7 @@ from experiments.watching.names import (
 )
 from fleet.errors import InputError
 from fleet.records.counts import EDGES_S, Counts, OfStation, OfTarget, Times
+from fleet.records.samples import PowerSample
 from fleet.scenario.settled import Fleet
 
 
@@ -51,7 +54,8 @@ class Page:
         requests = counts.verifying  # drafters know nothing of users
         speculates = self.positions > 0 and bool(counts.verifying or self.in_turn)  # else drafters do not know
         known = (*SPECULATION, *TARGETS) if speculates else TARGETS
-        for (told, value), targets in [*((each, requests) for each in VLLM), *((each, counts.known) for each in known)]:
+        asked = [*((each, requests) for each in VLLM if requests), *((each, counts.known) for each in known)]
+        for (told, value), targets in asked:
             own = told.name.startswith("specfleet_")
             yield _family(told, ("target",) if own else ("engine", "model_name"), (
                 ((str(one.target + own),) if own else (str(one.target), self.model_name), value(one)) for one in targets
@@ -64,6 +68,7 @@ class Page:
         if counts.drafting:
             yield _histogram(WAITS, counts.waits, self.model_name)
         yield from _of_stations(counts.stations)
+        yield from _of_devices(counts.devices)
         yield _family(UP, (), [((), counts.time_s)])
 
     def _per_position(self, targets: Iterable[OfTarget]) -> Iterator[tuple[tuple[str, ...], int]]:
@@ -86,6 +91,15 @@ def _of_stations(stations: Iterable[OfStation]) -> Iterator[Any]:
         )
     yield _family(SESSIONS, label, (((one.name,), one.sessions) for one in told))
     yield _family(WAITING, label, (((one.name,), one.waiting) for one in told))
+
+
+def _of_devices(samples: Iterable[PowerSample]) -> Iterator[Any]:
+    """What devices tell; nothing of what they do not."""
+    devices = list(samples)
+    for told, place, factor in DEVICES:
+        known = [((one.device,), getattr(one, place) * factor) for one in devices if not isnan(getattr(one, place))]
+        if known:
+            yield _family(told, ("device",), known)
 
 
 def _family(told: Told, labels: tuple[str, ...], samples: Iterable[tuple[tuple[str, ...], float]]) -> Any:

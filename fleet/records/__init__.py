@@ -13,6 +13,6 @@ Begin with `schema.py` (the columns) and `run.py` (a run and its file).
     outages.py               how long targets decoded alone, because their drafter was silent
     counts.py, rates.py      what a run has done so far, and how fast it goes, for those who watch it
     tally.py, seen.py        counts of a log that grows
-    power.py                 what devices drew meanwhile: samples, energy a token
+    samples.py, power.py     what devices drew meanwhile: one look at them; energy a token
     trace.py                 a run as a trace for a viewer
 """

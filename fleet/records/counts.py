@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from fleet.records.samples import PowerSample
 from fleet.scenario.names import DRAFTER
 
 EDGES_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -68,7 +69,8 @@ class Counts(msgspec.Struct, frozen=True, gc=False):
 
     A drafter learns what a target has committed from its next request, and so neither of the first nor of the last
     tokens of a text; where it drafts ahead, it does not learn what was accepted. `waits`: of requests for a draft.
-    `first`, `latency`: from a request's arrival to its first token, and to its last.
+    `first`, `latency`: from a request's arrival to its first token, and to its last. `devices`: the newest samples of
+    those that are measured.
     """
 
     time_s: float
@@ -78,6 +80,7 @@ class Counts(msgspec.Struct, frozen=True, gc=False):
     waits: Times = Times()
     first: Times = Times()
     latency: Times = Times()
+    devices: tuple[PowerSample, ...] = ()
 
     @property
     def known(self) -> tuple[OfTarget, ...]:
@@ -101,12 +104,16 @@ def merged(parts: Iterable[Counts]) -> Counts:
     No percentiles are known of such a target.
     """
     told = list(parts)
+    waits, first, latency = (_sum_of([getattr(one, name) for one in told]) for name in ("waits", "first", "latency"))
     return Counts(
         max((one.time_s for one in told), default=0.0),
         tuple(station for one in told for station in one.stations),
         _together(target for one in told for target in one.drafting),
         _together(target for one in told for target in one.verifying),
-        *(_sum_of([getattr(one, name) for one in told]) for name in ("waits", "first", "latency")),
+        waits,
+        first,
+        latency,
+        tuple({sample.device: sample for one in told for sample in one.devices}.values()),
     )
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -10,35 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fleet.files import write_file
+from fleet.records.samples import PowerSample
 from fleet.records.window import Floats, Metric, Window
 
 MOST_POINTS = 1000  # of a curve in a run's header
-UNKNOWN = float("nan")
-
-
-class PowerSample(NamedTuple):
-    """One look at a device. NaN stands for what it does not tell.
-
-    Keys:
-        time_s: When, since the run began.
-        station: For whose step it was taken, right before it; empty for one between steps.
-        step (number): Number of that step, as in the records; 0 between steps.
-        device: Name of the device, with what told of it.
-        graphics_clock_mhz: Clock of its graphics units just then.
-        power_w: What it draws just then (NVML); or drew since the sample before (RAPL).
-        memory_bytes: Memory of the device that is in use, whoever uses it.
-        energy_j: Its counter of energy, which begins anywhere and only grows.
-    """
-
-    time_s: float
-    station: str
-    step: int
-    device: str
-    graphics_clock_mhz: float = UNKNOWN
-    power_w: float = UNKNOWN
-    memory_bytes: float = UNKNOWN
-    energy_j: float = UNKNOWN
-
 
 _STORED = {float: pa.float64(), str: pa.string(), int: pa.int64()}
 SAMPLES = pa.schema([(name, _STORED[kind]) for name, kind in PowerSample.__annotations__.items()])

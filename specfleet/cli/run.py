@@ -12,6 +12,9 @@ from fleet.errors import InputError, OutputError
 from specfleet.cli.options import (
     AsJson,
     Changes,
+    MetricsHost,
+    MetricsPort,
+    Power,
     Precision,
     RunFile,
     ScenarioFile,
@@ -84,24 +87,25 @@ def run(
         Path | None,
         file_option("--signals", metavar="FILE", help="Record the signals of a batch's drafted tokens here (Parquet)."),
     ] = None,
-    power: Annotated[
-        Path | None,
-        file_option("--power", metavar="FILE", help="Measure clock, power and memory before each draft (Parquet)."),
-    ] = None,
+    power: Power = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
 ) -> None:
     """Run the same scenario on the real engine, on this host.
 
     Meanwhile one line says what it is doing; where there is no terminal, a line a minute does.
     """
-    from experiments.watching.line import living_line, tokens_of
+    from experiments.watching.line import tokens_of
     from fleet.scenario.settle import settle
+    from specfleet.cli.watching import watched
     from specfleet.running import run
     from specfleet.scenario import scenario_of
 
     with keeping(out, signals, power):
         try:
             chosen = scenario_of(scenario, settings(changes))
-            with living_line(chosen.name, tokens_of(settle(chosen))) as watch:
+            fleet = settle(chosen)
+            with watched(chosen.name, fleet, tokens_of(fleet), metrics_port, metrics_host) as watch:
                 result = run(chosen, signals=signals, power=power, report=remark, watch=watch)
         except OutputError as error:
             if error.result is not None:

@@ -1,14 +1,55 @@
-"""top: a drafter and its targets, while they work."""
+"""top: a drafter and its targets, while they work; what is shown while nodes work that were started here."""
 
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fleet.errors import InputError
 from specfleet.cli.options import AsJson
+
+if TYPE_CHECKING:
+    from fleet.records.counts import Counts
+    from fleet.scenario.settled import Fleet
+
+
+@contextmanager
+def watched(
+    title: str, fleet: "Fleet", tokens: int, metrics_port: int | None, metrics_host: str
+) -> Iterator["Callable[[Counts], None]"]:
+    """Show what nodes are doing as one line, and to Prometheus if asked; the yielded function takes their counts.
+
+    `tokens`: that they are to make; 0 for no end.
+    """
+    from experiments.watching.line import living_line
+
+    with ExitStack() as stack:
+        takers = []
+        if metrics_port is not None:
+            takers.append(stack.enter_context(_page(fleet, metrics_port, metrics_host)))
+        takers.append(stack.enter_context(living_line(title, tokens)))
+
+        def take(counts: "Counts") -> None:
+            for taker in takers:
+                taker(counts)
+
+        yield take
+
+
+def _page(fleet: "Fleet", port: int, host: str) -> AbstractContextManager["Callable[[Counts], None]"]:
+    try:
+        from experiments.watching.page import metrics_page
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "prometheus_client":
+            raise
+        raise InputError(
+            f"--metrics-port {port}: needs prometheus_client, which is not installed; pip install 'specfleet[metrics]'"
+        ) from None
+    return metrics_page(fleet, port, host)
 
 
 def top(

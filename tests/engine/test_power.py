@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine.runtime import power
 from engine.runtime.metering import Sampler, metered
 from engine.runtime.power import NvmlMeter, RaplMeter, Reading, meter_of
-from fleet.records.power import PowerSample
+from fleet.records.samples import PowerSample
 from fleet.times.step import Member, Step
 from tests.helpers.stars import repeatable
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -20,6 +21,7 @@ from experiments.watching.page import Page, metrics_page
 from fleet.chance.acceptance import PerPosition
 from fleet.errors import InputError
 from fleet.records.counts import EDGES_S, Counts
+from fleet.records.samples import PowerSample
 from fleet.records.tables import commits_of, verifications_of
 from fleet.records.tally import WIDTH, Tally
 from fleet.scenario.scenario import Scenario
@@ -108,8 +110,6 @@ def test_every_sample_is_of_a_metric_that_is_named_and_says_what_the_records_do(
     parts = {f"{one.name}{part}" for one in ALL if one.kind == "histogram" for part in ("_bucket", "_sum", "_count")}
     found = {name for name, _, _ in samples(text)}
     assert found <= names | parts
-    if share == 1.0 and kind == "a star":
-        assert found == {name for name in names if "_seconds" not in name or name in found} | parts
     assert total(text, "vllm:generation_tokens_total") == commits_of(rows).committed.sum()
     joins, firsts = rows[rows.event == "join"], rows[(rows.event == "start") & (rows.kind == "prefill")]
     begun = set(firsts[~firsts.station.str.startswith("drafter")].request)
@@ -119,6 +119,23 @@ def test_every_sample_is_of_a_metric_that_is_named_and_says_what_the_records_do(
     if share == 1.0:
         assert total(text, "specfleet_requests_finished_total") == scenario.workload.requests
         assert total(text, "vllm:e2e_request_latency_seconds_count") == scenario.workload.requests
+
+
+def test_every_metric_that_is_named_is_told_of_a_whole_run_that_is_measured() -> None:
+    scenario = star()
+    counts, _ = counts_of(scenario)
+    gpu = PowerSample(1.0, "", 0, "gpu (NVML)", 1980.0, 300.0, 2.0**30, 5000.0)
+    text = text_of(
+        scenario, msgspec.structs.replace(counts, devices=(gpu, PowerSample(1.0, "", 0, "package-0 (RAPL)")))
+    )
+    found = {name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count") for name, _, _ in samples(text)}
+    assert found == {one.name for one in ALL}
+    told = {name: value for name, labels, value in samples(text) if labels.get("device") == "gpu (NVML)"}
+    assert told == {
+        "specfleet_energy_joules_total": 5000.0, "specfleet_power_watts": 300.0,
+        "specfleet_graphics_clock_hertz": 1.98e9, "specfleet_memory_used_bytes": 2.0**30,
+    }  # fmt: skip
+    assert "package-0" not in text
 
 
 def test_buckets_of_a_histogram_count_what_is_at_most_their_edge() -> None:

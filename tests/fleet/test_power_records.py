@@ -9,8 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from fleet.records.metrics import measure
-from fleet.records.power import MOST_POINTS, SAMPLES, EnergyCurve, PowerSample, curves_of, energy_line, write_samples
+from fleet.records.power import MOST_POINTS, SAMPLES, EnergyCurve, curves_of, energy_line, write_samples
 from fleet.records.run import Run, read_run, write_run
+from fleet.records.samples import PowerSample
 from sim.run import simulate
 from tests.helpers.stars import star
 
