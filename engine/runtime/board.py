@@ -1,17 +1,18 @@
 """Where a node's status hangs out: whoever counts puts it up, whoever is asked reads it off. From any thread."""
 
 import math
+from collections.abc import Sequence
 
 import msgspec
 
 from engine.runtime.status import ROWS, Status, StatusRow
 from fleet.records.counts import Counts, OfTarget
-from fleet.records.rates import Lately, Pace, Rates
+from fleet.records.rates import Lately, Pace, Rates, paces_between
 from fleet.scenario.settled import Fleet
 
 
 class Board:
-    """Pages of the newest counts. All work is done where they are put up, so an answer takes next to no time.
+    """The newest counts, and those of some seconds ago. Nothing is worked out that nobody asks for.
 
     `node`: the name of its station.
     """
@@ -19,17 +20,21 @@ class Board:
     def __init__(self, fleet: Fleet, node: str) -> None:
         self.empty = Status(node[:64], fleet.name[:200], 0.0, fleet.verifiers.count)
         self.lately = Lately()
-        self.newest = self.empty, tuple(StatusRow(target) for target in range(fleet.verifiers.count))
+        self.made_of: Counts | None = None
+        self.made = self.empty, tuple(StatusRow(target) for target in range(fleet.verifiers.count))
 
     def put(self, counts: Counts) -> None:
         """Put up newer counts."""
-        rates, known = self.lately.add(counts), {one.target: one for one in counts.known}
-        rows = tuple(_row(known.get(row.target, OfTarget(row.target)), rates) for row in self.newest[1])
-        self.newest = _header(self.empty, counts, rates), rows
+        self.lately.add(counts)
 
     def page(self, first: int) -> Status:
-        """Return the status with the rows of some targets, from number `first` on."""
-        header, rows = self.newest
+        """Return the status with the rows of some targets, from number `first` on. By one thread alone."""
+        before, after = self.lately.ends()
+        if after is not self.made_of and after.time_s > 0:
+            paces, known = paces_between(before, after), {one.target: one for one in after.known}
+            rows = tuple(_row(known.get(row.target, OfTarget(row.target)), paces) for row in self.made[1])
+            self.made, self.made_of = (_header(self.empty, after, self.lately.rates()), rows), after
+        header, rows = self.made
         return msgspec.structs.replace(header, first=min(first, len(rows)), rows=rows[first : first + ROWS])
 
 
@@ -47,12 +52,16 @@ def _header(empty: Status, counts: Counts, rates: Rates) -> Status:
     )
 
 
-def _row(one: OfTarget, rates: Rates) -> StatusRow:
-    pace = rates.by_target.get(one.target, Pace())
+def _row(one: OfTarget, paces: dict[int, Pace]) -> StatusRow:
+    pace, waits_s = paces.get(one.target, Pace()), sorted(one.waits_s)
     return StatusRow(
         one.target, one.sessions, one.waiting, one.rounds, pace.tokens_per_s, _known(pace.acceptance),
-        one.wait_p50_s, one.wait_p90_s,
+        _percentile(waits_s, 0.5), _percentile(waits_s, 0.9),
     )  # fmt: skip
+
+
+def _percentile(ordered: Sequence[float], share: float) -> float | None:
+    return ordered[int(share * len(ordered))] if ordered else None
 
 
 def _known(value: float) -> float | None:

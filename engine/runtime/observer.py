@@ -28,15 +28,19 @@ Stations = Callable[[], Sequence[RecordedStation]]  # those of a process; some m
 
 
 class Observer(threading.Thread):
-    """Tells `watch` what the stations of this process have done, until `end`. `zero_s`: the run's time zero here."""
+    """Tells `watch` what the stations of this process have done, until `end`.
 
-    def __init__(self, fleet: Fleet, stations: Stations, zero_s: float, watch: Watch) -> None:
+    `zero_s`: the run's time zero here; `recent`: whether the last waits of each target are told, too.
+    """
+
+    def __init__(self, fleet: Fleet, stations: Stations, zero_s: float, watch: Watch, recent: bool = False) -> None:
         super().__init__(name="observer", daemon=True)
         self.tallies: dict[int, Tally] = {}  # by log
         self.fleet = fleet
         self.stations = stations
         self.zero_s = zero_s
         self.watch = watch
+        self.recent = recent
         self.ending = threading.Event()
 
     def run(self) -> None:
@@ -62,7 +66,7 @@ class Observer(threading.Thread):
         self.watch(
             merged(
                 self.tallies[key].counts(
-                    time_s, [recorded.station for recorded in self.stations() if recorded.log is log]
+                    time_s, [recorded.station for recorded in self.stations() if recorded.log is log], self.recent
                 )
                 for key, log in by_log.items()
             )
@@ -74,12 +78,14 @@ Observed = Callable[[Fleet, Stations, float, Sequence[Worker]], AbstractContextM
 
 
 @contextmanager
-def observed(fleet: Fleet, stations: Stations, zero_s: float, watch: Watch | None) -> Iterator[None]:
+def observed(
+    fleet: Fleet, stations: Stations, zero_s: float, watch: Watch | None, recent: bool = False
+) -> Iterator[None]:
     """Tell `watch`, twice a second and at the end, what the stations have done; nobody, if there is none."""
     if watch is None:
         yield
         return
-    observer = Observer(fleet, stations, zero_s, watch)
+    observer = Observer(fleet, stations, zero_s, watch, recent)
     observer.start()
     try:
         yield

@@ -62,7 +62,7 @@ def seen(
 
     if door is not None:
         door.board = board.page
-    with observed(fleet, stations, zero_s, take):
+    with observed(fleet, stations, zero_s, take, recent=door is not None):
         yield lambda: newest
 
 

@@ -90,7 +90,12 @@ def living_line(
         return Text(line_of(title, parts, screen.width), no_wrap=True, overflow="ellipsis")
 
     with Live(drawn("starting"), console=screen, transient=True, auto_refresh=False, redirect_stdout=False) as live:
-        yield lambda counts: live.update(drawn(*parts_of(counts, lately.add(counts), tokens)), refresh=True)
+
+        def show(counts: Counts) -> None:
+            lately.add(counts)
+            live.update(drawn(*parts_of(counts, lately.rates(), tokens)), refresh=True)
+
+        yield show
 
 
 def _minutely(
@@ -101,9 +106,9 @@ def _minutely(
 
     def show(counts: Counts) -> None:
         nonlocal due_s
-        rates = lately.add(counts)
+        lately.add(counts)
         if clock_s() >= due_s:
             due_s += MINUTE_S * max(1, math.ceil((clock_s() - due_s) / MINUTE_S))
-            print(line_of(title, parts_of(counts, rates, tokens)), file=stream or sys.stderr, flush=True)
+            print(line_of(title, parts_of(counts, lately.rates(), tokens)), file=stream or sys.stderr, flush=True)
 
     return show

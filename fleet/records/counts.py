@@ -24,7 +24,7 @@ class OfTarget(msgspec.Struct, frozen=True, gc=False):
     `sessions`, `waiting`: open, and in a buffer, now; `queued`: requests whose prefill has not begun. `rounds`:
     verifications that are known; `drafts`: those of them with drafted tokens; `drafted`: those tokens; `accepted[j]`:
     of how many drafts j tokens were accepted. `committed`: tokens. `opened`, `finished`: requests. `received_bytes`: of
-    messages. `wait_p50_s`, `wait_p90_s`: of the last RECENT requests for drafts; None where there was none.
+    messages. `waits_s`: of the last RECENT requests for drafts, where that was asked for.
     """
 
     target: int
@@ -40,8 +40,7 @@ class OfTarget(msgspec.Struct, frozen=True, gc=False):
     prompt_tokens: int = 0
     received_bytes: int = 0
     queued: int = 0
-    wait_p50_s: float | None = None
-    wait_p90_s: float | None = None
+    waits_s: tuple[float, ...] = ()
 
     @property
     def accepted_tokens(self) -> int:
@@ -65,7 +64,7 @@ class OfStation(msgspec.Struct, frozen=True, gc=False):
 class Counts(msgspec.Struct, frozen=True, gc=False):
     """What has happened until `time_s` of a run: by target as drafters saw it, and as the targets did; by station.
 
-    All but sessions, waiting and percentiles only grows.
+    All but what is said to be so now, or lately, only grows.
 
     A drafter learns what a target has committed from its next request, and so neither of the first nor of the last
     tokens of a text; where it drafts ahead, it does not learn what was accepted. `waits`: of requests for a draft.
@@ -99,10 +98,7 @@ class Counts(msgspec.Struct, frozen=True, gc=False):
 
 
 def merged(parts: Iterable[Counts]) -> Counts:
-    """Return the counts of several processes as those of one; of a target that two tell of, the sums.
-
-    No percentiles are known of such a target.
-    """
+    """Return the counts of several processes as those of one; of a target that two tell of, the sums."""
     told = list(parts)
     waits, first, latency = (_sum_of([getattr(one, name) for one in told]) for name in ("waits", "first", "latency"))
     return Counts(
@@ -129,7 +125,7 @@ def _both(one: OfTarget, other: OfTarget) -> OfTarget:
     summed = {name: getattr(one, name) + getattr(other, name) for name in _SUMMED}
     longer, shorter = sorted((one.accepted, other.accepted), key=len, reverse=True)
     accepted = tuple(map(sum, zip(longer, shorter + (0,) * (len(longer) - len(shorter)), strict=True)))
-    return OfTarget(one.target, accepted=accepted, **summed)
+    return OfTarget(one.target, accepted=accepted, waits_s=one.waits_s + other.waits_s, **summed)
 
 
 def _sum_of(times: list[Times]) -> Times:

@@ -1,7 +1,7 @@
 """How fast a run goes just now: differences of counts over the last seconds."""
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import msgspec
 
@@ -31,24 +31,30 @@ class Rates(msgspec.Struct, frozen=True):
 
     seconds: float = 0.0
     all: Pace = Pace()
-    by_target: Mapping[int, Pace] = {}
     load: float = NONE
     draft_s: float = NONE
 
 
 class Lately:
-    """Keeps the counts of the last WINDOW_S seconds."""
+    """Keeps the counts of the last WINDOW_S seconds, since the run began if that was not long ago."""
 
     def __init__(self, window_s: float = WINDOW_S) -> None:
         self.window_s = window_s
         self.kept: deque[Counts] = deque([Counts(0.0)])
 
-    def add(self, counts: Counts) -> Rates:
-        """Take newer counts; return the rates up to them, since the run began if that was not long ago."""
+    def add(self, counts: Counts) -> None:
+        """Take newer counts."""
         self.kept.append(counts)
         while len(self.kept) > 2 and self.kept[1].time_s <= counts.time_s - self.window_s:
             self.kept.popleft()
-        return rates_between(self.kept[0], counts)
+
+    def ends(self) -> tuple[Counts, Counts]:
+        """Return the oldest and the newest counts that are kept."""
+        return self.kept[0], self.kept[-1]
+
+    def rates(self) -> Rates:
+        """Return the rates between them."""
+        return rates_between(*self.ends())
 
 
 def rates_between(before: Counts, after: Counts) -> Rates:
@@ -56,44 +62,26 @@ def rates_between(before: Counts, after: Counts) -> Rates:
     seconds = after.time_s - before.time_s
     if seconds <= 0:
         return Rates()
-    ours = {one.target: one for one in before.known}
-    changes = {one.target: _change(ours.get(one.target, OfTarget(one.target)), one) for one in after.known}
     was = {one.name: one for one in before.stations}
     drafters = [(was.get(one.name, OfStation(one.name)), one) for one in after.drafters]
     load = sum(now.busy_s - then.busy_s for then, now in drafters) / (seconds * len(drafters)) if drafters else NONE
     steps = [(then.steps.get("draft", (0, 0.0)), now.steps.get("draft", (0, 0.0))) for then, now in drafters]
     number, total_s = (sum(now[part] - then[part] for then, now in steps) for part in (0, 1))
-    return Rates(
-        seconds,
-        _pace(changes.values(), seconds),
-        {target: _pace([change], seconds) for target, change in changes.items()},
-        load,
-        total_s / number if number else NONE,
-    )
+    return Rates(seconds, _pace(before.known, after.known, seconds), load, total_s / number if number else NONE)
 
 
-class _Change(msgspec.Struct, frozen=True):
-    committed: int
-    rounds: int
-    drafts: int
-    drafted: int
-    accepted: int
+def paces_between(before: Counts, after: Counts) -> dict[int, Pace]:
+    """Return the pace of each target between two counts of the same run, by its number."""
+    seconds, ours = after.time_s - before.time_s, {one.target: one for one in before.known}
+    return {
+        one.target: _pace([ours[one.target]] if one.target in ours else [], [one], seconds) if seconds > 0 else Pace()
+        for one in after.known
+    }
 
 
-def _change(before: OfTarget, after: OfTarget) -> _Change:
-    return _Change(
-        after.committed - before.committed,
-        after.rounds - before.rounds,
-        after.drafts - before.drafts,
-        after.drafted - before.drafted,
-        after.accepted_tokens - before.accepted_tokens,
-    )
-
-
-def _pace(changes: Iterable[_Change], seconds: float) -> Pace:
-    told = list(changes)
+def _pace(before: Iterable[OfTarget], after: Iterable[OfTarget], seconds: float) -> Pace:
     committed, rounds, drafts, drafted, accepted = (
-        sum(getattr(one, name) for one in told) for name in _Change.__struct_fields__
+        now - then for then, now in zip(_sums(before), _sums(after), strict=True)
     )
     return Pace(
         committed / seconds,
@@ -101,3 +89,14 @@ def _pace(changes: Iterable[_Change], seconds: float) -> Pace:
         accepted / drafted if drafted else NONE,
         accepted / drafts if drafts else NONE,
     )
+
+
+def _sums(targets: Iterable[OfTarget]) -> tuple[int, ...]:
+    committed = rounds = drafts = drafted = accepted = 0
+    for one in targets:
+        committed += one.committed
+        rounds += one.rounds
+        drafts += one.drafts
+        drafted += one.drafted
+        accepted += one.accepted_tokens
+    return committed, rounds, drafts, drafted, accepted

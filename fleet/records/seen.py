@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Sequence
 
 from fleet.records.counts import EDGES_S, RECENT, OfTarget, Times
 
@@ -27,14 +28,13 @@ class Seen:
             self.accepted += [0] * (accepted + 1 - len(self.accepted))
         self.accepted[accepted] += 1
 
-    def counts(self, sessions: int = 0, waiting: int = 0, queued: int = 0) -> OfTarget:
-        """Return them, with what is so now."""
-        ordered = sorted(self.recent_s)
-        p50_s, p90_s = (ordered[int(share * len(ordered))] if ordered else None for share in (0.5, 0.9))
+    def counts(self, now: Sequence[int], recent: bool = False) -> OfTarget:
+        """Return them, with what is so now: sessions, waiting, queued; `recent`: with the last waits."""
+        sessions, waiting, queued = now
         return OfTarget(
             self.target, sessions, waiting, self.rounds, self.drafts, self.drafted, tuple(self.accepted),
             self.committed, self.opened, self.finished, self.prompt_tokens, self.received_bytes, queued,
-            p50_s, p90_s,
+            tuple(self.recent_s) if recent else (),
         )  # fmt: skip
 
 

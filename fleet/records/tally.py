@@ -58,6 +58,7 @@ class Tally:
         self.steps: dict[str, dict[str, tuple[int, float]]] = defaultdict(dict)
         self.started: dict[str, tuple[int, float]] = {}  # running step of a station, and since when
         self.waits, self.first, self.latency = Spread(), Spread(), Spread()
+        self.handlers: dict[str, dict[str, Callable[[Values], None]]] = {ROUTER: {}}  # by station and event
         self._at_drafter: dict[str, Callable[[Values], None]] = {
             "draft-request": self._asked, "start": self._begun, "done": self._drafted, "leave": self._left,
         }  # fmt: skip
@@ -75,8 +76,11 @@ class Tally:
             self.place += 1
         return self.place < rows
 
-    def counts(self, time_s: float, stations: Iterable[Station] = ()) -> Counts:
-        """Return what was read. `stations`: whose sessions and buffers are looked at, from whatever thread."""
+    def counts(self, time_s: float, stations: Iterable[Station] = (), recent: bool = False) -> Counts:
+        """Return what was read.
+
+        `stations`: whose sessions and buffers are looked at, from whatever thread. `recent`: with the last waits.
+        """
         now: dict[bool, dict[int, list[int]]] = {True: {}, False: {}}  # at drafters, and at targets: by target
         told = []
         for station in stations:
@@ -89,7 +93,7 @@ class Tally:
         self._add(now[False], [], [], self.queued)
         drafting, verifying = (
             tuple(
-                seen.get(target, Seen(target)).counts(*of_now.get(target, ()))
+                seen.get(target, Seen(target)).counts(of_now.get(target, (0, 0, 0)), recent)
                 for target in sorted(seen.keys() | of_now.keys())
             )
             for seen, of_now in ((self.drafting, now[True]), (self.verifying, now[False]))
@@ -118,9 +122,10 @@ class Tally:
                 steps[row[_KIND]] = number + 1, seconds + row[_DURATION]
         elif event == "killed":
             self._killed(station)
-        if station == ROUTER:
-            return
-        handlers = self._at_drafter if station.startswith(DRAFTER) else self._at_target
+        handlers = self.handlers.get(station)
+        if handlers is None:
+            at_drafter = station.startswith(DRAFTER)
+            handlers = self.handlers[station] = self._at_drafter if at_drafter else self._at_target
         handler = handlers.get(event)
         if handler is not None:
             handler(row)

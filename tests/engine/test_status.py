@@ -31,6 +31,7 @@ from tests.helpers.toys import toy_fleet
 FLEET = toy_fleet()
 LARGE = toy_fleet(verifiers={"count": 100})
 largest = st.integers(0, (1 << 62) - 1)
+WAITS_S = tuple(0.001 * wait for wait in (9, 2, 4, 1, 7, 3, 8, 5, 6, 10))
 real = st.floats(0, 1e12) | st.none()
 
 
@@ -45,9 +46,7 @@ def open_door(fleet: Any = FLEET) -> tuple[Door, Board]:
 
 
 def some_counts(time_s: float = 10.0, rounds: int = 50) -> Counts:
-    target = OfTarget(
-        1, 1, 1, rounds, rounds, 4 * rounds, (0, 0, rounds), 3 * rounds, wait_p50_s=0.004, wait_p90_s=0.02
-    )
+    target = OfTarget(1, 1, 1, rounds, rounds, 4 * rounds, (0, 0, rounds), 3 * rounds, waits_s=WAITS_S)
     return Counts(time_s, (OfStation("drafter", 7.0, {"draft": (rounds, 0.5)}, 2, 1),), (target,))
 
 
@@ -77,7 +76,7 @@ def test_who_asks_is_told_load_queue_and_each_target_and_takes_no_seat() -> None
     assert [row.target for row in status.rows] == [0, 1]
     row = status.rows[1]
     assert (row.rounds, row.tokens_per_s, row.acceptance) == (50, 15.0, 0.5)
-    assert (row.wait_p50_s, row.wait_p90_s) == (0.004, 0.02)
+    assert (row.wait_p50_s, row.wait_p90_s) == (0.006, 0.010)
     assert not door.peers
     assert not door.counts
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from experiments.watching.line import MINUTE_S, duration_text, line_of, living_line, parts_of, tokens_of
 from fleet.records.counts import Counts, OfStation, OfTarget
-from fleet.records.rates import Lately, rates_between
+from fleet.records.rates import Lately, paces_between, rates_between
 from fleet.records.tally import Tally
 from fleet.scenario.settle import settle
 from fleet.scenario.workload import streams_of
@@ -119,7 +119,8 @@ def test_rates_are_differences_over_the_last_seconds_and_add_up_to_the_whole() -
     while True:
         more = tally.take(log, 40)
         time_s = float(log[26 * (tally.place - 1)])
-        rates = lately.add(tally.counts(time_s))
+        lately.add(tally.counts(time_s))
+        rates = lately.rates()
         pieces.append((time_s - before_s, rates))
         before_s = time_s
         if not more:
@@ -128,12 +129,17 @@ def test_rates_are_differences_over_the_last_seconds_and_add_up_to_the_whole() -
     assert committed == pytest.approx(tally.counts(before_s).committed)
     for seconds, rates in pieces:
         assert rates.seconds == pytest.approx(seconds) or seconds == 0
-        assert rates.all.tokens_per_s == pytest.approx(sum(pace.tokens_per_s for pace in rates.by_target.values()))
+    begin, end = Counts(0.0), tally.counts(before_s)
+    paces = paces_between(begin, end).values()
+    assert sum(pace.tokens_per_s for pace in paces) == pytest.approx(rates_between(begin, end).all.tokens_per_s)
 
 
 def test_the_window_is_as_long_as_it_says_once_there_is_so_much() -> None:
     lately = Lately(window_s=10.0)
-    seconds = [lately.add(counts_at(half / 2, half)).seconds for half in range(1, 60)]
+    seconds = []
+    for half in range(1, 60):
+        lately.add(counts_at(half / 2, half))
+        seconds.append(lately.rates().seconds)
     assert seconds[:20] == [half / 2 for half in range(1, 21)]
     assert set(seconds[20:]) == {10.0}
     assert len(lately.kept) <= 22

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.records.counts import EDGES_S, Counts, OfTarget, Times
+from fleet.records.counts import EDGES_S, RECENT, Counts, OfTarget, Times
 from fleet.records.recorded import Log
 from fleet.records.run import Run
 from fleet.records.schema import SCHEMA
@@ -143,10 +143,13 @@ RUN = simulate(SCENARIO)
 FLEET = settle(SCENARIO)
 
 
-def test_percentiles_of_waits_are_those_of_the_last_requests() -> None:
-    (one,) = {round(target.wait_p50_s or 0.0, 6) for target in tallied(SCENARIO, RUN).drafting[:1]}
-    waits_s = rounds_of(RUN.frame()).query("tag == 0").wait_s.sort_values()
-    assert one == pytest.approx(waits_s.iloc[len(waits_s) // 2])
+def test_the_last_waits_are_those_of_the_last_requests_and_only_where_asked_for() -> None:
+    tally = Tally(FLEET)
+    tally.take(log_of_run(RUN))
+    assert all(one.waits_s == () for one in tally.counts(0.0).drafting)
+    for one in tally.counts(0.0, recent=True).drafting:
+        rounds = rounds_of(RUN.frame()).query(f"tag == {one.target}").sort_values("begun_s")
+        assert one.waits_s == pytest.approx(rounds.wait_s.tail(RECENT).tolist())
 
 
 def test_a_time_is_counted_under_the_first_edge_that_is_not_below_it() -> None:
