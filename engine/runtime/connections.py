@@ -59,9 +59,12 @@ class Connections:
             self.close(min(strangers, key=lambda each: (self.open[each].peer != b"", self.open[each].since_s)))
         self.open[fd] = Connection(address, now_s)
 
-    def gone(self, fd: int) -> None:
-        """Note that a connection is closed."""
-        self.open.pop(fd, None)
+    def gone(self, fd: int) -> bytes:
+        """Note that a connection is closed; return the peer that had it, if it has no other one."""
+        connection = self.open.pop(fd, None)
+        if connection is None or any(other.peer == connection.peer for other in self.open.values()):
+            return b""
+        return connection.peer
 
     def heard(self, fd: int, peer: bytes, user: str) -> bool:
         """Note that a peer has said something whole; False if its connection is about to be closed."""

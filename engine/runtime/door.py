@@ -252,7 +252,7 @@ class Door:
         reason, later = self._why_not(peer, hello, now_s, user)
         if reason:
             return self._deny(peer, hello, reason, later)
-        generation = self._generation(role, number, hello.incarnation)
+        generation = self._generation(hello)
         seat = seat_of(self.fleet, role, number, generation)
         assert seat is not None
         holder, again = self.seated.get((role, number)), "it was started, or connected, again"
@@ -296,10 +296,10 @@ class Door:
             return f"this is drafter {self.drafter + 1}, and not {hello.drafter + 1}; name drafters in their order"
         return ""
 
-    def _generation(self, role: Role, number: int, incarnation: int) -> int:
-        """Return the generation of a seat's tags: another life begins its requests anew."""
-        last, generation = self.lives.get((role, number), (incarnation, 0))
-        return generation + (incarnation != last)
+    def _generation(self, hello: Hello) -> int:
+        """Return the generation of a seat's tags: another life begins its requests anew, unless it says otherwise."""
+        last, generation = self.lives.get((hello.role, hello.number), (hello.incarnation, 0))
+        return generation + (hello.incarnation != last and not hello.goes_on)
 
     def _welcome(self, peer: bytes, hello: Hello) -> Send:
         return Send(DOOR, peer, pack(Welcome(hello.attempt, self.incarnation)))

@@ -31,6 +31,7 @@ class Guard:
             door.set(zmq.ZAP_DOMAIN, DOMAIN)
             door.set(zmq.ZAP_ENFORCE_DOMAIN, 1)  # if nobody answered for the gate, nobody would be let in
         self.events = door.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | _FAILED)
+        self.left: list[bytes] = []  # whose connections have ended
         self.connections = Connections(2 * most_bytes + SLACK_BYTES)
         watched = [self.events] if self.gate is None else [self.events, self.gate.socket]
         self.descriptors = [int(socket.getsockopt(zmq.FD)) for socket in watched]
@@ -59,7 +60,7 @@ class Guard:
             if event["event"] == zmq.EVENT_ACCEPTED:
                 self.connections.accepted(fd, known, now_s)
             elif event["event"] == zmq.EVENT_DISCONNECTED:
-                self.connections.gone(fd)
+                self.left.append(self.connections.gone(fd))
             elif event["event"] != zmq.EVENT_HANDSHAKE_FAILED_AUTH:  # which the gate has counted
                 self.connections.counts["greetings of another kind"] += 1
 

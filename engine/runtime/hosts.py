@@ -31,7 +31,7 @@ from engine.runtime.replayed import ReplayedFleet
 from engine.runtime.replayed_drafter import ReplayedDrafterNode
 from engine.runtime.router import RouterNode
 from engine.runtime.routing_verifier import RoutingVerifierNode
-from engine.runtime.runnable import check_can_run
+from engine.runtime.runnable import check_by_hand, check_can_run
 from engine.runtime.shown import Asked, on_show, seen
 from engine.runtime.verifier import VerifierNode
 from fleet.errors import InputError
@@ -65,6 +65,7 @@ def serve_drafter(
     check_door(host, keys)
     fleet, replayed = with_positions(settle(scenario)), scenario.drafters.kind == "replayed"
     check_can_run(fleet)
+    check_by_hand(fleet)
     if number >= fleet.drafters.count:
         raise InputError(f"--number {number + 1}: the scenario has drafters.count = {fleet.drafters.count}")
     _prepare(out)
@@ -99,6 +100,7 @@ def serve_router(
     _check_lines(drafters, keys)
     fleet = with_positions(settle(scenario))
     check_can_run(fleet)
+    check_by_hand(fleet)
     if not fleet.routed:
         raise InputError(
             f"scenario {fleet.name!r}: nothing is to be routed; a router needs drafters.count of 2 or more and a "
@@ -152,6 +154,7 @@ def serve_verifier(
     _check_lines(connect, keys)
     fleet = with_positions(settle(scenario))
     check_can_run(fleet)
+    check_by_hand(fleet)
     replayed, name = fleet.verifiers.kind == "replayed", _named(targets)
     if len(targets) > 1 and not replayed:
         raise InputError(f"--target {name[8:]}: a real target has a process of its own; start one for each")

@@ -22,7 +22,8 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
 
     `number`: of the target, from 0. `incarnation`: which life of it this is; a later one is larger. `attempt`: how
     often this life has lost its connection. `drafter`: the number of the one that it believes to have called; of a
-    router any. The version of the protocol is in every frame's header.
+    router any. `goes_on`: whether this life goes on with the requests of the one before it, in later epochs; else they
+    begin anew. The version of the protocol is in every frame's header.
     """
 
     role: Role
@@ -31,6 +32,7 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
     attempt: Incarnation
     terms: Annotated[dict[Text, Text], Meta(max_length=32)]
     drafter: Annotated[int, Meta(ge=0, le=10**9)] = 0
+    goes_on: bool = False
 
 
 class Welcome(msgspec.Struct, tag="welcome", frozen=True):

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from engine.runtime.answers import Drawn
+from engine.runtime.journal import FIRST, Life
 from engine.runtime.launcher_pipe import SAMPLES, LauncherPipe
 from engine.runtime.metering import Sampler, metered
 from engine.runtime.node import Node
@@ -21,9 +22,9 @@ from fleet.stations.outcomes import Outcomes
 PATIENCE_S = 60.0  # for nodes of one host to find each other
 
 
-def drafter_body(pipe: LauncherPipe, fleet: Fleet, number: int = 0) -> Log:
+def drafter_body(pipe: LauncherPipe, fleet: Fleet, number: int = 0, life: Life = FIRST) -> Log:
     """Serve as replayed drafter `number` until told to stop."""
-    node = ReplayedDrafterNode(fleet, number=number)
+    node = ReplayedDrafterNode(fleet, port=life.port, number=number, life=life)
     node.open()
     pipe.send(("port", (node.port, fleet)))
     zero_s = pipe.recv()
@@ -32,10 +33,20 @@ def drafter_body(pipe: LauncherPipe, fleet: Fleet, number: int = 0) -> Log:
         return node.serve(zero_s)
 
 
-def targets_body(pipe: LauncherPipe, fleet: Fleet, addresses: dict[int, str]) -> Log:
-    """Decode all requests of the fleet's replayed targets with replayed drafters, or without any."""
-    targets = ReplayedFleet(fleet, partial(Drawn, Outcomes(fleet)), addresses)
-    targets.wait_for_welcomes(PATIENCE_S)
+def targets_body(
+    pipe: LauncherPipe,
+    fleet: Fleet,
+    addresses: dict[int, str],
+    numbers: Sequence[int] | None = None,
+    life: Life = FIRST,
+) -> Log:
+    """Decode the requests of these replayed targets (all) with replayed drafters, or without any.
+
+    Targets that were killed before do not wait for their drafters: they decode alone until they are welcomed.
+    """
+    targets = ReplayedFleet(fleet, partial(Drawn, Outcomes(fleet)), addresses, numbers, life=life)
+    if not life.number:
+        targets.wait_for_welcomes(PATIENCE_S)
     pipe.send(("ready", None))
     zero_s = pipe.recv()
     with reported(pipe, fleet, targets.stations, zero_s):

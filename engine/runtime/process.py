@@ -7,14 +7,14 @@ import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from multiprocessing import forkserver, get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from engine.runtime.launcher_pipe import PROGRESS, SAMPLES, LauncherPipe
-from fleet.errors import InputError
+from fleet.errors import InputError, NodeDiedError
 from fleet.interrupts import deferred, unseen
 from fleet.records.samples import PowerSample
 
@@ -25,6 +25,9 @@ PRELOADED = ["engine.runtime.serve", "transformers.models.llama.modeling_llama"]
 UNGUARDED = 97  # exit code of a node that was about to start nodes, because it imports the script that started it
 
 THREADS = 1  # of torch in each node: more would compete for the cores of a small host
+
+
+END_S = 0.5  # from asking a process to end until it is killed
 
 
 class NodeError(RuntimeError):
@@ -73,22 +76,18 @@ class NodeProcess:
         theirs.close()
 
     def receive(self, beside: Sequence["NodeProcess"] = ()) -> Any:
-        """Wait for what the node sends next; NodeError if it failed or died, InputError if its input was bad.
+        """Wait for what the node sends next.
 
-        What it and the nodes `beside` report meanwhile is told to those who watch.
+        NodeError if it failed, NodeDiedError if it, or one of those `beside`, died; InputError if its input was bad.
+        What they report meanwhile is told to those who watch.
         """
         while not self.kept and not self.gone:
             by_pipe = {node.pipe: node for node in (self, *beside) if not node.gone}
             for pipe in wait(list(by_pipe)):
-                by_pipe[pipe]._take()
-        if not self.kept:
-            self.process.join()
-            if self.process.exitcode == UNGUARDED:
-                raise InputError(
-                    "the engine's processes import the script that starts them, and this one would start them again; "
-                    'put what runs the engine below the line `if __name__ == "__main__":`'
-                )
-            raise NodeError(f"{self.name} died with exit code {self.process.exitcode}")
+                by_pipe[pipe].take()  # type: ignore[index]
+            for node in beside:
+                node.check()
+        self.check()
         kind, value = self.kept.popleft()
         if kind == "input error":
             raise InputError(value)
@@ -96,7 +95,7 @@ class NodeProcess:
             raise NodeError(f"{self.name} failed:\n{value}")
         return value
 
-    def _take(self) -> None:
+    def take(self) -> None:
         """Take a message that has come: a report is told, anything else is kept until somebody asks."""
         try:
             message = self.pipe.recv()
@@ -111,15 +110,51 @@ class NodeProcess:
         elif self.watch is not None:
             self.watch(value)
 
+    def check(self) -> None:
+        """NodeDiedError if the process has died and left nothing to be received; InputError if its launcher is why."""
+        if self.kept or not self.gone:
+            return
+        self.process.join()
+        code = self.process.exitcode or 0
+        if code == UNGUARDED:
+            raise InputError(
+                "the engine's processes import the script that starts them, and this one would start them again; "
+                'put what runs the engine below the line `if __name__ == "__main__":`'
+            )
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"died with exit code {code}"
+        raise NodeDiedError(f"{self.name} {how}; the run is ended, and nothing was written")
+
+    def kill(self) -> None:
+        """Kill the process, as a script wants it: at once, and without a word."""
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+    def stall(self, stops: bool) -> None:
+        """Let the process stand still, or go on."""
+        assert self.process.pid is not None
+        os.kill(self.process.pid, signal.SIGSTOP if stops else signal.SIGCONT)
+
     def send(self, value: Any) -> None:
         """Send something to the node: its time zero, or that it shall stop."""
         self.pipe.send(value)
 
     def end(self) -> None:
         """Make sure that the process is gone."""
-        if self.process.is_alive():
-            self.process.terminate()
-        self.process.join()
+        end_all([self])
+
+
+def end_all(nodes: Iterable[NodeProcess]) -> None:
+    """Make sure that these processes are gone, also one that stands still."""
+    alive = [node.process for node in nodes if node.process.is_alive()]
+    for process in alive:
+        process.terminate()
+    for process in alive:
+        process.join(END_S)
+    for process in alive:
+        if process.is_alive():
+            process.kill()
+        process.join()
 
 
 def _node(connection: Connection, asked: tuple[bool, Any], body: Callable[..., Any], *arguments: Any) -> None:

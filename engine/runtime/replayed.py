@@ -16,14 +16,16 @@ from engine.runtime.core_waits import CoreWaits, all_threads
 from engine.runtime.exchange import Exchange
 from engine.runtime.identity import Ping, Role
 from engine.runtime.inner_router import InnerRouter
+from engine.runtime.journal import FIRST, Life, journal_of
 from engine.runtime.keys import Keys
 from engine.runtime.limits import most_bytes
-from engine.runtime.line import Line
+from engine.runtime.line import Line, recall_s
 from engine.runtime.replayed_target import ReplayedTarget
 from engine.runtime.socket_thread import SAY_AFTER_S, TICK_S
 from engine.runtime.sockets import Sockets
 from engine.runtime.transport import carry_out
 from engine.runtime.waiting import Margin
+from engine.runtime.worker import READ_S, STILL_S
 from fleet.errors import InputError
 from fleet.records.recorded import Log, RecordedStation
 from fleet.scenario.settled import Fleet
@@ -44,7 +46,7 @@ class ReplayedFleet:
     An event loop over their sockets and the ends of their steps. The router stands among them, where there is one: it
     has a line to each drafter, and targets reach it without a message. `addresses`: tcp://HOST:PORT by the number of
     the drafter; of a router in a process of its own alone, where targets are to call that one. `say`: takes lines for
-    whoever runs them.
+    whoever runs them. `life`: of their process.
     """
 
     def __init__(
@@ -55,29 +57,35 @@ class ReplayedFleet:
         numbers: Sequence[int] | None = None,
         keys: Keys | None = None,
         say: Callable[[str], None] = lambda _line: None,
+        life: Life = FIRST,
     ) -> None:
         self.fleet = fleet
+        self.life = life
+        self.journal = journal_of(life)
         self.answers = answers
         self.say = say
         self.numbers = range(fleet.verifiers.count) if numbers is None else numbers
-        life = time.time_ns()
+        born, goes_on = time.time_ns(), life.number > 0
         self.routes = fleet.routed and len(addresses) > 1
         role: Role = "router" if self.routes else "verifier"
         pairs = [(0, drafter) for drafter in addresses] if self.routes else _pairs(fleet, self.numbers)
         ports = {pair: pair[1] if self.routes else port for port, pair in enumerate(pairs)}
         connect = {port: addresses[drafter] for (_, drafter), port in ports.items()}
         lines = {
-            port: Line(fleet, number, life, role, drafter, port, connect[port].removeprefix("tcp://"))
+            port: Line(fleet, number, born, role, drafter, port, connect[port].removeprefix("tcp://"), goes_on=goes_on)
             for (number, drafter), port in ports.items()
         }
         asked = (lambda _tag: 0) if fleet.routed else fleet.drafter_of
         self.exchange = Exchange(lines=lines, line_of=lambda tag: ports[fleet.target_of(tag), asked(tag)])
         self.router: InnerRouter | None = None
-        self.transport = Sockets(connect=connect, most_bytes=most_bytes(fleet, fleet.vocabulary), keys=keys)
+        self.transport = Sockets(
+            connect=connect, most_bytes=most_bytes(fleet, fleet.vocabulary), keys=keys, recall_s=recall_s(fleet)
+        )
         self.targets: dict[int, ReplayedTarget] = {}
         self.log: Log = []
         self.inbox: deque[tuple[Deliver, float, float]] = deque()
         self.later: deque[tuple[float, Deliver]] = deque()  # news of drafters, all as old as the scenario says
+        self.watched = fleet.verifiers.patience.patience_s > 0
         self.waits = CoreWaits(all_threads)
         self.due_s = 0.0
         self.margin = Margin()
@@ -101,7 +109,9 @@ class ReplayedFleet:
     def serve(self, zero_s: float) -> Log:
         """Decode all requests of all targets; return the stations' log, its times counted from `zero_s`."""
         self.targets = {
-            number: ReplayedTarget(self.fleet, number, self.answers, self._post, zero_s, self.log)
+            number: ReplayedTarget(
+                self.fleet, number, self.answers, self._post, zero_s, self.log, self.life, self.journal
+            )
             for number in self.numbers
         }
         if self.routes:
@@ -143,6 +153,7 @@ class ReplayedFleet:
         time_s = now_s()
         for target in self.targets.values():
             target.open_due(time_s)
+            target.ring(time_s)
         due = [target for target in self.targets.values() if target.running is not None and target.due_s <= time_s]
         for target in sorted(due, key=lambda target: target.due_s):
             target.finish()
@@ -185,11 +196,15 @@ class ReplayedFleet:
         """Take what arrives until shortly before the next end of a step, or the next tick."""
         dues_s = [target.due_s for target in self.targets.values() if target.running is not None]
         dues_s += [target.opening[0][0] for target in self.targets.values() if target.opening]
+        dues_s += [target.alarm_s() for target in self.targets.values() if self.watched]
         due_s = min(dues_s + [time_s for time_s, _ in self.later][:1], default=None)
         before_s = now_s()
         wait_s = TICK_S if due_s is None else min(due_s - before_s - self.margin.s, TICK_S)
         if not self._turn(wait_s) and wait_s > 0:
-            self.margin.slept(now_s() - before_s - wait_s)
+            late_s = now_s() - before_s - wait_s
+            self.margin.slept(late_s)
+            if late_s > STILL_S:  # this process stood still: what came meanwhile goes first
+                self._turn(READ_S)
 
 
 def _pairs(fleet: Fleet, numbers: Sequence[int]) -> list[tuple[int, int]]:

@@ -1,19 +1,23 @@
 """The thread of a node that owns its transport and the state of all its connections."""
 
+import heapq
 import queue
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 
-from engine.runtime.actions import Action, Deliver, Lost, Opened, Turned
+from engine.runtime.actions import DOOR, Action, Deliver, Lost, Opened, Turned
 from engine.runtime.clock import now_s
 from engine.runtime.content import Content
 from engine.runtime.core_waits import CoreWaits, this_thread, zmq_threads
 from engine.runtime.exchange import Exchange, Posted
+from engine.runtime.lossy import LossyLinks
 from engine.runtime.notices import Notices
 from engine.runtime.transport import Transport, carry_out
 from engine.runtime.worker import Arrival
 from fleet.errors import InputError
+from fleet.stations.messages import TO_DRAFTER, TO_VERIFIER
 
 SAY_AFTER_S = 2.0  # of waiting for a drafter
 TICK_S = 0.25  # how often it looks what is due, if nothing else wakes it
@@ -35,6 +39,7 @@ class SocketThread(threading.Thread):
         deliver: Callable[[Arrival], None],
         failed: Callable[[], None],
         say: Callable[[str], None],
+        links: LossyLinks | None = None,
     ) -> None:
         super().__init__(name="sockets", daemon=True)
         self.exchange = exchange
@@ -42,11 +47,15 @@ class SocketThread(threading.Thread):
         self.deliver = deliver
         self.failed = failed
         self.say = say
+        self.links = links
         self.posted: deque[tuple[Posted, Content]] = deque()
+        self.held: list[tuple[float, int, Posted, Content]] = []  # a heap of what is sent later, where links are faulty
+        self.numbers = count()
         self.news: queue.SimpleQueue[int | Exception] = queue.SimpleQueue()  # ports that are welcomed, and errors
         self.ending = False
         self.error: BaseException | None = None
         self.due_s = 0.0
+        self.leaving: list[bytes] = []  # whose connections have ended; by the next tick all is read
         self.notices = Notices(say, now_s())
         if exchange.door is not None:
             exchange.door.address_of = transport.address_of
@@ -107,7 +116,7 @@ class SocketThread(threading.Thread):
 
     def _turn(self) -> None:
         self.own_waits.since_last_s()  # what it waited for before it had nothing to do held up nothing
-        frames = self.transport.poll(0.0 if self.posted else TICK_S)
+        frames = self.transport.poll(0.0 if self.posted else self._pause_s())
         wait_s = self.own_waits.since_last_s()
         if frames:
             wait_s += self.zmq_waits.since_last_s()
@@ -123,6 +132,9 @@ class SocketThread(threading.Thread):
             self.due_s = time_s + TICK_S
             self._carry_out(self.exchange.tick(time_s), time_s)
             door = self.exchange.door
+            for peer in self.leaving:
+                self._carry_out(self.exchange.lost(DOOR, peer, time_s), time_s)
+            self.leaving = self.transport.gone()
             for line, times in self.transport.tidy(() if door is None else door.known).items():
                 self.notices.take(line, time_s, times)
             if door is not None and door.told:
@@ -134,20 +146,40 @@ class SocketThread(threading.Thread):
     def _send_posted(self) -> None:
         while self.posted:
             time_s = now_s()
-            self._carry_out(self.exchange.post(*self.posted.popleft(), time_s), time_s)
+            message, content = self.posted.popleft()
+            if self.links is not None and isinstance(message, TO_VERIFIER):
+                for due_s in self.links.arrivals_s(message.tag, "down", time_s):
+                    heapq.heappush(self.held, (due_s, next(self.numbers), message, content))
+            else:
+                self._carry_out(self.exchange.post(message, content, time_s), time_s)
+        while self.held and self.held[0][0] <= now_s():
+            time_s = now_s()
+            _, _, message, content = heapq.heappop(self.held)
+            self._carry_out(self.exchange.post(message, content, time_s), time_s)
+
+    def _pause_s(self) -> float:
+        """How long nothing is due but what wakes it."""
+        return min(TICK_S, max(self.held[0][0] - now_s(), 0.0)) if self.held else TICK_S
 
     def _carry_out(self, actions: Sequence[Action], time_s: float, core_wait_s: float = 0.0) -> None:
         for action in carry_out(actions, self.exchange, self.transport, time_s):
             match action:
                 case Deliver():
-                    at_s = time_s + action.after_s
-                    self.deliver(Arrival(action.event, action.content, at_s, action.payload_bytes, core_wait_s))
+                    for at_s in self._arrivals_s(action, time_s):
+                        self.deliver(Arrival(action.event, action.content, at_s, action.payload_bytes, core_wait_s))
                 case Opened():
                     self.news.put(action.port)
                 case Turned():
                     self.news.put(InputError(action.reason))
                 case Lost():
                     self.notices.take(action.reason, time_s)
+
+    def _arrivals_s(self, action: Deliver, time_s: float) -> Iterator[float]:
+        """When an event reaches the station: once, but for what came over a faulty link."""
+        if self.links is not None and action.payload_bytes and isinstance(action.event, TO_DRAFTER):
+            yield from self.links.arrivals_s(action.event.tag, "up", time_s)
+        else:
+            yield time_s + action.after_s
 
     def say_what_was_refused(self) -> None:
         """Say in one line what was refused, dropped and cut, if anything was."""

@@ -35,7 +35,8 @@ class Sockets:
     """The sockets of a node. `bind`: the door's address, tcp://HOST:PORT, port 0 for any; `connect`: of each line.
 
     `most_bytes`: of a frame; who sends more is cut by ZeroMQ before it is read. `keys`: without any, no address beyond
-    this host is served or called. InputError if that is asked for, or if the address cannot be bound.
+    this host is served or called. InputError if that is asked for, or if the address cannot be bound. `recall_s`: how
+    long it may take at most until a line calls again that could not reach anybody.
     """
 
     def __init__(
@@ -44,7 +45,9 @@ class Sockets:
         connect: Mapping[int, str] | None = None,
         most_bytes: int = -1,
         keys: Keys | None = None,
+        recall_s: float = SLOWEST_RECONNECT_MS / 1000,
     ) -> None:
+        self.slowest_ms = max(RECONNECT_MS, min(SLOWEST_RECONNECT_MS, int(1000 * min(recall_s, 1.0))))
         if bind is not None:
             check_door(_host(bind), keys)
         self.addresses = dict(connect or {})
@@ -149,6 +152,13 @@ class Sockets:
         told.update(line for port, monitor in self.monitors.items() for line in self._why_not(port, monitor))
         return told
 
+    def gone(self) -> list[bytes]:
+        """As `Transport.gone`."""
+        if self.guard is None:
+            return []
+        left, self.guard.left = self.guard.left, []
+        return left
+
     def close(self) -> None:
         """As `Transport.close`."""
         for socket in self.sockets.values():
@@ -206,7 +216,7 @@ class Sockets:
             (zmq.MAXMSGSIZE, self.most_bytes), (zmq.SNDHWM, QUEUE), (zmq.RCVHWM, QUEUE), (zmq.LINGER, LINGER_MS),
             (zmq.HANDSHAKE_IVL, HANDSHAKE_MS), (zmq.HEARTBEAT_IVL, HEARTBEAT_MS), (zmq.HEARTBEAT_TIMEOUT, SILENCE_MS),
             (zmq.HEARTBEAT_TTL, SILENCE_MS), (zmq.RECONNECT_IVL, RECONNECT_MS),
-            (zmq.RECONNECT_IVL_MAX, SLOWEST_RECONNECT_MS), (zmq.TCP_KEEPALIVE, 1),
+            (zmq.RECONNECT_IVL_MAX, self.slowest_ms), (zmq.TCP_KEEPALIVE, 1),
         ):  # fmt: skip
             socket.set(option, value)
         self.sockets[port] = socket

@@ -48,6 +48,9 @@ class Transport(Protocol):
         To be called several times a second. Returns lines for whoever runs the node, and how often each is due.
         """
 
+    def gone(self) -> list[bytes]:
+        """Return the peers of the door whose connections have ended since this was asked last."""
+
     def close(self) -> None:
         """Close everything; what was sent has half a second to leave."""
 

@@ -12,7 +12,8 @@ pytest.importorskip("zmq")
 from engine.runtime.clock import now_s
 from engine.runtime.launcher_pipe import PROGRESS, LauncherPipe
 from engine.runtime.observer import LOOK_S, PIECE, Observer, Together, observed
-from engine.runtime.process import NodeError, NodeProcess
+from engine.runtime.process import NodeProcess
+from fleet.errors import NodeDiedError
 from fleet.records.counts import Counts, OfStation, OfTarget
 from fleet.records.run import make_run
 from fleet.records.schema import SCHEMA
@@ -27,9 +28,9 @@ from tests.helpers.stars import star
 class Recorded:
     """A station's records, as an observer sees them."""
 
-    def __init__(self, log: list[object]) -> None:
+    def __init__(self, log: list[object], name: str = "drafter") -> None:
         self.log = log
-        self.station = type("Station", (), {"name": "drafter", "sessions": {}, "waiting": []})()
+        self.station = type("Station", (), {"name": name, "sessions": {}, "waiting": []})()
 
 
 SCENARIO = star()
@@ -47,7 +48,7 @@ def test_the_last_that_is_told_is_all_that_the_log_says() -> None:
 
 def test_stations_that_share_a_log_are_read_once_and_others_together() -> None:
     told: list[Counts] = []
-    one, other, third = Recorded(LOG), Recorded(LOG), Recorded(list(LOG))
+    one, other, third = Recorded(LOG), Recorded(LOG, "verifier.1"), Recorded(list(LOG), "router")
     for stations in ([one, other], [one, third]):
         observer = Observer(FLEET, lambda of=stations: of, 0.0, told.append)  # type: ignore[misc,arg-type]
         observer.end()
@@ -112,6 +113,23 @@ def test_what_two_drafters_say_of_one_target_adds_up_place_by_place() -> None:
     assert [one.name for one in counts.drafters] == ["drafter.1", "drafter.2"]
 
 
+def test_what_a_process_did_before_it_was_started_again_stays_counted_and_nothing_of_it_is_open() -> None:
+    told: list[Counts] = []
+    together = Together(told.append)
+    first = OfTarget(0, sessions=1, waiting=1, rounds=5, committed=20, queued=1)
+    together.part("drafter")(
+        Counts(3.0, (OfStation("drafter", 2.0, {"draft": (5, 1.5)}, sessions=1, waiting=1),), (first,))
+    )
+    second = OfTarget(0, sessions=1, rounds=2, committed=8)
+    together.part("drafter")(
+        Counts(9.0, (OfStation("drafter", 1.0, {"draft": (2, 0.5), "prefill": (1, 0.2)}, 1),), (second,))
+    )
+    counts = told[-1]
+    assert counts.drafting == (OfTarget(0, sessions=1, rounds=7, committed=28),)
+    assert counts.stations == (OfStation("drafter", 3.0, {"draft": (7, 2.0), "prefill": (1, 0.2)}, sessions=1),)
+    assert counts.time_s == 9.0
+
+
 # --- over the pipe ---
 
 
@@ -145,16 +163,14 @@ def test_a_launcher_that_waits_for_one_node_hears_the_others_reports() -> None:
     assert told == list(range(200))
 
 
-def test_a_node_that_dies_beside_is_told_when_it_is_asked_and_holds_up_nobody() -> None:
+def test_what_a_node_that_dies_beside_has_reported_is_told_before() -> None:
     told: list[int] = []
     dies = NodeProcess("dies", reports_and_dies, light=True, watch=told.append)
     late = NodeProcess("late", answers_late, light=True)
     try:
         dies.process.join()
-        late.send("now")
-        assert late.receive(beside=[dies]) == "late"
-        with pytest.raises(NodeError, match="dies died with exit code 3"):
-            dies.receive()
+        with pytest.raises(NodeDiedError, match="dies died with exit code 3"):
+            late.receive(beside=[dies])
     finally:
         dies.end()
         late.end()
