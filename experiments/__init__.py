@@ -14,6 +14,7 @@ plan/          which fleet to build: how many drafters and targets, at which dep
 reproduce/     the papers' tables and figures, row by row
 scenarios/     the scenarios that ship; batch_rules.py names the batch rules that are compared
 terminal/      how programs end, and what they print
+watching/      what people see of a fleet while it works
 
 bench/ modes/ replayed/ coverage/ grids/ zoo/ gpu_check/
                programs: peers, every mode in both worlds, fleets of replayed stations, intervals, plans against full

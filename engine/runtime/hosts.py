@@ -24,6 +24,7 @@ from engine.runtime.drafter import DrafterNode
 from engine.runtime.keys import Keys, allowed_keys, check_door, check_line
 from engine.runtime.node import Node
 from engine.runtime.positions import with_positions
+from engine.runtime.power import Device
 from engine.runtime.process import THREADS
 from engine.runtime.prompts import prompts_of
 from engine.runtime.replayed import ReplayedFleet
@@ -31,6 +32,7 @@ from engine.runtime.replayed_drafter import ReplayedDrafterNode
 from engine.runtime.router import RouterNode
 from engine.runtime.routing_verifier import RoutingVerifierNode
 from engine.runtime.runnable import check_by_hand
+from engine.runtime.shown import Asked, on_show, seen
 from engine.runtime.verifier import VerifierNode
 from fleet.errors import InputError
 from fleet.files import check_writable
@@ -43,11 +45,18 @@ from fleet.scenario.settled import Fleet
 from fleet.stations.outcomes import Outcomes
 from fleet.stations.station import Station
 
+NOTHING = Asked()
 PATIENCE_S = 24 * 3600.0  # for a drafter that a target was started before; who runs it can end it
 
 
 def serve_drafter(
-    scenario: Scenario, host: str, port: int, out: Path | None, keys: Keys | None = None, number: int = 0
+    scenario: Scenario,
+    host: str,
+    port: int,
+    out: Path | None,
+    keys: Keys | None = None,
+    number: int = 0,
+    asked: Asked = NOTHING,
 ) -> None:
     """Draft for every target that connects, until a signal comes: records are written, and Interrupted raised.
 
@@ -67,12 +76,20 @@ def serve_drafter(
         what = "replayed" if replayed else f"model {scenario.drafters.model}"
         say(f"{what}, depth {scenario.drafters.depth}, for {_whom(host, keys)}; public port {node.port}")
         node.open()
-        log = node.serve(now_s())
+        zero_s = now_s()
+        with on_show(node, node.fleet, zero_s, asked, None if replayed else _device(), say):
+            log = node.serve(zero_s)
     _finish(scenario, node.fleet, log, out, signals)
 
 
 def serve_router(
-    scenario: Scenario, drafters: Sequence[str], host: str, port: int, out: Path | None, keys: Keys | None = None
+    scenario: Scenario,
+    drafters: Sequence[str],
+    host: str,
+    port: int,
+    out: Path | None,
+    keys: Keys | None = None,
+    asked: Asked = NOTHING,
 ) -> None:
     """Route rounds to the drafters at these addresses (tcp://HOST:PORT), until a signal comes; as `serve_drafter`.
 
@@ -96,7 +113,9 @@ def serve_router(
     node.wait_for_welcomes(PATIENCE_S)
     with stopped_by_signals(node) as signals:
         say(f"drafts come from {shown(drafters)}")
-        log = node.serve(now_s())
+        zero_s = now_s()
+        with on_show(node, fleet, zero_s, asked, None, say):
+            log = node.serve(zero_s)
     _finish(scenario, fleet, log, out, signals)
 
 
@@ -118,7 +137,12 @@ def _largest_vocabulary(fleet: Fleet) -> int:
 
 
 def serve_verifier(
-    scenario: Scenario, connect: Sequence[str], targets: Sequence[int], out: Path | None, keys: Keys | None = None
+    scenario: Scenario,
+    connect: Sequence[str],
+    targets: Sequence[int],
+    out: Path | None,
+    keys: Keys | None = None,
+    asked: Asked = NOTHING,
 ) -> dict[int, list[int]]:
     """Decode these targets' share of the requests with the drafters, or the router, at `connect` (tcp://HOST:PORT).
 
@@ -140,7 +164,9 @@ def serve_verifier(
     if replayed:
         several = ReplayedFleet(fleet, _answers(fleet), addresses, targets, keys, say)
         several.wait_for_welcomes(PATIENCE_S)
-        log = several.serve(now_s())
+        zero_s = now_s()
+        with seen(fleet, several.stations, zero_s, asked):
+            log = several.serve(zero_s)
     else:
         prompts = prompts_of(fleet)
         if fleet.routed and len(addresses) > 1:
@@ -152,7 +178,9 @@ def serve_verifier(
         with stopped_by_signals(node) as signals:
             if addresses:
                 say(f"drafts come from {shown(list(addresses.values()))}")
-            log = node.serve(now_s())
+            zero_s = now_s()
+            with on_show(node, fleet, zero_s, asked, _device(), say):
+                log = node.serve(zero_s)
         outputs = node.outputs
     if not signals:
         say("done")
@@ -227,6 +255,11 @@ def _finish(scenario: Scenario, fleet: Fleet, log: Log, out: Path | None, signal
         raise Interrupted(signals[0], f"kept: the records until then in {out}" if out else "no records were asked for")
     if out is not None:
         _say(f"records: {out}")
+
+
+def _device() -> Device:
+    """What models run on here."""
+    return "gpu" if torch.cuda.is_available() else "cpu"
 
 
 def _whom(host: str, keys: Keys | None) -> str:

@@ -4,9 +4,8 @@ import os
 import tempfile
 from collections.abc import Sequence
 from functools import partial
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import torch
@@ -23,17 +22,20 @@ from engine.runtime.continuations import continuations_of
 from engine.runtime.device_lock import DeviceLock, file_lock, no_lock
 from engine.runtime.drafter import DrafterNode
 from engine.runtime.journal import FIRST, Life
+from engine.runtime.launcher_pipe import LauncherPipe
 from engine.runtime.memory import check_room
 from engine.runtime.node import LOOPBACK
+from engine.runtime.observer import UNOBSERVED, Observing, Together, Watch
 from engine.runtime.positions import with_positions
+from engine.runtime.power import Device
 from engine.runtime.process import NodeProcess, end_all
 from engine.runtime.prompts import prompts_of
 from engine.runtime.replayed import ReplayedFleet
 from engine.runtime.router import RouterNode
 from engine.runtime.runnable import check_can_run
+from engine.runtime.served import Served, measured
 from engine.runtime.supervisor import Place, Supervisor, first_life
 from engine.runtime.verifier import VerifierNode
-from fleet.chance.token import Token
 from fleet.records.recorded import Log, Origin
 from fleet.records.run import Run, make_run
 from fleet.scenario.facts import crowds, models_of
@@ -47,28 +49,18 @@ CONTINUATIONS = Path(tempfile.gettempdir()) / "specfleet-continuations"
 HEAD_START_S = 0.05  # from sending time zero to time zero itself, so that every process has read it before
 
 
-class Served(msgspec.Struct, frozen=True):
-    """A run on the engine, and the new tokens of each request that a real target decoded.
-
-    `signals`: of each request's drafted tokens, where a batch recorded them.
-    """
-
-    run: Run
-    outputs: dict[int, list[int]]
-    signals: dict[int, list[Token]] = {}
-
-
-def _drafter_body(pipe: Connection, fleet: Fleet, lock_file: Path | None, number: int, life: Life = FIRST) -> Log:
+def _drafter_body(pipe: LauncherPipe, fleet: Fleet, lock_file: Path | None, number: int, life: Life = FIRST) -> Log:
     node = DrafterNode(fleet, _lock(lock_file), port=life.port, number=number, life=life)
     node.open()
     pipe.send(("port", (node.port, node.fleet)))
     zero_s = pipe.recv()
     light.stop_on_message(pipe, node)
-    return node.serve(zero_s)
+    with light.reported(pipe, fleet, node.stations, zero_s, [node.worker]):
+        return node.serve(zero_s)
 
 
 def _verifier_body(
-    pipe: Connection,
+    pipe: LauncherPipe,
     fleet: Fleet,
     target: int,
     prompts: list[list[int]],
@@ -81,22 +73,25 @@ def _verifier_body(
     if not life.number:  # one that was killed decodes alone until it is welcomed
         node.wait_for_welcomes(light.PATIENCE_S)
     pipe.send(("ready", None))
-    log = node.serve(pipe.recv())
+    zero_s = pipe.recv()
+    with light.reported(pipe, fleet, node.stations, zero_s, [node.worker]):
+        log = node.serve(zero_s)
     return log, node.outputs
 
 
-def _router_body(pipe: Connection, fleet: Fleet, addresses: dict[int, str], vocabulary: int) -> Log:
+def _router_body(pipe: LauncherPipe, fleet: Fleet, addresses: dict[int, str], vocabulary: int) -> Log:
     node = RouterNode(fleet, addresses, vocabulary)
     node.open()
     node.wait_for_welcomes(light.PATIENCE_S)
     pipe.send(("port", node.port))
     zero_s = pipe.recv()
     light.stop_on_message(pipe, node)
-    return node.serve(zero_s)
+    with light.reported(pipe, fleet, node.stations, zero_s):
+        return node.serve(zero_s)
 
 
 def _replayed_body(
-    pipe: Connection,
+    pipe: LauncherPipe,
     fleet: Fleet,
     continuations: list[Continuation],
     addresses: dict[int, str],
@@ -107,17 +102,19 @@ def _replayed_body(
     if not life.number:
         replayed.wait_for_welcomes(light.PATIENCE_S)
     pipe.send(("ready", None))
-    return replayed.serve(pipe.recv())
+    zero_s = pipe.recv()
+    with light.reported(pipe, fleet, replayed.stations, zero_s):
+        return replayed.serve(zero_s)
 
 
 def _colocated_body(
-    _pipe: Connection, scenario: Scenario, prompts: list[list[int]]
+    pipe: LauncherPipe, scenario: Scenario, prompts: list[list[int]]
 ) -> tuple[Run, dict[int, list[int]]]:
-    return serve_colocated(scenario, prompts)
+    return serve_colocated(scenario, prompts, partial(light.reported, pipe))
 
 
-def _batch_body(_pipe: Connection, scenario: Scenario, prompts: list[list[int]], signals: bool) -> Batched:
-    return serve_batch(scenario, prompts, signals)
+def _batch_body(pipe: LauncherPipe, scenario: Scenario, prompts: list[list[int]], signals: bool) -> Batched:
+    return serve_batch(scenario, prompts, signals, partial(light.reported, pipe))
 
 
 def _lock(file: Path | None) -> DeviceLock:
@@ -141,19 +138,23 @@ def start_drafter(fleet: Fleet, lock_file: Path | None = None, number: int = 0) 
 
     It answers handshakes from now on.
     """
-    drafter = _drafter_process(fleet, lock_file, number, FIRST)
+    drafter = _drafter_process(fleet, lock_file, number, UNOBSERVED, FIRST)
     return drafter, *drafter.receive()
 
 
-def _drafter_process(fleet: Fleet, lock_file: Path | None, number: int, life: Life) -> NodeProcess:
+def _drafter_process(
+    fleet: Fleet, lock_file: Path | None, number: int, observing: Observing, life: Life
+) -> NodeProcess:
     name = fleet.drafter_name(number)
     if fleet.drafters.kind == "replayed":
-        return NodeProcess(f"replayed {name}", light.drafter_body, fleet, number, life, light=True)
-    return NodeProcess(name, _drafter_body, fleet, lock_file, number, life)
+        return NodeProcess(
+            f"replayed {name}", light.drafter_body, fleet, number, life, light=True, **observing.of(name)
+        )
+    return NodeProcess(name, _drafter_body, fleet, lock_file, number, life, **observing.of(name, measures=number == 0))
 
 
 def _start_drafters(
-    fleet: Fleet, lock_file: Path | None, run: Path, places: list[Place]
+    fleet: Fleet, lock_file: Path | None, run: Path, places: list[Place], observing: Observing
 ) -> tuple[dict[int, str], Fleet]:
     """Start all drafters into `places`; return their addresses, and the fleet with the first one's admission.
 
@@ -165,7 +166,7 @@ def _start_drafters(
         started: dict[int, Place] = {}
         for number in numbers:
             name = fleet.drafter_name(number)
-            start = partial(_drafter_process, fleet, lock_file, number)
+            start = partial(_drafter_process, fleet, lock_file, number, observing)
             started[number] = Place(name, origin, start, ends=False, life=first_life(name, fleet.faults, run))
             places.append(started[number])
             started[number].begin()
@@ -196,6 +197,7 @@ def _start_targets(
     lock_file: Path | None,
     run: Path,
     places: list[Place],
+    observing: Observing,
 ) -> list[Place]:
     """Start all targets into `places`, and return them. Replayed ones share a process, but for those that faults hit.
 
@@ -207,7 +209,7 @@ def _start_targets(
     started: list[Place] = []
     for numbers in groups:
         name = verifier_name(numbers[0]) if len(numbers) == 1 else ""
-        start = partial(_targets_process, fleet, numbers, texts, addresses, lock_file)
+        start = partial(_targets_process, fleet, numbers, texts, addresses, lock_file, observing)
         started.append(Place(name, origin, start, ends=True, life=first_life(name, fleet.faults, run)))
         places.append(started[-1])
         started[-1].begin()
@@ -220,16 +222,20 @@ def _targets_process(
     texts: Sequence[Any],
     addresses: dict[int, str],
     lock_file: Path | None,
+    observing: Observing,
     life: Life,
 ) -> NodeProcess:
     """Start the process of these targets, of one where it is real."""
     if fleet.verifiers.kind != "replayed":
         name = f"target {numbers[0] + 1}"
-        return NodeProcess(name, _verifier_body, fleet, numbers[0], texts, addresses, lock_file, life)
+        measures = not fleet.drafters.count and numbers[0] == 0
+        return NodeProcess(
+            name, _verifier_body, fleet, numbers[0], texts, addresses, lock_file, life, **observing.of(name, measures)
+        )
     name = "replayed targets" if len(numbers) > 1 else f"replayed target {numbers[0] + 1}"
     if fleet.drafters.kind == "replayed":
-        return NodeProcess(name, light.targets_body, fleet, addresses, numbers, life, light=True)
-    return NodeProcess(name, _replayed_body, fleet, texts, addresses, numbers, life)
+        return NodeProcess(name, light.targets_body, fleet, addresses, numbers, life, light=True, **observing.of(name))
+    return NodeProcess(name, _replayed_body, fleet, texts, addresses, numbers, life, **observing.of(name))
 
 
 def _processes_of_replayed(fleet: Fleet) -> list[list[int]]:
@@ -244,43 +250,62 @@ def _nodes(places: Sequence[Place]) -> list[NodeProcess]:
     return [place.node for place in places if place.nodes]
 
 
-def serve(scenario: Scenario, continuations_folder: Path = CONTINUATIONS, signals: bool = False) -> Served:
+def serve(
+    scenario: Scenario,
+    continuations_folder: Path = CONTINUATIONS,
+    signals: bool = False,
+    watch: Watch | None = None,
+    power: Device | Literal[""] = "",
+) -> Served:
     """Run the scenario on this host and return its records; `signals`: those of a batch's drafted tokens, too.
 
-    Raises InputError for a scenario that the engine cannot run, NodeError if a process fails, NodeDiedError if it is
-    killed.
+    `watch` is told twice a second what all nodes have done, and once at the end. `power`: the device whose clock, power
+    and energy are measured. Raises InputError for a scenario that the engine cannot run, NodeError if a process fails,
+    NodeDiedError if it is killed.
     """
     fleet = with_positions(settle(scenario))
     check_can_run(fleet)
     if fleet.drafters.count and fleet.drafters.kind == "model":
         check_shared_tokenizer(fleet.drafters.model, fleet.verifiers.model)
     check_room(fleet, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    observing = Observing(None if watch is None else Together(watch), power)
     if fleet.batch is not None:
-        node = NodeProcess("batch", _batch_body, scenario, prompts_of(fleet), signals)
+        node = NodeProcess(
+            "batch", _batch_body, scenario, prompts_of(fleet), signals, **observing.of("batch", measures=True)
+        )
         try:
             batched = node.receive()
         finally:
             node.end()
-        return Served(batched.run, batched.outputs, batched.signals)
+        return measured(Served(batched.run, batched.outputs, batched.signals), [node])
     shared = fleet.devices.get(fleet.verifiers.device)
     if shared is not None and shared.sharing == "one-process":
-        node = NodeProcess("co-located", _colocated_body, scenario, prompts_of(fleet))
+        node = NodeProcess(
+            "co-located", _colocated_body, scenario, prompts_of(fleet), **observing.of("co-located", measures=True)
+        )
         try:
-            return Served(*node.receive())
+            return measured(Served(*node.receive()), [node])
         finally:
             node.end()
     with tempfile.TemporaryDirectory(prefix="specfleet-") as folder:
         lock_files = {name: Path(folder) / name for name, device in fleet.devices.items() if device.sharing == "turns"}
         places: list[Place] = []
         try:
-            log, outputs, fleet = _serve(fleet, continuations_folder, lock_files, places, Path(folder))
+            log, outputs, fleet = _serve(fleet, continuations_folder, lock_files, places, Path(folder), observing)
         finally:
             end_all(node for place in places for node in place.nodes)
-    return Served(make_run(scenario, "engine", log, fleet), outputs)
+    observing.end()
+    nodes = [node for place in places for node in place.nodes]
+    return measured(Served(make_run(scenario, "engine", log, fleet), outputs), nodes)
 
 
 def _serve(
-    fleet: Fleet, continuations_folder: Path, lock_files: dict[str, Path], places: list[Place], run: Path
+    fleet: Fleet,
+    continuations_folder: Path,
+    lock_files: dict[str, Path],
+    places: list[Place],
+    run: Path,
+    observing: Observing,
 ) -> tuple[Log, dict[int, list[int]], Fleet]:
     """Start the processes into `places`, connect them, begin at one time zero; collect logs and outputs.
 
@@ -291,10 +316,10 @@ def _serve(
     texts: Sequence[Any] = (
         [] if drawn else continuations_of(fleet, continuations_folder) if replayed else prompts_of(fleet)
     )
-    addresses, fleet = _start_drafters(fleet, lock_files.get(fleet.drafters.device), run, places)
+    addresses, fleet = _start_drafters(fleet, lock_files.get(fleet.drafters.device), run, places, observing)
     if fleet.routed and not replayed:
         addresses = _start_router(fleet, addresses, places)
-    targets = _start_targets(fleet, texts, addresses, lock_files.get(fleet.verifiers.device), run, places)
+    targets = _start_targets(fleet, texts, addresses, lock_files.get(fleet.verifiers.device), run, places, observing)
     for place in targets:
         place.node.receive(_nodes(places))
     zero_s = now_s() + HEAD_START_S

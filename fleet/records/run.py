@@ -22,6 +22,7 @@ from fleet.inputs.parquet import read_table
 from fleet.inputs.text import reason
 from fleet.records.arrow import array_of, numbers_of
 from fleet.records.columns import Table
+from fleet.records.power import EnergyCurve
 from fleet.records.recorded import Log
 from fleet.records.schema import SCHEMA
 from fleet.scenario.names import World
@@ -52,6 +53,7 @@ class RunHeader(msgspec.Struct, frozen=True):
         played: What that was: steps, acceptance, links, delays.
         replayed: Which stations of a run on the engine ran no model, and stood for absent hardware: drafters,
             targets.
+        energy: What the energy counters of devices said meanwhile; empty where nobody measured, or nothing could be.
     """
 
     scenario: Scenario
@@ -67,6 +69,7 @@ class RunHeader(msgspec.Struct, frozen=True):
     played_of: str = ""
     played: tuple[str, ...] = ()
     replayed: tuple[str, ...] = ()
+    energy: tuple[EnergyCurve, ...] = ()
 
 
 class Run(msgspec.Struct, frozen=True):

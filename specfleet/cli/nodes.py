@@ -7,7 +7,16 @@ from typing import Annotated
 import typer
 
 from fleet.errors import InputError
-from specfleet.cli.options import Changes, RunFile, ScenarioFile, folder_option, settings
+from specfleet.cli.options import (
+    Changes,
+    MetricsHost,
+    MetricsPort,
+    Power,
+    RunFile,
+    ScenarioFile,
+    folder_option,
+    settings,
+)
 
 EVERYWHERE, HERE = "0.0.0.0", "127.0.0.1"  # noqa: S104  (a drafter serves other hosts, if it can tell who they are)
 Key = Annotated[
@@ -58,6 +67,9 @@ def drafter(
     allowed: Allowed = None,
     changes: Changes = None,
     out: RunFile = None,
+    power: Power = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = HERE,
 ) -> None:
     """Start a drafter of a fleet over several hosts.
 
@@ -66,13 +78,20 @@ def drafter(
     """
     from engine.runtime.hosts import serve_drafter
     from engine.runtime.keys import door_keys
+    from engine.runtime.shown import Asked
+    from fleet.scenario.settle import settle
+    from specfleet.cli.watching import watched
     from specfleet.scenario import scenario_of
 
     if (key is None) != (allowed is None):
         raise InputError("--key and --allowed belong together: this node's secret key, and whose keys it lets in")
     own = None if key is None or allowed is None else door_keys(key, allowed)
     where = host or (HERE if own is None else EVERYWHERE)
-    serve_drafter(scenario_of(scenario, settings(changes)), where, port, out, own, number - 1)
+    chosen = scenario_of(scenario, settings(changes))
+    fleet = settle(chosen)
+    name = f"drafter {number}" if fleet.drafters.count > 1 else "drafter"
+    with watched(name, fleet, 0, metrics_port, metrics_host) as watch:
+        serve_drafter(chosen, where, port, out, own, number - 1, Asked(watch, power))
 
 
 def router(
@@ -87,6 +106,8 @@ def router(
     server_key: ServerKey = None,
     changes: Changes = None,
     out: RunFile = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = HERE,
 ) -> None:
     """Start the router between several drafters and their targets, in a fleet over several hosts.
 
@@ -96,6 +117,9 @@ def router(
     from engine.runtime.addresses import addresses_of
     from engine.runtime.hosts import serve_router
     from engine.runtime.keys import line_keys
+    from engine.runtime.shown import Asked
+    from fleet.scenario.settle import settle
+    from specfleet.cli.watching import watched
     from specfleet.scenario import scenario_of
 
     if len({key is None, allowed is None, server_key is None}) > 1:
@@ -108,7 +132,9 @@ def router(
     if key is not None and server_key is not None:
         own = line_keys(key, _server_keys(server_key, addresses), allowed)
     where = host or (HERE if own is None else EVERYWHERE)
-    serve_router(scenario_of(scenario, settings(changes)), addresses, where, port, out, own)
+    chosen = scenario_of(scenario, settings(changes))
+    with watched("router", settle(chosen), 0, metrics_port, metrics_host) as watch:
+        serve_router(chosen, addresses, where, port, out, own, Asked(watch))
 
 
 def verifier(
@@ -127,6 +153,9 @@ def verifier(
     server_key: ServerKey = None,
     changes: Changes = None,
     out: RunFile = None,
+    power: Power = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = HERE,
 ) -> None:
     """Start one target of a fleet over several hosts.
 
@@ -135,6 +164,10 @@ def verifier(
     from engine.runtime.addresses import addresses_of, targets_of
     from engine.runtime.hosts import serve_verifier
     from engine.runtime.keys import line_keys
+    from engine.runtime.shown import Asked
+    from experiments.watching.line import tokens_of
+    from fleet.scenario.settle import settle
+    from specfleet.cli.watching import watched
     from specfleet.scenario import scenario_of
 
     if (key is None) != (server_key is None):
@@ -142,7 +175,10 @@ def verifier(
     addresses = addresses_of("--connect", connect)
     own = None if key is None or server_key is None else line_keys(key, _server_keys(server_key, addresses))
     chosen = scenario_of(scenario, settings(changes))
-    serve_verifier(chosen, addresses, targets_of("--target", target, chosen.verifiers.count), out, own)
+    targets, fleet = targets_of("--target", target, chosen.verifiers.count), settle(chosen)
+    tokens = tokens_of(fleet, targets)
+    with watched(f"target {target}", fleet, tokens, metrics_port, metrics_host) as watch:
+        serve_verifier(chosen, addresses, targets, out, own, Asked(watch, power))
 
 
 def _server_keys(text: str, addresses: Sequence[str]) -> dict[str, Path]:
