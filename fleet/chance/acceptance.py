@@ -203,12 +203,12 @@ class Sampler:
     def __init__(self, model: AcceptanceModel, depth: int, rng: np.random.Generator) -> None:
         _check_depth(model, depth)
         self.depth = depth
-        self._new_session = _session_starter(model, depth, int(rng.integers(1 << 62)))
+        self.session = _session_starter(model, depth, int(rng.integers(1 << 62)))  # lengths of a request, for ever
         self._lengths: dict[int, Iterator[int]] = {}
 
     def begin_session(self, tag: int, first: int = 0, request: int = 0) -> None:
         """Start the session of a request; an earlier one with this tag is forgotten."""
-        self._lengths[tag] = self._new_session(request)
+        self._lengths[tag] = self.session(request)
 
     def draw(self, tag: int, drafted: int, base: int = 0) -> int:
         """Acceptance length of this session's next round, which drafted `drafted` tokens, at most `depth`, anywhere.

@@ -22,8 +22,14 @@ def ratios(spread: Spread, rng: np.random.Generator) -> Iterator[float]:
 
 
 def _blocks(spread: Spread, rng: np.random.Generator) -> Iterator[float]:
+    for block in ratio_blocks(spread, rng):
+        yield from block.tolist()
+
+
+def ratio_blocks(spread: Spread, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Yield the multipliers of `ratios` block by block, as they are drawn: each when the one before it is used up."""
     while True:
-        yield from spread.ratios(rng.random(BLOCK)).tolist()
+        yield spread.ratios(rng.random(BLOCK))
 
 
 def one_way_s(link: LinkTime, rng: np.random.Generator) -> Callable[[int], float]:

@@ -1,0 +1,263 @@
+"""A plain star in arrays, as the compiled loop wants it: requests, streams, stations, links, and mean times.
+
+Times and sizes come from the functions that the SimPy path calls, once for each base, prompt or number of tokens that
+can occur; no formula stands here. Random sources are made in the order in which `sim/network.py` makes them.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from fleet.chance.acceptance import Sampler, expected_committed
+from fleet.chance.sources import of_each, sources_of
+from fleet.policies.allocate import Fixed
+from fleet.policies.reach import reach
+from fleet.scenario.settled import Fleet
+from fleet.scenario.workload import Request, streams_of
+from fleet.stations.messages import Draft, DraftRequest, Leave
+from fleet.stations.outcomes import Outcomes
+from fleet.stations.payload import payload_bytes
+from fleet.times.durations import grid_place, step_durations
+from fleet.times.effects import NEVER_IDLE
+from fleet.times.station_times import DrafterTimes, VerifierTimes
+from fleet.times.step import StepKind
+from fleet.times.step_time import Constant, StepTime
+from sim.fast.kernel import (
+    A_CLOCK,
+    A_MESSAGE,
+    A_REQUEST,
+    A_STATION,
+    A_STREAM,
+    A_WAY,
+    AN_EVENT,
+    Array,
+    Idleness,
+    Means,
+    Numbers,
+    next_request,
+)
+from sim.fast.numbers import Lengths, Sources
+
+UNUSED = np.random.default_rng(0)  # for step times without their spread, which draw nothing
+
+
+class Star(NamedTuple):
+    """All that the loop works on, and what feeds it with random numbers; see `kernel.py`."""
+
+    requests: Array
+    streams: Array
+    stations: Array
+    ways: Array
+    messages: Array
+    means: Means
+    idleness: Idleness
+    numbers: Numbers
+    heap: Array
+    clocks: Array
+    sources: Sources
+    lengths: Lengths
+
+
+def star_of(fleet: Fleet) -> Star:
+    """Lay out a fleet that is a plain star, with the first event of every stream scheduled.
+
+    Raises InputError as the SimPy path does, for a workload that cannot be read, or an acceptance model that knows too
+    little.
+    """
+    streams = streams_of(fleet)
+    sampler = Outcomes(fleet).lengths
+    assert isinstance(sampler, Sampler)
+    flat = [(tag, request) for tag, requests in streams.items() for request in requests]
+    committed = expected_committed(fleet.length_model(), fleet.room.longest_draft)
+    rounds = [request.new_tokens / committed if fleet.drafters.count else 0.0 for _, request in flat]
+    lengths, sources = Lengths(sampler, [request.number for _, request in flat], rounds), Sources()
+    drawn = sources_of(fleet.seed)
+    stations = _stations(fleet, sources, drawn.drafters, drawn.targets, drawn.delays)
+    ways, way_of = _ways(fleet, streams, sources, drawn.links)
+    star = Star(
+        requests=_requests(fleet, flat, lengths),
+        streams=_streams(fleet, streams, way_of),
+        stations=stations,
+        ways=ways,
+        messages=records(A_MESSAGE, int(ways["room"].sum())),
+        means=_means(fleet, flat),
+        idleness=_idleness(fleet),
+        numbers=Numbers(sources.pool.array, *np.zeros((2, len(sources.blocks)), dtype=np.int64), lengths.pool.array),
+        heap=records(AN_EVENT, len(streams) + 2 * len(stations) + int(ways["room"].sum())),
+        clocks=records(A_CLOCK, 1),
+        sources=sources,
+        lengths=lengths,
+    )
+    star.clocks["begins"] = -1
+    for stream in range(len(streams)):
+        next_request(star.streams, star.requests, star.heap, star.clocks[0], stream)
+    return star
+
+
+def records(kind: np.dtype[np.void], count: int) -> Array:
+    """Return records of zeros, of which Python reads fields as the compiled loop does."""
+    return np.zeros(count, dtype=kind).view(np.recarray)
+
+
+def _whole(values: Sequence[int]) -> Array:
+    return np.array(values, dtype=np.int64)
+
+
+def _real(values: Sequence[float] | Sequence[Sequence[float]]) -> Array:
+    return np.array(values, dtype=np.float64)
+
+
+def mean_of(time: StepTime, kind: StepKind) -> Callable[[int, int], float]:
+    """Return the function that tells the mean time of a step of `kind` over (tokens, base), as `timed` draws it."""
+    draw = step_durations(msgspec.structs.replace(time, spread=Constant()), UNUSED)
+    return lambda tokens, base: draw(*grid_place(kind, tokens, base), 0.0)
+
+
+def _requests(fleet: Fleet, flat: list[tuple[int, Request]], lengths: Lengths) -> Array:
+    M, size_of, made = fleet.drafters.count, _size_of(fleet), records(A_REQUEST, len(flat))
+    prefills: dict[int, Callable[[int, int], float]] = {}  # by the times of a station
+
+    def prefill_s(times: VerifierTimes | DrafterTimes, tokens: int) -> float:
+        mean_s = prefills.get(id(times)) or prefills.setdefault(id(times), mean_of(times.prefill, "prefill"))
+        return mean_s(tokens, 0)
+
+    made["number"] = [request.number for _, request in flat]
+    made["prompt"] = [request.prompt_tokens for _, request in flat]
+    made["goal"] = made["prompt"] + [request.new_tokens for _, request in flat]
+    made["opens_s"] = [request.not_before_s for _, request in flat]
+    made["prefill_s"] = [prefill_s(fleet.verifier_times(fleet.target_of(tag)), one.prompt_tokens) for tag, one in flat]
+    made["lengths_from"], made["lengths_to"] = lengths.start, lengths.end
+    if M:  # its first round begins after the prompt and the token that the prefill gave
+        drafters = [fleet.drafter_times(fleet.drafter_of(tag)) for tag, _ in flat]
+        made["draft_prefill_s"] = list(map(prefill_s, drafters, made["prompt"].tolist()))
+        openings = (DraftRequest(tag, one.number, 1, one.prompt_tokens + 1, opening=True) for tag, one in flat)
+        made["opening_bytes"] = [size_of(opening, 1) for opening in openings]
+        made["leave_bytes"] = [size_of(Leave(tag, one.number), 0) for tag, one in flat]
+    return made
+
+
+def _size_of(fleet: Fleet) -> Callable[[Draft | DraftRequest | Leave, int], int]:
+    """Return the function that tells the bytes of a message, and how many tokens' hidden states go with it."""
+    size = partial(
+        payload_bytes, temperature=fleet.workload.temperature, vocabulary=fleet.vocabulary, shape=fleet.drafters.shape
+    )
+    hidden = fleet.hidden if fleet.drafters.kind == "eagle" else 0
+    return lambda message, states: size(message, hidden_numbers=states * hidden)
+
+
+def _streams(fleet: Fleet, streams: dict[int, list[Request]], way_of: dict[tuple[int, int], int]) -> Array:
+    N, M, tags, made = fleet.verifiers.count, fleet.drafters.count, list(streams), records(A_STREAM, len(streams))
+    ends = np.cumsum([len(requests) for requests in streams.values()])
+    made["tag"] = tags
+    made["target"] = [fleet.target_of(tag) for tag in tags]
+    made["drafter"] = [N + fleet.drafter_of(tag) if M else -1 for tag in tags]
+    made["down"] = [way_of[fleet.target_of(tag), fleet.drafter_of(tag)] if M else 0 for tag in tags]
+    made["up"] = made["down"] + 1
+    made["priority"] = [fleet.verifiers.priority(fleet.target_of(tag)) for tag in tags]
+    made["last"] = ends - 1
+    made["request"] = np.concatenate([[0], ends[:-1]]) - 1  # before its first one
+    return made
+
+
+def _stations(
+    fleet: Fleet, sources: Sources, drafters: np.random.Generator, targets: np.random.Generator,
+    delays: np.random.Generator,
+) -> Array:  # fmt: skip
+    """Targets first, then drafters; their generators are made in the order of the SimPy path: drafters first."""
+    N, M = fleet.verifiers.count, fleet.drafters.count
+    made = records(A_STATION, N + M)
+    entries = [*fleet.verifiers.times, *fleet.drafters.times]
+    places = {id(entry): place for place, entry in enumerate(entries)}
+    own: list[tuple[int, VerifierTimes | DrafterTimes, StepTime, np.random.Generator]] = []
+    for drafter, rng in enumerate(of_each(drafters, M)):
+        drafting = fleet.drafter_times(drafter)
+        own.append((N + drafter, drafting, drafting.draft, rng))
+    for target, rng in enumerate(targets.spawn(N)):
+        verifying = fleet.verifier_times(target)
+        own.append((target, verifying, verifying.verify if M else verifying.decode, rng))
+    for number, times, step, rng in own:
+        between, one = times.delays, made[number]
+        one["times"] = places[id(times)]
+        one["steps"], one["prefills"] = sources.add(step.spread, rng), sources.add(times.prefill.spread, rng)
+        one["jitter"] = sources.add(between.spread, delays.spawn(1)[0])
+        one["turns"] = bool(between.turnaround_s or between.turnaround_row_s)
+        one["turnaround_s"], one["wake_up_s"] = between.turnaround_s, between.wake_up_s
+        one["dispatch_s"] = between.dispatch_s
+    for nobody in ("first", "newest", "program"):
+        made[nobody] = -1
+    made["is_drafter"], made["idle"], made["load"] = np.arange(N + M) >= N, True, 1.0
+    return made
+
+
+def _ways(
+    fleet: Fleet, tags: Iterable[int], sources: Sources, links: np.random.Generator
+) -> tuple[Array, dict[tuple[int, int], int]]:
+    """Return both ways of each link between a target and a drafter that share a stream, and which are the ways down.
+
+    At most two messages of a stream are under way: a leave, and what opens its next request.
+    """
+    N, M = fleet.verifiers.count, fleet.drafters.count
+    dealt = sorted(Counter((fleet.target_of(tag), fleet.drafter_of(tag)) for tag in tags).items()) if M else []
+    made, way_of = records(A_WAY, 2 * len(dealt)), {}
+    for number, (((target, drafter), streams), rng) in enumerate(zip(dealt, links.spawn(len(dealt)), strict=True)):
+        link, pair = fleet.link(target, drafter), made[2 * number : 2 * number + 2]
+        busy = link.busy if link.of_host and link.busy is not None else None
+        way_of[target, drafter] = 2 * number
+        pair["station"] = target, N + drafter
+        pair["host"] = N + drafter if link.of_host and fleet.drafter_times(drafter).idle.overheads else -1
+        pair["jitter"] = pair["busy_jitter"] = sources.add(link.time.spread, rng)
+        if busy is not None:
+            pair["busy_jitter"] = sources.add(busy.spread, rng)
+        pair["latency_s"], pair["s_per_byte"] = link.time.latency_s, link.time.s_per_byte
+        pair["busy_latency_s"] = (busy or link.time).latency_s
+        pair["busy_s_per_byte"] = (busy or link.time).s_per_byte
+        pair["room"] = 2 * streams
+    made["start"] = np.cumsum(made["room"]) - made["room"]
+    return made, way_of
+
+
+def _means(fleet: Fleet, flat: list[tuple[int, Request]]) -> Means:
+    """Mean times by base, and sizes by tokens."""
+    drafters = fleet.drafters
+    depth = drafters.allocate.depth if isinstance(drafters.allocate, Fixed) else 0
+    bases = range(
+        min(request.prompt_tokens for _, request in flat),
+        max(request.prompt_tokens + request.new_tokens for _, request in flat) + 1,
+    )
+    tokens = [reach(depth, base, drafters.positions) for base in bases]
+    steps: list[list[float]] = []
+    for times in fleet.verifiers.times:
+        mean_s = mean_of(times.verify, "verify") if drafters.count else mean_of(times.decode, "decode")
+        steps.append(list(map(mean_s, tokens, bases)))
+    for draft in drafters.times:
+        steps.append(list(map(mean_of(draft.draft, "draft"), tokens, bases)))
+    size_of = _size_of(fleet)
+    return Means(
+        least_base=bases.start,
+        step_s=_real(steps),
+        draft_tokens=_whole(tokens),
+        draft_bytes=_whole([size_of(Draft(0, 0, 0, 0, drafted), 0) for drafted in range(max(tokens) + 1)]),
+        request_bytes=_whole([size_of(DraftRequest(0, 0, 0, 0), states) for states in range(max(tokens) + 2)]),
+        catch_up_s=drafters.times[0].catch_up_s if drafters.times else 0.0,
+    )
+
+
+def _idleness(fleet: Fleet) -> Idleness:
+    """What idleness does to the drafters, which are alike in that."""
+    times = fleet.drafters.times[0] if fleet.drafters.times else None
+    idle = times.idle if times else NEVER_IDLE
+    recent = times.recent_load if times else None
+    return Idleness(
+        gaps_s=_real(idle.gaps_s),
+        slowdowns=_real(idle.slowdowns),
+        overheads=_real(idle.overheads),
+        half_life_s=recent.half_life_s if recent else 0.0,
+        loads=_real(recent.loads if recent else ()),
+        load_slowdowns=_real(recent.slowdowns if recent else ()),
+        load_paces=_real(recent.paces if recent else ()),
+        two=2.0,
+    )

@@ -1,0 +1,29 @@
+"""Compilation by numba, where it is installed."""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def can_compile() -> bool:
+    """Whether numba is installed."""
+    return find_spec("numba") is not None
+
+
+def compiled(function: Function) -> Function:
+    """Return the function as numba will compile it at its first call, kept on disk where a folder can be written.
+
+    Numba tries the folder of the source file, then one of the user's (NUMBA_CACHE_DIR names another); where none can be
+    written, it compiles anew in each process. Without numba the function stays as it is.
+    """
+    if not can_compile():
+        return function
+    from numba import njit  # noqa: PLC0415 (an optional extra, and a second to import)
+
+    try:
+        made: Function = njit(cache=True)(function)
+    except RuntimeError:  # no folder for the cache
+        made = njit(function)
+    return made

@@ -1,0 +1,87 @@
+"""Random numbers for the compiled loop: from the same generators, by the same code and in the same blocks as SimPy's."""
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+import numpy as np
+
+from fleet.chance.acceptance import Sampler
+from fleet.times.durations import ratio_blocks
+from fleet.times.step_time import Constant, Spread
+from sim.fast.kernel import Array, Numbers
+
+ONES = -1  # the source that needs no random numbers
+MORE_LENGTHS = 32  # of a request whose first ones were too few
+
+
+class Pool:
+    """An array that grows at its end."""
+
+    def __init__(self, values: Array) -> None:
+        self.array: Array = values
+        self.used = len(values)
+
+    def append(self, values: Array) -> int:
+        """Append values; return where they begin."""
+        start, self.used = self.used, self.used + len(values)
+        while self.used > len(self.array):
+            self.array = np.concatenate([self.array, np.zeros(max(len(self.array), 1 << 10), self.array.dtype)])
+        self.array[start : self.used] = values
+        return start
+
+
+class Sources:
+    """Sources of multipliers, each a number for the loop. A block is drawn when the one before it is used up.
+
+    Blocks of all sources lie in one pool, where a source keeps its place until it draws a longer block.
+    """
+
+    def __init__(self) -> None:
+        self.blocks: list[Iterator[np.ndarray]] = []
+        self.places: list[tuple[int, int]] = []  # of each in the pool: from, and room
+        self.pool = Pool(np.zeros(0))
+
+    def add(self, spread: Spread, rng: np.random.Generator) -> int:
+        """Return the number of a new source."""
+        if isinstance(spread, Constant):
+            return ONES
+        self.blocks.append(ratio_blocks(spread, rng))
+        self.places.append((0, 0))
+        return len(self.blocks) - 1
+
+    def refill(self, source: int, numbers: Numbers) -> Numbers:
+        """Draw the next block of a source; return the loop's numbers with it."""
+        block, (start, room) = next(self.blocks[source]), self.places[source]
+        if len(block) > room:
+            start, room = self.pool.append(block), len(block)
+            self.places[source] = start, room
+        self.pool.array[start : start + len(block)] = block
+        numbers.at[source], numbers.to[source] = start, start + len(block)
+        return numbers._replace(pool=self.pool.array)
+
+
+class Lengths:
+    """What the rounds of requests accept, drawn beforehand: it follows from seed and request, whenever it is drawn.
+
+    `numbers`: of the requests. `rounds`: about how many each will have; some more lengths are drawn, and if they were
+    too few, `more`. `start`, `end`: where each request's are in the pool.
+    """
+
+    def __init__(self, sampler: Sampler, numbers: Sequence[int], rounds: Sequence[float]) -> None:
+        self.sampler = sampler
+        counts = [math.ceil(1.2 * about) + 4 for about in rounds]
+        self.end = np.cumsum(counts, dtype=np.int64)
+        self.start = self.end - np.array(counts, dtype=np.int64)
+        lengths = np.empty(self.end[-1], dtype=np.int64)
+        for number, count, start in zip(numbers, counts, self.start.tolist(), strict=True):
+            lengths[start : start + count] = list(islice(sampler.session(number), count))
+        self.pool = Pool(lengths)
+        self.going_on: dict[int, Iterator[int]] = {}  # requests that needed more, by number
+
+    def more(self, request: int, drawn: int) -> tuple[int, int]:
+        """Draw more lengths of a request that has used up its first `drawn` ones; return their places, from and to."""
+        if request not in self.going_on:
+            self.going_on[request] = islice(self.sampler.session(request), drawn, None)
+        start = self.pool.append(np.array(list(islice(self.going_on[request], MORE_LENGTHS)), dtype=np.int64))
+        return start, start + MORE_LENGTHS

@@ -1,0 +1,50 @@
+"""Drive the compiled loop from a settled fleet to its event table."""
+
+import numpy as np
+import pyarrow as pa
+
+from fleet.scenario.settled import Fleet
+from sim.fast.arrays import Star, star_of
+from sim.fast.kernel import COLUMNS, LENGTHS, OVER, RATIOS, ROWS, TIMES, Array, run_star
+from sim.fast.table import Table
+
+ROOM = 1 << 14  # rows of a batch
+
+
+def records_of(fleet: Fleet) -> pa.Table:
+    """Simulate a plain star to its end; return the rows that the SimPy path would write.
+
+    Raises InputError as that does.
+    """
+    star, table, need = star_of(fleet), Table(fleet, ROOM), ROWS
+    clock = star.clocks[0]
+    while need != OVER:
+        times, rows = np.zeros((len(TIMES), ROOM)), np.zeros((len(COLUMNS), ROOM), dtype=np.int64)
+        star, need = _run(star, times, rows)
+        table.take(times, rows, int(clock.rows))
+        clock.rows = 0
+    return table.whole()
+
+
+def _run(star: Star, times: Array, rows: Array) -> tuple[Star, int]:
+    """Let the loop go on until it needs new rows or is over, with all the random numbers that it needs."""
+    while True:
+        need, whose = run_star(
+            star.requests, star.streams, star.stations, star.ways, star.messages, star.means, star.idleness,
+            star.numbers, star.heap, star.clocks, times, rows,
+        )  # fmt: skip
+        if need == RATIOS:
+            star = star._replace(numbers=star.sources.refill(whose, star.numbers))
+        elif need == LENGTHS:
+            star = _more_lengths(star, whose)
+        else:
+            return star, need
+
+
+def _more_lengths(star: Star, stream: int) -> Star:
+    """Draw more acceptance lengths for the open request of a stream."""
+    one = star.streams[stream]
+    request = star.requests[one.request]
+    drawn = int(request.lengths_to - request.lengths_from)
+    one.length, one.lengths_to = star.lengths.more(int(request.number), drawn)
+    return star._replace(numbers=star.numbers._replace(lengths=star.lengths.pool.array))

@@ -1,0 +1,46 @@
+"""What the compiled loop wrote, as batches of the event table."""
+
+import numpy as np
+import pyarrow as pa
+
+from fleet.records.schema import SCHEMA
+from fleet.scenario.names import verifier_name
+from fleet.scenario.settled import Fleet
+from sim.fast.kernel import COLUMNS, TIMES, Array
+
+EVENTS = pa.array(["join", "draft-request", "draft", "leave", "start", "done"])  # by their numbers in `kernel.py`
+KINDS = pa.array(["", "prefill", "draft", "verify", "decode"])
+
+
+class Table:
+    """The event table, batch by batch of at most `room` rows. Columns that always say the same share their memory."""
+
+    def __init__(self, fleet: Fleet, room: int) -> None:
+        stations = [verifier_name(target) for target in range(fleet.verifiers.count)]
+        stations += [fleet.drafter_name(drafter) for drafter in range(fleet.drafters.count)]
+        self.named = {"station": pa.array(stations), "event": EVENTS, "kind": KINDS}
+        self.same: dict[str, Array] = {"origin": pa.array(["simulated"] * room)}
+        for field in SCHEMA:
+            if field.name not in (*COLUMNS, *TIMES, "origin"):
+                zeros = [""] * room if field.type == pa.string() else np.zeros(room, dtype=field.type.to_pandas_dtype())
+                self.same[field.name] = pa.array(zeros)
+        self.batches: list[pa.RecordBatch] = []
+
+    def take(self, times: Array, rows: Array, count: int) -> None:
+        """Add the first `count` rows that the loop wrote to the table; the columns belong to it then."""
+        written = dict(zip((*TIMES, *COLUMNS), (*times[:, :count], *rows[:, :count]), strict=True))
+        columns = []
+        for field in SCHEMA:
+            if field.name in self.same:
+                columns.append(self.same[field.name].slice(0, count))
+            elif field.name in self.named:
+                columns.append(self.named[field.name].take(pa.array(written[field.name])))
+            elif field.type == pa.bool_():
+                columns.append(pa.array(written[field.name].astype(np.bool_)))
+            else:
+                columns.append(pa.array(written[field.name]))
+        self.batches.append(pa.record_batch(columns, schema=SCHEMA))
+
+    def whole(self) -> pa.Table:
+        """Return the table."""
+        return pa.Table.from_batches(self.batches, schema=SCHEMA)
