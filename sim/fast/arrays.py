@@ -6,7 +6,7 @@ can occur; no formula stands here. Random sources are made in the order in which
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import msgspec
@@ -25,7 +25,7 @@ from fleet.times.durations import grid_place, step_durations
 from fleet.times.effects import NEVER_IDLE
 from fleet.times.station_times import DrafterTimes, VerifierTimes
 from fleet.times.step import StepKind
-from fleet.times.step_time import Constant, StepTime
+from fleet.times.step_time import Constant, LinkTime, StepTime
 from sim.fast.kernel import (
     A_CLOCK,
     A_MESSAGE,
@@ -38,10 +38,10 @@ from sim.fast.kernel import (
     Idleness,
     Means,
     Numbers,
-    next_request,
 )
-from sim.fast.numbers import Lengths, Sources
+from sim.fast.numbers import Lengths, Sources, child
 
+Maker = Callable[[], np.random.Generator]
 UNUSED = np.random.default_rng(0)  # for step times without their spread, which draw nothing
 
 
@@ -63,7 +63,7 @@ class Star(NamedTuple):
 
 
 def star_of(fleet: Fleet) -> Star:
-    """Lay out a fleet that is a plain star, with the first event of every stream scheduled.
+    """Lay out a fleet that is a plain star, as it is before anything happens.
 
     Raises InputError as the SimPy path does, for a workload that cannot be read, or an acceptance model that knows too
     little.
@@ -71,15 +71,13 @@ def star_of(fleet: Fleet) -> Star:
     streams = streams_of(fleet)
     sampler = Outcomes(fleet).lengths
     assert isinstance(sampler, Sampler)
-    flat = [(tag, request) for tag, requests in streams.items() for request in requests]
-    committed = expected_committed(fleet.length_model(), fleet.room.longest_draft)
-    rounds = [request.new_tokens / committed if fleet.drafters.count else 0.0 for _, request in flat]
-    lengths, sources = Lengths(sampler, [request.number for _, request in flat], rounds), Sources()
+    flat = [request for requests in streams.values() for request in requests]
+    lengths, sources = _lengths(fleet, sampler, flat), Sources()
     drawn = sources_of(fleet.seed)
     stations = _stations(fleet, sources, drawn.drafters, drawn.targets, drawn.delays)
     ways, way_of = _ways(fleet, streams, sources, drawn.links)
     star = Star(
-        requests=_requests(fleet, flat, lengths),
+        requests=_requests(fleet, streams, lengths),
         streams=_streams(fleet, streams, way_of),
         stations=stations,
         ways=ways,
@@ -93,8 +91,6 @@ def star_of(fleet: Fleet) -> Star:
         lengths=lengths,
     )
     star.clocks["begins"] = -1
-    for stream in range(len(streams)):
-        next_request(star.streams, star.requests, star.heap, star.clocks[0], stream)
     return star
 
 
@@ -117,26 +113,30 @@ def mean_of(time: StepTime, kind: StepKind) -> Callable[[int, int], float]:
     return lambda tokens, base: draw(*grid_place(kind, tokens, base), 0.0)
 
 
-def _requests(fleet: Fleet, flat: list[tuple[int, Request]], lengths: Lengths) -> Array:
-    M, size_of, made = fleet.drafters.count, _size_of(fleet), records(A_REQUEST, len(flat))
-    prefills: dict[int, Callable[[int, int], float]] = {}  # by the times of a station
+def _lengths(fleet: Fleet, sampler: Sampler, requests: Sequence[Request]) -> Lengths:
+    committed = expected_committed(fleet.length_model(), fleet.room.longest_draft)
+    rounds = [request.new_tokens / committed if fleet.drafters.count else 0.0 for request in requests]
+    return Lengths(sampler, [request.number for request in requests], rounds)
 
-    def prefill_s(times: VerifierTimes | DrafterTimes, tokens: int) -> float:
-        mean_s = prefills.get(id(times)) or prefills.setdefault(id(times), mean_of(times.prefill, "prefill"))
-        return mean_s(tokens, 0)
 
-    made["number"] = [request.number for _, request in flat]
-    made["prompt"] = [request.prompt_tokens for _, request in flat]
-    made["goal"] = made["prompt"] + [request.new_tokens for _, request in flat]
-    made["opens_s"] = [request.not_before_s for _, request in flat]
-    made["prefill_s"] = [prefill_s(fleet.verifier_times(fleet.target_of(tag)), one.prompt_tokens) for tag, one in flat]
+def _requests(fleet: Fleet, streams: dict[int, list[Request]], lengths: Lengths) -> Array:
+    M, size_of = fleet.drafters.count, _size_of(fleet)
+    made = records(A_REQUEST, sum(map(len, streams.values())))
+    mean_s = cache(lambda times, tokens: mean_of(times.prefill, "prefill")(tokens, 0))
+    opening_bytes = cache(lambda base: size_of(DraftRequest(0, 0, 1, base, opening=True), base - 1))
+    end = 0
+    for tag, requests in streams.items():
+        start, end = end, end + len(requests)
+        mine, prompts = made[start:end], [request.prompt_tokens for request in requests]
+        mine["number"] = [request.number for request in requests]
+        mine["prompt"], mine["goal"] = prompts, [request.prompt_tokens + request.new_tokens for request in requests]
+        mine["opens_s"] = [request.not_before_s for request in requests]
+        mine["prefill_s"] = list(map(partial(mean_s, fleet.verifier_times(fleet.target_of(tag))), prompts))
+        if M:  # its first round begins after the prompt and the token that the prefill gave
+            mine["draft_prefill_s"] = list(map(partial(mean_s, fleet.drafter_times(fleet.drafter_of(tag))), prompts))
+            mine["opening_bytes"] = [opening_bytes(prompt + 1) for prompt in prompts]
+            mine["leave_bytes"] = [size_of(Leave(tag, request.number), 0) for request in requests]
     made["lengths_from"], made["lengths_to"] = lengths.start, lengths.end
-    if M:  # its first round begins after the prompt and the token that the prefill gave
-        drafters = [fleet.drafter_times(fleet.drafter_of(tag)) for tag, _ in flat]
-        made["draft_prefill_s"] = list(map(prefill_s, drafters, made["prompt"].tolist()))
-        openings = (DraftRequest(tag, one.number, 1, one.prompt_tokens + 1, opening=True) for tag, one in flat)
-        made["opening_bytes"] = [size_of(opening, 1) for opening in openings]
-        made["leave_bytes"] = [size_of(Leave(tag, one.number), 0) for tag, one in flat]
     return made
 
 
@@ -167,30 +167,35 @@ def _stations(
     fleet: Fleet, sources: Sources, drafters: np.random.Generator, targets: np.random.Generator,
     delays: np.random.Generator,
 ) -> Array:  # fmt: skip
-    """Targets first, then drafters; their generators are made in the order of the SimPy path: drafters first."""
+    """Targets first, then drafters. Delays have their generators in the order of the SimPy path: drafters first."""
     N, M = fleet.verifiers.count, fleet.drafters.count
     made = records(A_STATION, N + M)
-    entries = [*fleet.verifiers.times, *fleet.drafters.times]
-    places = {id(entry): place for place, entry in enumerate(entries)}
-    own: list[tuple[int, VerifierTimes | DrafterTimes, StepTime, np.random.Generator]] = []
-    for drafter, rng in enumerate(of_each(drafters, M)):
-        drafting = fleet.drafter_times(drafter)
-        own.append((N + drafter, drafting, drafting.draft, rng))
-    for target, rng in enumerate(targets.spawn(N)):
+    places = {id(entry): place for place, entry in enumerate([*fleet.verifiers.times, *fleet.drafters.times])}
+    own: list[tuple[VerifierTimes | DrafterTimes, StepTime, Maker, Maker]] = []
+    for target in range(N):
         verifying = fleet.verifier_times(target)
-        own.append((target, verifying, verifying.verify if M else verifying.decode, rng))
-    for number, times, step, rng in own:
-        between, one = times.delays, made[number]
-        one["times"] = places[id(times)]
-        one["steps"], one["prefills"] = sources.add(step.spread, rng), sources.add(times.prefill.spread, rng)
-        one["jitter"] = sources.add(between.spread, delays.spawn(1)[0])
-        one["turns"] = bool(between.turnaround_s or between.turnaround_row_s)
-        one["turnaround_s"], one["wake_up_s"] = between.turnaround_s, between.wake_up_s
-        one["dispatch_s"] = between.dispatch_s
+        step = verifying.verify if M else verifying.decode
+        own.append((verifying, step, cache(partial(child, targets, target)), partial(child, delays, M + target)))
+    of_drafters = of_each(drafters, M)
+    for drafter, rng in enumerate(of_drafters):
+        drafting = fleet.drafter_times(drafter)
+        own.append((drafting, drafting.draft, partial(_itself, rng), partial(child, delays, drafter)))
+    made["times"] = [places[id(times)] for times, _, _, _ in own]
+    made["steps"] = [sources.add(step.spread, rng) for _, step, rng, _ in own]
+    made["prefills"] = [sources.add(times.prefill.spread, rng) for times, _, rng, _ in own]
+    made["jitter"] = [sources.add(times.delays.spread, jitter) for times, _, _, jitter in own]
+    between = [times.delays for times, _, _, _ in own]
+    made["turns"] = [bool(one.turnaround_s or one.turnaround_row_s) for one in between]
+    for name in ("turnaround_s", "wake_up_s", "dispatch_s"):
+        made[name] = [getattr(one, name) for one in between]
     for nobody in ("first", "newest", "program"):
         made[nobody] = -1
     made["is_drafter"], made["idle"], made["load"] = np.arange(N + M) >= N, True, 1.0
     return made
+
+
+def _itself(rng: np.random.Generator) -> np.random.Generator:
+    return rng
 
 
 def _ways(
@@ -202,31 +207,34 @@ def _ways(
     """
     N, M = fleet.verifiers.count, fleet.drafters.count
     dealt = sorted(Counter((fleet.target_of(tag), fleet.drafter_of(tag)) for tag in tags).items()) if M else []
-    made, way_of = records(A_WAY, 2 * len(dealt)), {}
-    for number, (((target, drafter), streams), rng) in enumerate(zip(dealt, links.spawn(len(dealt)), strict=True)):
-        link, pair = fleet.link(target, drafter), made[2 * number : 2 * number + 2]
-        busy = link.busy if link.of_host and link.busy is not None else None
-        way_of[target, drafter] = 2 * number
-        pair["station"] = target, N + drafter
-        pair["host"] = N + drafter if link.of_host and fleet.drafter_times(drafter).idle.overheads else -1
-        pair["jitter"] = pair["busy_jitter"] = sources.add(link.time.spread, rng)
-        if busy is not None:
-            pair["busy_jitter"] = sources.add(busy.spread, rng)
-        pair["latency_s"], pair["s_per_byte"] = link.time.latency_s, link.time.s_per_byte
-        pair["busy_latency_s"] = (busy or link.time).latency_s
-        pair["busy_s_per_byte"] = (busy or link.time).s_per_byte
-        pair["room"] = 2 * streams
+    made = records(A_WAY, 2 * len(dealt))
+    rows: list[tuple[int, int, LinkTime, int, LinkTime, int, int]] = []
+    for number, ((target, drafter), streams) in enumerate(dealt):
+        link, rng = fleet.link(target, drafter), cache(partial(child, links, number))
+        jitter = sources.add(link.time.spread, rng)
+        busy, busy_jitter = link.time, jitter
+        if link.of_host and link.busy is not None:
+            busy, busy_jitter = link.busy, sources.add(link.busy.spread, rng)
+        host = N + drafter if link.of_host and fleet.drafter_times(drafter).idle.overheads else -1
+        both = (target, N + drafter)
+        rows += [(station, host, link.time, jitter, busy, busy_jitter, 2 * streams) for station in both]
+    for name, values in zip(("station", "host", "", "jitter", "", "busy_jitter", "room"), zip(*rows), strict=False):
+        if name:
+            made[name] = values
+    for name in ("latency_s", "s_per_byte"):
+        made[name] = [getattr(row[2], name) for row in rows]
+        made[f"busy_{name}"] = [getattr(row[4], name) for row in rows]
     made["start"] = np.cumsum(made["room"]) - made["room"]
-    return made, way_of
+    return made, {pair: 2 * number for number, (pair, _) in enumerate(dealt)}
 
 
-def _means(fleet: Fleet, flat: list[tuple[int, Request]]) -> Means:
+def _means(fleet: Fleet, requests: Sequence[Request]) -> Means:
     """Mean times by base, and sizes by tokens."""
     drafters = fleet.drafters
     depth = drafters.allocate.depth if isinstance(drafters.allocate, Fixed) else 0
     bases = range(
-        min(request.prompt_tokens for _, request in flat),
-        max(request.prompt_tokens + request.new_tokens for _, request in flat) + 1,
+        min(request.prompt_tokens for request in requests),
+        max(request.prompt_tokens + request.new_tokens for request in requests) + 1,
     )
     tokens = [reach(depth, base, drafters.positions) for base in bases]
     steps: list[list[float]] = []

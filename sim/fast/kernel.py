@@ -348,6 +348,9 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, to be read from top to 
     `times`, `rows`: the event table as it is written, by column (TIMES, COLUMNS) and row, zero at first.
     """
     clock, room = clocks[0], times.shape[1] - 2  # no event writes more than two rows
+    if clock.scheduled == 0:
+        for stream in range(len(streams)):
+            next_request(streams, requests, heap, clock, stream)
     while True:
         if clock.begins >= 0:
             event, here = BEGINS, clock.begins

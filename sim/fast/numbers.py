@@ -1,8 +1,6 @@
 """Random numbers for the compiled loop: from the same generators, by the same code and in the same blocks as SimPy's."""
 
-import math
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -12,7 +10,13 @@ from fleet.times.step_time import Constant, Spread
 from sim.fast.kernel import Array, Numbers
 
 ONES = -1  # the source that needs no random numbers
-MORE_LENGTHS = 32  # of a request whose first ones were too few
+
+
+def child(parent: np.random.Generator, number: int) -> np.random.Generator:
+    """Return the generator that a fresh one spawns as its `number`-th, from 0, without those before it."""
+    seeds = parent.bit_generator.seed_seq
+    assert isinstance(seeds, np.random.SeedSequence)
+    return np.random.default_rng(np.random.SeedSequence(seeds.entropy, spawn_key=(*seeds.spawn_key, number)))
 
 
 class Pool:
@@ -42,11 +46,11 @@ class Sources:
         self.places: list[tuple[int, int]] = []  # of each in the pool: from, and room
         self.pool = Pool(np.zeros(0))
 
-    def add(self, spread: Spread, rng: np.random.Generator) -> int:
-        """Return the number of a new source."""
+    def add(self, spread: Spread, rng: Callable[[], np.random.Generator]) -> int:
+        """Return the number of a new source; its generator is made if it has any use for it."""
         if isinstance(spread, Constant):
             return ONES
-        self.blocks.append(ratio_blocks(spread, rng))
+        self.blocks.append(ratio_blocks(spread, rng()))
         self.places.append((0, 0))
         return len(self.blocks) - 1
 
@@ -70,18 +74,26 @@ class Lengths:
 
     def __init__(self, sampler: Sampler, numbers: Sequence[int], rounds: Sequence[float]) -> None:
         self.sampler = sampler
-        counts = [math.ceil(1.2 * about) + 4 for about in rounds]
-        self.end = np.cumsum(counts, dtype=np.int64)
-        self.start = self.end - np.array(counts, dtype=np.int64)
-        lengths = np.empty(self.end[-1], dtype=np.int64)
-        for number, count, start in zip(numbers, counts, self.start.tolist(), strict=True):
-            lengths[start : start + count] = list(islice(sampler.session(number), count))
-        self.pool = Pool(lengths)
-        self.going_on: dict[int, Iterator[int]] = {}  # requests that needed more, by number
+        parts: list[Array] = []
+        ends: list[int] = []
+        end = 0
+        for number, about in zip(numbers, rounds, strict=True):
+            enough, blocks = end + 1.1 * about + 4, sampler.blocks(number)
+            while end < enough:
+                parts.append(next(blocks))
+                end += len(parts[-1])
+            ends.append(end)
+        self.end = np.array(ends, dtype=np.int64)
+        self.start = np.concatenate([[0], self.end[:-1]])
+        self.pool = Pool(np.concatenate(parts))
+        self.going_on: dict[int, Iterator[Array]] = {}  # requests that needed more, by number
 
     def more(self, request: int, drawn: int) -> tuple[int, int]:
         """Draw more lengths of a request that has used up its first `drawn` ones; return their places, from and to."""
         if request not in self.going_on:
-            self.going_on[request] = islice(self.sampler.session(request), drawn, None)
-        start = self.pool.append(np.array(list(islice(self.going_on[request], MORE_LENGTHS)), dtype=np.int64))
-        return start, start + MORE_LENGTHS
+            self.going_on[request] = blocks = self.sampler.blocks(request)
+            while drawn > 0:
+                drawn -= len(next(blocks))
+        block = next(self.going_on[request])
+        start = self.pool.append(block)
+        return start, start + len(block)
