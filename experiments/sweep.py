@@ -24,7 +24,7 @@ from fleet.records.metrics import assess, combine
 from fleet.records.overload import without_intervals
 from fleet.records.window import Metric
 from fleet.scenario.changes import parse_value, parts_of
-from fleet.scenario.names import World
+from fleet.scenario.names import SimPath, World
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from sim.predict import predict_fleet, star_inputs
@@ -106,10 +106,12 @@ def sweep(
     jobs: int = 1,
     done: Callable[[CellResult], None] = lambda _result: None,
     precision: Precision | None = None,
+    path: SimPath = "auto",
 ) -> list[CellResult]:
     """Run all cells and return their results in order, failed ones included; `done` is called after each.
 
     With `precision` (`experiments/precision.py`) a cell is one simulation, as long as it takes, instead of `seeds`.
+    `path`: how to simulate cells; results are the same.
 
     With a folder, results stay there: a cell whose file is there for the same scenario, with the same content in the
     files that it names, world and seeds is not run again, unless it failed. The engine runs one cell at a time: two
@@ -132,7 +134,9 @@ def sweep(
         else:
             todo.append((place, cell, scenario))
     at_once = 1 if world == "engine" else max(1, min(jobs, len(todo)))
-    finished = side_by_side(run_cell, [(cell, scenario, world, seeds, aims) for _, cell, scenario in todo], at_once)
+    finished = side_by_side(
+        run_cell, [(cell, scenario, world, seeds, aims, path) for _, cell, scenario in todo], at_once
+    )
     try:
         _collect(finished, todo, results, folder, done)
     except OutputError as error:
@@ -183,17 +187,22 @@ def keep_table(folder: Path, results: Mapping[int, CellResult]) -> None:
 
 
 def run_cell(
-    cell: dict[str, Any], scenario: Scenario, world: World, seeds: int, precision: Precision | None = None
+    cell: dict[str, Any],
+    scenario: Scenario,
+    world: World,
+    seeds: int,
+    precision: Precision | None = None,
+    path: SimPath = "auto",
 ) -> CellResult:
     """Run one cell with `seeds` seeds and combine them, or once to a precision; an error becomes part of the result."""
     digest, aims = resume_digest(scenario), dict(precision or {})
     try:
         if aims:
-            precise = simulate_to(scenario, aims)
+            precise = simulate_to(scenario, aims, path=path)
             assessed, unmet = [(precise.metrics, precise.overload)], precise.unmet
         else:
             reseeded = (with_seed(scenario, scenario.seed + number) for number in range(seeds))
-            assessed, unmet = [assess(run_in(world, one)) for one in reseeded], ()
+            assessed, unmet = [assess(run_in(world, one, path)) for one in reseeded], ()
     except InputError as error:  # it says in one line what is wrong
         return CellResult(cell, world, seeds, digest, error=f"InputError: {error}")
     except Exception as error:  # noqa: BLE001  (one broken cell must not lose the others; it is reported)

@@ -260,9 +260,10 @@ def _blocks_of(model: AcceptanceModel, depth: int, root: int) -> Callable[[int],
 
 
 def _dealer(sessions: tuple[Rounds, ...], root: int) -> Callable[[int], int]:
-    """Return the function that deals the numbers of recorded sessions to requests like cards: each once before any comes again.
+    """Return the function that deals recorded sessions, by number, to requests like cards.
 
-    A run of as many sessions as were recorded then has the recorded mean, without the luck of the draw.
+    Each comes once before any comes again. A run of as many sessions as were recorded then has the recorded mean,
+    without the luck of the draw.
     """
 
     @lru_cache(maxsize=4)
@@ -276,9 +277,7 @@ def _dealer(sessions: tuple[Rounds, ...], root: int) -> Callable[[int], int]:
     return deal
 
 
-def _play_back(
-    first: int, sessions: list[Lengths], new_rng: Callable[[], np.random.Generator]
-) -> Iterator[Lengths]:
+def _play_back(first: int, sessions: list[Lengths], new_rng: Callable[[], np.random.Generator]) -> Iterator[Lengths]:
     """Yield the rounds of one recorded session, then, if it was too short, of others chosen at random.
 
     Resampling whole sessions keeps the dependence between their rounds. A session that ends sooner than the

@@ -47,6 +47,8 @@ class RunHeader(msgspec.Struct, frozen=True):
         played: What that was: steps, acceptance, links, delays.
         replayed: Which stations of a run on the engine ran no model, and stood for absent hardware: drafters,
             targets.
+        path: How a simulation went: "simpy", or "fast" for the compiled loop, which writes the same rows; empty for a
+            run on the engine.
     """
 
     scenario: Scenario
@@ -62,6 +64,7 @@ class RunHeader(msgspec.Struct, frozen=True):
     played_of: str = ""
     played: tuple[str, ...] = ()
     replayed: tuple[str, ...] = ()
+    path: str = ""
 
 
 class Run(msgspec.Struct, frozen=True):

@@ -76,6 +76,7 @@ def star_of(fleet: Fleet) -> Star:
     drawn = sources_of(fleet.seed)
     stations = _stations(fleet, sources, drawn.drafters, drawn.targets, drawn.delays)
     ways, way_of = _ways(fleet, streams, sources, drawn.links)
+    at = np.zeros(len(sources.blocks), dtype=np.int64)
     star = Star(
         requests=_requests(fleet, streams, lengths),
         streams=_streams(fleet, streams, way_of),
@@ -84,7 +85,7 @@ def star_of(fleet: Fleet) -> Star:
         messages=records(A_MESSAGE, int(ways["room"].sum())),
         means=_means(fleet, flat),
         idleness=_idleness(fleet),
-        numbers=Numbers(sources.pool.array, *np.zeros((2, len(sources.blocks)), dtype=np.int64), lengths.pool.array),
+        numbers=Numbers(sources.pool.array, at, at.copy(), lengths.pool.array),
         heap=records(AN_EVENT, len(streams) + 2 * len(stations) + int(ways["room"].sum())),
         clocks=records(A_CLOCK, 1),
         sources=sources,
@@ -208,22 +209,19 @@ def _ways(
     N, M = fleet.verifiers.count, fleet.drafters.count
     dealt = sorted(Counter((fleet.target_of(tag), fleet.drafter_of(tag)) for tag in tags).items()) if M else []
     made = records(A_WAY, 2 * len(dealt))
-    rows: list[tuple[int, int, LinkTime, int, LinkTime, int, int]] = []
+    times: list[tuple[LinkTime, LinkTime]] = []  # of each way, and of a busy one
     for number, ((target, drafter), streams) in enumerate(dealt):
         link, rng = fleet.link(target, drafter), cache(partial(child, links, number))
-        jitter = sources.add(link.time.spread, rng)
-        busy, busy_jitter = link.time, jitter
-        if link.of_host and link.busy is not None:
-            busy, busy_jitter = link.busy, sources.add(link.busy.spread, rng)
-        host = N + drafter if link.of_host and fleet.drafter_times(drafter).idle.overheads else -1
-        both = (target, N + drafter)
-        rows += [(station, host, link.time, jitter, busy, busy_jitter, 2 * streams) for station in both]
-    for name, values in zip(("station", "host", "", "jitter", "", "busy_jitter", "room"), zip(*rows), strict=False):
-        if name:
-            made[name] = values
+        busy = link.busy if link.of_host and link.busy is not None else link.time
+        jitter, pair = sources.add(link.time.spread, rng), slice(2 * number, 2 * number + 2)
+        made["station"][pair], made["room"][pair] = (target, N + drafter), 2 * streams
+        made["host"][pair] = N + drafter if link.of_host and fleet.drafter_times(drafter).idle.overheads else -1
+        made["jitter"][pair] = jitter
+        made["busy_jitter"][pair] = jitter if busy is link.time else sources.add(busy.spread, rng)
+        times += [(link.time, busy)] * 2
     for name in ("latency_s", "s_per_byte"):
-        made[name] = [getattr(row[2], name) for row in rows]
-        made[f"busy_{name}"] = [getattr(row[4], name) for row in rows]
+        made[name] = [getattr(time, name) for time, _ in times]
+        made[f"busy_{name}"] = [getattr(busy, name) for _, busy in times]
     made["start"] = np.cumsum(made["room"]) - made["room"]
     return made, {pair: 2 * number for number, (pair, _) in enumerate(dealt)}
 
@@ -241,8 +239,7 @@ def _means(fleet: Fleet, requests: Sequence[Request]) -> Means:
     for times in fleet.verifiers.times:
         mean_s = mean_of(times.verify, "verify") if drafters.count else mean_of(times.decode, "decode")
         steps.append(list(map(mean_s, tokens, bases)))
-    for draft in drafters.times:
-        steps.append(list(map(mean_of(draft.draft, "draft"), tokens, bases)))
+    steps += [list(map(mean_of(times.draft, "draft"), tokens, bases)) for times in drafters.times]
     size_of = _size_of(fleet)
     return Means(
         least_base=bases.start,

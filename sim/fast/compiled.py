@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -22,8 +22,9 @@ def compiled(function: Function) -> Function:
         return function
     from numba import njit  # noqa: PLC0415 (an optional extra, and a second to import)
 
+    made: Any
     try:
-        made: Function = njit(cache=True)(function)
+        made = njit(cache=True)(function)
     except RuntimeError:  # no folder for the cache
         made = njit(function)
-    return made
+    return cast("Function", made)

@@ -3,16 +3,16 @@
 A stream goes round: its user's request reaches its target (JOINS) and is prefilled there; the target asks its drafter
 (a message up), which drafts, after a prefill of its own where the stream is new to it, and answers (a message down);
 the target verifies, commits, and asks again, until the text is complete. A stream is at one place at a time, so that
-one state serves both ends: `epoch` and `committed` are its target's, and stand still while its drafter works. Only a leave
-is still under way when the next request begins; it carries the number of its own.
+one state serves both ends: `epoch` and `committed` are its target's, and stand still while its drafter works. Only a
+leave is still under way when the next request begins; it carries the number of its own.
 
 A station (targets first, then drafters) has a queue of streams, first in, first out, and at most one running step.
 It may be `pausing` (turning around after a step, or waking up), in which time it still receives.
 
 Events are kept in a heap by time and, at equal times, by the order in which they were scheduled, as SimPy keeps them;
-times are rounded as SimPy rounds them. Random numbers come in blocks from Python, which knows how they are drawn: before
-it touches anything, the loop looks at what the next event will draw. If a block is used up it returns, saying what it
-needs; called again, it goes on from there. So no distribution is written twice, and draws keep their order.
+times are rounded as SimPy rounds them. Random numbers come in blocks from Python, which knows how they are drawn:
+before it touches anything, the loop looks at what the next event will draw. If a block is used up it returns, saying
+what it needs; called again, it goes on from there. So no distribution is written twice, and draws keep their order.
 
 Requests, streams, stations, ways and the heap are arrays of the records below; `arrays.py` fills them.
 """
@@ -406,7 +406,7 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, to be read from top to 
                         station.load, idleness.loads, idleness.load_paces
                     )
                 duration_s *= slower
-                if 0 < one.drafted and one.drafted == base - one.drafted_at - 1:  # all of it passed verification
+                if one.drafted > 0 and one.drafted == base - one.drafted_at - 1:  # all of it passed verification
                     duration_s += means.catch_up_s
             station.gap_s = now_s - station.ended_s
             if station.dispatch_s > 0:

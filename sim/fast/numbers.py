@@ -1,4 +1,4 @@
-"""Random numbers for the compiled loop: from the same generators, by the same code and in the same blocks as SimPy's."""
+"""Random numbers for the compiled loop: the generators, the code and the blocks are those of the SimPy path."""
 
 from collections.abc import Callable, Iterator, Sequence
 

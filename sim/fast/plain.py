@@ -16,25 +16,30 @@ from fleet.times.effects import IdleEffect, RecentLoad
 from fleet.times.station_times import Delays, DrafterTimes, VerifierTimes
 from fleet.times.step_time import LinkTime
 
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 # Fields of any value: the loop follows them, or nothing that is simulated depends on them.
 KNOWN: dict[type, frozenset[str]] = {
-    Fleet: frozenset(
-        "name seed precision drafters verifiers links streams workload measure acceptance room memory vocabulary hidden "
-        "power control_s profile profile_digest basis".split()
+    Fleet: _names(
+        "name seed precision drafters verifiers links streams workload measure acceptance room memory vocabulary "
+        "hidden power control_s profile profile_digest basis"
     ),
-    SettledDrafters: frozenset("count targets depth kind model allocate move view_delay_s positions times".split()),
-    SettledVerifiers: frozenset("count kind model rule speculates priorities drafters times".split()),
-    Workload: frozenset(
+    SettledDrafters: _names("count targets depth kind model allocate move view_delay_s positions times"),
+    SettledVerifiers: _names("count kind model rule speculates priorities drafters times"),
+    Workload: _names(
         "requests streams prompts prompt_tokens new_tokens arrivals conversations lengths ignore_eos stop temperature "
-        "top_k top_p".split()
+        "top_k top_p"
     ),
-    DrafterTimes: frozenset("first draft prefill transfer catch_up_s idle recent_load delays".split()),
-    VerifierTimes: frozenset("first verify prefill decode delays".split()),
-    Delays: frozenset("turnaround_s turnaround_row_s wake_up_s dispatch_s spread".split()),
-    IdleEffect: frozenset("gaps_s slowdowns overheads recoveries".split()),
-    RecentLoad: frozenset("half_life_s loads slowdowns paces".split()),
-    SettledLink: frozenset("time of_host busy".split()),
-    LinkTime: frozenset("latency_s bandwidth_bytes_per_s spread".split()),
+    DrafterTimes: _names("first draft prefill transfer catch_up_s idle recent_load delays"),
+    VerifierTimes: _names("first verify prefill decode delays"),
+    Delays: _names("turnaround_s turnaround_row_s wake_up_s dispatch_s spread"),
+    IdleEffect: _names("gaps_s slowdowns overheads recoveries"),
+    RecentLoad: _names("half_life_s loads slowdowns paces"),
+    SettledLink: _names("time of_host busy"),
+    LinkTime: _names("latency_s bandwidth_bytes_per_s spread"),
 }
 LENGTH_MODELS = (Geometric, BetaGeometric, PerPosition, Recorded)  # they draw a round's length whatever its place
 UNTIMED: dict[str, Any] = {"batch": None, "devices": {}, "needs": "lengths"}  # of a fleet, which has no defaults there
@@ -51,8 +56,8 @@ def unknown_in(fleet: Fleet) -> str:
 
 
 def _unknown(fleet: Fleet) -> Iterator[str]:
-    yield from _others(fleet, "")
     drafters, verifiers, model = fleet.drafters, fleet.verifiers, fleet.acceptance
+    yield from _others(fleet, "")
     yield from _others(drafters, "drafters.")
     yield from _others(verifiers, "verifiers.")
     yield from _others(fleet.workload, "workload.")
@@ -61,28 +66,33 @@ def _unknown(fleet: Fleet) -> Iterator[str]:
     if not isinstance(model, LENGTH_MODELS):
         yield f"acceptance = {_shown(model)}"
     if not (verifiers.times and fleet.links and (drafters.times or not drafters.count)):
-        yield "profile = none"
-    for entry in (*drafters.times, *verifiers.times):
+        yield "a scenario without a profile"
+    yield from _unknown_times(fleet)
+
+
+def _unknown_times(fleet: Fleet) -> Iterator[str]:
+    drafters = fleet.drafters.times
+    entries: list[DrafterTimes | VerifierTimes] = [*drafters, *fleet.verifiers.times]
+    for entry in entries:
         yield from _others(entry, "profile.")
         yield from _others(entry.delays, "profile.")
-    for times in drafters.times:
+    for times in drafters:
         yield from _others(times.idle, "profile.idle.")
-        if times.recent_load is not None:
-            yield from _others(times.recent_load, "profile.recent_load.")
-        first = drafters.times[0]
-        if (times.idle, times.recent_load, times.catch_up_s) != (first.idle, first.recent_load, first.catch_up_s):
+        yield from _others(times.recent_load, "profile.recent_load.")
+        if (times.idle, times.recent_load, times.catch_up_s) != (
+            drafters[0].idle, drafters[0].recent_load, drafters[0].catch_up_s,
+        ):  # fmt: skip
             yield "drafters that differ in more than step times and links"
     for link in (link for row in fleet.links for link in row):
         yield from _others(link, "link.")
-        for time in (link.time, link.busy):
-            if time is not None:
-                yield from _others(time, "link.")
+        yield from _others(link.time, "link.")
+        yield from _others(link.busy, "profile.busy_link.")
 
 
-def _others(struct: msgspec.Struct, key: str) -> Iterator[str]:
+def _others(struct: msgspec.Struct | None, key: str) -> Iterator[str]:
     """Yield the fields of a struct that are neither known nor at their default; `key` stands before their names."""
-    known = KNOWN[type(struct)]
-    for field in msgspec.structs.fields(struct):
+    known = KNOWN[type(struct)] if struct is not None else frozenset()
+    for field in msgspec.structs.fields(struct) if struct is not None else ():
         if field.name in known:
             continue
         default = UNTIMED.get(field.name, field.default)

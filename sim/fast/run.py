@@ -11,8 +11,8 @@ from sim.fast.table import Table
 ROOM = 1 << 14  # rows of a batch
 
 
-def records_of(fleet: Fleet) -> pa.Table:
-    """Simulate a plain star to its end; return the rows that the SimPy path would write.
+def records_of(fleet: Fleet) -> tuple[pa.Table, dict[str, int]]:
+    """Simulate a plain star to its end; return the rows that the SimPy path would write, and their numbers by station.
 
     Raises InputError as that does.
     """
@@ -23,7 +23,7 @@ def records_of(fleet: Fleet) -> pa.Table:
         star, need = _run(star, times, rows)
         table.take(times, rows, int(clock.rows))
         clock.rows = 0
-    return table.whole()
+    return table.whole(), table.counts(star.stations["written"])
 
 
 def _run(star: Star, times: Array, rows: Array) -> tuple[Star, int]:

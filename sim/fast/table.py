@@ -44,3 +44,8 @@ class Table:
     def whole(self) -> pa.Table:
         """Return the table."""
         return pa.Table.from_batches(self.batches, schema=SCHEMA)
+
+    def counts(self, written: Array) -> dict[str, int]:
+        """Return how many rows each station wrote, by its name, of those that wrote any."""
+        names = self.named["station"].to_pylist()
+        return {name: count for name, count in zip(names, written.tolist(), strict=True) if count}

@@ -1,20 +1,31 @@
 """The compiled loop writes exactly the rows of the SimPy path, over the whole corner that it knows, and they replay."""
 
+from functools import cache
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+numba = pytest.importorskip("numba", reason="the compiled loop needs numba: pip install 'specfleet[fast]'")
+
+from fleet.errors import InputError
 from fleet.records.replay import replay
 from fleet.records.run import Run
-from fleet.scenario.reading import make_scenario
+from fleet.scenario.reading import change_scenario, make_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
-from sim.fast.plain import unknown_in
+from sim.fast import choice
+from sim.fast.choice import Tally
+from sim.fast.compiled import compiled
+from sim.fast.plain import KNOWN, unknown_in
 from sim.fast.run import records_of
 from sim.run import simulate
-from tests.helpers.stars import repeatable
+from tests.helpers.marks import slow
+from tests.helpers.stars import repeatable, star
+from tests.helpers.values import keys_below, values_of
+from tests.sim.test_keys import CORNERS, EXAMPLES, corner
 
 Given = dict[str, Any]
 
@@ -22,9 +33,12 @@ seconds = st.sampled_from([0.0, 0.25, 0.5, 1.0]) | st.floats(0.0, 3.0)  # round 
 small = st.sampled_from([0.0, 0.125, 1e-3]) | st.floats(0.0, 0.1)
 quantiles = {"spread": "quantiles", "levels": [0.0, 0.3, 1.0], "ratios_at": [0.5, 0.9, 1.8]}
 spreads = st.sampled_from(["constant", "exponential", quantiles])
-lengths = st.integers(1, 40) | st.builds(lambda low, more: {"low": low, "high": low + more}, st.integers(1, 20), st.integers(0, 30))
-ROOFLINE = {"tokens": [1, 8, 64], "pass_s": [0.1, 0.15, 0.9], "attention": [{"read_s": 1e-3, "pair_s": 1e-4}], "host_s": 0.05}
-
+between = st.builds(lambda low, more: {"low": low, "high": low + more}, st.integers(1, 20), st.integers(0, 30))
+lengths = st.integers(1, 40) | between
+ATTENTION = {"read_s": 1e-3, "pair_s": 1e-4}
+ROOFLINE = {"tokens": [1, 8, 64], "pass_s": [0.1, 0.15, 0.9], "attention": [ATTENTION], "host_s": 0.05}
+SLOWER_DRAFTERS = [{"first": 2, "draft": {"base_s": 0.75}}]
+FARTHER_TARGETS = [{"first": 3, "verify": {"base_s": 1.5, "spread": "exponential"}, "link": {"latency_s": 0.5}}]
 
 steps = st.fixed_dictionaries(
     {"base_s": seconds},
@@ -92,13 +106,16 @@ workloads = st.fixed_dictionaries(
 )
 drafters = st.fixed_dictionaries(
     {"count": st.integers(0, 3), "depth": st.integers(1, 8)},
-    optional={"kind": st.sampled_from(["model", "eagle", "lookup"]), "tiers": st.just([{"first": 2, "draft": {"base_s": 0.75}}])},
+    optional={
+        "kind": st.sampled_from(["model", "eagle", "lookup"]),
+        "tiers": st.just(SLOWER_DRAFTERS),
+    },
 )
 verifiers = st.fixed_dictionaries(
     {"count": st.integers(1, 9)},
     optional={
         "priorities": st.just([2, 0, 1]),
-        "tiers": st.just([{"first": 3, "verify": {"base_s": 1.5, "spread": "exponential"}, "link": {"latency_s": 0.5}}]),
+        "tiers": st.just(FARTHER_TARGETS),
     },
 )
 
@@ -125,8 +142,98 @@ def plain_stars(draw: st.DrawFn) -> Scenario:
 def test_the_compiled_loop_writes_the_rows_of_the_simpy_path_and_they_replay(scenario: Scenario) -> None:
     fleet = settle(scenario)
     assert unknown_in(fleet) == ""
-    slow = simulate(scenario)
-    fast = Run(slow.header, records_of(fleet))
-    assert fast.table.num_rows == slow.table.num_rows
-    assert fast.digest() == slow.digest()
-    assert replay(fast) == []
+    by_simpy = simulate(scenario, path="simpy")
+    table, rows = records_of(fleet)
+    assert rows == by_simpy.header.rows
+    compiled_run = Run(by_simpy.header, table)
+    assert compiled_run.digest() == by_simpy.digest()
+    assert replay(compiled_run) == []
+
+
+def test_what_the_loop_is_said_to_know_exists() -> None:
+    for struct, names in KNOWN.items():
+        assert names <= {field.name for field in msgspec.structs.fields(struct)}, struct
+
+
+@pytest.mark.parametrize("name", ["star", *(slow(name) for name in CORNERS if name != "star")])
+def test_whatever_key_is_changed_the_loop_refuses_it_or_writes_the_same_rows(name: str) -> None:
+    scenario, known, refused = corner(name), 0, 0
+    for key, kind in keys_below(scenario):
+        for value in EXAMPLES.get(key) or list(values_of(kind)):
+            try:
+                changed = change_scenario(scenario, {key: value})
+                fleet = settle(changed)
+                if unknown_in(fleet):
+                    refused += 1
+                    continue
+                expected = simulate(changed, path="simpy")
+            except InputError:
+                continue
+            known += 1
+            assert simulate(changed, path="fast").digest() == expected.digest(), (key, value)
+    assert known or unknown_in(settle(scenario))
+    assert refused
+
+
+def test_the_header_says_which_path_it_was_and_is_else_the_same() -> None:
+    slow_run, fast_run = (simulate(star(), path=path) for path in ("simpy", "fast"))
+    assert (slow_run.header.path, fast_run.header.path) == ("simpy", "fast")
+    alike = [msgspec.structs.replace(run.header, path="", started_unix_s=0.0) for run in (slow_run, fast_run)]
+    assert alike[0] == alike[1]
+    assert fast_run.digest() == slow_run.digest()
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"drafters": {"order": "priority"}}, 'drafters.order = "priority"'),
+        ({"drafters": {"group": {"policy": "batch", "most": 4}}}, 'drafters.group = "batch"'),
+        ({"drafters": {"count": 2, "route": "shortest-queue"}}, 'drafters.route = "shortest-queue"'),
+        ({"verifiers": {"patience_s": 9.0}}, "verifiers.patience"),
+        ({"drafters": {"overlap": "ahead"}}, 'drafters.overlap = "ahead"'),
+        ({"drafters": {"allocate": "adaptive"}}, 'drafters.allocate = "adaptive"'),
+        ({"profile": ""}, "without a profile"),
+        ({"faults": [{"what": "drop", "share": 0.1}], "verifiers": {"patience_s": 9.0}}, "faults"),
+    ],
+)
+def test_a_fleet_that_the_loop_does_not_know_is_refused_in_a_line_that_names_what(
+    changes: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(InputError) as refusal:
+        simulate(star(**changes), path="fast")
+    text = str(refusal.value)
+    assert named in text
+    assert "simpy" in text
+    assert "\n" not in text
+
+
+def test_a_path_that_there_is_not_is_refused() -> None:
+    with pytest.raises(InputError, match="allowed: auto, simpy, fast"):
+        simulate(star(), path="quick")  # type: ignore[arg-type]
+
+
+def test_without_numba_fast_is_refused_and_auto_goes_by_simpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "can_compile", lambda: False)
+    with pytest.raises(InputError, match=r"pip install 'specfleet\[fast\]'"):
+        simulate(star(), path="fast")
+    assert simulate(star()).header.path == "simpy"
+
+
+def test_auto_loads_the_loop_once_that_would_have_paid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "tally", cache(Tally))
+    small = star(workload={"requests": 10, "new_tokens": 50})
+    monkeypatch.setattr(choice, "WORTH_LOADING_TOKENS", 1200)
+    assert [simulate(small).header.path for _ in range(4)] == ["simpy", "simpy", "fast", "fast"]
+    assert simulate(star(drafters={"order": "priority"})).header.path == "simpy"
+
+
+def test_where_nothing_can_be_kept_functions_are_compiled_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    njit = numba.njit
+
+    def without_cache(*functions: Any, **options: Any) -> Any:
+        if options.get("cache"):
+            raise RuntimeError("cannot cache function: no locator available")
+        return njit(*functions, **options)
+
+    monkeypatch.setattr(numba, "njit", without_cache)
+    assert compiled(lambda x: x + 1)(2) == 3

@@ -1,0 +1,68 @@
+"""Which path a simulation takes: SimPy's, which knows everything, or the compiled loop, where it applies and pays."""
+
+from functools import cache
+from typing import Literal, get_args
+
+from fleet.errors import InputError
+from fleet.scenario.names import SimPath
+from fleet.scenario.scenario import mean_tokens
+from fleet.scenario.settled import Fleet
+from sim.fast.compiled import can_compile
+from sim.fast.plain import unknown_in
+
+# Tokens that SimPy decodes in the time in which numba and the compiled loop are loaded, about 2 s. The first time on a
+# machine they are compiled, too, which takes some ten seconds more.
+WORTH_LOADING_TOKENS: float = 100_000
+
+
+class Tally:
+    """What this process has simulated by SimPy though the compiled loop could have."""
+
+    def __init__(self) -> None:
+        self.tokens = 0.0
+        self.loaded = False
+
+    def pays(self, tokens: float) -> bool:
+        """Whether to load the loop for a simulation of so many tokens, or to use it since it is loaded.
+
+        Whoever simulates little many times loads it when that would have paid: then it has lost no more than that.
+        """
+        self.tokens += tokens
+        self.loaded = self.loaded or self.tokens >= WORTH_LOADING_TOKENS
+        return self.loaded
+
+
+@cache
+def tally() -> Tally:
+    """Return the tally of this process."""
+    return Tally()
+
+
+def chosen(fleet: Fleet, path: SimPath, played: bool = False) -> Literal["simpy", "fast"]:
+    """Return the path to take; `played`: whether a part of a measured run is played back.
+
+    Raises InputError for a path that there is not, and for "fast" where the loop does not know the fleet.
+    """
+    if path not in get_args(SimPath):
+        raise InputError(f"path = {path!r} is not known; allowed: {', '.join(get_args(SimPath))}")
+    if path == "simpy":
+        return "simpy"
+    reason = why_not(fleet, played)
+    if path == "fast" and reason:
+        raise InputError(f"scenario {fleet.name!r}: path = 'fast' {reason}; allowed here: auto, simpy")
+    if reason:
+        return "simpy"
+    if path == "fast":
+        tally().loaded = True
+        return "fast"
+    workload = fleet.workload
+    about = workload.requests * mean_tokens(workload.new_tokens)
+    return "fast" if tally().pays(about) else "simpy"
+
+
+def why_not(fleet: Fleet, played: bool = False) -> str:
+    """Return why the compiled loop does not apply, in words; "" where it does."""
+    unknown = "a measured run that is played back" if played else unknown_in(fleet)
+    if unknown:
+        return f"does not know {unknown}"
+    return "" if can_compile() else "needs numba: pip install 'specfleet[fast]'"
