@@ -8,7 +8,7 @@ from sim.fast.arrays import Star, star_of
 from sim.fast.kernel import COLUMNS, LENGTHS, OVER, RATIOS, ROWS, TIMES, Array, run_star
 from sim.fast.table import Table
 
-ROOM = 1 << 14  # rows of a batch
+FIRST_ROOM, ROOM = 1 << 12, 1 << 17  # rows of a batch: few at first, later as many as large pages of memory suit
 
 
 def records_of(fleet: Fleet) -> tuple[pa.Table, dict[str, int]]:
@@ -16,10 +16,11 @@ def records_of(fleet: Fleet) -> tuple[pa.Table, dict[str, int]]:
 
     Raises InputError as that does.
     """
-    star, table, need = star_of(fleet), Table(fleet, ROOM), ROWS
+    star, table, need, room = star_of(fleet), Table(fleet), ROWS, FIRST_ROOM
     clock = star.clocks[0]
     while need != OVER:
-        times, rows = np.zeros((len(TIMES), ROOM)), np.zeros((len(COLUMNS), ROOM), dtype=np.int64)
+        columns = np.zeros((len(TIMES) + len(COLUMNS), room), dtype=np.int64)
+        times, rows, room = columns[: len(TIMES)].view(np.float64), columns[len(TIMES) :], min(2 * room, ROOM)
         star, need = _run(star, times, rows)
         table.take(times, rows, int(clock.rows))
         clock.rows = 0

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from fleet.records.schema import SCHEMA
+from fleet.records.schema import SCHEMA, Row
 from fleet.scenario.names import verifier_name
 from fleet.scenario.settled import Fleet
 from sim.fast.kernel import COLUMNS, TIMES, Array
@@ -13,17 +13,13 @@ KINDS = pa.array(["", "prefill", "draft", "verify", "decode"])
 
 
 class Table:
-    """The event table, batch by batch of at most `room` rows. Columns that always say the same share their memory."""
+    """The event table, batch by batch. Columns that always say the same share their memory."""
 
-    def __init__(self, fleet: Fleet, room: int) -> None:
+    def __init__(self, fleet: Fleet) -> None:
         stations = [verifier_name(target) for target in range(fleet.verifiers.count)]
         stations += [fleet.drafter_name(drafter) for drafter in range(fleet.drafters.count)]
         self.named = {"station": pa.array(stations), "event": EVENTS, "kind": KINDS}
-        self.same: dict[str, Array] = {"origin": pa.array(["simulated"] * room)}
-        for field in SCHEMA:
-            if field.name not in (*COLUMNS, *TIMES, "origin"):
-                zeros = [""] * room if field.type == pa.string() else np.zeros(room, dtype=field.type.to_pandas_dtype())
-                self.same[field.name] = pa.array(zeros)
+        self.same: dict[str, Array] = {}
         self.batches: list[pa.RecordBatch] = []
 
     def take(self, times: Array, rows: Array, count: int) -> None:
@@ -31,8 +27,8 @@ class Table:
         written = dict(zip((*TIMES, *COLUMNS), (*times[:, :count], *rows[:, :count]), strict=True))
         columns = []
         for field in SCHEMA:
-            if field.name in self.same:
-                columns.append(self.same[field.name].slice(0, count))
+            if field.name not in written:
+                columns.append(self._same(field, count))
             elif field.name in self.named:
                 columns.append(self.named[field.name].take(pa.array(written[field.name])))
             elif field.type == pa.bool_():
@@ -40,6 +36,13 @@ class Table:
             else:
                 columns.append(pa.array(written[field.name]))
         self.batches.append(pa.record_batch(columns, schema=SCHEMA))
+
+    def _same(self, field: pa.Field, count: int) -> Array:
+        """Return a column of a value that all rows have: that of simulated rows, or the default."""
+        if count > len(self.same.get(field.name, ())):
+            value = "simulated" if field.name == "origin" else Row._field_defaults[field.name]
+            self.same[field.name] = pa.repeat(pa.scalar(value, type=field.type), count)
+        return self.same[field.name].slice(0, count)
 
     def whole(self) -> pa.Table:
         """Return the table."""

@@ -193,7 +193,7 @@ def test_the_header_says_which_path_it_was_and_is_else_the_same() -> None:
         ({"drafters": {"overlap": "ahead"}}, 'drafters.overlap = "ahead"'),
         ({"drafters": {"allocate": "adaptive"}}, 'drafters.allocate = "adaptive"'),
         ({"profile": ""}, "without a profile"),
-        ({"faults": [{"what": "drop", "share": 0.1}], "verifiers": {"patience_s": 9.0}}, "faults"),
+        ({"faults": [{"what": "stall", "node": "drafter", "at_s": 1.0, "for_s": 2.0}]}, "faults"),
     ],
 )
 def test_a_fleet_that_the_loop_does_not_know_is_refused_in_a_line_that_names_what(
