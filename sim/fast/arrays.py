@@ -96,8 +96,8 @@ def star_of(fleet: Fleet) -> Star:
 
 
 def records(kind: np.dtype[np.void], count: int) -> Array:
-    """Return records of zeros, of which Python reads fields as the compiled loop does."""
-    return np.zeros(count, dtype=kind).view(np.recarray)
+    """Return records of zeros."""
+    return np.zeros(count, dtype=kind)
 
 
 def _whole(values: Sequence[int]) -> Array:

@@ -1,13 +1,13 @@
 """Which path a simulation takes: SimPy's, which knows everything, or the compiled loop, where it applies and pays."""
 
 from functools import cache
+from importlib.util import find_spec
 from typing import Literal, get_args
 
 from fleet.errors import InputError
 from fleet.scenario.names import SimPath
 from fleet.scenario.scenario import mean_tokens
 from fleet.scenario.settled import Fleet
-from sim.fast.compiled import can_compile
 from sim.fast.plain import unknown_in
 
 # Tokens that SimPy decodes in the time in which numba and the compiled loop are loaded, about 2 s. The first time on a
@@ -65,4 +65,9 @@ def why_not(fleet: Fleet, played: bool = False) -> str:
     unknown = "a measured run that is played back" if played else unknown_in(fleet)
     if unknown:
         return f"does not know {unknown}"
-    return "" if can_compile() else "needs numba: pip install 'specfleet[fast]'"
+    return "" if has_numba() else "needs numba: pip install 'specfleet[fast]'"
+
+
+def has_numba() -> bool:
+    """Whether numba is installed; it is not imported, which takes a second."""
+    return find_spec("numba") is not None

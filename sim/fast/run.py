@@ -22,8 +22,8 @@ def records_of(fleet: Fleet) -> tuple[pa.Table, dict[str, int]]:
         columns = np.zeros((len(TIMES) + len(COLUMNS), room), dtype=np.int64)
         times, rows, room = columns[: len(TIMES)].view(np.float64), columns[len(TIMES) :], min(2 * room, ROOM)
         star, need = _run(star, times, rows)
-        table.take(times, rows, int(clock.rows))
-        clock.rows = 0
+        table.take(times, rows, int(clock["rows"]))
+        clock["rows"] = 0
     return table.whole(), table.counts(star.stations["written"])
 
 
@@ -45,7 +45,7 @@ def _run(star: Star, times: Array, rows: Array) -> tuple[Star, int]:
 def _more_lengths(star: Star, stream: int) -> Star:
     """Draw more acceptance lengths for the open request of a stream."""
     one = star.streams[stream]
-    request = star.requests[one.request]
-    drawn = int(request.lengths_to - request.lengths_from)
-    one.length, one.lengths_to = star.lengths.more(int(request.number), drawn)
+    request = star.requests[one["request"]]
+    drawn = int(request["lengths_to"] - request["lengths_from"])
+    one["length"], one["lengths_to"] = star.lengths.more(int(request["number"]), drawn)
     return star._replace(numbers=star.numbers._replace(lengths=star.lengths.pool.array))

@@ -193,7 +193,14 @@ def test_the_header_says_which_path_it_was_and_is_else_the_same() -> None:
         ({"drafters": {"overlap": "ahead"}}, 'drafters.overlap = "ahead"'),
         ({"drafters": {"allocate": "adaptive"}}, 'drafters.allocate = "adaptive"'),
         ({"profile": ""}, "without a profile"),
-        ({"faults": [{"what": "stall", "node": "drafter", "at_s": 1.0, "for_s": 2.0}]}, "faults"),
+        (
+            {
+                "faults": [{"what": "drop", "share": 0.1}],
+                "verifiers": {"patience_s": 9.0},
+                "drafters": {"lease_s": 9.0},
+            },
+            "faults",
+        ),
     ],
 )
 def test_a_fleet_that_the_loop_does_not_know_is_refused_in_a_line_that_names_what(
@@ -213,7 +220,7 @@ def test_a_path_that_there_is_not_is_refused() -> None:
 
 
 def test_without_numba_fast_is_refused_and_auto_goes_by_simpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "can_compile", lambda: False)
+    monkeypatch.setattr(choice, "has_numba", lambda: False)
     with pytest.raises(InputError, match=r"pip install 'specfleet\[fast\]'"):
         simulate(star(), path="fast")
     assert simulate(star()).header.path == "simpy"
