@@ -5,8 +5,9 @@ can occur; no formula stands here. Random sources are made in the order in which
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
+from itertools import count
 from typing import NamedTuple
 
 import msgspec
@@ -39,7 +40,7 @@ from sim.fast.kernel import (
     Means,
     Numbers,
 )
-from sim.fast.numbers import Lengths, Sources, child
+from sim.fast.numbers import ONES, Lengths, Sources, child
 
 Maker = Callable[[], np.random.Generator]
 UNUSED = np.random.default_rng(0)  # for step times without their spread, which draw nothing
@@ -74,8 +75,9 @@ def star_of(fleet: Fleet) -> Star:
     flat = [request for requests in streams.values() for request in requests]
     lengths, sources = _lengths(fleet, sampler, flat), Sources()
     drawn = sources_of(fleet.seed)
-    stations = _stations(fleet, sources, drawn.drafters, drawn.targets, drawn.delays)
-    ways, way_of = _ways(fleet, streams, sources, drawn.links)
+    delays = (cache(partial(child, drawn.delays, number)) for number in count())
+    stations = _stations(fleet, sources, drawn.drafters, drawn.targets, delays)
+    ways, way_of = _ways(fleet, streams, sources, drawn.links, delays)
     at = np.zeros(len(sources.blocks), dtype=np.int64)
     star = Star(
         requests=_requests(fleet, streams, lengths),
@@ -165,30 +167,31 @@ def _streams(fleet: Fleet, streams: dict[int, list[Request]], way_of: dict[tuple
 
 
 def _stations(
-    fleet: Fleet, sources: Sources, drafters: np.random.Generator, targets: np.random.Generator,
-    delays: np.random.Generator,
-) -> Array:  # fmt: skip
-    """Targets first, then drafters. Delays have their generators in the order of the SimPy path: drafters first."""
+    fleet: Fleet, sources: Sources, drafters: np.random.Generator, targets: np.random.Generator, delays: Iterator[Maker]
+) -> Array:
+    """Targets first, then drafters; but `delays`, generators for what passes between steps, begins with drafters."""
     N, M = fleet.verifiers.count, fleet.drafters.count
     made = records(A_STATION, N + M)
-    places = {id(entry): place for place, entry in enumerate([*fleet.verifiers.times, *fleet.drafters.times])}
-    own: list[tuple[VerifierTimes | DrafterTimes, StepTime, Maker, Maker]] = []
+    own: list[tuple[VerifierTimes | DrafterTimes, StepTime, Maker]] = []
+    for drafter, rng in enumerate(of_each(drafters, M)):
+        drafting = fleet.drafter_times(drafter)
+        own.append((drafting, drafting.draft, partial(_itself, rng)))
     for target in range(N):
         verifying = fleet.verifier_times(target)
-        step = verifying.verify if M else verifying.decode
-        own.append((verifying, step, cache(partial(child, targets, target)), partial(child, delays, M + target)))
-    of_drafters = of_each(drafters, M)
-    for drafter, rng in enumerate(of_drafters):
-        drafting = fleet.drafter_times(drafter)
-        own.append((drafting, drafting.draft, partial(_itself, rng), partial(child, delays, drafter)))
-    made["times"] = [places[id(times)] for times, _, _, _ in own]
-    made["steps"] = [sources.add(step.spread, rng) for _, step, rng, _ in own]
-    made["prefills"] = [sources.add(times.prefill.spread, rng) for times, _, rng, _ in own]
-    made["jitter"] = [sources.add(times.delays.spread, jitter) for times, _, _, jitter in own]
-    between = [times.delays for times, _, _, _ in own]
-    made["turns"] = [bool(one.turnaround_s or one.turnaround_row_s) for one in between]
+        own.append((verifying, verifying.verify if M else verifying.decode, cache(partial(child, targets, target))))
+    order = [*range(N, N + M), *range(N)]
+    places = {id(entry): place for place, entry in enumerate([*fleet.verifiers.times, *fleet.drafters.times])}
+    made["times"][order] = [places[id(times)] for times, _, _ in own]
+    made["steps"][order] = [sources.add(step.spread, rng) for _, step, rng in own]
+    made["prefills"][order] = [sources.add(times.prefill.spread, rng) for times, _, rng in own]
+    between = [times.delays for times, _, _ in own]
+    for number, one in zip(order, between, strict=True):
+        made["jitter"][number] = sources.add(one.spread, next(delays))
+        made["waits"][number] = sources.add(one.core_wait_spread, next(delays)) if one.core_wait_s else ONES
+    made["turns"][order] = [bool(one.turnaround_s or one.turnaround_row_s) for one in between]
     for name in ("turnaround_s", "wake_up_s", "dispatch_s"):
-        made[name] = [getattr(one, name) for one in between]
+        made[name][order] = [getattr(one, name) for one in between]
+    made["waits_s"][order] = [one.core_wait_s for one in between]
     for nobody in ("first", "newest", "program"):
         made[nobody] = -1
     made["is_drafter"], made["idle"], made["load"] = np.arange(N + M) >= N, True, 1.0
@@ -200,7 +203,7 @@ def _itself(rng: np.random.Generator) -> np.random.Generator:
 
 
 def _ways(
-    fleet: Fleet, tags: Iterable[int], sources: Sources, links: np.random.Generator
+    fleet: Fleet, tags: Iterable[int], sources: Sources, links: np.random.Generator, delays: Iterator[Maker]
 ) -> tuple[Array, dict[tuple[int, int], int]]:
     """Return both ways of each link between a target and a drafter that share a stream, and which are the ways down.
 
@@ -218,6 +221,10 @@ def _ways(
         made["host"][pair] = N + drafter if link.of_host and fleet.drafter_times(drafter).idle.overheads else -1
         made["jitter"][pair] = jitter
         made["busy_jitter"][pair] = jitter if busy is link.time else sources.add(busy.spread, rng)
+        made["waits"][pair] = ONES
+        if link.of_host and fleet.core_waits.way_s:
+            made["waits_s"][pair] = fleet.core_waits.way_s
+            made["waits"][pair] = [sources.add(fleet.core_waits.way_spread, next(delays)) for _ in range(2)]
         times += [(link.time, busy)] * 2
     for name in ("latency_s", "s_per_byte"):
         made[name] = [getattr(time, name) for time, _ in times]

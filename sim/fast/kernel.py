@@ -7,7 +7,7 @@ one state serves both ends: `epoch` and `committed` are its target's, and stand 
 leave is still under way when the next request begins; it carries the number of its own.
 
 A station (targets first, then drafters) has a queue of streams, first in, first out, and at most one running step.
-It may be `pausing` (turning around after a step, or waking up), in which time it still receives.
+It may be `pausing` (turning around after a step, waking up, waiting for a core), in which time it still receives.
 
 Events are kept in a heap by time and, at equal times, by the order in which they were scheduled, as SimPy keeps them;
 times are rounded as SimPy rounds them. Random numbers come in blocks from Python, which knows how they are drawn:
@@ -29,9 +29,9 @@ Record = Any  # one of them
 # what the loop returns for, beside the number of whom it needs that of
 OVER, ROWS, RATIOS, LENGTHS = 0, 1, 2, 3
 
-# events of the heap: of a stream, a station, a way of a link, a station
-JOINS, STEP_ENDS, ARRIVES, GOES_ON = 0, 1, 2, 3
-BEGINS = 4  # of a station: in the same instant, so that it is never in the heap
+# events of the heap: of a stream, a station, a way of a link, a station, a station
+JOINS, STEP_ENDS, ARRIVES, GOES_ON, HAS_CORE = 0, 1, 2, 3, 4
+BEGINS = 5  # of a station: in the same instant, so that it is never in the heap
 
 # what rows tell, and kinds of steps; `table.py` has their names
 JOIN, REQUEST, DRAFT, LEAVE, START, DONE = 0, 1, 2, 3, 4, 5
@@ -43,8 +43,8 @@ COLUMNS = (
     "priority", "payload_bytes",
 )  # fmt: skip
 STATION, SEQ, EVENT, STEP, KIND, TAG, NUMBER, EPOCH, BASE, TOKENS, GOAL, ACCEPTED, FLAG, PRIORITY, BYTES = range(15)
-TIMES = ("time_s", "duration_s", "idle_gap_s")
-TIME_S, DURATION_S, IDLE_GAP_S = range(3)
+TIMES = ("time_s", "duration_s", "idle_gap_s", "core_wait_s")
+TIME_S, DURATION_S, IDLE_GAP_S, CORE_WAIT_S = range(4)
 
 WHOLE, REAL, TRUTH = np.int64, np.float64, np.bool_
 
@@ -104,7 +104,11 @@ A_STATION = np.dtype([  # targets, then drafters
     ("gap_s", REAL),  # of idleness before its last step
     ("load", REAL),  # recent load of its device
     ("counted_s", REAL),  # until when that is counted
+    ("waits_s", REAL),  # mean time that it waits for a core before a step; 0 for none
+    ("waits", WHOLE),  # source of the ratios of that
+    ("core_wait_s", REAL),  # before the next step
     ("is_drafter", TRUTH),
+    ("has_core", TRUTH),  # whether its wait for a core is over
     ("turns", TRUTH),  # whether it turns around after a step
     ("pausing", TRUTH),
     ("idle", TRUTH),
@@ -119,6 +123,8 @@ A_WAY = np.dtype([  # one direction of a link; its messages under way are a ring
     ("busy_latency_s", REAL),  # down, while its drafter is about to begin another step
     ("busy_s_per_byte", REAL),
     ("busy_jitter", WHOLE),
+    ("waits_s", REAL),  # mean time that its messages wait for cores; 0 for none
+    ("waits", WHOLE),  # source of the ratios of that
     ("last_s", REAL),  # when the last message arrives
     ("start", WHOLE),
     ("room", WHOLE),
@@ -126,7 +132,7 @@ A_WAY = np.dtype([  # one direction of a link; its messages under way are a ring
     ("count", WHOLE),
 ])  # fmt: skip
 
-A_MESSAGE = np.dtype([("kind", WHOLE), ("stream", WHOLE), ("request", WHOLE), ("bytes", WHOLE)])
+A_MESSAGE = np.dtype([("kind", WHOLE), ("stream", WHOLE), ("request", WHOLE), ("bytes", WHOLE), ("core_wait_s", REAL)])
 
 AN_EVENT = np.dtype([("time_s", REAL), ("order", WHOLE), ("event", WHOLE), ("subject", WHOLE)])
 
@@ -292,15 +298,15 @@ def lacks(
             return RATIOS, station.jitter
         if kind == VERIFY and stream.length == stream.lengths_to:
             return LENGTHS, station.stream
-        if kind == DRAFTING:
-            down = ways[stream.down]
-            jitter = down.busy_jitter if station.first >= 0 else down.jitter
-        elif kind == VERIFY:
-            jitter = ways[stream.up].jitter
-        elif kind == PREFILL and not station.is_drafter and stream.drafter >= 0:
-            asks = stream.committed + 1 < requests[stream.request].goal
-            jitter = ways[stream.up].jitter if asks else -1
-    elif event != GOES_ON:
+        sends = kind in (DRAFTING, VERIFY)
+        if kind == PREFILL and not station.is_drafter and stream.drafter >= 0:
+            sends = stream.committed + 1 < requests[stream.request].goal
+        if sends:
+            way = ways[stream.down if kind == DRAFTING else stream.up]
+            jitter = way.busy_jitter if kind == DRAFTING and station.first >= 0 else way.jitter
+            if used_up(numbers, way.waits):
+                return RATIOS, way.waits
+    elif event in (JOINS, ARRIVES):
         station = stations[streams[subject].target if event == JOINS else ways[subject].station]
         jitter = station.jitter if station.idle and station.wake_up_s > 0 else -1
     return (RATIOS, jitter) if used_up(numbers, jitter) else (OVER, 0)
@@ -320,10 +326,12 @@ def send(
         way_s = way.busy_latency_s * draw(numbers, way.busy_jitter) + size * way.busy_s_per_byte
     else:
         way_s = way.latency_s * draw(numbers, way.jitter) + size * way.s_per_byte
+    wait_s = way.waits_s * draw(numbers, way.waits) if way.waits_s > 0 else 0.0
     message = messages[way.start + (way.oldest + way.count) % way.room]
     message.kind, message.stream, message.request, message.bytes = kind, stream, request, size
+    message.core_wait_s = wait_s
     way.count += 1
-    way.last_s = max(way.last_s, now_s + way_s * slower)
+    way.last_s = max(way.last_s, now_s + (way_s * slower + wait_s))
     push(heap, clock, now_s + (way.last_s - now_s), ARRIVES, number)
 
 
@@ -369,6 +377,15 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, to be read from top to 
 
         if event == BEGINS:  # a station starts its next step
             station = stations[here]
+            if station.waits_s > 0 and not station.has_core:
+                if used_up(numbers, station.waits):
+                    return RATIOS, station.waits
+                station.core_wait_s = station.waits_s * draw(numbers, station.waits)
+                station.has_core = station.core_wait_s == 0
+                if not station.has_core:
+                    clock.begins, station.pausing = -1, True
+                    push(heap, clock, now_s + station.core_wait_s, HAS_CORE, here)
+                    continue
             stream = station.program if station.program >= 0 else station.first
             one = streams[stream]
             kind = one.work
@@ -377,7 +394,7 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, to be read from top to 
             source = station.prefills if kind == PREFILL else station.steps
             if used_up(numbers, source):
                 return RATIOS, source
-            clock.begins = -1
+            clock.begins, station.has_core = -1, False
             if station.program >= 0:
                 station.program = -1
             else:
@@ -421,6 +438,8 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, to be read from top to 
             rows[STEP, row], rows[KIND, row], rows[TAG, row] = station.steps_started, kind, one.tag
             rows[NUMBER, row], rows[EPOCH, row] = request.number, one.epoch
             rows[BASE, row], rows[TOKENS, row], times[IDLE_GAP_S, row] = base, tokens, station.idle_gap_s
+            if station.core_wait_s > 0:
+                times[CORE_WAIT_S, row], station.core_wait_s = station.core_wait_s, 0.0
             push(heap, clock, now_s + duration_s, STEP_ENDS, here)
 
         elif event == STEP_ENDS:
@@ -477,15 +496,16 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, to be read from top to 
             if ready and not station.pausing:
                 clock.begins = here
 
-        elif event == GOES_ON:
+        elif event in (GOES_ON, HAS_CORE):
             station = stations[here]
+            station.has_core = event == HAS_CORE
             station.pausing, station.idle = False, not is_ready(station)
             if not station.idle:
                 clock.begins = here
 
         else:  # a request joins at its target, or a message arrives
             if event == JOINS:
-                stream, kind = here, JOIN
+                stream, kind, wait_s = here, JOIN, 0.0
                 one = streams[stream]
                 here, place, size = one.target, one.request, 0
                 request = requests[place]
@@ -497,10 +517,13 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, to be read from top to 
                 way.oldest = (way.oldest + 1) % way.room
                 way.count -= 1
                 kind, stream, place, size = message.kind, message.stream, message.request, message.bytes
+                wait_s = message.core_wait_s
                 here, one, request = way.station, streams[stream], requests[place]
             station = stations[here]
             row = write(times, rows, clock, here, station, kind)
             rows[TAG, row], rows[NUMBER, row], rows[BYTES, row] = one.tag, request.number, size
+            if wait_s > 0:
+                times[CORE_WAIT_S, row] = wait_s
             if kind == JOIN:
                 rows[TOKENS, row], rows[GOAL, row], rows[PRIORITY, row] = request.prompt, request.goal, one.priority
                 wait(stations, streams, here, stream, PREFILL)

@@ -12,7 +12,7 @@ from fleet.chance.acceptance import BetaGeometric, Geometric, PerPosition, Recor
 from fleet.policies.allocate import Fixed
 from fleet.scenario.scenario import Workload
 from fleet.scenario.settled import Fleet, SettledDrafters, SettledLink, SettledVerifiers
-from fleet.times.effects import IdleEffect, RecentLoad
+from fleet.times.effects import CoreWaits, IdleEffect, RecentLoad
 from fleet.times.station_times import Delays, DrafterTimes, VerifierTimes
 from fleet.times.step_time import LinkTime
 
@@ -25,7 +25,7 @@ def _names(text: str) -> frozenset[str]:
 KNOWN: dict[type, frozenset[str]] = {
     Fleet: _names(
         "name seed precision drafters verifiers links streams workload measure acceptance room memory vocabulary "
-        "hidden power control_s profile profile_digest basis"
+        "hidden power control_s core_waits profile profile_digest basis"
     ),
     SettledDrafters: _names("count targets depth kind model allocate move view_delay_s positions times"),
     SettledVerifiers: _names("count kind model rule speculates priorities drafters times"),
@@ -35,7 +35,8 @@ KNOWN: dict[type, frozenset[str]] = {
     ),
     DrafterTimes: _names("first draft prefill transfer catch_up_s idle recent_load delays"),
     VerifierTimes: _names("first verify prefill decode delays"),
-    Delays: _names("turnaround_s turnaround_row_s wake_up_s dispatch_s spread"),
+    Delays: _names("turnaround_s turnaround_row_s wake_up_s dispatch_s spread core_wait_s core_wait_spread"),
+    CoreWaits: _names("start_s start_spread way_s way_spread"),
     IdleEffect: _names("gaps_s slowdowns overheads recoveries"),
     RecentLoad: _names("half_life_s loads slowdowns paces"),
     SettledLink: _names("time of_host busy"),
@@ -61,6 +62,7 @@ def _unknown(fleet: Fleet) -> Iterator[str]:
     yield from _others(drafters, "drafters.")
     yield from _others(verifiers, "verifiers.")
     yield from _others(fleet.workload, "workload.")
+    yield from _others(fleet.core_waits, "profile.core_waits.")
     if not isinstance(drafters.allocate, Fixed):
         yield f"drafters.allocate = {_shown(drafters.allocate)}"
     if not isinstance(model, LENGTH_MODELS):

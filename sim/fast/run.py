@@ -14,7 +14,7 @@ FIRST_ROOM, ROOM = 1 << 12, 1 << 17  # rows of a batch: few at first, later as m
 def records_of(fleet: Fleet) -> tuple[pa.Table, dict[str, int]]:
     """Simulate a plain star to its end; return the rows that the SimPy path would write, and their numbers by station.
 
-    Raises InputError as that does.
+    Raises InputError as that does, RuntimeError if the fleet stalls.
     """
     star, table, need, room = star_of(fleet), Table(fleet), ROWS, FIRST_ROOM
     clock = star.clocks[0]
@@ -24,6 +24,10 @@ def records_of(fleet: Fleet) -> tuple[pa.Table, dict[str, int]]:
         star, need = _run(star, times, rows)
         table.take(times, rows, int(clock["rows"]))
         clock["rows"] = 0
+    streams, goals = star.streams, star.requests["goal"]
+    open_streams = (streams["request"] < streams["last"]) | (streams["committed"] < goals[streams["request"]])
+    if open_streams.any():
+        raise RuntimeError(f"simulation stalled with open streams {streams['tag'][open_streams].tolist()}")
     return table.whole(), table.counts(star.stations["written"])
 
 

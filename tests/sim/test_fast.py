@@ -65,6 +65,9 @@ recent_load = st.fixed_dictionaries(
     },
     optional={"paces": st.just([1.3, 1.0, 1.1])},
 )
+core_waits = st.fixed_dictionaries(
+    {"start_s": small, "way_s": small}, optional={"start_spread": spreads, "way_spread": spreads}
+)
 profiles = st.fixed_dictionaries(
     {"name": st.just("p"), "draft": steps, "verify": steps},
     optional={
@@ -80,6 +83,9 @@ profiles = st.fixed_dictionaries(
         "dispatch_s": small,
         "delay_spread": spreads,
         "catch_up_s": small,
+        "core_waits": st.fixed_dictionaries(
+            {"start_s": small, "way_s": small, "start_spread": spreads, "way_spread": spreads}
+        ),
         "idle": idle,
         "recent_load": recent_load,
         "vocabulary": st.just(1000),
