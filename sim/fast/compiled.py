@@ -17,9 +17,9 @@ def compiled(function: Function) -> Function:
     Numba tries the folder of the source file, then one of the user's (NUMBA_CACHE_DIR names another); where none can be
     written, it compiles anew in each process. The function must not allocate arrays.
     """
-    made: Any
+    njit: Any = numba.njit  # whose types do not know "_nrt"
     try:
-        made = numba.njit(cache=True, **UNCOUNTED)(function)
+        made = njit(cache=True, **UNCOUNTED)(function)
     except RuntimeError:  # no folder for the cache
-        made = numba.njit(**UNCOUNTED)(function)
+        made = njit(**UNCOUNTED)(function)
     return cast("Function", made)
