@@ -40,9 +40,8 @@ from sim.fast.kernel import (
     Means,
     Numbers,
 )
-from sim.fast.numbers import ONES, Lengths, Sources, child
+from sim.fast.numbers import ONES, Lengths, Maker, Sources, child
 
-Maker = Callable[[], np.random.Generator]
 UNUSED = np.random.default_rng(0)  # for step times without their spread, which draw nothing
 
 
@@ -78,7 +77,7 @@ def star_of(fleet: Fleet) -> Star:
     delays = (cache(partial(child, drawn.delays, number)) for number in count())
     stations = _stations(fleet, sources, drawn.drafters, drawn.targets, delays)
     ways, way_of = _ways(fleet, streams, sources, drawn.links, delays)
-    at = np.zeros(len(sources.blocks), dtype=np.int64)
+    at, to = sources.draw_ahead(lengths.rounds / fleet.verifiers.count)
     star = Star(
         requests=_requests(fleet, streams, lengths),
         streams=_streams(fleet, streams, way_of),
@@ -87,7 +86,7 @@ def star_of(fleet: Fleet) -> Star:
         messages=records(A_MESSAGE, int(ways["room"].sum())),
         means=_means(fleet, flat),
         idleness=_idleness(fleet),
-        numbers=Numbers(sources.pool.array, at, at.copy(), lengths.pool.array),
+        numbers=Numbers(sources.pool.array, at, to, lengths.pool.array),
         heap=records(AN_EVENT, len(streams) + 2 * len(stations) + int(ways["room"].sum())),
         clocks=records(A_CLOCK, 1),
         sources=sources,

@@ -1,5 +1,6 @@
 """Random numbers for the compiled loop: the generators, the code and the blocks are those of the SimPy path."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -8,6 +9,9 @@ from fleet.chance.acceptance import Sampler
 from fleet.times.durations import ratio_blocks
 from fleet.times.step_time import Constant, Spread
 from sim.fast.kernel import Array, Numbers
+
+Maker = Callable[[], np.random.Generator]
+"""Makes the generator of one or several sources, the same one each time."""
 
 ONES = -1  # the source that needs no random numbers
 
@@ -43,16 +47,35 @@ class Sources:
 
     def __init__(self) -> None:
         self.blocks: list[Iterator[np.ndarray]] = []
+        self.makers: list[Maker] = []
         self.places: list[tuple[int, int]] = []  # of each in the pool: from, and room
         self.pool = Pool(np.zeros(0))
 
-    def add(self, spread: Spread, rng: Callable[[], np.random.Generator]) -> int:
+    def add(self, spread: Spread, rng: Maker) -> int:
         """Return the number of a new source; its generator is made if it has any use for it."""
         if isinstance(spread, Constant):
             return ONES
         self.blocks.append(ratio_blocks(spread, rng()))
+        self.makers.append(rng)
         self.places.append((0, 0))
         return len(self.blocks) - 1
+
+    def draw_ahead(self, about: float) -> tuple[Array, Array]:
+        """Draw about so many numbers of each source whose generator is its own: when they are drawn is then no matter.
+
+        Returns where the numbers of all sources are, from and to; shape (sources,).
+        """
+        places = np.zeros((2, len(self.blocks)), dtype=np.int64)
+        sources_of = Counter(self.makers)
+        for source, maker in enumerate(self.makers):
+            drawn: list[np.ndarray] = []
+            while sources_of[maker] == 1 and sum(map(len, drawn)) < about:
+                drawn.append(next(self.blocks[source]))
+            if drawn:
+                start = self.pool.append(np.concatenate(drawn))
+                self.places[source] = start, self.pool.used - start
+                places[:, source] = start, self.pool.used
+        return places[0].copy(), places[1].copy()
 
     def refill(self, source: int, numbers: Numbers) -> Numbers:
         """Draw the next block of a source; return the loop's numbers with it."""
@@ -73,7 +96,7 @@ class Lengths:
     """
 
     def __init__(self, sampler: Sampler, numbers: Sequence[int], rounds: Sequence[float]) -> None:
-        self.sampler = sampler
+        self.sampler, self.rounds = sampler, sum(rounds)
         parts: list[Array] = []
         ends: list[int] = []
         end = 0
