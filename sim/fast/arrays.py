@@ -16,6 +16,7 @@ import numpy as np
 from fleet.chance.acceptance import Sampler, expected_committed
 from fleet.chance.sources import of_each, sources_of
 from fleet.policies.allocate import Fixed
+from fleet.policies.order import Priority
 from fleet.policies.reach import reach
 from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import Request, streams_of
@@ -193,6 +194,7 @@ def _stations(
     made["waits_s"][order] = [one.core_wait_s for one in between]
     for nobody in ("first", "newest", "program"):
         made[nobody] = -1
+    made["by_priority"][N:] = isinstance(fleet.drafters.order, Priority)
     made["is_drafter"], made["idle"], made["load"] = np.arange(N + M) >= N, True, 1.0
     return made
 

@@ -6,8 +6,9 @@ the target verifies, commits, and asks again, until the text is complete. A stre
 one state serves both ends: `epoch` and `committed` are its target's, and stand still while its drafter works. Only a
 leave is still under way when the next request begins; it carries the number of its own.
 
-A station (targets first, then drafters) has a queue of streams, first in, first out, and at most one running step.
-It may be `pausing` (turning around after a step, waking up, waiting for a core), in which time it still receives.
+A station (targets first, then drafters) has a queue of streams, first in, first out, and at most one running step; a
+drafter may take the most urgent stream first. It may be `pausing` (turning around after a step, waking up, waiting for
+a core), in which time it still receives.
 
 Events are kept in a heap by time and, at equal times, by the order in which they were scheduled, as SimPy keeps them;
 times are rounded as SimPy rounds them. Random numbers come in blocks from Python, which knows how they are drawn:
@@ -108,6 +109,7 @@ A_STATION = np.dtype([  # targets, then drafters
     ("waits", WHOLE),  # source of the ratios of that
     ("core_wait_s", REAL),  # before the next step
     ("is_drafter", TRUTH),
+    ("by_priority", TRUTH),  # whether the most urgent is served first
     ("has_core", TRUTH),  # whether its wait for a core is over
     ("turns", TRUTH),  # whether it turns around after a step
     ("pausing", TRUTH),
@@ -270,6 +272,17 @@ def wait(stations: Array, streams: Array, station: int, stream: int, work: int) 
 
 
 @compiled
+def most_urgent(streams: Array, first: int) -> tuple[int, int]:
+    """Return who is most urgent of a queue that begins with `first`, of equals the oldest; before it who is ahead."""
+    ahead, urgent, before, stream = -1, first, first, streams[first].behind
+    while stream >= 0:
+        if streams[stream].priority > streams[urgent].priority:
+            ahead, urgent = before, stream
+        before, stream = stream, streams[stream].behind
+    return ahead, urgent
+
+
+@compiled
 def is_ready(station: Record) -> bool:
     """Whether a station has a step to start, and none that runs."""
     return bool((station.program >= 0 or station.first >= 0) and station.running == NO_STEP)
@@ -386,7 +399,9 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, to be read from top to 
                     clock.begins, station.pausing = -1, True
                     push(heap, clock, now_s + station.core_wait_s, HAS_CORE, here)
                     continue
-            stream = station.program if station.program >= 0 else station.first
+            ahead, stream = -1, station.program if station.program >= 0 else station.first
+            if station.program < 0 and station.by_priority:
+                ahead, stream = most_urgent(streams, station.first)
             one = streams[stream]
             kind = one.work
             if station.program < 0 and station.is_drafter and one.cold:
@@ -399,7 +414,12 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, to be read from top to 
                 station.program = -1
             else:
                 station.idle_gap_s = now_s - station.ended_s
-                station.first = one.behind
+                if ahead < 0:
+                    station.first = one.behind
+                else:
+                    streams[ahead].behind = one.behind
+                if one.behind < 0:
+                    station.newest = ahead
                 if station.is_drafter and kind == PREFILL:
                     station.program = stream
             request = requests[one.request]

@@ -10,6 +10,7 @@ import msgspec
 
 from fleet.chance.acceptance import BetaGeometric, Geometric, PerPosition, Recorded
 from fleet.policies.allocate import Fixed
+from fleet.policies.order import Fifo, Priority
 from fleet.scenario.scenario import Workload
 from fleet.scenario.settled import Fleet, SettledDrafters, SettledLink, SettledVerifiers
 from fleet.times.effects import CoreWaits, IdleEffect, RecentLoad
@@ -27,7 +28,7 @@ KNOWN: dict[type, frozenset[str]] = {
         "name seed precision drafters verifiers links streams workload measure acceptance room memory vocabulary "
         "hidden power control_s core_waits profile profile_digest basis"
     ),
-    SettledDrafters: _names("count targets depth kind model allocate move view_delay_s positions times"),
+    SettledDrafters: _names("count targets depth kind model allocate order move view_delay_s positions times"),
     SettledVerifiers: _names("count kind model rule speculates priorities drafters times"),
     Workload: _names(
         "requests streams prompts prompt_tokens new_tokens arrivals conversations lengths ignore_eos stop temperature "
@@ -65,6 +66,8 @@ def _unknown(fleet: Fleet) -> Iterator[str]:
     yield from _others(fleet.core_waits, "profile.core_waits.")
     if not isinstance(drafters.allocate, Fixed):
         yield f"drafters.allocate = {_shown(drafters.allocate)}"
+    if not isinstance(drafters.order, Fifo | Priority):
+        yield f"drafters.order = {_shown(drafters.order)}"
     if not isinstance(model, LENGTH_MODELS):
         yield f"acceptance = {_shown(model)}"
     if not (verifiers.times and fleet.links and (drafters.times or not drafters.count)):

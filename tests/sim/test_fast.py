@@ -115,6 +115,7 @@ drafters = st.fixed_dictionaries(
     optional={
         "kind": st.sampled_from(["model", "eagle", "lookup"]),
         "tiers": st.just(SLOWER_DRAFTERS),
+        "order": st.just("priority"),
     },
 )
 verifiers = st.fixed_dictionaries(
@@ -192,7 +193,7 @@ def test_the_header_says_which_path_it_was_and_is_else_the_same() -> None:
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"drafters": {"order": "priority"}}, 'drafters.order = "priority"'),
+        ({"drafters": {"order": {"policy": "deadline", "within_s": [9.0]}}}, 'drafters.order = "deadline"'),
         ({"drafters": {"group": {"policy": "batch", "most": 4}}}, 'drafters.group = "batch"'),
         ({"drafters": {"count": 2, "route": "shortest-queue"}}, 'drafters.route = "shortest-queue"'),
         ({"verifiers": {"patience_s": 9.0}}, "verifiers.patience"),
@@ -237,7 +238,7 @@ def test_auto_loads_the_loop_once_that_would_have_paid(monkeypatch: pytest.Monke
     small = star(workload={"requests": 10, "new_tokens": 50})
     monkeypatch.setattr(choice, "WORTH_LOADING_TOKENS", 1200)
     assert [simulate(small).header.path for _ in range(4)] == ["simpy", "simpy", "fast", "fast"]
-    assert simulate(star(drafters={"order": "priority"})).header.path == "simpy"
+    assert simulate(star(drafters={"group": {"policy": "batch", "most": 4}})).header.path == "simpy"
 
 
 def test_where_nothing_can_be_kept_functions_are_compiled_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
