@@ -10,9 +10,9 @@ from fleet.scenario.scenario import mean_tokens
 from fleet.scenario.settled import Fleet
 from sim.fast.plain import unknown_in
 
-# Tokens that SimPy decodes in the time in which numba and the compiled loop are loaded, about 2 s. The first time on a
-# machine they are compiled, too, which takes some ten seconds more.
-WORTH_LOADING_TOKENS: float = 100_000
+# Tokens that SimPy decodes in the time in which numba and the compiled loop are loaded, about half a second. The first
+# time on a machine the loop is compiled, too, which takes some six seconds more.
+WORTH_LOADING_TOKENS: float = 50_000
 
 
 class Tally:
