@@ -1,6 +1,7 @@
 """Which path a simulation takes: SimPy's, which knows everything, or the compiled loop, where it applies and pays."""
 
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Literal, get_args
 
@@ -47,17 +48,14 @@ def chosen(fleet: Fleet, path: SimPath, played: bool = False) -> Literal["simpy"
         raise InputError(f"path = {path!r} is not known; allowed: {', '.join(get_args(SimPath))}")
     if path == "simpy":
         return "simpy"
+    workload = fleet.workload
     reason = why_not(fleet, played)
+    wanted = path == "fast" or (not reason and tally().pays(workload.requests * mean_tokens(workload.new_tokens)))
+    if wanted and not reason:
+        reason = unloadable()
     if path == "fast" and reason:
         raise InputError(f"scenario {fleet.name!r}: path = 'fast' {reason}; allowed here: auto, simpy")
-    if reason:
-        return "simpy"
-    if path == "fast":
-        tally().loaded = True
-        return "fast"
-    workload = fleet.workload
-    about = workload.requests * mean_tokens(workload.new_tokens)
-    return "fast" if tally().pays(about) else "simpy"
+    return "fast" if wanted and not reason else "simpy"
 
 
 def why_not(fleet: Fleet, played: bool = False) -> str:
@@ -69,5 +67,16 @@ def why_not(fleet: Fleet, played: bool = False) -> str:
 
 
 def has_numba() -> bool:
-    """Whether numba is installed; it is not imported, which takes a second."""
+    """Whether numba is installed; it is not imported, which takes time."""
     return find_spec("numba") is not None
+
+
+@cache
+def unloadable() -> str:
+    """Import numba; return why that fails, "" where it does not: it may not know this Python, or this numpy."""
+    try:
+        import_module("numba")
+    except ImportError as error:
+        return f"needs numba, which says: {' '.join(str(error).split())}"
+    tally().loaded = True
+    return ""

@@ -233,6 +233,19 @@ def test_without_numba_fast_is_refused_and_auto_goes_by_simpy(monkeypatch: pytes
     assert simulate(star()).header.path == "simpy"
 
 
+def test_where_numba_cannot_be_imported_fast_says_why_and_auto_goes_by_simpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_name: str) -> None:
+        raise ImportError("Numba needs another NumPy.\nGot this one.")
+
+    monkeypatch.setattr(choice, "import_module", fails)
+    monkeypatch.setattr(choice, "unloadable", cache(choice.unloadable.__wrapped__))
+    monkeypatch.setattr(choice, "tally", cache(Tally))
+    monkeypatch.setattr(choice, "WORTH_LOADING_TOKENS", 0)
+    with pytest.raises(InputError, match=r"which says: Numba needs another NumPy. Got this one.; allowed here"):
+        simulate(star(), path="fast")
+    assert simulate(star()).header.path == "simpy"
+
+
 def test_auto_loads_the_loop_once_that_would_have_paid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "tally", cache(Tally))
     small = star(workload={"requests": 10, "new_tokens": 50})
