@@ -46,7 +46,7 @@ class DrafterNode(Node):
         super().__init__(
             RecordedStation(drafter_station(fleet, number), "real"),
             executor,
-            Exchange(Door(fleet, time.time_ns(), vocabulary, state_numbers)),
+            Exchange(Door(fleet, time.time_ns(), vocabulary, state_numbers, number)),
             sockets,
             timing=timing_of(drafter.device),
             lock=lock,

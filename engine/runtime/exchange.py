@@ -16,7 +16,8 @@ class Exchange:
     """The door and the lines of a node. `line_of`: by which line a tag's messages to its drafter go.
 
     `relays`: drafts and refusals that come in by a line go out by the door, past the station: what a router does.
-    `seen` is shown each draft that does.
+    `seen` is shown each draft that does. Until it had all of its lines once, its door answers nobody, so that targets
+    wait for a drafter that starts late instead of decoding alone.
     """
 
     def __init__(
@@ -32,13 +33,23 @@ class Exchange:
         self.line_of = line_of
         self.relays = relays
         self.seen = seen
+        self.serves = not relays
+
+    def missing(self) -> str:
+        """Say whom this end calls and has not been welcomed by, in words; empty if there is nobody."""
+        lines = [line for line in self.lines.values() if line.state != "open"]
+        names = ", ".join(dict.fromkeys(line.name for line in lines))
+        whom = "a drafter" if len(names.split(", ")) == 1 else "drafters"
+        return f"{'the router' if lines[0].calls_router else whom} at {names}" if lines else ""
 
     def receive(self, port: int, peer: bytes, frame: bytes, now_s: float, user: str = "") -> list[Action]:
         """Take a frame that came in at a port."""
         if port == DOOR:
             assert self.door is not None
-            return self.door.receive(peer, frame, now_s, user)
-        return self._relayed(self.lines[port].receive(frame, now_s))
+            return self.door.receive(peer, frame, now_s, user) if self.serves else []
+        actions = self._relayed(self.lines[port].receive(frame, now_s))
+        self.serves = self.serves or all(line.state == "open" for line in self.lines.values())
+        return actions
 
     def post(self, message: Posted, content: Content, now_s: float) -> list[Action]:
         """Send what the station, or the worker, wants to have sent."""

@@ -66,8 +66,9 @@ class Line:
         if seat is None:
             raise InputError(f"{role} {number + 1}: the scenario has verifiers.count = {fleet.verifiers.count}")
         self.seat = seat
-        self.hello = Hello(role, number, incarnation, 0, terms_of(fleet))
+        self.hello = Hello(role, number, incarnation, 0, terms_of(fleet), drafter)
         self.drafter, self.port, self.name = drafter, port, name
+        self.calls_router = fleet.routed and role == "verifier"
         self.state = "calling"  # then "open"; or "turned" away, or "closed"
         self.patience_s = patience_s
         self.view_delay_s = fleet.drafters.view_delay_s

@@ -96,7 +96,7 @@ class ReplayedDrafterNode(Node):
         super().__init__(
             RecordedStation(drafter_station(fleet, number), "replayed"),
             ReplayedDraftExecutor(fleet, number),
-            Exchange(Door(fleet, time.time_ns())),
+            Exchange(Door(fleet, time.time_ns(), drafter=number)),
             sockets,
             say=say,
         )

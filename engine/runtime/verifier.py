@@ -8,6 +8,7 @@ from engine.runtime.control import timing_of
 from engine.runtime.device_lock import DeviceLock, no_lock
 from engine.runtime.exchange import Exchange
 from engine.runtime.executors import VerifyExecutor
+from engine.runtime.identity import Role
 from engine.runtime.keys import Keys
 from engine.runtime.limits import most_bytes
 from engine.runtime.line import Line
@@ -23,7 +24,7 @@ class VerifierNode(Node):
     """A node with the target model, as target number `target`. `prompts[i]` holds the token ids of request i.
 
     `addresses`: of the doors that it asks for drafts, tcp://HOST:PORT by the number of the drafter; of the router alone
-    where there is one.
+    where there is one. `routes`: whether it is the router, too.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class VerifierNode(Node):
         lock: DeviceLock = no_lock,
         say: Callable[[str], None] = lambda _line: None,
         keys: Keys | None = None,
+        routes: bool = False,
     ) -> None:
         self.fleet = fleet
         model = load_target(fleet)
@@ -52,7 +54,9 @@ class VerifierNode(Node):
         super().__init__(
             RecordedStation(verifier_station(fleet, target), "real"),
             self.executor,
-            lines_to(fleet, target, addresses, model.vocabulary) if speculates else None,
+            lines_to(fleet, target, addresses, model.vocabulary, "router" if routes else "verifier")
+            if speculates
+            else None,
             Sockets(None, addresses, most_bytes(fleet, model.vocabulary), keys) if speculates else None,
             users={tag: joins_of(fleet, tag, own) for tag, own in streams.items()},
             opens_s={request.number: request.not_before_s for own in streams.values() for request in own},
@@ -67,14 +71,20 @@ class VerifierNode(Node):
         return self.executor.outputs
 
 
-def lines_to(fleet: Fleet, target: int, addresses: Mapping[int, str], vocabulary: int = 0) -> Exchange:
-    """Return the lines of a target to its drafters; each stream's go to its own drafter, or all to the router."""
+def lines_to(
+    fleet: Fleet, target: int, addresses: Mapping[int, str], vocabulary: int = 0, role: Role = "verifier"
+) -> Exchange:
+    """Return the lines of a target to its drafters; each stream's go to its own drafter, or all to the router.
+
+    `role`: as whom it calls; as the router where it routes by itself.
+    """
     life = time.time_ns()
     lines = {
         drafter: Line(
             fleet,
-            target,
+            target if role == "verifier" else 0,
             life,
+            role,
             drafter=drafter,
             port=drafter,
             name=address.removeprefix("tcp://"),

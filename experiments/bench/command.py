@@ -10,7 +10,7 @@ from engine.decoding.sampling import Sampling
 from engine.decoding.telemetry import host_facts
 from engine.runtime.prompts import prompts_of
 from experiments.batch_rules import OURS
-from experiments.bench import batches, simulator, single
+from experiments.bench import batches, scale, simulator, single
 from experiments.bench.interleaved import interleaved, show
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.settle import settle
@@ -21,7 +21,7 @@ PROMPT_TOKENS, NEW_TOKENS, LONGEST_PROMPT = 128, 96, 192
 def main() -> None:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(prog="python -m experiments.bench", description=__doc__)
-    parser.add_argument("--only", choices=["simulator", "single", "batches"], help="one of the three; else all")
+    parser.add_argument("--only", choices=["simulator", "scale", "single", "batches"], help="one of the four; else all")
     parser.add_argument("--repetitions", type=int, default=8, help="of the simulator, and of each batch size")
     parser.add_argument("--prompts", type=int, default=16, help="decoded one at a time")
     parser.add_argument("--threads", type=int, default=1, help="of torch, for every contestant")
@@ -34,7 +34,9 @@ def main() -> None:
         for targets in simulator.REQUESTS:
             turns = simulator.bench_simulator(options.repetitions, targets)
             show(f"simulator, one star of {targets} targets", "rounds/s of processor time", turns, simulator.FAST)
-    if options.only == "simulator":
+    if options.only in (None, "scale"):
+        scale.show_scale(scale.bench_scale())
+    if options.only in ("simulator", "scale"):
         return
     facts, _ = host_facts()
     small, large = (load_model("demo", role, options.precision) for role in ("drafter", "target"))

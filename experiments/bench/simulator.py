@@ -23,8 +23,8 @@ def bench_simulator(repetitions: int, targets: int) -> dict[str, list[Turn]]:
     """Rounds a second of processor time of the simulator's paths and the bare loop, for a star of so many targets."""
     by_simpy, by_loop = REQUESTS[targets]
     contestants: dict[str, Callable[[int], Done]] = {
-        FAST: lambda _: timed(partial(simulated_rounds, star(targets, by_loop), "fast")),
-        SIMPY: lambda _: timed(partial(simulated_rounds, star(targets, by_simpy), "simpy")),
+        FAST: lambda _: timed(partial(simulated_rounds, star(by_loop, targets), "fast")),
+        SIMPY: lambda _: timed(partial(simulated_rounds, star(by_simpy, targets), "simpy")),
         BARE: lambda _: timed(partial(bare_rounds, targets, BARE_ROUNDS)),
     }
     return interleaved(contestants, repetitions, f"simulator, {targets} targets")
@@ -37,7 +37,7 @@ def timed(rounds: Callable[[], int]) -> Done:
     return Done(completed, time_s=time.process_time() - started_s)
 
 
-def star(targets: int, requests: int) -> Scenario:
+def star(requests: int, targets: int = 8) -> Scenario:
     """Exponential times, acceptance as usual: the network of the bare loop."""
     profile = {
         "name": "bench",

@@ -15,6 +15,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
+from fleet.chance.blocks import uniform_blocks
 from fleet.chance.places import ByPlace, beyond, reached
 from fleet.errors import InputError
 
@@ -23,8 +24,7 @@ Shape = Annotated[float, Meta(gt=0, le=1e12)]  # a Beta(a, b) beyond that is one
 Rates = Annotated[tuple[Probability, ...], Meta(min_length=1)]
 Rounds = Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1)]
 
-FIRST_BLOCK, BLOCK = 64, 4096  # of random numbers
-DECK = 64  # requests whose first blocks are drawn together
+FIRST_BLOCK = DECK = 64  # numbers of a request's first block, and requests whose first blocks are drawn together
 
 
 class Geometric(msgspec.Struct, frozen=True, tag="geometric", tag_field="model", forbid_unknown_fields=True):
@@ -234,27 +234,25 @@ def _blocks_of(model: AcceptanceModel, depth: int, root: int) -> Callable[[int],
         # l = #{j: P(l >= j) > u}, a place in the survival table; searching wants it ascending, hence negated.
         return (-survival(model, depth)).searchsorted(-uniforms).astype(np.int16)
 
+    if isinstance(model, BetaGeometric) and model.per == "session":
+
+        def session(request: int) -> Iterator[Lengths]:
+            rng = np.random.default_rng([root, request])
+            own = Geometric(rng.beta(model.a, model.b))
+            return (lengths(own, block) for block in uniform_blocks(rng))
+
+        return session
+
     @lru_cache(maxsize=1024)  # as many as hold the requests of a large fleet that are open at a time
     def first_blocks(deck: int) -> Lengths:
         return lengths(model, np.random.default_rng([root, deck, 2]).random((DECK, FIRST_BLOCK)))
-
-    def session(request: int) -> Iterator[Lengths]:
-        rng, block, own = np.random.default_rng([root, request]), FIRST_BLOCK, model
-        if isinstance(model, BetaGeometric) and model.per == "session":
-            own = Geometric(rng.beta(model.a, model.b))
-            yield lengths(own, rng.random(block))
-        while True:
-            block = min(2 * block, BLOCK)
-            yield lengths(own, rng.random(block))
-
-    if isinstance(model, BetaGeometric) and model.per == "session":
-        return session
 
     def session_of_deck(request: int) -> Iterator[Lengths]:
         # Most sessions are short, and a generator a session costs more than its numbers.
         deck, card = divmod(request, DECK)
         yield first_blocks(deck)[card]
-        yield from session(request)
+        for block in uniform_blocks(np.random.default_rng([root, request])):
+            yield lengths(model, block)
 
     return session_of_deck
 

@@ -97,13 +97,14 @@ class ToyFleet:
         fleet, drafters = self.fleet, range(self.fleet.drafters.count)
         for drafter in drafters:
             executor = ToyDrafter() if fleet.in_turn else AheadDrafter()
-            self._node(_drafter(drafter), drafter_station(fleet, drafter), executor, Exchange(Door(fleet, 1)))
+            door = Door(fleet, 1, drafter=drafter)
+            self._node(_drafter(drafter), drafter_station(fleet, drafter), executor, Exchange(door))
         if fleet.routed:
             router = RouteExecutor()
             lines = {drafter: Line(fleet, 0, 1, "router", drafter, drafter) for drafter in drafters}
             for drafter in drafters:
                 self.network.connect(ROUTER, drafter, _drafter(drafter))
-            exchange = Exchange(Door(fleet, 1), lines, relays=True, seen=router.seen)
+            exchange = Exchange(Door(fleet, 1, drafter=None), lines, relays=True, seen=router.seen)
             self._node(ROUTER, router_station(fleet), router, exchange)
         for target in range(fleet.verifiers.count):
             self._start_target(target)
