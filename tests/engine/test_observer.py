@@ -42,7 +42,7 @@ def test_the_last_that_is_told_is_all_that_the_log_says() -> None:
     told: list[Counts] = []
     with observed(FLEET, lambda: [Recorded(LOG)], now_s(), told.append):  # type: ignore[list-item]
         pass
-    assert told[-1].committed == commits_of(make_run(SCENARIO, "sim", LOG).frame()).committed.sum() > 0
+    assert told[-1].committed == commits_of(make_run(SCENARIO, "sim", LOG).columns()).committed.sum() > 0
     assert sum(one.finished for one in told[-1].verifying) == SCENARIO.workload.requests
 
 
@@ -187,7 +187,7 @@ def test_a_run_is_told_twice_a_second_and_at_its_end_all_that_its_records_say() 
     scenario = star(drafters=replayed, verifiers=replayed, profile=profile, workload={"requests": 12})
     run = serve(scenario, watch=lambda counts: told.append((now_s(), counts))).run
     rows, last = run.frame(), told[-1][1]
-    commits = commits_of(rows)
+    commits = commits_of(run.columns()).frame()
     assert last.committed == commits.committed.sum()
     assert {one.target: one.committed for one in last.verifying} == commits.groupby("tag").committed.sum().to_dict()
     for station in last.stations:
