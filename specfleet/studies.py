@@ -67,6 +67,8 @@ def sweep(
     aims = precision_of(precision)
     if aims and world != "sim":
         raise InputError("precision: only simulations go on until it is reached; leave it out, or world = sim")
+    if not isinstance(path, str) or path not in get_args(SimPath):
+        raise InputError(f"path = {path!r} is not known; allowed: {', '.join(get_args(SimPath))}")
     if path != "auto" and world != "sim":
         raise InputError(f"path = {path!r}: only simulations have paths; leave it out, or world = sim")
     folder = path_of(out, "out") if out is not None else None

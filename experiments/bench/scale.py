@@ -67,10 +67,11 @@ def peak_bytes() -> int:
 
 
 def _in_a_process(targets: int) -> Cost:
-    command = [sys.executable, "-m", "experiments.bench.scale", str(targets)]
+    command = [sys.executable, "-c", f"from experiments.bench.scale import tell; tell({targets})"]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE)  # noqa: S603  (it is this file)
     return msgspec.json.decode(done.stdout, type=Cost)
 
 
-if __name__ == "__main__":
-    sys.stdout.buffer.write(msgspec.json.encode(cost_of(int(sys.argv[1]))))
+def tell(targets: int) -> None:
+    """Write what a star costs this process to standard output."""
+    sys.stdout.buffer.write(msgspec.json.encode(cost_of(targets)))

@@ -1,5 +1,6 @@
 """What devices drew while they worked: samples of clocks, power and memory, and the counters of their energy."""
 
+import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -71,9 +72,9 @@ def write_samples(samples: Iterable[PowerSample], path: Path) -> None:
     """Write samples as a Parquet file; OutputError where it cannot be written."""
     rows = list(samples)
     columns = [pa.array([row[place] for row in rows], type=field.type) for place, field in enumerate(SAMPLES)]
-    content = pa.BufferOutputStream()
+    content = io.BytesIO()
     pq.write_table(pa.table(columns, schema=SAMPLES), content, compression="zstd")
-    write_file(path, content.getvalue().to_pybytes())
+    write_file(path, content.getvalue())
 
 
 def energy_line(curves: Sequence[EnergyCurve], tokens: int) -> str:

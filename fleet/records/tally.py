@@ -6,9 +6,8 @@ what is counted is what was recorded. It belongs to one thread; its `counts` are
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
-
-import msgspec
 
 from fleet.records.counts import Counts, OfStation
 from fleet.records.recorded import Log
@@ -31,7 +30,8 @@ _COLUMNS = (
 ) = (Row._fields.index(name) for name in _COLUMNS)  # fmt: skip
 
 
-class _Open(msgspec.Struct, gc=False):
+@dataclass(slots=True)
+class _Open:
     """A target's request, or a session at a drafter. `asked_s`: since when it waits, NaN if it does not."""
 
     request: int

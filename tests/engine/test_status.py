@@ -25,6 +25,7 @@ from fleet.errors import InputError
 from fleet.records.counts import Counts, OfStation, OfTarget
 from fleet.stations.messages import Draft, DraftRequest
 from tests.engine.test_strangers import Doorkeeper, Ring, calling, holds, ring  # noqa: F401  (a fixture)
+from tests.helpers.processes import eventually
 from tests.helpers.stars import repeatable
 from tests.helpers.toys import toy_fleet
 
@@ -202,7 +203,7 @@ def test_a_drafter_tells_whoever_is_on_its_host_and_keeps_that_connection_open()
             assert len(asker.status().rows) == 2
         finally:
             asker.close()
-        assert keeper.open == 1
+        assert eventually(lambda: keeper.open == 1)
         assert keeper.sockets.counts["silent connections"] == 0
 
 

@@ -17,6 +17,7 @@ from engine.runtime.content import Content
 from engine.runtime.tails import Tails
 from fleet.policies.outcome import Outcome
 from fleet.scenario.settled import Fleet
+from fleet.stations.buffer import Buffer
 from fleet.stations.build import drafter_station, verifier_station
 from fleet.stations.discipline import Discipline
 from fleet.stations.draft_cache import DraftCache
@@ -286,6 +287,11 @@ def _copied(value: Any) -> Any:
         return _twin(value)
     if isinstance(value, dict):
         return {key: list(held) if isinstance(held, list) else held for key, held in value.items()}
+    if isinstance(value, Buffer):
+        twin = Buffer()
+        for work in value:
+            twin.append(work)
+        return twin
     return copy.copy(value) if isinstance(value, list | set | deque) else value
 
 

@@ -48,7 +48,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "scenario_of": {"given": "star"},
 }
 RIGHT = {("sweep", "seeds"): [3], ("sweep", "jobs"): [3], ("calibrate", "quick"): [True]}
-FUNCTIONS = ("report", "done")
+FUNCTIONS = ("report", "done", "watch")
 
 
 def cases() -> list[tuple[str, str]]:
