@@ -15,6 +15,7 @@ from engine.runtime.limits import most_bytes
 from engine.runtime.memory import rows_at_drafter, with_admission
 from engine.runtime.node import LOOPBACK, Node
 from engine.runtime.sockets import Sockets
+from engine.runtime.stated_links import stated_links
 from fleet.records.recorded import RecordedStation
 from fleet.scenario.settled import Fleet
 from fleet.stations.build import drafter_station
@@ -46,7 +47,7 @@ class DrafterNode(Node):
         super().__init__(
             RecordedStation(drafter_station(fleet, number), "real"),
             executor,
-            Exchange(Door(fleet, time.time_ns(), vocabulary, state_numbers)),
+            Exchange(Door(fleet, time.time_ns(), vocabulary, state_numbers), links=stated_links(fleet, number)),
             sockets,
             timing=timing_of(drafter.device),
             lock=lock,

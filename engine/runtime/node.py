@@ -48,7 +48,8 @@ class Node:
         self.sockets: SocketThread | None = None
         if exchange is not None and transport is not None:
             self.sockets = SocketThread(exchange, transport, self.worker.inbox.put, self.stop, say)
-            self.worker.sending_wait_s = self.sockets.sending_wait_s
+            if exchange.links is None:  # else what a message waits for a core is part of its stated time
+                self.worker.sending_wait_s = self.sockets.sending_wait_s
 
     def open(self) -> None:
         """Answer, and call, from now on."""
@@ -99,4 +100,4 @@ class Node:
         if isinstance(instruction, Finished):
             self._next_request(instruction.tag)
         elif not isinstance(instruction, Ignored) and self.sockets is not None:
-            self.sockets.post(instruction, content)
+            self.sockets.post(instruction, content, self.worker.told_s)

@@ -13,6 +13,7 @@ from engine.runtime.keys import Keys
 from engine.runtime.limits import most_bytes
 from engine.runtime.node import LOOPBACK, Node
 from engine.runtime.sockets import Sockets
+from engine.runtime.stated_links import stated_links
 from engine.runtime.waiting import Waiter
 from fleet.chance.sources import of_each, sources_of
 from fleet.policies.outcome import Outcome
@@ -96,7 +97,7 @@ class ReplayedDrafterNode(Node):
         super().__init__(
             RecordedStation(drafter_station(fleet, number), "replayed"),
             ReplayedDraftExecutor(fleet, number),
-            Exchange(Door(fleet, time.time_ns())),
+            Exchange(Door(fleet, time.time_ns()), links=stated_links(fleet, number)),
             sockets,
             say=say,
         )

@@ -40,7 +40,7 @@ class ReplayedTarget:
         fleet: Fleet,
         target: int,
         answers: Callable[[Station], Answers],
-        post: Callable[[Message, Content], None],
+        post: Callable[[Message, Content, float], None],
         zero_s: float,
         log: Log,
     ) -> None:
@@ -101,7 +101,7 @@ class ReplayedTarget:
         if isinstance(event, Draft) and not any(isinstance(instruction, Ignored) for instruction in instructions):
             self.tails.append(event.tag, content)
         for instruction in instructions:
-            self._post(instruction)
+            self._post(instruction, time_s)
         if self.recorded.station.ready:
             plan = self.recorded.plan(time_s - self.zero_s)
             if isinstance(plan, Start):
@@ -117,12 +117,12 @@ class ReplayedTarget:
         ended_s = now_s()
         self.deliver(StepDone(step.number, outcomes, ended_s - self.started_s), NOTHING, ended_s)
 
-    def _post(self, instruction: Instruction) -> None:
+    def _post(self, instruction: Instruction, time_s: float) -> None:
         match instruction:
             case DraftRequest():
-                self.post(instruction, self.answers.content_of(instruction))
+                self.post(instruction, self.answers.content_of(instruction), time_s)
             case Leave():
-                self.post(instruction, NOTHING)
+                self.post(instruction, NOTHING, time_s)
             case Finished():
                 self._next_request(instruction.tag)
             case _:

@@ -43,7 +43,7 @@ class SocketThread(threading.Thread):
         self.deliver = deliver
         self.failed = failed
         self.say = say
-        self.posted: deque[tuple[Posted, Content]] = deque()
+        self.posted: deque[tuple[Posted, Content, float | None]] = deque()  # each with when it left the station
         self.news: queue.SimpleQueue[int | Exception] = queue.SimpleQueue()  # ports that are welcomed, and errors
         self.ending = False
         self.error: BaseException | None = None
@@ -56,9 +56,9 @@ class SocketThread(threading.Thread):
         """Return how long what was posted has waited for cores, since this was asked last; from any thread."""
         return self.zmq_waits.since_last_s() + sum(self.sending_waits.popleft() for _ in range(len(self.sending_waits)))
 
-    def post(self, message: Posted, content: Content) -> None:
-        """Have a message sent; whoever calls goes on at once."""
-        self.posted.append((message, content))
+    def post(self, message: Posted, content: Content, left_s: float | None = None) -> None:
+        """Have a message sent that left its station at `left_s`, or now; whoever calls goes on at once."""
+        self.posted.append((message, content, left_s))
         self.transport.wake()
 
     def run(self) -> None:
@@ -132,14 +132,16 @@ class SocketThread(threading.Thread):
     def _send_posted(self) -> None:
         while self.posted:
             time_s = now_s()
-            self._carry_out(self.exchange.post(*self.posted.popleft(), time_s), time_s)
+            message, content, left_s = self.posted.popleft()
+            self._carry_out(self.exchange.post(message, content, time_s, left_s), time_s)
 
     def _carry_out(self, actions: Sequence[Action], time_s: float, core_wait_s: float = 0.0) -> None:
         for action in carry_out(actions, self.exchange, self.transport, time_s):
             match action:
                 case Deliver():
                     at_s = time_s + action.after_s
-                    self.deliver(Arrival(action.event, action.content, at_s, action.payload_bytes, core_wait_s))
+                    held_up_s = 0.0 if action.after_s else core_wait_s  # who is kept back waits for no core meanwhile
+                    self.deliver(Arrival(action.event, action.content, at_s, action.payload_bytes, held_up_s))
                 case Opened():
                     self.news.put(action.port)
                 case Turned():

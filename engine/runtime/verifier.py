@@ -13,6 +13,7 @@ from engine.runtime.limits import most_bytes
 from engine.runtime.line import Line
 from engine.runtime.node import Node
 from engine.runtime.sockets import Sockets
+from engine.runtime.stated_links import stated_links
 from fleet.records.recorded import RecordedStation
 from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import streams_of
@@ -82,4 +83,5 @@ def lines_to(fleet: Fleet, target: int, addresses: Mapping[int, str], vocabulary
         )
         for drafter, address in addresses.items()
     }
-    return Exchange(lines=lines, line_of=(lambda _tag: min(lines)) if fleet.routed else fleet.drafter_of)
+    line_of = (lambda _tag: min(lines)) if fleet.routed else fleet.drafter_of
+    return Exchange(lines=lines, line_of=line_of, links=stated_links(fleet))

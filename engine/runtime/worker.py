@@ -103,6 +103,7 @@ class Worker:
         self.later: list[tuple[float, int, Arrival]] = []  # a heap: what is to be handed over at a time
         self.numbers = count()
         self.inbox: queue.SimpleQueue[Item] = queue.SimpleQueue()
+        self.told_s = 0.0  # when what the station was told last had happened
 
     def run(self) -> None:
         """Serve until a Stop came and nothing is left to do."""
@@ -143,6 +144,7 @@ class Worker:
         self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0, core_wait_s: float = 0.0
     ) -> None:
         """Hand an event to the station; let the executor take its content if the station accepted it."""
+        self.told_s = time_s
         instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes, core_wait_s)
         if not any(isinstance(instruction, Ignored | Refusal) for instruction in instructions):
             self.executor.receive(event, content)

@@ -284,7 +284,10 @@ def _links(scenario: Scenario) -> tuple[tuple[SettledLink, ...], ...]:
 
 
 def _link(scenario: Scenario, target: int, drafter: int) -> SettledLink | None:
-    """The link between a target and a drafter: a tier's, the scenario's or the profile's; within one process none."""
+    """The link between a target and a drafter: a tier's, the scenario's or the profile's; within one process none.
+
+    What a profile states that nobody measured is a link of hardware that is not there, as replayed stations are.
+    """
     profile = _profile(scenario)
     if in_one_process(scenario, scenario.verifiers.device):
         return SettledLink(LinkTime(), of_host=False)
@@ -298,8 +301,15 @@ def _link(scenario: Scenario, target: int, drafter: int) -> SettledLink | None:
             if number + 1 >= tier.first and tier.link is not None:
                 chosen = tier.link
     if chosen is not None:
-        return SettledLink(chosen, of_host=False)
-    return SettledLink(profile.link, of_host=True, busy=profile.busy_link) if profile else None
+        return SettledLink(chosen, of_host=False, held=chosen != LinkTime())
+    if profile is None:
+        return None
+    if basis_of(profile) == "measured":
+        return SettledLink(profile.link, of_host=True, busy=profile.busy_link)
+    replayed = "replayed" in (scenario.drafters.kind, scenario.verifiers.kind)
+    return SettledLink(
+        profile.link, of_host=False, busy=profile.busy_link, held=replayed and profile.link != LinkTime()
+    )
 
 
 def _firsts(tiers: Sequence[DrafterTier | Tier], count: int) -> list[int]:

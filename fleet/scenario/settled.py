@@ -132,12 +132,14 @@ class SettledDevice(msgspec.Struct, frozen=True):
 class SettledLink(msgspec.Struct, frozen=True):
     """One way between a drafter and a target. `of_host`: measured on the profile's host, whose pace it follows.
 
-    `busy`: the way down while the drafter begins another draft, where that is known to be another.
+    `busy`: the way down while the drafter begins another draft, where that is known to be another. `held`: it is stated
+    and not measured, so a run on one host holds each message back until so much time has passed.
     """
 
     time: LinkTime
     of_host: bool
     busy: LinkTime | None = None
+    held: bool = False
 
 
 class Room(msgspec.Struct, frozen=True):
