@@ -137,12 +137,12 @@ class ReplayedFleet:
         self._carry_out(self.exchange.post(routed, content, time_s, left_s), time_s)
 
     def _finish_due(self) -> None:
-        self._hand_over()  # what came during a step came before its end
         time_s = now_s()
         for target in self.targets.values():
             target.open_due(time_s)
         due = [target for target in self.targets.values() if target.running is not None and target.due_s <= time_s]
         for target in sorted(due, key=lambda target: target.due_s):
+            self._turn(0.0)  # what came before the end of a step is told before it
             target.finish()
 
     def _turn(self, wait_s: float) -> bool:

@@ -40,7 +40,7 @@ class ReplayedDraftExecutor:
         self.fleet = fleet
         self.duration_s = draft_durations(times, source)
         self.used = LoadCount(times.recent_load)
-        self.waiter = Waiter()
+        self.wait_until = Waiter().until
 
     def receive(self, event: StationEvent, content: Content) -> None:
         """Take nothing: no text is drafted from."""
@@ -49,7 +49,7 @@ class ReplayedDraftExecutor:
         """Wait as long as the step takes."""
         begun_s = now_s()
         ends_s = begun_s + self.duration_s(step, self.used.until(begun_s, busy=False))
-        self.waiter.until(ends_s)
+        self.wait_until(ends_s)
         self.used.until(ends_s, busy=True)
         return (Outcome(),) * len(step.members)
 
@@ -94,10 +94,13 @@ class ReplayedDrafterNode(Node):
         self.fleet = fleet
         sockets = Sockets(f"{address}:{port}", most_bytes=most_bytes(fleet), keys=keys)
         self.port = sockets.bound_port
+        executor = ReplayedDraftExecutor(fleet, number)
         super().__init__(
             RecordedStation(drafter_station(fleet, number), "replayed"),
-            ReplayedDraftExecutor(fleet, number),
+            executor,
             Exchange(Door(fleet, time.time_ns()), links=stated_links(fleet, number)),
             sockets,
             say=say,
         )
+        if fleet.routed:  # a router wants to know at once who waits here
+            executor.wait_until = self.worker.wait_until

@@ -38,8 +38,10 @@ class StatedLinks:
 
     def due_s(self, message: Message | Routed | Ping, payload_bytes: int, left_s: float) -> float:
         """Return when a message that leaves its station at `left_s` is due; 0 where nothing is stated of its way."""
+        if isinstance(message, View):
+            return left_s + self.fleet.drafters.view_delay_s
         way = self._way(message)
-        if way is None:
+        if way is None or not self.fleet.links:
             return 0.0
         (target, drafter), down = way
         link = self.fleet.link(target, drafter)
@@ -77,10 +79,11 @@ class StatedLinks:
         return [self._kept(action, due_s, now_s) if isinstance(action, Deliver) else action for action in actions]
 
     def _kept(self, deliver: Deliver, due_s: float, now_s: float) -> Deliver:
-        if isinstance(deliver.event, View | Ping):
-            return deliver  # on no link, and of no stream
+        due_s = due_s if due_s - now_s < MOST_HELD_S else 0.0
+        if isinstance(deliver.event, View | Ping):  # of no stream; how late news is meant to be is in its stamp
+            return msgspec.structs.replace(deliver, after_s=max(due_s - now_s, 0.0)) if due_s else deliver
         tag = deliver.event.tag
-        until_s = max(due_s if due_s - now_s < MOST_HELD_S else 0.0, self.kept_s.pop(tag, 0.0))
+        until_s = max(due_s, self.kept_s.pop(tag, 0.0))
         if not until_s > now_s:
             return deliver
         self.kept_s[tag] = until_s
@@ -93,5 +96,5 @@ def with_due(send: Send, due_s: float) -> Send:
 
 
 def stated_links(fleet: Fleet, drafter: int | None = None) -> StatedLinks | None:
-    """Return what holds the messages of a node back; None where the fleet states no link of its own."""
+    """Return what holds the messages of a node back; None where the fleet states neither links nor how old news is."""
     return StatedLinks(fleet, drafter) if holds_links(fleet) else None

@@ -18,6 +18,7 @@ from engine.runtime.content import NOTHING, Content, Executor, Following
 from engine.runtime.core_waits import CoreWaits, this_thread
 from engine.runtime.device_lock import DeviceLock, no_lock
 from engine.runtime.identity import Ping
+from engine.runtime.waiting import MOST_MARGIN_S, Waiter
 from fleet.policies.outcome import Outcome
 from fleet.records.recorded import RecordedStation
 from fleet.stations.messages import (
@@ -103,6 +104,7 @@ class Worker:
         self.later: list[tuple[float, int, Arrival]] = []  # a heap: what is to be handed over at a time
         self.numbers = count()
         self.inbox: queue.SimpleQueue[Item] = queue.SimpleQueue()
+        self.waiter = Waiter()
         self.told_s = 0.0  # when what the station was told last had happened
 
     def run(self) -> None:
@@ -162,20 +164,32 @@ class Worker:
             else:
                 self.post(instruction, NOTHING)
 
+    def wait_until(self, due_s: float) -> None:
+        """Wait as long as a step that needs no thread; what comes meanwhile is handed over at once, as in a simulation.
+
+        Else news of it would wait for the end of the step.
+        """
+        stop = False
+        while (left_s := due_s - MOST_MARGIN_S - now_s()) > 0:
+            stop |= self._take_next(left_s)
+        if stop:
+            self.inbox.put(Stop())
+        self.waiter.until(due_s)
+
     def _take_next(self, wait_s: float | None) -> bool:
         """Take what comes next, or nothing within `wait_s`; return whether it was the end of the run."""
         self.waits.since_last_s()  # what it waited for until it had nothing to do held up nothing
         if self.later:
             due_s = self.later[0][0] - now_s()
             if due_s <= 0:
-                self._take_due()
-                return False
+                return self._drain()
             wait_s = due_s if wait_s is None else min(wait_s, due_s)
         try:
-            return self._take(self.inbox.get(timeout=wait_s))
+            stop = self._take(self.inbox.get(timeout=wait_s))
         except queue.Empty:
-            self._take_due()
-            return False
+            stop = False
+        self._take_due()
+        return stop
 
     def _drain(self) -> bool:
         stop = False
@@ -197,10 +211,8 @@ class Worker:
             return True
         if isinstance(item.event, Ping):
             self.post(item.event, item.content)  # so that its round trip takes the path of a real message
-        elif item.time_s > now_s():
+        else:  # what was kept until a time before comes first
             heapq.heappush(self.later, (item.time_s, next(self.numbers), item))
-        else:
-            self.handle(item.event, item.content, item.time_s, item.payload_bytes, item.core_wait_s)
         return False
 
 

@@ -33,8 +33,8 @@ def ways_of(pairs: list[Pair], links: np.random.Generator) -> dict[Pair, Ways]:
 
 
 def holds_links(fleet: Fleet) -> bool:
-    """Whether a run on one host holds messages back because the scenario states some of their links."""
-    return any(link.held for link in chain(*fleet.links))
+    """Whether a run on one host holds messages back because the scenario states some of their times."""
+    return any(link.held for link in chain(*fleet.links)) or (fleet.routed and fleet.drafters.view_delay_s > 0)
 
 
 def with_links_of_hosts(fleet: Fleet) -> Fleet:

@@ -304,12 +304,9 @@ def _link(scenario: Scenario, target: int, drafter: int) -> SettledLink | None:
         return SettledLink(chosen, of_host=False, held=chosen != LinkTime())
     if profile is None:
         return None
-    if basis_of(profile) == "measured":
-        return SettledLink(profile.link, of_host=True, busy=profile.busy_link)
     replayed = "replayed" in (scenario.drafters.kind, scenario.verifiers.kind)
-    return SettledLink(
-        profile.link, of_host=False, busy=profile.busy_link, held=replayed and profile.link != LinkTime()
-    )
+    held = replayed and basis_of(profile) != "measured" and profile.link != LinkTime()
+    return SettledLink(profile.link, of_host=not held, busy=None if held else profile.busy_link, held=held)
 
 
 def _firsts(tiers: Sequence[DrafterTier | Tier], count: int) -> list[int]:
