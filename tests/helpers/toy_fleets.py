@@ -9,6 +9,7 @@ from engine.runtime.fake import FakeNetwork
 from engine.runtime.fake_node import FakeNode
 from engine.runtime.line import Line
 from engine.runtime.router import RouteExecutor
+from engine.runtime.stated_links import stated_links
 from engine.runtime.tails import Tails
 from fleet.policies.outcome import Outcome
 from fleet.records.recorded import Log, RecordedStation
@@ -97,13 +98,14 @@ class ToyFleet:
         fleet, drafters = self.fleet, range(self.fleet.drafters.count)
         for drafter in drafters:
             executor = ToyDrafter() if fleet.in_turn else AheadDrafter()
-            self._node(_drafter(drafter), drafter_station(fleet, drafter), executor, Exchange(Door(fleet, 1)))
+            exchange = Exchange(Door(fleet, 1), links=stated_links(fleet, drafter))
+            self._node(_drafter(drafter), drafter_station(fleet, drafter), executor, exchange)
         if fleet.routed:
             router = RouteExecutor()
             lines = {drafter: Line(fleet, 0, 1, "router", drafter, drafter) for drafter in drafters}
             for drafter in drafters:
                 self.network.connect(ROUTER, drafter, _drafter(drafter))
-            exchange = Exchange(Door(fleet, 1), lines, relays=True, seen=router.seen)
+            exchange = Exchange(Door(fleet, 1), lines, relays=True, seen=router.seen, links=stated_links(fleet))
             self._node(ROUTER, router_station(fleet), router, exchange)
         for target in range(fleet.verifiers.count):
             self._start_target(target)
@@ -115,7 +117,8 @@ class ToyFleet:
         for drafter in asked:
             self.network.connect(name, drafter, ROUTER if fleet.routed else _drafter(drafter))
         lines = {drafter: Line(fleet, target, 1, drafter=drafter, port=drafter) for drafter in asked}
-        exchange = Exchange(lines=lines, line_of=(lambda _tag: 0) if fleet.routed else fleet.drafter_of)
+        line_of = (lambda _tag: 0) if fleet.routed else fleet.drafter_of
+        exchange = Exchange(lines=lines, line_of=line_of, links=stated_links(fleet))
         users = {tag: joins_of(fleet, tag, own) for tag, own in streams.items()}
         self.executors[name] = TailTarget()
         self._node(name, verifier_station(fleet, target), self.executors[name], exchange, users)
