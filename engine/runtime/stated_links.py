@@ -6,6 +6,7 @@ longer makes a message later.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 import msgspec
 
@@ -31,6 +32,7 @@ class StatedLinks:
     def __init__(self, fleet: Fleet, drafter: int | None = None) -> None:
         self.fleet = fleet
         self.drafter = drafter
+        self.holds = any(link.held for link in chain(*fleet.links))  # else only news is meant to be late
         self.sources = ways_of(linked_pairs(fleet, streams_of(fleet)), sources_of(fleet.seed).links)
         self.ways_s: dict[tuple[Pair, bool], Callable[[int], float]] = {}  # by link, and whether it is the way down
         self.last_s: dict[tuple[Pair, bool], float] = {}  # when the last message of a way is due: none overtakes it
