@@ -234,9 +234,7 @@ def print_errors(quantity: str, outcomes: Sequence[Outcome]) -> int:
         errors = [abs(of(outcome)) for outcome in of_quantity]
         return float(np.mean(errors)), max(errors)
 
-    (mean, worst), (left, worst_left), (host, _) = (
-        said(of) for of in (_error, _mechanism, lambda o: o.host)
-    )
+    (mean, worst), (left, worst_left), (host, _) = (said(of) for of in (_error, _mechanism, lambda o: o.host))
     unexplained = max(abs(off) / outcome.whole for outcome in of_quantity for off in outcome.unexplained)
     remark(
         f"{quantity}: mean absolute error {mean:.2%}, worst {worst:.2%}; mechanism {left:.2%}, worst {worst_left:.2%}; "
