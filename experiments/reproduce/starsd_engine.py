@@ -77,7 +77,7 @@ def starsd_table1_engine(_inputs: Inputs) -> Reproduction:
 
 
 def _apart(rows: list[Row]) -> list[str]:
-    """Say how far processes and simulation are apart; a wait as a share of its round, a gap of that between requests."""
+    """Say how far processes and simulation are apart; a wait as a share of its round, a gap of the time between two."""
     lines = []
     for quantity in PRINTED:
         ran, simulated = (
