@@ -12,7 +12,7 @@ from calibrate.acceptance import accepted_lengths
 from calibrate.assemble import Measured, Points, merged, profile_from
 from calibrate.fits import fit_step
 from calibrate.inservice import FleetSetup, run_after_gap, run_half_loaded, run_over_gaps, run_saturated
-from calibrate.links import measure_round_trips
+from calibrate.links import measure_round_trips, without_stated_links
 from calibrate.reference import control_beside_steps_s
 from calibrate.steps import (
     Series,
@@ -35,7 +35,6 @@ from engine.runtime.process import THREADS
 from engine.runtime.prompts import prompts_of
 from fleet.errors import InputError
 from fleet.records.run import Run
-from fleet.scenario.links import without_stated_links
 from fleet.scenario.provenance import provenance_of
 from fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload, mean_tokens
 from fleet.scenario.settle import settle

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from fleet.scenario.scenario import Scenario
 from fleet.scenario.settled import Fleet
 
 Pair = tuple[int, int]
@@ -36,19 +35,6 @@ def ways_of(pairs: list[Pair], links: np.random.Generator) -> dict[Pair, Ways]:
 def holds_links(fleet: Fleet) -> bool:
     """Whether a run on one host holds messages back because the scenario states some of their times."""
     return any(link.held for link in chain(*fleet.links)) or (fleet.routed and fleet.drafters.view_delay_s > 0)
-
-
-def without_stated_links(scenario: Scenario) -> Scenario:
-    """Return the scenario without the links that its keys state, for runs that measure those of this host."""
-    drafters, verifiers = scenario.drafters, scenario.verifiers
-    slower = tuple(msgspec.structs.replace(tier, link=None) for tier in drafters.tiers)
-    others = tuple(msgspec.structs.replace(tier, link=None) for tier in verifiers.tiers)
-    return msgspec.structs.replace(
-        scenario,
-        link=None,
-        drafters=msgspec.structs.replace(drafters, tiers=slower),
-        verifiers=msgspec.structs.replace(verifiers, tiers=others),
-    )
 
 
 def with_links_of_hosts(fleet: Fleet) -> Fleet:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("torch")
 
+from calibrate.links import without_stated_links
 from engine.runtime.actions import DOOR, Deliver, Send
 from engine.runtime.fake import FakeNetwork, Mishaps
 from engine.runtime.frames import due_of, pack, parse, stamped
@@ -20,7 +21,7 @@ from fleet.records.metrics import measure
 from fleet.records.playback import playback_of
 from fleet.records.replay import replay
 from fleet.records.run import Run, make_run
-from fleet.scenario.links import holds_links, linked_pairs, ways_of, without_stated_links
+from fleet.scenario.links import holds_links, linked_pairs, ways_of
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
