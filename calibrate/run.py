@@ -35,6 +35,7 @@ from engine.runtime.process import THREADS
 from engine.runtime.prompts import prompts_of
 from fleet.errors import InputError
 from fleet.records.run import Run
+from fleet.scenario.links import without_stated_links
 from fleet.scenario.provenance import provenance_of
 from fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload, mean_tokens
 from fleet.scenario.settle import settle
@@ -143,7 +144,7 @@ class Bench:
     def setup(self) -> FleetSetup:
         """Return what small fleets need, with step times fitted to all points so far."""
         times = {name: fit_step(points)[0] for name, points in self.points.items()}
-        return FleetSetup(self.scenario, times, self.control_s, self.folder)
+        return FleetSetup(without_stated_links(self.scenario), times, self.control_s, self.folder)
 
     def measure_pass(self, number: int) -> None:
         """Measure single steps and drafters in service once more.

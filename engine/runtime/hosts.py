@@ -34,6 +34,7 @@ from fleet.files import check_writable
 from fleet.interrupts import ENDING, Interrupted
 from fleet.records.recorded import Log
 from fleet.records.run import make_run, write_run
+from fleet.scenario.links import with_links_of_hosts
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
@@ -48,7 +49,7 @@ def serve_drafter(scenario: Scenario, host: str, port: int, out: Path | None, ke
     check_door(host, keys)
     _prepare(out)
     compare_tokenizers(scenario)
-    fleet, replayed = with_positions(settle(scenario)), scenario.drafters.kind == "replayed"
+    fleet, replayed = _settled(scenario), scenario.drafters.kind == "replayed"
     _check_by_hand(fleet)
     say = partial(_say_of, "drafter")
     kind = ReplayedDrafterNode if replayed else DrafterNode
@@ -70,7 +71,7 @@ def serve_verifier(scenario: Scenario, connect: str, target: int, out: Path | No
     if not host or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
         raise InputError(f"--connect {connect}: write HOST:PORT, for example 192.0.2.7:5555; ports end at 65535")
     check_line(host, keys)
-    fleet = with_positions(settle(scenario))
+    fleet = _settled(scenario)
     _check_by_hand(fleet)
     if target >= fleet.verifiers.count:
         raise InputError(f"--target {target + 1}: the scenario has verifiers.count = {fleet.verifiers.count}")
@@ -94,6 +95,11 @@ def serve_verifier(scenario: Scenario, connect: str, target: int, out: Path | No
     if not signals:
         _say(f"target {target + 1}: done")
     _finish(scenario, fleet, log, out, signals)
+
+
+def _settled(scenario: Scenario) -> Fleet:
+    """Settle a scenario for nodes on hosts of their own, whose clocks nobody compares: links are those between them."""
+    return with_links_of_hosts(with_positions(settle(scenario)))
 
 
 def _answers(fleet: Fleet) -> Callable[[Station], Answers]:

@@ -1,0 +1,57 @@
+"""Links of a fleet: who has one with whom, what draws the times of each way, and which of them a run holds back."""
+
+from collections.abc import Iterable
+from itertools import chain, product
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.settled import Fleet
+
+Pair = tuple[int, int]
+"""A target and a drafter, by number."""
+
+
+class Ways(NamedTuple):
+    """Random numbers of one link, a source each way: both ends of it are processes of their own in the real world."""
+
+    down: np.random.Generator
+    up: np.random.Generator
+
+
+def linked_pairs(fleet: Fleet, tags: Iterable[int]) -> list[Pair]:
+    """Return who has a link with whom: each target with those its streams `tags` are dealt to; all, if any may be."""
+    if fleet.routed:
+        return list(product(range(fleet.verifiers.count), range(fleet.drafters.count)))
+    return sorted({(fleet.target_of(tag), fleet.drafter_of(tag)) for tag in tags})
+
+
+def ways_of(pairs: list[Pair], links: np.random.Generator) -> dict[Pair, Ways]:
+    """Return the sources of every link, the same ones in both worlds, from that of all links."""
+    return {pair: Ways(*source.spawn(2)) for pair, source in zip(pairs, links.spawn(len(pairs)), strict=True)}
+
+
+def holds_links(fleet: Fleet) -> bool:
+    """Whether a run on one host holds messages back because the scenario states some of their times."""
+    return any(link.held for link in chain(*fleet.links)) or (fleet.routed and fleet.drafters.view_delay_s > 0)
+
+
+def without_stated_links(scenario: Scenario) -> Scenario:
+    """Return the scenario without the links that its keys state, for runs that measure those of this host."""
+    drafters, verifiers = scenario.drafters, scenario.verifiers
+    slower = tuple(msgspec.structs.replace(tier, link=None) for tier in drafters.tiers)
+    others = tuple(msgspec.structs.replace(tier, link=None) for tier in verifiers.tiers)
+    return msgspec.structs.replace(
+        scenario,
+        link=None,
+        drafters=msgspec.structs.replace(drafters, tiers=slower),
+        verifiers=msgspec.structs.replace(verifiers, tiers=others),
+    )
+
+
+def with_links_of_hosts(fleet: Fleet) -> Fleet:
+    """Return the fleet whose messages take as long as the network between its nodes takes: none is held back."""
+    links = tuple(tuple(msgspec.structs.replace(link, held=False) for link in row) for row in fleet.links)
+    return msgspec.structs.replace(fleet, links=links)
