@@ -12,6 +12,7 @@ demo/          calibrate, run both worlds, compare, draw: the main job
 reproduce/     the papers' tables and figures, row by row
 scenarios/     the scenarios that ship; batch_rules.py names the batch rules that are compared
 terminal/      how programs end, and what they print
+watching/      what people see of a fleet while it works
 
 bench/ modes/ replayed/ coverage/ zoo/ gpu_check/
                programs: peers, every mode in both worlds, fleets of replayed stations, intervals, types of models, a

@@ -74,6 +74,14 @@ class Connections:
         connection.peer, connection.user, connection.news = peer, user, True
         return connection.doomed_s == float("inf")
 
+    def address_of(self, peer: bytes) -> str:
+        """Return HOST:PORT of the other end of a peer's connection; empty if it is not known."""
+        for connection in self.open.values():
+            if connection.peer == peer and isinstance(connection.address, tuple):
+                host, port = connection.address[:2]
+                return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return ""
+
     def doom(self, peer: bytes, now_s: float) -> str:
         """Close the connections of a peer in a moment; return its user."""
         user = ""

@@ -86,6 +86,10 @@ class FakeNode:
         """As `Transport.send`."""
         return self.network.send(self.name, send)
 
+    def address_of(self, peer: bytes) -> str:
+        """As `Transport.address_of`: nowhere."""
+        return ""
+
     def cut(self, peer: bytes) -> None:
         """As `Transport.cut`."""
         self.network.cut(self.name, peer)
@@ -97,7 +101,7 @@ class FakeNode:
     def wake(self) -> None:
         """As `Transport.wake`; nobody sleeps."""
 
-    def tidy(self, known: Container[bytes]) -> list[str]:
+    def tidy(self, known: Container[bytes]) -> Counter[str]:
         """As `Transport.tidy`; there is nothing to close."""
         return []
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from engine.runtime.content import DRAWN, NOTHING, Content
 from engine.runtime.identity import Alive, Bye, Control, Denied, Hello, Ping, Unknown, Welcome
+from engine.runtime.status import Ask, Status
 from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, View
 
 MAGIC = b"sf"
@@ -25,12 +26,10 @@ HEADER = struct.Struct("<2sBBBBHIIIIIId")
 DUE = struct.Struct("<d")
 MOST_ENVELOPE_BYTES = 8192  # a Hello with its terms is by far the largest
 
-Said = Message | Control
+Said = Message | Control | Ask | Status
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(
-    DraftRequest | Draft | Refusal | Leave | View | Hello | Welcome | Denied | Unknown | Alive | Bye | Ping
-)
+_decoder: msgspec.msgpack.Decoder[Said] = msgspec.msgpack.Decoder(Said)
 _LARGEST = (1 << 31) - 1  # of the numbers in an envelope: what no honest fleet reaches, and every column can hold
 _LARGER = (1 << 62) - 1  # of epochs and of numbers of views, which count the lives of a process, too
 
@@ -140,5 +139,6 @@ def _largest(kind: type, name: str) -> int:
 _NUMBERS: dict[type, tuple[tuple[str, int], ...]] = {
     kind: tuple((name, _largest(kind, name)) for name in kind.__struct_fields__ if name in (
         "tag", "request", "epoch", "base", "tokens", "priority", "waiting", "number"))
-    for kind in (DraftRequest, Draft, Refusal, Leave, View, Hello, Welcome, Denied, Unknown, Alive, Bye, Ping)
+    for kind in (DraftRequest, Draft, Refusal, Leave, View, Hello, Welcome, Denied, Unknown, Alive, Bye, Ping,
+                 Ask, Status)
 }  # fmt: skip

@@ -76,14 +76,14 @@ class Guard:
         """Close the connection of a peer now; it may come again."""
         self.connections.close_of(peer)
 
-    def tidy(self, known: Container[bytes], now_s: float) -> list[str]:
-        """Do what is due; return lines for whoever runs the node."""
+    def tidy(self, known: Container[bytes], now_s: float) -> Counter[str]:
+        """Do what is due; return lines for whoever runs the node, and how often each is due."""
         self.turn(known, now_s)
         for user in self.connections.tidy(known, now_s):
             self._keep_out(user, now_s)
         if self.gate is None:
-            return []
-        told, self.gate.told = self.gate.told, []
+            return Counter()
+        told, self.gate.told = self.gate.told, Counter()
         return told
 
     def _keep_out(self, user: str, now_s: float) -> None:

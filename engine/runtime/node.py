@@ -95,6 +95,10 @@ class Node:
             self.close()
         return self.worker.recorded.log
 
+    def stations(self) -> list[RecordedStation]:
+        """Return the node's station with its log, for whoever looks at it meanwhile."""
+        return [self.worker.recorded]
+
     def stop(self) -> None:
         """Let `serve` end once nothing is left to do; from any thread, and from a signal's handler."""
         self.worker.inbox.put(Stop())

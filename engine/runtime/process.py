@@ -13,8 +13,10 @@ from multiprocessing import forkserver, get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from engine.runtime.launcher_pipe import PROGRESS, SAMPLES, LauncherPipe
 from fleet.errors import InputError, NodeDiedError
 from fleet.interrupts import deferred, unseen
+from fleet.records.samples import PowerSample
 
 # Imported once, in the process that nodes are forked from. The second is what transformers imports only when a model is
 # loaded, two seconds a node; other architectures than Llama add their own file to it.
@@ -36,10 +38,19 @@ class NodeProcess:
     """A node's process as its launcher sees it. `body(pipe, *arguments)` runs in it; what it returns is its result.
 
     By convention a body sends (kind, value) through its pipe once it is ready, and then waits for its time zero.
-    `light`: it starts on its own, with nothing imported but what it needs.
+    `light`: it starts on its own, with nothing imported but what it needs. `watch` is told what it reports meanwhile.
+    `power`: the device that it measures; `samples`: what that came to, once it has ended.
     """
 
-    def __init__(self, name: str, body: Callable[..., Any], *arguments: Any, light: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        body: Callable[..., Any],
+        *arguments: Any,
+        light: bool = False,
+        watch: Callable[[Any], None] | None = None,
+        power: str = "",
+    ) -> None:
         if getattr(multiprocessing.current_process(), "_inheriting", False):  # it still imports that script
             os._exit(UNGUARDED)
         # What is preloaded may ask torch for a cuda device. With this set, torch asks the driver's library and does not
@@ -48,10 +59,14 @@ class NodeProcess:
         context = get_context("spawn" if light else "forkserver")
         context.set_forkserver_preload(PRELOADED)
         self.name = name
+        self.watch = watch
+        self.samples: list[PowerSample] = []
         self.kept: deque[tuple[str, Any]] = deque()  # what has come, and nobody has asked for yet
         self.gone = False  # whether nothing more will come
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_node, args=(theirs, body, *arguments), name=name, daemon=True)
+        self.process = context.Process(
+            target=_node, args=(theirs, (watch is not None, power), body, *arguments), name=name, daemon=True
+        )
         resource_tracker.ensure_running()  # it would let them see Ctrl-C
         if not light:
             with unseen(signal.SIGINT):  # the launcher ends its nodes, and says so
@@ -63,7 +78,8 @@ class NodeProcess:
     def receive(self, beside: Sequence["NodeProcess"] = ()) -> Any:
         """Wait for what the node sends next.
 
-        NodeError if it failed, NodeDiedError if it, or one of those `beside`, died; InputError if its input was bad.
+        What it and the nodes `beside` report meanwhile is told to those who watch. NodeError if it failed,
+        NodeDiedError if it, or one of those beside, died; InputError if its input was bad.
         """
         while not self.kept and not self.gone:
             by_pipe = {node.pipe: node for node in (self, *beside) if not node.gone}
@@ -80,11 +96,19 @@ class NodeProcess:
         return value
 
     def take(self) -> None:
-        """Take a message that has come, and keep it until somebody asks for it."""
+        """Take a message that has come: a report is told, anything else is kept until somebody asks."""
         try:
-            self.kept.append(self.pipe.recv())
+            message = self.pipe.recv()
         except (EOFError, OSError):
             self.gone = True
+            return
+        kind, value = message
+        if kind == SAMPLES:
+            self.samples += value
+        elif kind != PROGRESS:
+            self.kept.append(message)
+        elif self.watch is not None:
+            self.watch(value)
 
     def check(self) -> None:
         """NodeDiedError if the process has died and left nothing to be received; InputError if its launcher is why."""
@@ -133,8 +157,9 @@ def end_all(nodes: Iterable[NodeProcess]) -> None:
         process.join()
 
 
-def _node(pipe: Connection, body: Callable[..., Any], *arguments: Any) -> None:
+def _node(connection: Connection, asked: tuple[bool, Any], body: Callable[..., Any], *arguments: Any) -> None:
     """Run a node's body in its process; send its result, or what went wrong, to the launcher."""
+    pipe = LauncherPipe(connection, *asked)
     threading.Thread(target=_end_with_launcher, daemon=True).start()
     try:
         _limit_threads()

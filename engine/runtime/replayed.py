@@ -30,7 +30,7 @@ from engine.runtime.transport import carry_out
 from engine.runtime.waiting import Margin
 from engine.runtime.worker import READ_S, STILL_S
 from fleet.errors import InputError
-from fleet.records.recorded import Log
+from fleet.records.recorded import Log, RecordedStation
 from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import streams_of
 from fleet.stations.messages import (
@@ -130,6 +130,11 @@ class ReplayedFleet:
         finally:
             self.transport.close()
         return self.log
+
+    def stations(self) -> list[RecordedStation]:
+        """Return the stations of this process, which share its log, for whoever looks at them meanwhile."""
+        router = [] if self.router is None else [self.router.recorded]
+        return [target.recorded for target in list(self.targets.values())] + router
 
     def _post(self, message: Message, content: Content, left_s: float) -> None:
         time_s = now_s()

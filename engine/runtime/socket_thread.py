@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 
 from engine.runtime.actions import DOOR, Action, Deliver, Lost, Opened, Turned
-from engine.runtime.allowance import full
 from engine.runtime.clock import now_s
 from engine.runtime.content import Content
 from engine.runtime.core_waits import CoreWaits, this_thread, zmq_threads
 from engine.runtime.exchange import Exchange, Posted
 from engine.runtime.lossy import LossyLinks
+from engine.runtime.notices import Notices
 from engine.runtime.transport import Transport, carry_out
 from engine.runtime.worker import Arrival
 from fleet.errors import InputError
@@ -21,7 +21,6 @@ from fleet.stations.messages import TO_DRAFTER, TO_VERIFIER
 
 SAY_AFTER_S = 2.0  # of waiting for a drafter
 TICK_S = 0.25  # how often it looks what is due, if nothing else wakes it
-LINES, LINES_PER_S = 40, 0.2  # that are said of who comes and goes
 TOLD = {  # how counts are told that have a shorter name
     "malformed": "malformed frames", "out of place": "messages out of place", "inadmissible": "inadmissible messages",
     "repeated": "repeated messages", "of strangers": "messages of strangers", "denied": "denied Hellos",
@@ -57,7 +56,9 @@ class SocketThread(threading.Thread):
         self.error: BaseException | None = None
         self.due_s = 0.0
         self.leaving: list[bytes] = []  # whose connections have ended; by the next tick all is read
-        self.lines, self.unsaid = full(LINES, LINES_PER_S, now_s()), 0
+        self.notices = Notices(say, now_s())
+        if exchange.door is not None:
+            exchange.door.address_of = transport.address_of
         self.own_waits, self.zmq_waits = CoreWaits(this_thread), CoreWaits(zmq_threads)
         self.sending_waits: deque[float] = deque()  # for a core, before something was sent
 
@@ -134,12 +135,13 @@ class SocketThread(threading.Thread):
             for peer in self.leaving:
                 self._carry_out(self.exchange.lost(DOOR, peer, time_s), time_s)
             self.leaving = self.transport.gone()
-            for line in self.transport.tidy(() if door is None else door.peers):
-                self._tell(line, time_s)
+            for line, times in self.transport.tidy(() if door is None else door.known).items():
+                self.notices.take(line, time_s, times)
             if door is not None and door.told:
                 told, door.told = door.told, []
                 for line in told:
-                    self._tell(line, time_s)
+                    self.notices.take(line, time_s)
+            self.notices.tick(time_s)
 
     def _send_posted(self) -> None:
         while self.posted:
@@ -171,7 +173,7 @@ class SocketThread(threading.Thread):
                 case Turned():
                     self.news.put(InputError(action.reason))
                 case Lost():
-                    self._tell(action.reason, time_s)
+                    self.notices.take(action.reason, time_s)
 
     def _arrivals_s(self, action: Deliver, time_s: float) -> Iterator[float]:
         """When an event reaches the station: once, but for what came over a faulty link."""
@@ -185,15 +187,8 @@ class SocketThread(threading.Thread):
         """Say in one line what was refused, dropped and cut, if anything was."""
         door = self.exchange.door
         counts = self.transport.counts + (Counter() if door is None else door.counts)
-        if self.unsaid:
-            counts["lines like these that were not said"] = self.unsaid
+        if self.notices.unsaid:
+            counts["lines like these that were not said"] = self.notices.unsaid
         if any(counts.values()):
             told = ", ".join(f"{count} {TOLD.get(what, what)}" for what, count in sorted(counts.items()) if count)
             self.say(f"refused, dropped or cut: {told}")
-
-    def _tell(self, line: str, time_s: float) -> None:
-        """Say a line, unless there were many of late: what strangers do must not fill a log."""
-        if self.lines.spend(time_s):
-            self.say(line)
-        else:
-            self.unsaid += 1

@@ -129,12 +129,16 @@ class Sockets:
         self.unsent_s.pop(send.port, None)
         return True
 
+    def address_of(self, peer: bytes) -> str:
+        """As `Transport.address_of`."""
+        return "" if self.guard is None else self.guard.connections.address_of(peer)
+
     def cut(self, peer: bytes) -> None:
         """As `Transport.cut`: in a moment, so that it may read why. Its key is kept out for a while."""
         if self.guard is not None:
             self.guard.cut(peer, now_s())
 
-    def tidy(self, known: Container[bytes]) -> list[str]:
+    def tidy(self, known: Container[bytes]) -> Counter[str]:
         """As `Transport.tidy`."""
         time_s = now_s()
         self.known = known
@@ -143,8 +147,9 @@ class Sockets:
                 self.unsent_s[port] = time_s
                 self._disconnect(port)
                 self._connect(port)
-        told = [] if self.guard is None else self.guard.tidy(known, time_s)
-        return told + [line for port, monitor in self.monitors.items() for line in self._why_not(port, monitor)]
+        told = Counter[str]() if self.guard is None else self.guard.tidy(known, time_s)
+        told.update(line for port, monitor in self.monitors.items() for line in self._why_not(port, monitor))
+        return told
 
     def gone(self) -> list[bytes]:
         """As `Transport.gone`."""

@@ -107,6 +107,7 @@ class Worker:
         self.waits = CoreWaits(this_thread)
         self.later: list[tuple[float, int, Arrival]] = []  # a heap: what is to be handed over at a time
         self.numbers = count()
+        self.before: Callable[[Step], None] = lambda _step: None  # called right before a step's work
         self.inbox: queue.SimpleQueue[Item] = queue.SimpleQueue()
         self.waiter = Waiter()
         self.told_s = 0.0  # when what the station was told last had happened
@@ -136,6 +137,7 @@ class Worker:
             plan = self.recorded.plan(asked_s - self.zero_s, self.waits.since_last_s())
             if not isinstance(plan, Start):
                 return stop, _pause_s(plan, asked_s - self.zero_s)
+            self.before(plan.step)
             outcomes, duration_s = self.timing.timed(lambda: self.executor.run(plan.step))
             ended_s = now_s()
             control_s = self.timing.control_s()

@@ -11,5 +11,8 @@ Begin with `schema.py` (the columns) and `run.py` (a run and its file).
     paces.py, playback.py    how slow the host was in a run, by its control; what else of it can be played back
     core_waits.py            what threads waited for cores of the host, by step and message
     outages.py               how long targets decoded alone, because their drafter was silent
+    counts.py, rates.py      what a run has done so far, and how fast it goes, for those who watch it
+    tally.py, seen.py        counts of a log that grows
+    samples.py, power.py     what devices drew meanwhile: one look at them; energy a token
     trace.py                 a run as a trace for a viewer
 """

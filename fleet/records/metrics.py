@@ -20,6 +20,7 @@ from fleet.records.goodput import best_goodput, utility
 from fleet.records.intervals import NO_INTERVAL, jain_index, student_t_interval
 from fleet.records.outages import outage_metrics, without_steady_state
 from fleet.records.overload import Overload, overload_of, without_intervals
+from fleet.records.power import measured_energy
 from fleet.records.run import Run
 from fleet.records.steady import places_of, relaxation_s
 from fleet.records.tables import REQUEST, at_drafter, cache_bytes, commits_of, rounds_table, verifications_of
@@ -72,7 +73,8 @@ def _metrics(run: Run) -> dict[str, Metric]:
         metrics |= _batching(window, rows)
     if fleet.verifiers.patience.patience_s:
         metrics |= outage_metrics(window, rows, commits)
-    metrics |= _energy(window, rows, fleet, window.sums(commits.time_s, commits.committed))
+    tokens = window.sums(commits.time_s, commits.committed)
+    metrics |= _energy(window, rows, fleet, tokens) | measured_energy(window, run.header.energy, tokens)
     metrics |= _latencies(window, rows, commits, speculates)
     known = {name: metric for name, metric in metrics.items() if not math.isnan(metric.value)}
     if not without_steady_state(fleet.faults):

@@ -20,6 +20,7 @@ from fleet.errors import InputError
 from fleet.files import write_file
 from fleet.inputs.parquet import read_table
 from fleet.inputs.text import reason
+from fleet.records.power import EnergyCurve
 from fleet.records.recorded import Log
 from fleet.records.schema import SCHEMA
 from fleet.scenario.names import World
@@ -47,6 +48,7 @@ class RunHeader(msgspec.Struct, frozen=True):
         played: What that was: steps, acceptance, links, delays.
         replayed: Which stations of a run on the engine ran no model, and stood for absent hardware: drafters,
             targets.
+        energy: What the energy counters of devices said meanwhile; empty where nobody measured, or nothing could be.
     """
 
     scenario: Scenario
@@ -62,6 +64,7 @@ class RunHeader(msgspec.Struct, frozen=True):
     played_of: str = ""
     played: tuple[str, ...] = ()
     replayed: tuple[str, ...] = ()
+    energy: tuple[EnergyCurve, ...] = ()
 
 
 class Run(msgspec.Struct, frozen=True):

@@ -359,5 +359,5 @@ def test_who_joins_and_leaves_is_told_by_name_in_one_line_without_what_a_termina
     other = Line(FLEET, 1, 1)
     other.hello = msgspec.structs.replace(other.hello, terms={**other.hello.terms, "seed": "\x1b[2J\nbad"})
     door.receive(b"other", hello(other), 0.0)
-    assert door.told[:2] == ["verifier 1 (alice) joins", "verifier 1 (alice) is gone: it has ended"]
-    assert door.told[2].startswith("verifier 2 is refused: seed is 0 at the drafter and ?[2J bad at the verifier")
+    assert door.told[:2] == ["target 1 (key alice) joins", "target 1 (key alice) is gone: it has ended"]
+    assert door.told[2].startswith("target 2 is refused: seed is 0 at the drafter and ?[2J bad at the verifier")
