@@ -9,13 +9,14 @@ compare.py     two runs, quantity by quantity, and where the error comes from: m
                summary.py the errors of many cells in a few lines
 draw.py        figures from results
 demo/          calibrate, run both worlds, compare, draw: the main job
+plan/          which fleet to build: how many drafters and targets, at which depth, for goals and prices
 reproduce/     the papers' tables and figures, row by row
 scenarios/     the scenarios that ship; batch_rules.py names the batch rules that are compared
 terminal/      how programs end, and what they print
 watching/      what people see of a fleet while it works
 
-bench/ modes/ replayed/ coverage/ zoo/ gpu_check/
-               programs: peers, every mode in both worlds, fleets of replayed stations, intervals, types of models, a
-               GPU machine.
+bench/ modes/ replayed/ coverage/ grids/ zoo/ gpu_check/
+               programs: peers, every mode in both worlds, fleets of replayed stations, intervals, plans against full
+               grids, types of models, a GPU machine.
                Each has its command in command.py; __main__.py puts it under terminal/exits.py before its imports.
 """

@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from experiments.plan.answer import Plan
 from experiments.reproduce.rows import Reproduction
 from experiments.sweep import TABLE
-from figures import draft_time, residuals, throughput, timeline
+from figures import draft_time, pareto, residuals, throughput, timeline
 from figures import reproduction as reproduction_figure
 from figures.style import add_caption, format_of, write
 from fleet.errors import InputError
@@ -185,6 +186,25 @@ def _read_reproduction(path: Path) -> Reproduction:
         raise InputError(f"{error}; not a reproduction: write one with reproduce NAME --json") from error
 
 
+def plan_of(plan: Plan) -> Drawn:
+    """Draw the fleets of a plan: what a user gets against what a unit of cost gives."""
+    rows = pd.DataFrame(map(msgspec.structs.asdict, plan.rows))
+    user = [goal for goal in plan.goals if goal.metric.startswith("tpot_")]
+    least = max((1 / goal.limit for goal in user), default=None)
+    caption = (
+        f"{plan.question}. Each dot is a fleet; those by equations are approximate. "
+        f"{_sentence(plan.lines[0])} Step times: {plan.basis}."
+    )
+    return pareto.draw(rows.assign(tokens_per_cost=1e6 / rows.cost_per_million), plan.unit, least), caption
+
+
+def _read_plan(path: Path) -> Plan:
+    try:
+        return convert(read_json(path), Plan, str(path))
+    except InputError as error:
+        raise InputError(f"{error}; not a plan: write one with plan -o FOLDER") from error
+
+
 class Drawing(NamedTuple):
     """What a figure is drawn from, in words and as a type, how that is read from a path, and how it is drawn."""
 
@@ -199,5 +219,6 @@ FIGURES = {
     "timeline": Drawing("a run", Run, read_run, timeline_of),
     "draft-time": Drawing("a calibrated profile", HardwareProfile, _read_profile, draft_time_of),
     "reproduction": Drawing("a reproduction", Reproduction, _read_reproduction, reproduction_of),
+    "plan": Drawing("a plan", Plan, _read_plan, plan_of),
     "residuals": Drawing("a calibrated profile", HardwareProfile, _read_profile, residuals_of),
 }

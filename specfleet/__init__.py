@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from specfleet.estimating import estimate
     from specfleet.exporting import export
     from specfleet.importing import Imported, import_record
+    from specfleet.planning import plan
     from specfleet.results import Comparison, Prediction, Reproduction, Result, SettledFleet, Sweep
     from specfleet.running import analytic, play_back, read_run, run, show, simulate
     from specfleet.scenario import scenario_of
@@ -42,6 +43,7 @@ _HOMES = {
     "specfleet.estimating": ("estimate",),
     "specfleet.exporting": ("export",),
     "specfleet.importing": ("Imported", "import_record"),
+    "specfleet.planning": ("plan",),
     "specfleet.results": ("Comparison", "Prediction", "Reproduction", "Result", "SettledFleet", "Sweep"),
     "specfleet.running": ("analytic", "play_back", "read_run", "run", "show", "simulate"),
     "specfleet.scenario": ("scenario_of",),
@@ -70,6 +72,7 @@ __all__ = [
     "export",
     "figure",
     "import_record",
+    "plan",
     "play_back",
     "read_run",
     "reproduce",

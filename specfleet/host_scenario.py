@@ -13,21 +13,15 @@ from fleet.chance.signals import SIGNALS_FILE, SignalFile
 from fleet.files import write_file
 from fleet.scenario.facts import models_of
 from fleet.scenario.named_files import with_files
-from fleet.scenario.scenario import Acceptance, Device, Drafters, Scenario, Verifiers, Workload, needs_of
+from fleet.scenario.scenario import Acceptance, Device, Scenario, needs_of
 from fleet.scenario.settle import settle
 from fleet.times.profile import HardwareProfile
-from specfleet.meaning.kinds import changed, tag_of, toml
+from specfleet.scenario_file import lines_of
 
 HOST = "host"  # name of the device that all stations share
 SLOWED = 1.1  # from this factor on, steps that run at once slow each other too much to be told apart from sharing
 REQUESTS = 48
-ALWAYS = {
-    Drafters: ("model", "depth"),
-    Verifiers: ("model", "count"),
-    Workload: ("requests", "prompts", "prompt_tokens", "new_tokens"),
-    Device: ("sharing",),
-}
-"""Keys that a written scenario shows even where they are at their default."""
+WRITTEN = "Written by `specfleet calibrate`: what it measured, on the host that it measured."
 
 
 def scenario_of_pair(pair: Scenario, profile: HardwareProfile) -> Scenario:
@@ -99,38 +93,10 @@ def write_fitting(scenario: Scenario, profile: HardwareProfile, profile_file: st
     """Write the scenario that fits a profile, which is in `profile_file` beside it; False where a file is there."""
     if path.exists():
         return False
-    write_file(path, "\n".join(lines_of(fitting(scenario, profile), profile, profile_file)) + "\n")
+    fits = fitting(scenario, profile)
+    told = {name: list(_sharing(profile)) for name in fits.devices if _takes_turns_here(fits, name)}
+    write_file(path, "\n".join(lines_of(fits, profile_file, [WRITTEN], told)) + "\n")
     return True
-
-
-def lines_of(scenario: Scenario, profile: HardwareProfile, profile_file: str) -> Iterator[str]:
-    """Yield the lines of the scenario's file, with what there is to say of them."""
-    yield "# Written by `specfleet calibrate`: what it measured, on the host that it measured."
-    yield f"name = {toml(scenario.name)}"
-    yield f"seed = {scenario.seed}"
-    yield f"profile = {toml(profile_file)}  # found from this file's folder"
-    if scenario.acceptance is None:
-        yield "# There is no table [acceptance]: what the profile measured holds."
-    if scenario.precision != "float32":
-        yield f"precision = {toml(scenario.precision)}"
-    for name in ("drafters", "verifiers", "batch", "acceptance", "workload", "measure", "memory"):
-        table = getattr(scenario, name)
-        keys = {} if table is None else _keys(table)
-        if keys:
-            yield from ("", f"[{name}]", *(f"{key} = {toml(value)}" for key, value in keys.items()))
-    for name, device in scenario.devices.items():
-        told = _sharing(profile) if _takes_turns_here(scenario, name) else ()
-        yield from ("", *told, f"[devices.{name}]", f"sharing = {toml(device.sharing)}")
-    for fault in scenario.faults:
-        keys = {key: value for key, value in msgspec.to_builtins(fault).items() if value is not None}
-        yield from ("", "[[faults]]", *(f"{key} = {toml(value)}" for key, value in keys.items()))
-
-
-def _keys(table: msgspec.Struct) -> dict[str, Any]:
-    """Keys of a table to show: its policy's name, those that differ from their defaults, and a few always."""
-    field, name = tag_of(type(table))
-    shown = {key: getattr(table, key) for key in ALWAYS.get(type(table), ())}
-    return ({field: name} if field else {}) | shown | changed(table)
 
 
 def _takes_turns_here(scenario: Scenario, device: str) -> bool:

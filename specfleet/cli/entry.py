@@ -10,6 +10,7 @@ from specfleet.cli.calibrate import calibrate, demo
 from specfleet.cli.imports import export, import_
 from specfleet.cli.meaning import explain, init, profiles, scenarios
 from specfleet.cli.nodes import drafter, keys, verifier
+from specfleet.cli.plan import plan
 from specfleet.cli.profile import devices, estimate, models
 from specfleet.cli.run import analytic, run, simulate
 from specfleet.cli.show import show
@@ -24,7 +25,7 @@ app = typer.Typer(
     context_settings={"max_content_width": 120},
 )
 COMMANDS = (
-    simulate, run, analytic, show, sweep, compare, calibrate, import_, export, reproduce, demo, figure,
+    simulate, run, analytic, show, sweep, plan, compare, calibrate, import_, export, reproduce, demo, figure,
     drafter, verifier, keys, top, explain, profiles, scenarios, init,
 )  # fmt: skip
 for command in COMMANDS:

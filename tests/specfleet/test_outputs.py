@@ -54,7 +54,7 @@ def test_every_option_for_a_path_is_known_as_one_that_is_read_or_written() -> No
     assert {name for name, _ in WRITERS} == {
         "simulate", "run", "sweep", "calibrate", "reproduce", "demo", "figure", "drafter", "verifier", "keys", "init",
         "profile estimate",
-        "import",
+        "import", "plan",
     }  # fmt: skip
 
 
@@ -70,7 +70,7 @@ def test_a_place_that_cannot_be_written_is_told_before_anything_runs(
 ) -> None:
     """What else the command is given is not even read: it does not exist."""
     (tmp_path / "taken").write_text("old")
-    fills_a_folder = name in {"sweep", "demo", "keys"}
+    fills_a_folder = name in {"sweep", "demo", "keys", "plan"}
     for place in (tmp_path / "taken" / "new", tmp_path / "taken" if fills_a_folder else tmp_path, Path("/proc/new")):
         words = [*name.split(), option, str(place)]
         for param in COMMANDS[name].params:

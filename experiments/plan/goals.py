@@ -1,0 +1,91 @@
+"""What a fleet is to reach: `tpot_p99=40ms`, `tokens_per_s_per_user=40`, each a limit of one metric."""
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import msgspec
+
+from fleet.errors import InputError
+from fleet.inputs.quantities import quantity
+from fleet.records.glossary import PERCENTILES
+from fleet.scenario.changes import parts_of
+
+TIMES = {"ttft": "ttft", "tpot": "tpot", "latency": "latency", "e2el": "latency"}  # e2el: as vLLM's users call it
+FORMS = ("mean", *(f"p{percent}" for percent in PERCENTILES))
+USER = "tokens_per_s_per_user"
+
+
+class Goal(msgspec.Struct, frozen=True):
+    """A limit of a metric.
+
+    Keys:
+        text: The goal as it was asked for.
+        metric: The metric that it limits.
+        limit (the metric's): Where it is met.
+        sense: Whether the metric is to be at most, or at least, the limit.
+    """
+
+    text: str
+    metric: str
+    limit: float
+    sense: Literal["at most", "at least"]
+
+    def miss(self, value: float) -> float:
+        """By which share a value misses the goal; negative where there is room left."""
+        return value / self.limit - 1 if self.sense == "at most" else self.limit / max(value, 1e-12) - 1
+
+    def met(self, values: Mapping[str, float]) -> bool:
+        """Whether metrics' values meet it; what was not measured does not."""
+        return self.metric in values and self.miss(values[self.metric]) <= 0
+
+
+def parse_slo(texts: Iterable[str]) -> list[Goal]:
+    """Read `tpot_p99=40ms,ttft_p90=500ms`: the most that times of requests may be; InputError for anything else."""
+    goals = []
+    for text, name, value in _pairs("--slo", texts):
+        plain = name.removesuffix("_s")
+        kind, _, form = plain.partition("_")
+        if kind not in TIMES or form not in FORMS:
+            allowed = f"{', '.join(TIMES)}, each with _mean, {', '.join(f'_p{percent}' for percent in PERCENTILES)}"
+            raise InputError(f"--slo {text}: no time of requests is called {name!r}; allowed: {allowed}")
+        limit_s = _number("--slo", text, value, "limit_s")
+        goals.append(Goal(f"{plain} <= {value.strip()}", f"{TIMES[kind]}_{form}_s", limit_s, "at most"))
+    return goals
+
+
+def parse_least(texts: Iterable[str]) -> list[Goal]:
+    """Read `tokens_per_s=500,tokens_per_s_per_user_p99=40`: the least that is to be decoded; InputError as above.
+
+    A user's tokens a second are 1 / TPOT: of the mean request, or of the one in a hundred that is slower than 99.
+    """
+    goals = []
+    for text, name, value in _pairs("--least", texts):
+        number = _number("--least", text, value, "per_s")
+        form = name.removeprefix(USER).removeprefix("_") or "mean"
+        if name.startswith(USER) and form in FORMS:
+            goals.append(Goal(f"{name} >= {value.strip()}", f"tpot_{form}_s", 1 / number, "at most"))
+        elif name == "tokens_per_s":
+            goals.append(Goal(f"{name} >= {value.strip()}", "throughput", number, "at least"))
+        else:
+            allowed = f"tokens_per_s, {USER}, and {', '.join(f'{USER}_{form}' for form in FORMS[1:])}"
+            raise InputError(f"--least {text}: nothing is called {name!r}; allowed: {allowed}")
+    return goals
+
+
+def _pairs(option: str, texts: Iterable[str]) -> Iterable[tuple[str, str, str]]:
+    for text in (part for given in texts for part in parts_of(given)):
+        name, separator, value = text.partition("=")
+        if not separator or not name.strip() or not value.strip():
+            raise InputError(f"{option} {text}: write NAME=VALUE, for example tpot_p99=40ms")
+        yield text, name.strip(), value
+
+
+def _number(option: str, text: str, value: str, key: str) -> float:
+    try:
+        number = quantity(value, key, share=False, whole=False)
+        number = float(value) if number is None else number
+    except ValueError as error:
+        raise InputError(f"{option} {text}: {error}") from error
+    if not 0 < number < 1e9:
+        raise InputError(f"{option} {text}: needs a number above 0")
+    return number

@@ -1,0 +1,122 @@
+"""Which fleet is best, from trials with common random numbers: differences with intervals, and who is out.
+
+Pure: trials in, standing out. The trials of equal seeds share their requests and what drafts yield, so fleets are
+compared by the differences of equal seeds. With k rivals each difference is tested at CONFIDENCE of all k together
+(Bonferroni), one-sided.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+import numpy as np
+from scipy.special import stdtrit
+
+from experiments.plan.goals import Goal
+from experiments.plan.trial import Trial
+
+CONFIDENCE = 0.95
+INDIFFERENT = 0.01  # what costs less than this more, as a share, is as good
+CLEARLY = 1.10  # a first trial that misses a goal by this factor is not tried again
+FAR = 0.10  # what costs that much more in the only common trial is out
+SAME_COST = 1e-9
+
+
+class Entrant(msgspec.Struct, frozen=True):
+    """All trials of one fleet, by seed."""
+
+    title: str
+    cost_per_hour: float
+    trials: tuple[Trial, ...]
+
+    def mean(self, metric: str) -> float:
+        """The mean of a metric over the seeds; NaN where it was not measured."""
+        values = [trial.values[metric] for trial in self.trials if metric in trial.values]
+        return float(np.mean(values)) if values else math.nan
+
+    def half_width(self, metric: str) -> float:
+        """Half of the 95 % interval of a metric's mean over the seeds; NaN for fewer than two."""
+        values = [trial.values[metric] for trial in self.trials if metric in trial.values]
+        if len(values) < 2:
+            return math.nan
+        return float(stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2) * np.std(values, ddof=1) / math.sqrt(len(values)))
+
+    def worst_miss(self, goals: Iterable[Goal]) -> float:
+        """By which share the goal is missed that is missed most; negative where all are met, infinite if overloaded."""
+        if any(trial.overload for trial in self.trials):
+            return math.inf
+        misses = [goal.miss(value) if not math.isnan(value := self.mean(goal.metric)) else math.inf for goal in goals]
+        return max(misses, default=-math.inf)
+
+    def misses_clearly(self, goals: Iterable[Goal]) -> bool:
+        """Whether a goal is missed beyond chance, or by far in the only trial."""
+        for goal in goals:
+            half, value = self.half_width(goal.metric), self.mean(goal.metric)
+            if math.isnan(half):
+                if goal.miss(value) > CLEARLY - 1:
+                    return True
+            elif goal.miss(value - half if goal.sense == "at most" else value + half) > 0:
+                return True
+        return self.worst_miss(()) == math.inf
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """How much worse than the leader a fleet is, as a share, and half of the interval of that; NaN if unknown."""
+
+    share: float
+    half: float
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether it is worse beyond chance, or by far in the only trial."""
+        return self.share > FAR if math.isnan(self.half) else self.share - self.half > 0
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether it is as good, for all that anybody needs to know."""
+        return self.share + self.half < INDIFFERENT
+
+
+def entrants_of(trials: Iterable[Trial], costs: Mapping[str, float]) -> dict[str, Entrant]:
+    """Collect trials by fleet; `costs`: of an hour, by the fleets' titles."""
+    by_title: dict[str, list[Trial]] = defaultdict(list)
+    for trial in trials:
+        by_title[trial.shape.title].append(trial)
+    return {
+        title: Entrant(title, costs[title], tuple(sorted(own, key=lambda trial: trial.seed)))
+        for title, own in by_title.items()
+    }
+
+
+def leader_of(entrants: Iterable[Entrant], goals: Sequence[Goal], open_loop: bool) -> Entrant | None:
+    """Return the best fleet that meets the goals on average; None if none does.
+
+    The cheapest one for a million tokens; of fleets that cost the same, the one with the quickest tokens.
+    """
+    meeting = [one for one in entrants if one.worst_miss(goals) <= 0]
+    metric = "tpot_mean_s" if open_loop else "cost_per_million"
+    return min(meeting, key=lambda one: (one.cost_per_hour if open_loop else 0.0, one.mean(metric)), default=None)
+
+
+def gap_to(leader: Entrant, rival: Entrant, rivals: int, open_loop: bool) -> Gap:
+    """How much worse than the leader a rival is: in cost, or where that is the same, in time for a token."""
+    if open_loop and abs(rival.cost_per_hour / leader.cost_per_hour - 1) > SAME_COST:
+        return Gap(rival.cost_per_hour / leader.cost_per_hour - 1, 0.0)
+    metric = "tpot_mean_s" if open_loop else "cost_per_million"
+    theirs, ours = ({trial.seed: trial.values[metric] for trial in one.trials} for one in (rival, leader))
+    shares = [theirs[seed] / ours[seed] - 1 for seed in theirs if seed in ours]
+    if len(shares) < 2:
+        return Gap(float(np.mean(shares)) if shares else math.nan, math.nan)
+    quantile = float(stdtrit(len(shares) - 1, 1 - (1 - CONFIDENCE) / max(rivals, 1)))
+    return Gap(float(np.mean(shares)), quantile * float(np.std(shares, ddof=1)) / math.sqrt(len(shares)))
+
+
+def unsettled(
+    leader: Entrant, entrants: Iterable[Entrant], goals: Sequence[Goal], open_loop: bool, nothing_too: bool = False
+) -> list[Entrant]:
+    """Return the rivals that could still be better than the leader; `nothing_too`: and those as good as it."""
+    rivals = [one for one in entrants if one.title != leader.title and not one.misses_clearly(goals)]
+    gaps = {one.title: gap_to(leader, one, len(rivals), open_loop) for one in rivals}
+    near = [one for one in rivals if not gaps[one.title].is_clear]
+    return [one for one in near if nothing_too or not gaps[one.title].is_nothing]

@@ -1,0 +1,207 @@
+"""Every fleet by equations, in microseconds each: approximate, good for leaving out what cannot be the answer.
+
+Targets that decode all the time: the star's equations, or approximate mean value analysis where service varies
+(`sim/approximate.py`). Arrivals: the mean rates of rounds decide how many rows share a step, and whether the fleet can
+carry the load at all; waits are those of half a step.
+"""
+
+import itertools
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+
+from experiments.plan.prices import per_million_tokens
+from experiments.plan.question import APART, COLOCATED, PLAIN, Question, Shape, with_levers
+from fleet.policies.group import One
+from fleet.scenario.settle import settle
+from fleet.scenario.settled import Fleet
+from fleet.scenario.workload import mean_lengths
+from fleet.times.step_time import Spread, StepTime
+from sim.approximate import rounds_per_s
+from sim.predict import StarInputs, star_inputs
+
+MOST_ROWS = 256  # of a step; beyond, a station does not come after its work
+STEADY = 1e-6  # relative change of the rows at which their iteration ends
+
+
+class Screened(msgspec.Struct, frozen=True):
+    """What the equations say of a fleet.
+
+    Keys:
+        shape: The fleet.
+        tokens_per_s (tokens/s): All that it decodes; of arrivals, what they ask for.
+        tpot_s (s/token): Time for a token of one request, on average; infinite where the load cannot be carried.
+        drafter_load (share): Share of time in which a drafter works.
+        target_load (share): The same of a target.
+        cost_per_hour (the prices' unit): What an hour of it costs.
+    """
+
+    shape: Shape
+    tokens_per_s: float
+    tpot_s: float
+    drafter_load: float
+    target_load: float
+    cost_per_hour: float
+
+    @property
+    def per_million(self) -> float:
+        """What a million tokens cost."""
+        return per_million_tokens(self.cost_per_hour, self.tokens_per_s)
+
+
+def screen(question: Question) -> list[Screened]:
+    """Screen all fleets of a question; those whose load cannot be carried are among them, with infinite times."""
+    combinations = [
+        dict(zip(question.vary, values, strict=True)) for values in itertools.product(*question.vary.values())
+    ]
+    one = Shape(PLAIN, 0, 1)
+    found: list[Screened] = []
+    if not question.arrivals_per_s:
+        for levers in combinations:
+            found += _stars(question, levers)
+            if question.colocated is not None:
+                inputs = star_inputs(settle(with_levers(question.colocated, levers)))
+                tokens_per_s = inputs.colocated_tokens_per_s
+                shape = Shape(COLOCATED, 0, 1, levers)
+                found.append(_decoding(question, shape, tokens_per_s, 0.0, 1.0))
+        rate = star_inputs(settle(question.base)).standalone_tokens_per_s
+        return [*found, _decoding(question, one, rate, 0.0, 1.0)]
+    for levers in combinations:
+        found += _serving(question, APART, levers)
+        if question.colocated is not None:
+            found += _serving(question, COLOCATED, levers)
+    return [*found, *_serving(question, PLAIN, {})]
+
+
+def _decoding(question: Question, shape: Shape, tokens_per_s: float, drafter: float, target: float) -> Screened:
+    """Targets that decode all the time, one request each."""
+    cost = question.cost_per_hour(shape)
+    return Screened(shape, tokens_per_s, shape.targets / tokens_per_s, drafter, target, cost)
+
+
+def _stars(question: Question, levers: dict[str, object]) -> Iterator[Screened]:
+    """Drafters apart, each with its share of the targets: a star of its own."""
+    fleet = settle(with_levers(question.base, levers))
+    inputs = star_inputs(fleet)
+    shapes = [(M, N) for M in question.drafters for N in question.targets if M <= N]
+    if not shapes or inputs.service_s <= 0:
+        return
+    M, N = np.array(shapes).T
+    scv = _variability(fleet.drafter_times(0).draft.spread)
+    fewer, larger = N // M, N % M  # how many targets a drafter has, and how many drafters have one more
+    S, Z = inputs.service_s, inputs.return_s
+    rounds = (M - larger) * rounds_per_s(fewer, S, Z, scv) + larger * rounds_per_s(fewer + 1, S, Z, scv)
+    tokens_per_s = rounds * (inputs.accepted_per_round + 1)
+    for drafters, targets, rate, tokens in zip(M, N, rounds, tokens_per_s, strict=True):
+        shape = Shape(APART, int(drafters), int(targets), levers)
+        load, busy = float(rate * S / drafters), float(rate * inputs.verify_s / targets)
+        yield _decoding(question, shape, float(tokens), load, busy)
+
+
+def _variability(spread: Spread) -> float:
+    """Squared coefficient of variation of a spread, whose mean is 1."""
+    return float(spread.ratios((np.arange(1000) + 0.5) / 1000).var())
+
+
+def _serving(question: Question, kind: str, levers: dict[str, object]) -> Iterator[Screened]:
+    """Fleets for requests that come by themselves."""
+    base = question.colocated if kind == COLOCATED else question.base
+    assert base is not None
+    fleet = settle(with_levers(base, levers) if levers else base)
+    load = _Load(fleet, star_inputs(fleet), question.arrivals_per_s)
+    tokens_per_s = question.arrivals_per_s * load.new_tokens
+    if kind == APART:
+        drafting = {M: load.drafting(M) for M in question.drafters}
+        verifying = {N: load.verifying(N) for N in question.targets}
+        for M, N in itertools.product(question.drafters, question.targets):
+            if M <= N:
+                (draft_s, at_drafter), (verify_s, at_target) = drafting[M], verifying[N]
+                tpot_s = (draft_s + load.communication_s + verify_s) / load.tokens_per_round
+                cost = question.prices.per_hour(M, N)
+                yield Screened(Shape(APART, M, N, levers), tokens_per_s, tpot_s, at_drafter, at_target, cost)
+        return
+    for N in question.targets:
+        tpot_s, busy = load.together(N) if kind == COLOCATED else load.plain(N)
+        shape = Shape(COLOCATED, 0, N, levers) if kind == COLOCATED else Shape(PLAIN, 0, N)
+        yield Screened(shape, tokens_per_s, tpot_s, 0.0, busy, question.cost_per_hour(shape))
+
+
+class _Load:
+    """What requests that come `per_s` times a second ask of the stations of a fleet."""
+
+    def __init__(self, fleet: Fleet, inputs: StarInputs, per_s: float) -> None:
+        prompt, self.new_tokens = mean_lengths(fleet.workload)
+        self.depth, self.context = fleet.drafters.depth, prompt + self.new_tokens / 2
+        self.tokens_per_round = inputs.accepted_per_round + 1
+        self.rounds_per_s = per_s * self.new_tokens / self.tokens_per_round
+        self.tokens_per_s = per_s * self.new_tokens
+        self.communication_s = inputs.return_s - inputs.verify_s
+        self.drafter, self.target = fleet.drafter_times(0), fleet.verifier_times(0)
+        self.nodes = fleet.drafters.shape.nodes(self.depth) + 1
+        self.drafts_alone = isinstance(fleet.drafters.group, One)
+        self.verifies_alone = isinstance(fleet.verifiers.group, One)
+        self.draft_prefill_s = per_s * self.drafter.prefill.mean_s(prompt)
+        self.prefill_s = per_s * self.target.prefill.mean_s(prompt)
+
+    def drafting(self, M: int) -> tuple[float, float]:
+        """How long a round stays at one of M drafters, in seconds, and how busy they are."""
+        return _stay(self.drafter.draft, self.depth, self.context, self.rounds_per_s / M, self.draft_prefill_s / M,
+                     self.drafts_alone)  # fmt: skip
+
+    def verifying(self, N: int) -> tuple[float, float]:
+        """The same at one of N targets."""
+        return _stay(self.target.verify, self.nodes, self.context, self.rounds_per_s / N, self.prefill_s / N,
+                     self.verifies_alone)  # fmt: skip
+
+    def plain(self, N: int) -> tuple[float, float]:
+        """Time for a token, and how busy targets are, where each of N decodes by itself, all its sessions at once."""
+        return _stay(self.target.decode, 1, self.context, self.tokens_per_s / N, self.prefill_s / N,
+                     self.verifies_alone)  # fmt: skip
+
+    def together(self, N: int) -> tuple[float, float]:
+        """The same where each of N targets drafts for itself."""
+        draft_s, drafting = _stay(
+            self.drafter.draft, self.depth, self.context, self.rounds_per_s / N, self.draft_prefill_s / N,
+            self.drafts_alone,
+        )  # fmt: skip
+        verify_s, verifying = self.verifying(N)
+        busy = drafting + verifying
+        if busy >= 1 and (self.drafts_alone or self.verifies_alone):
+            return float("inf"), busy
+        # Whoever drafts keeps others from verifying: each stays longer by the other's share of the device.
+        slowed = 1 / (1 - min(busy, 0.9))
+        return (draft_s + verify_s) * slowed / self.tokens_per_round, busy
+
+
+def _stay(
+    step: StepTime, tokens: float, context: float, per_s: float, prefill_share: float, alone: bool
+) -> tuple[float, float]:
+    """How long work stays at a station to which `per_s` pieces come in a second, and how busy the station is.
+
+    As many rows share a step as come while one runs. Infinite where it does not come after its work.
+    """
+    left = 1 - prefill_share
+    if left <= 0:
+        return float("inf"), float("inf")
+    single_s = step.mean_s(tokens, context) / left
+    busy = per_s * single_s
+    if alone:
+        return (single_s * (1 + busy / (2 * (1 - busy))) if busy < 1 else float("inf")), busy
+    rows, step_s = 1.0, single_s
+    for _ in range(200):
+        step_s = _rows_s(step, tokens, context, rows) / left
+        newer = max(1.0, per_s * step_s)
+        if newer > MOST_ROWS:
+            return float("inf"), per_s * step_s / newer
+        if abs(newer - rows) <= STEADY * rows:
+            break
+        rows = newer
+    return step_s * (1 + min(busy, 1.0) / 2), min(busy, 1.0)
+
+
+def _rows_s(step: StepTime, tokens: float, context: float, rows: float) -> float:
+    """Time of a step of a mean number of rows, between those of whole ones."""
+    below = int(rows)
+    times_s = [step.mean_s(tokens, context, each, (each - 1) * tokens) for each in (below, below + 1)]
+    return times_s[0] + (rows - below) * (times_s[1] - times_s[0])

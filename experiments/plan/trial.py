@@ -1,0 +1,76 @@
+"""One simulation of a fleet with one seed, and what a choice looks at of it."""
+
+import msgspec
+import numpy as np
+import pyarrow.compute as pc
+
+from experiments.plan.prices import per_million_tokens
+from experiments.plan.question import Question, Shape
+from experiments.worlds import with_seed
+from fleet.errors import InputError
+from fleet.records.metrics import assess
+from fleet.records.run import Run
+from fleet.scenario.names import verifier_name
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.workload import mean_lengths
+from sim.run import simulate
+
+KEPT = ("throughput", "load", "wait_s", "service_s", "communication_s", "verify_s", "acceptance_length")
+TIMES = ("tpot", "ttft", "latency")
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """What one simulation says.
+
+    Keys:
+        shape: The fleet.
+        seed (number): The seed, shared with the trials of other fleets.
+        values: Metrics by name, of the whole fleet.
+        overload: The verdict where it was offered more than it can carry; empty else.
+    """
+
+    shape: Shape
+    seed: int
+    values: dict[str, float]
+    overload: str = ""
+
+
+def try_out(question: Question, shape: Shape, seed: int) -> Trial:
+    """Simulate a fleet once."""
+    return trial_of(question, shape, seed, question.scenario(shape))
+
+
+def trial_of(question: Question, shape: Shape, seed: int, scenario: Scenario) -> Trial:
+    """Simulate a scenario in a fleet's place: of changed step times, for example."""
+    copies = question.copies(shape)
+    try:
+        run = simulate(with_seed(scenario, scenario.seed + seed))
+        known, overload = assess(run)
+    except InputError as error:
+        raise InputError(f"{shape.title}: {error}") from error
+    values = {name: metric.value for name, metric in known.items() if name in KEPT or name.startswith(TIMES)}
+    values["throughput"] *= copies
+    if not question.arrivals_per_s:
+        values["cost_per_million"] = per_million_tokens(question.cost_per_hour(shape), values["throughput"])
+    else:  # what comes is what has to be decoded; how much of it falls into the window is chance
+        values["cost_per_million"] = per_million_tokens(question.cost_per_hour(shape), offered_tokens_per_s(question))
+    values["target_load"] = target_load(run)
+    return Trial(shape, seed, values, overload.line() if overload is not None else "")
+
+
+def offered_tokens_per_s(question: Question) -> float:
+    """What the arrivals ask for in a second."""
+    return question.arrivals_per_s * mean_lengths(question.base.workload)[1]
+
+
+def target_load(run: Run) -> float:
+    """Share of the whole run's time in which its targets worked, on average."""
+    ends = run.table.filter(pc.equal(run.table["event"], "done"))
+    ends = ends.filter(pc.starts_with(ends["station"], verifier_name(0).partition(".")[0]))
+    if not len(ends):
+        return 0.0
+    station = ends["station"].dictionary_encode().combine_chunks().indices.to_numpy()
+    steps = np.stack([station, ends["step"].to_numpy()], axis=1)
+    _, first = np.unique(steps, axis=0, return_index=True)  # a row of a batch is one line
+    lasted_s = run.table["time_s"].to_numpy()[-1] * run.header.fleet.verifiers.count
+    return float(ends["duration_s"].to_numpy()[first].sum() / lasted_s)

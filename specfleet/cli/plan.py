@@ -1,0 +1,107 @@
+"""plan: which fleet to build, answered in five lines, a table, a figure, and scenarios that can be run."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from experiments.terminal.printing import number, print_json, print_table, progress, remark
+from specfleet.cli.options import AsJson, Changes, folder_option, settings, shipped
+
+if TYPE_CHECKING:
+    from experiments.plan.answer import Plan, Row
+
+FORM = "MODEL@DEVICE[:PRECISION], or MODEL@4xDEVICE for tensor parallel 4."
+TABLED = 12  # rows of the table that is printed; all are in plan.json
+
+
+def plan(
+    scenario: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SCENARIO",
+            help="Load, link, acceptance, policies: a file (TOML), or a shipped name.",
+            autocompletion=shipped,
+        ),
+    ] = Path("star"),
+    target: Annotated[str | None, typer.Option(metavar="PLACE", help=f"The target: {FORM}")] = None,
+    draft: Annotated[str | None, typer.Option(metavar="PLACE", help=f"The drafter: {FORM}")] = None,
+    link: Annotated[str | None, typer.Option(metavar="TIME", help="One way between them: 10ms.")] = None,
+    acceptance: Annotated[
+        float | None, typer.Option(metavar="SHARE", help="Probability that a draft token passes.")
+    ] = None,
+    arrivals: Annotated[
+        str | None, typer.Option(metavar="RATE", help="Requests that come by themselves: 3/s. Else targets never idle.")
+    ] = None,
+    slo: Annotated[
+        list[str] | None, typer.Option(metavar="GOALS", help="The most that times may be: tpot_p99=40ms,ttft_p90=1s.")
+    ] = None,
+    least: Annotated[
+        list[str] | None,
+        typer.Option(metavar="GOALS", help="The least: tokens_per_s_per_user_p99=40,tokens_per_s=500."),
+    ] = None,
+    cost: Annotated[
+        list[str] | None, typer.Option(metavar="COSTS", help="Of an hour of a device: a100-80gb=1.8,rtx-4090=0.4.")
+    ] = None,
+    vary: Annotated[
+        list[str] | None, typer.Option(help="Values to try: verifiers.count=1:16, drafters.depth=2,4,8, any other key.")
+    ] = None,
+    apart: Annotated[
+        bool, typer.Option("--apart", help="Choose among fleets with drafters apart; the others are shown beside them.")
+    ] = False,
+    changes: Changes = None,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Simulations at once.", show_default="the host's processors")
+    ] = os.cpu_count() or 1,
+    step_error: Annotated[
+        str | None, typer.Option(metavar="SHARE", help="By how much step times may be off: 20%. Else by their kind.")
+    ] = None,
+    out: Annotated[
+        Path | None, folder_option("-o", "--out", help="Write plan.json, the figure and the chosen fleet's scenario.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how many drafters and targets to build, at which depth, at what cost."""
+    from specfleet.planning import plan, quantity_of
+
+    with progress("plan", 0) as advance:
+        found = plan(
+            scenario, settings(changes), target=target, draft=draft,
+            link_s=quantity_of(link, "--link", "latency_s"), acceptance=acceptance,
+            arrivals_per_s=quantity_of(arrivals, "--arrivals", "per_s"), slo=slo or (), least=least or (),
+            cost=cost or (), vary=vary, apart=apart, jobs=jobs,
+            step_error=quantity_of(step_error, "--step-error", "share"), done=advance,
+        )  # fmt: skip
+    if as_json:
+        print_json(found)
+    else:
+        print_plan(found)
+    if out is not None:
+        from specfleet.planning import write_plan
+
+        kept = write_plan(found, out)
+        remark(f"kept in {out}: {', '.join(path.name for path in kept)}")
+
+
+def print_plan(found: "Plan") -> None:
+    """Print the answer, then the table of the fleets that were simulated."""
+    print(found.question)
+    for line in found.lines:
+        print(line)
+    simulated = [row for row in found.rows if row.known == "simulated"]
+    shown = simulated[:TABLED]
+    heading = ("fleet", "", "tokens/s", "a user", "TPOT P99, ms", f"{found.unit} / 10^6 tokens", "seeds")
+    print_table(f"simulated; step times {found.basis}", heading, [_cells(row) for row in shown], texts=2)
+    print(
+        f"95 % ranges hold the simulation's chance and step times of each role off by {found.step_error:.0%}; "
+        f"{len(simulated) - len(shown)} more fleets were simulated, {len(found.rows) - len(simulated)} judged by "
+        "equations alone"
+    )
+
+
+def _cells(row: "Row") -> tuple[str, ...]:
+    return (
+        row.fleet, row.standing, number(row.tokens_per_s), f"{row.tokens_per_s_per_user:.3g}",
+        "-" if row.tpot_p99_s is None else number(1e3 * row.tpot_p99_s), number(row.cost_per_million), str(row.seeds),
+    )  # fmt: skip

@@ -1,0 +1,199 @@
+"""plan: which fleet to build for a load, with goals and prices."""
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from experiments.draw import draw
+from experiments.plan.answer import Plan
+from experiments.plan.goals import Goal, parse_least, parse_slo
+from experiments.plan.make import make_plan
+from experiments.plan.prices import parse_costs
+from experiments.plan.question import DEPTH, Question
+from fleet.chance.acceptance import Geometric
+from fleet.errors import InputError
+from fleet.estimate.passes import Placed
+from fleet.estimate.profile import estimated_profile, placed_of
+from fleet.files import write_file
+from fleet.inputs.quantities import quantity
+from fleet.policies.group import Batch
+from fleet.scenario.changes import Changes
+from fleet.scenario.scenario import Device, Poisson, Scenario
+from fleet.times.profile import HardwareProfile, write_profile
+from specfleet.arguments import count_of, text_of
+from specfleet.scenario import Given, pairs_of_given, scenario_of
+from specfleet.scenario_file import lines_of
+from specfleet.studies import Vary, vary_of
+
+COUNTS = ("drafters.count", "verifiers.count")
+DRAFTERS = {False: (1,), True: (1, 2, 3, 4)}  # M to try, where requests come by themselves and where not
+TARGETS = 24  # N to try at most
+DEPTHS = tuple(range(1, 13))
+OWN = "own"  # name of the device on which a co-located pair runs
+
+
+def plan(
+    scenario: Given = "star",
+    changes: Changes | None = None,
+    *,
+    target: str | None = None,
+    draft: str | None = None,
+    link_s: float | None = None,
+    acceptance: float | None = None,
+    arrivals_per_s: float | None = None,
+    slo: str | Iterable[str] = (),
+    least: str | Iterable[str] = (),
+    cost: str | Iterable[str] = (),
+    vary: Vary | None = None,
+    apart: bool = False,
+    jobs: int | None = None,
+    step_error: float | None = None,
+    done: Callable[[str], None] = lambda _what: None,
+    **keys: Any,
+) -> Plan:
+    """Say how many drafters and targets to build, at which depth, and what that gives.
+
+    `scenario`, `changes` and keywords as in `simulate`: the load, the link, the acceptance, the policies. `target`,
+    `draft`: where the models run, MODEL@DEVICE as in `estimate`; without them the scenario's profile says what steps
+    take. `link_s`: one way. `acceptance`: the probability that a draft token passes. `arrivals_per_s`: requests that
+    come in a second; left out, each target decodes one request after the other. `slo`: the most that times may be,
+    "tpot_p99=40ms,ttft_p90=500ms". `least`: "tokens_per_s_per_user_p99=40" or "tokens_per_s=500". `cost`: of an hour of
+    a device, "a100-80gb=1.8,rtx-4090=0.4"; left out, each device costs the same. `vary`: values of keys to try, such as
+    "verifiers.count=1:16"; drafters, targets and depths have values by themselves. `apart`: whether only
+    fleets with drafters apart are to be chosen; the others stand beside them anyway. `jobs`: simulations at once, by
+    default one a core. `step_error`: by which share step times may be off, at 95 %. `done` is told each simulation.
+    Raises InputError for what cannot be planned.
+
+    >>> import specfleet
+    >>> found = specfleet.plan("star", {"workload.new_tokens": 32}, vary=["verifiers.count=1:3", "drafters.depth=4"])
+    >>> found.chosen.kind
+    'drafters apart'
+    """
+    if (target is None) != (draft is None):
+        raise InputError("plan: give target and draft, both as MODEL@DEVICE, or neither, and a profile")
+    base = scenario_of(scenario, pairs_of_given(changes, keys))
+    verifying, drafting, colocated = None, None, None
+    if target is not None and draft is not None:
+        verifying, drafting = placed_of(text_of(target, "target")), placed_of(text_of(draft, "draft"))
+        base = msgspec.structs.replace(base, profile=estimated_profile(verifying, drafting))
+    base = _with_load(base, link_s, acceptance, arrivals_per_s)
+    if verifying is not None and drafting is not None:
+        colocated = _colocated(base, verifying, drafting)
+    wanted = vary_of(vary) if vary is not None else {}
+    open_loop = base.workload.arrivals is not None
+    drafters, targets = (tuple(wanted.pop(key, ())) for key in COUNTS)
+    question = Question(
+        base,
+        colocated,
+        drafters or DRAFTERS[open_loop],
+        targets or tuple(range(1, TARGETS + 1)),
+        {DEPTH: DEPTHS} | {key: tuple(values) for key, values in wanted.items()},
+        goals_of(slo, least),
+        parse_costs(_texts(cost), _device(target, verifying), _device(draft, drafting)),
+        _title(base, verifying, drafting),
+        apart,
+    )
+    for name, counts in (("drafters.count", question.drafters), ("verifiers.count", question.targets)):
+        if not all(isinstance(count, int) and count >= 1 for count in counts):
+            raise InputError(f"plan: {name} = {list(counts)}: a plan varies it from 1 on")
+    at_once = (os.cpu_count() or 1) if jobs is None else count_of(jobs, "jobs")
+    return make_plan(question, at_once, step_error, done)
+
+
+def goals_of(slo: str | Iterable[str], least: str | Iterable[str]) -> tuple[Goal, ...]:
+    """Read the goals; InputError for what is none."""
+    return (*parse_slo(_texts(slo)), *parse_least(_texts(least)))
+
+
+def _texts(given: str | Iterable[str]) -> list[str]:
+    return [given] if isinstance(given, str) else list(given)
+
+
+def _with_load(
+    base: Scenario, link_s: float | None, acceptance: float | None, arrivals_per_s: float | None
+) -> Scenario:
+    """Return the scenario with what a question says of it by itself."""
+    replace = msgspec.structs.replace
+    if link_s is not None:
+        base = scenario_of(base, {"link.latency_s": link_s})
+    if acceptance is not None:
+        if not 0 < acceptance < 1:
+            raise InputError(f"acceptance = {acceptance}: needs a probability between 0 and 1")
+        base = replace(base, acceptance=Geometric(acceptance))
+    if arrivals_per_s is not None:
+        if not 0 < arrivals_per_s < 1e9:
+            raise InputError(f"arrivals = {arrivals_per_s}: needs a number of requests a second, above 0")
+        # Whoever waits shares a step: no server of requests that come by themselves does otherwise.
+        base = replace(
+            base,
+            workload=replace(base.workload, arrivals=Poisson(arrivals_per_s)),
+            drafters=replace(base.drafters, group=Batch()),
+            verifiers=replace(base.verifiers, group=Batch()),
+        )
+    return base
+
+
+def _colocated(base: Scenario, verifying: Placed, drafting: Placed) -> Scenario:
+    """Return the fleet of one target whose drafter runs on the target's own device."""
+    replace = msgspec.structs.replace
+    beside = replace(drafting, device=verifying.device, parallel=1, named=f"{drafting.shape.name} beside the target")
+    return replace(
+        base,
+        profile=estimated_profile(verifying, beside),
+        devices={OWN: Device("one-process")},
+        drafters=replace(base.drafters, count=1, device=OWN),
+        verifiers=replace(base.verifiers, count=1, device=OWN),
+        link=None,
+    )
+
+
+def _device(text: str | None, placed: Placed | None) -> tuple[str, int]:
+    """Name and number of the devices of a model; no name where the question does not tell."""
+    if text is None or placed is None:
+        return "", 1
+    where = text.rpartition("@")[2].partition(":")[0]
+    count, times, name = where.partition("x")
+    return (name if times and count.isdecimal() else where), placed.parallel
+
+
+def _title(base: Scenario, verifying: Placed | None, drafting: Placed | None) -> str:
+    who = f"scenario {base.name}"
+    if verifying is not None and drafting is not None:
+        who = f"{drafting.named} drafts for {verifying.named}"
+    arrivals = base.workload.arrivals
+    load = f"{arrivals.per_s:g} requests/s" if isinstance(arrivals, Poisson) else "targets that decode all the time"
+    return f"{who}; {load}"
+
+
+def quantity_of(text: str | None, option: str, key: str) -> float | None:
+    """Read what an option says with a unit, `10ms` or `3/s`, in the unit of `key`; InputError for anything else."""
+    if text is None:
+        return None
+    try:
+        value = quantity(text, key, share=key == "share", whole=False)
+        number = float(text) if value is None else float(value)
+    except ValueError as error:
+        raise InputError(f"{option} {text}: {error}") from error
+    if not 0 < number < 1e9:
+        raise InputError(f"{option} {text}: needs a number above 0")
+    return number
+
+
+def write_plan(found: Plan, folder: Path) -> list[Path]:
+    """Write plan.json, pareto.png and, where a fleet was chosen, its scenario: chosen.toml beside profile.json.
+
+    Returns the files.
+    """
+    kept = [folder / "plan.json", folder / "pareto.png"]
+    write_file(kept[0], msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+    draw("plan", found, kept[1])
+    scenario = found.scenario
+    if scenario is not None and isinstance(scenario.profile, HardwareProfile):
+        write_profile(scenario.profile, folder / "profile.json")
+        remarks = ["Written by `specfleet plan`.", *found.lines]
+        write_file(folder / "chosen.toml", "\n".join(lines_of(scenario, "profile.json", remarks)) + "\n")
+        kept += [folder / "profile.json", folder / "chosen.toml"]
+    return kept

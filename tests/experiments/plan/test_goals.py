@@ -1,0 +1,73 @@
+"""Goals and prices as users write them."""
+
+import pytest
+
+from experiments.plan.goals import parse_least, parse_slo
+from experiments.plan.prices import Prices, parse_costs, per_million_tokens
+from fleet.errors import InputError
+
+
+def test_a_goal_names_a_metric_and_its_limit() -> None:
+    goals = parse_slo(["tpot_p99=40ms,ttft_p90=1s", "e2el_mean=2min"])
+    assert [(goal.metric, goal.limit, goal.sense) for goal in goals] == [
+        ("tpot_p99_s", 0.04, "at most"),
+        ("ttft_p90_s", 1.0, "at most"),
+        ("latency_mean_s", 120.0, "at most"),
+    ]
+
+
+def test_tokens_a_second_of_a_user_are_a_limit_of_the_time_for_a_token() -> None:
+    mean, slowest, total = parse_least(["tokens_per_s_per_user=50, tokens_per_s_per_user_p99=40/s", "tokens_per_s=600"])
+    assert (mean.metric, mean.limit) == ("tpot_mean_s", 0.02)
+    assert (slowest.metric, slowest.limit) == ("tpot_p99_s", 0.025)
+    assert (total.metric, total.limit, total.sense) == ("throughput", 600, "at least")
+
+
+def test_a_miss_is_a_share_of_the_limit_and_negative_where_there_is_room() -> None:
+    slo, least = parse_slo(["tpot_p99=40ms"])[0], parse_least(["tokens_per_s=600"])[0]
+    assert (slo.miss(0.05), slo.miss(0.02)) == (pytest.approx(0.25), pytest.approx(-0.5))
+    assert (least.miss(500), least.miss(1200)) == (pytest.approx(0.2), pytest.approx(-0.5))
+    assert slo.met({"tpot_p99_s": 0.04})
+    assert not slo.met({})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("tpot=40ms", "no time of requests is called 'tpot'"),
+        ("itl_p99=40ms", "allowed: ttft, tpot, latency"),
+        ("tpot_p99", "write NAME=VALUE"),
+        ("tpot_p99=40kg", "allowed: seconds, or ns"),
+        ("tpot_p99=-1ms", "needs a number above 0"),
+        ("tpot_p99=fast", "could not convert"),
+    ],
+)
+def test_what_is_no_goal_is_refused_in_one_line(text: str, said: str) -> None:
+    with pytest.raises(InputError, match=said) as refused:
+        parse_slo([text])
+    assert "\n" not in str(refused.value)
+
+
+def test_prices_are_of_devices_or_roles_and_count_all_devices_of_a_model() -> None:
+    by_device = parse_costs(["h100=3,l4=0.5"], ("h100", 4), ("l4", 1))
+    assert by_device == Prices(12.0, 0.5, "cost")
+    assert parse_costs(["target=2,drafter=1"], ("", 1), ("", 1)) == Prices(2.0, 1.0, "cost")
+    assert parse_costs([], ("h100", 4), ("l4", 1)) == Prices(4.0, 1.0, "device-hours")
+    assert by_device.per_hour(drafters=2, targets=3) == 37.0
+    assert per_million_tokens(36.0, 1000.0) == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a100=2", "no device here is called 'a100'; allowed: target, drafter, h100, l4"),
+        ("h100", "write DEVICE=COST"),
+        ("h100=cheap", "write DEVICE=COST"),
+        ("h100=-1", "write DEVICE=COST"),
+        ("h100=2", "the drafter has no price; add l4=COST"),
+        ("h100=0,l4=0", "every price is 0"),
+    ],
+)
+def test_prices_that_are_none_are_refused_in_one_line(text: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        parse_costs([text], ("h100", 1), ("l4", 1))

@@ -1,0 +1,199 @@
+"""Plans: the choice is the full grid's, rivals stand beside it, and what cannot be reached is said."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import specfleet
+from experiments.grids.held import held
+from experiments.grids.questions import question_of
+from experiments.plan.answer import Plan
+from experiments.plan.make import make_plan
+from experiments.plan.question import APART, COLOCATED, PLAIN, Shape
+from experiments.plan.screen import screen
+from experiments.plan.trial import try_out
+from fleet.errors import InputError
+from fleet.records.metrics import measure
+from sim.run import simulate
+from specfleet.planning import write_plan
+from tests.helpers.marks import slow
+
+SMALL = {"workload.new_tokens": 48, "workload.prompt_tokens": 64}
+FEW = ["verifiers.count=1:4", "drafters.depth=2,4,6"]
+PAIR: dict[str, Any] = {
+    "target": "llama-3.1-8b@h100",
+    "draft": "llama-3.2-1b@l4",
+    "link_s": 0.002,
+    "acceptance": 0.8,
+    "cost": "h100=3,l4=0.4",
+}
+
+
+@pytest.fixture(scope="module")
+def closed() -> Plan:
+    return specfleet.plan("star", SMALL, vary=FEW, jobs=1, **PAIR)
+
+
+@pytest.fixture(scope="module")
+def serving() -> Plan:
+    changes = SMALL | {"drafters.count": 1}
+    return specfleet.plan(
+        "star", changes, arrivals_per_s=8.0, least="tokens_per_s_per_user_p99=60",
+        vary=["drafters.count=1", "verifiers.count=1:5", "drafters.depth=2,4"], jobs=1, **PAIR,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [slow(number) for number in range(6)])
+def test_the_chosen_fleet_is_the_full_grids_best_or_as_good_as_it_says(number: int) -> None:
+    assert held(question_of(number), jobs=1).verdict != "WORSE"
+
+
+def test_fleets_without_speculation_and_with_drafters_beside_targets_are_always_looked_at(
+    closed: Plan, serving: Plan
+) -> None:
+    for plan in (closed, serving):
+        assert {row.kind for row in plan.rows if row.known == "simulated"} == {APART, COLOCATED, PLAIN}
+
+
+def test_the_answer_has_five_lines_that_name_the_fleet_what_it_gives_its_limit_rivals_and_what_to_change(
+    closed: Plan, serving: Plan
+) -> None:
+    for plan in (closed, serving):
+        assert plan.chosen is not None
+        assert [line.partition(":")[0] for line in plan.lines] == ["fleet", "gives", "limit", "instead", "next"]
+        assert plan.chosen.title in plan.lines[0]
+
+
+def test_ranges_hold_chance_and_wrong_step_times(closed: Plan) -> None:
+    throughput, cost = closed.metrics["throughput"], closed.metrics["cost_per_million"]
+    assert throughput.low < throughput.value < throughput.high
+    assert throughput.high / throughput.value - 1 > throughput.chance
+    assert cost.low == pytest.approx(cost.value * throughput.value / throughput.high, rel=0.05)
+    none = specfleet.plan("star", SMALL, vary=FEW, jobs=1, step_error=1e-9, **PAIR).metrics["throughput"]
+    assert none.high / none.value - 1 == pytest.approx(none.chance, abs=1e-6)
+
+
+def test_more_doubt_about_step_times_widens_the_range(closed: Plan) -> None:
+    sure = specfleet.plan("star", SMALL, vary=FEW, jobs=1, step_error=0.05, **PAIR)
+    assert sure.chosen == closed.chosen
+    for name in ("throughput", "tpot_p99_s", "cost_per_million"):
+        narrow, wide = sure.metrics[name], closed.metrics[name]
+        assert narrow.high - narrow.low < wide.high - wide.low
+
+
+def test_goals_are_judged_by_the_whole_range(serving: Plan) -> None:
+    goal = serving.goals[0]
+    inside = goal.range.low <= goal.limit <= goal.range.high
+    assert goal.state == ("at its edge" if inside else "met" if goal.range.high <= goal.limit else "missed")
+
+
+def test_goals_that_no_fleet_reaches_are_said_with_what_is_missing() -> None:
+    plan = specfleet.plan("star", SMALL, slo="tpot_p99=100us", vary=FEW, jobs=1, **PAIR)
+    assert plan.chosen is None
+    assert plan.scenario is None
+    assert "none of those looked at reaches the goals" in plan.lines[0]
+    assert all("misses by" in line for line in plan.lines[1:])
+    assert all(row.standing != "chosen" for row in plan.rows)
+
+
+def test_a_load_that_no_fleet_carries_is_said() -> None:
+    plan = specfleet.plan("star", SMALL, arrivals_per_s=10_000.0, vary=["verifiers.count=1:2"], jobs=1, **PAIR)
+    assert plan.chosen is None
+    assert "no fleet can carry the load" in "".join(plan.lines)
+
+
+def test_who_wants_drafters_apart_gets_them_with_the_rivals_beside(closed: Plan) -> None:
+    plan = specfleet.plan("star", SMALL, vary=FEW, apart=True, jobs=1, **PAIR)
+    assert plan.chosen is not None
+    assert plan.chosen.kind == APART
+    assert "drafts for itself" in plan.lines[3]
+    assert "no speculation" in plan.lines[3]
+    assert plan.metrics["cost_per_million"].value >= closed.metrics["cost_per_million"].value
+
+
+def test_dearer_drafters_drive_them_out() -> None:
+    dear = PAIR | {"cost": "h100=1,l4=50"}
+    plan = specfleet.plan("star", SMALL, vary=FEW, jobs=1, **dear)
+    assert plan.chosen is not None
+    assert plan.chosen.kind != APART
+
+
+def test_the_chosen_scenario_is_written_and_simulates_to_what_the_plan_says(closed: Plan, tmp_path: Path) -> None:
+    write_plan(closed, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "chosen.toml",
+        "pareto.png",
+        "plan.json",
+        "profile.json",
+    ]
+    assert closed.chosen is not None
+    assert closed.scenario is not None
+    again = specfleet.simulate(tmp_path / "chosen.toml").metrics["throughput"].value
+    copies = closed.chosen.targets / closed.scenario.verifiers.count
+    assert again * copies == pytest.approx(closed.metrics["throughput"].value, rel=0.05)
+    kept = msgspec.json.decode((tmp_path / "plan.json").read_bytes(), type=Plan)
+    assert kept == closed
+
+
+def test_a_part_of_a_fleet_stands_for_all_of_it() -> None:
+    question = question_of(0)
+    plain = Shape(PLAIN, 0, 5)
+    part = try_out(question, plain, 0).values["throughput"]
+    whole = msgspec.structs.replace(question.base, drafters=type(question.base.drafters)(count=0))
+    verifiers = msgspec.structs.replace(whole.verifiers, count=5)
+    workload = msgspec.structs.replace(whole.workload, requests=240)
+    run = simulate(msgspec.structs.replace(whole, verifiers=verifiers, workload=workload))
+    assert part == pytest.approx(measure(run)["throughput"].value, rel=0.02)
+
+
+@pytest.mark.parametrize("number", [0, 2, 4])
+def test_screening_is_near_the_simulation_in_closed_loops(number: int) -> None:
+    question = question_of(number)
+    chosen = [one for one in screen(question) if one.shape.targets in (1, 3, 5)]
+    for one in chosen[:: max(1, len(chosen) // 4)]:
+        simulated = try_out(question, one.shape, 0).values["throughput"]
+        assert one.tokens_per_s == pytest.approx(simulated, rel=0.25), one.shape.title
+
+
+def test_equations_say_which_loads_cannot_be_carried() -> None:
+    question = question_of(1)
+    assert any(math.isfinite(one.tpot_s) for one in screen(question))
+    arrivals = type(question.base.workload.arrivals)(1e6)  # type: ignore[call-arg, misc]
+    flooded = msgspec.structs.replace(
+        question, base=msgspec.structs.replace(
+            question.base, workload=msgspec.structs.replace(question.base.workload, arrivals=arrivals)
+        ),
+    )  # fmt: skip
+    assert not any(math.isfinite(one.tpot_s) for one in screen(flooded))
+
+
+@pytest.mark.parametrize(
+    ("changes", "keys", "said"),
+    [
+        ({}, {"target": "llama-3.1-8b@h100"}, "give target and draft"),
+        ({"drafters.count": 0}, {}, "begins with a fleet of drafters and targets"),
+        ({"verifiers.tiers": [{"first": 1}]}, {}, "leave tiers, faults out"),
+        ({}, {"vary": "verifiers.count=0:3"}, "varies it from 1 on"),
+        ({}, {"slo": "tpot=1"}, "no time of requests"),
+        ({}, {"acceptance": 1.5}, "between 0 and 1"),
+        ({}, {"arrivals_per_s": -1.0}, "above 0"),
+    ],
+)
+def test_questions_that_are_none_are_refused_in_one_line(changes: Any, keys: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said) as refused:
+        specfleet.plan("star", changes, jobs=1, **keys)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_plan_of_a_profile_says_that_nobody_knows_drafting_beside_a_target() -> None:
+    plan = specfleet.plan("star", SMALL, vary=FEW, jobs=1)
+    assert "co-located is not known" in plan.lines[3]
+
+
+def test_make_plan_needs_step_times() -> None:
+    question = question_of(0)
+    with pytest.raises(InputError, match="name a profile"):
+        make_plan(msgspec.structs.replace(question, base=msgspec.structs.replace(question.base, profile="")))

@@ -1,0 +1,81 @@
+"""Who leads, and who is out: from trials alone."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from experiments.plan.goals import parse_slo
+from experiments.plan.question import APART, Shape
+from experiments.plan.race import Entrant, entrants_of, gap_to, leader_of, unsettled
+from experiments.plan.trial import Trial
+
+GOAL = parse_slo(["tpot_p99=40ms"])
+
+
+def entrant(N: int, costs: list[float], tpot_s: float = 0.03, per_hour: float = 1.0) -> Entrant:
+    shape = Shape(APART, 1, N, {"drafters.depth": 4})
+    trials = [
+        Trial(shape, seed, {"cost_per_million": cost, "tpot_p99_s": tpot_s, "tpot_mean_s": tpot_s})
+        for seed, cost in enumerate(costs)
+    ]
+    return entrants_of(trials, {shape.title: per_hour})[shape.title]
+
+
+def test_the_cheapest_that_meets_the_goals_leads() -> None:
+    cheap_but_slow, middle, dear = entrant(1, [1.0, 1.0], 0.05), entrant(2, [2.0, 2.0]), entrant(3, [3.0, 3.0])
+    assert leader_of([dear, cheap_but_slow, middle], GOAL, open_loop=False) is middle
+    assert leader_of([dear, cheap_but_slow, middle], (), open_loop=False) is cheap_but_slow
+    assert leader_of([cheap_but_slow], GOAL, open_loop=False) is None
+
+
+def test_of_arrivals_the_cheapest_hour_leads_and_of_equal_ones_the_quickest_tokens() -> None:
+    dear, slow, quick = entrant(1, [1.0], per_hour=3.0), entrant(2, [5.0], 0.035), entrant(3, [5.0], 0.03)
+    assert leader_of([dear, slow, quick], GOAL, open_loop=True) is quick
+
+
+def test_common_luck_of_a_seed_does_not_hide_a_difference() -> None:
+    luck = np.random.default_rng(0).normal(0, 0.3, 8)
+    ours, theirs = entrant(1, list(2 + luck)), entrant(2, list(1.03 * (2 + luck)))
+    gap = gap_to(ours, theirs, rivals=20, open_loop=False)
+    assert gap.share == pytest.approx(0.03)
+    assert gap.is_clear
+    assert not unsettled(ours, [ours, theirs], (), open_loop=False)
+
+
+def test_who_cannot_be_told_apart_is_named_and_gets_more_seeds() -> None:
+    rng = np.random.default_rng(1)
+    ours, theirs = entrant(1, list(rng.normal(2, 0.3, 5))), entrant(2, list(rng.normal(2, 0.3, 5)))
+    assert unsettled(ours, [ours, theirs], (), open_loop=False) == [theirs]
+
+
+def test_what_costs_less_than_a_hundredth_more_needs_no_more_seeds_but_is_named() -> None:
+    ours, theirs = entrant(1, [2.0, 2.1, 2.2]), entrant(2, [2.004, 2.1, 2.21])
+    assert unsettled(ours, [theirs], (), open_loop=False) == []
+    assert unsettled(ours, [theirs], (), open_loop=False, nothing_too=True) == [theirs]
+
+
+@given(st.integers(0, 10**6))
+def test_equal_fleets_are_called_different_in_one_of_twenty_at_most(first: int) -> None:
+    """20 draws at once: that none, or few of them, are called clear has a probability that is stated below."""
+    rng = np.random.default_rng(first)
+    calls = 0
+    for _ in range(60):
+        base = rng.normal(2, 0.2, 8)
+        ours, theirs = entrant(1, list(base)), entrant(2, list(base * rng.normal(1, 0.05, 8)))
+        calls += gap_to(ours, theirs, rivals=1, open_loop=False).is_clear
+    assert calls <= 14  # binomial(60, 0.05) is above 14 with probability 3e-7; hypothesis asks 100 times
+
+
+def test_a_goal_is_missed_clearly_beyond_chance_or_by_far_in_the_only_trial() -> None:
+    assert entrant(1, [1.0], 0.05).misses_clearly(GOAL)
+    assert not entrant(1, [1.0], 0.042).misses_clearly(GOAL)
+    assert entrant(1, [1.0, 1.0], 0.042).misses_clearly(GOAL)  # both say the same
+    assert not entrant(1, [1.0, 1.0], 0.039).misses_clearly(GOAL)
+
+
+def test_an_overloaded_fleet_is_out_whatever_it_shows() -> None:
+    shape = Shape(APART, 1, 1)
+    over = Entrant(shape.title, 1.0, (Trial(shape, 0, {"tpot_p99_s": 0.001, "tpot_mean_s": 0.001}, "overload"),))
+    assert leader_of([over], GOAL, open_loop=True) is None
+    assert over.misses_clearly(())
