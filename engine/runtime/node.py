@@ -58,9 +58,7 @@ class Node:
         self.sockets: SocketThread | None = None
         if exchange is not None and transport is not None:
             self.sockets = SocketThread(exchange, transport, self.worker.inbox.put, self.stop, say, lossy)
-            if (
-                exchange.links is None or not exchange.links.holds
-            ):  # else what a message waits for a core is part of its stated time
+            if exchange.links is None or not exchange.links.holds:  # else waits for a core are part of the stated time
                 self.worker.sending_wait_s = self.sockets.sending_wait_s
 
     def open(self) -> None:
