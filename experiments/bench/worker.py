@@ -58,7 +58,8 @@ def fleet_of(kind: str, count: int) -> Scenario:
             "name": f"{kind}, N = {count}",
             "drafters": {"depth": 5},
             "verifiers": {
-                "count": count, "kind": "replayed", "verify": {"base_s": VERIFY_S}, "prefill": {"base_s": VERIFY_S},
+                "count": count, "kind": "replayed",
+                **{step: {"base_s": VERIFY_S} for step in ("verify", "prefill", "decode")},
             },
             "workload": {"requests": max(count, 32), "prompt_tokens": 64, "new_tokens": 64},
         }
