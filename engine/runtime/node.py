@@ -57,13 +57,8 @@ class Node:
         self.opens_s = opens_s or {}
         self.sockets: SocketThread | None = None
         if exchange is not None and transport is not None:
-<<<<<<< HEAD
             self.sockets = SocketThread(exchange, transport, self.worker.inbox.put, self.stop, say, lossy)
-            if exchange.links is None or not exchange.links.holds:  # else waits for a core are part of the stated time
-=======
-            self.sockets = SocketThread(exchange, transport, self.worker.inbox.put, self.stop, say)
             if exchange.links is None or not exchange.links.holds:  # else waits for cores are part of stated times
->>>>>>> links14
                 self.worker.sending_wait_s = self.sockets.sending_wait_s
 
     def open(self) -> None:
