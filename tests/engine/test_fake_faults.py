@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import msgspec
 import pytest
 
 pytest.importorskip("zmq")
@@ -11,14 +12,15 @@ from engine.runtime.fake import FakeNetwork
 from engine.runtime.socket_thread import TICK_S
 from fleet.records.replay import replay
 from fleet.records.run import make_run
+from fleet.scenario.faults import Stall
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from fleet.stations.session import ERA, INCARNATION
 from fleet.times.step import Step
-from tests.helpers.faulty import FLEETS, faulty
+from tests.helpers.faulty import FLEETS, faulty, plain_fleet
 from tests.helpers.marks import slow
 from tests.helpers.toy_fleets import ToyFleet
-from tests.helpers.toys import ToyStar, check_texts, target_name, toy_fleet
+from tests.helpers.toys import ToyDrafter, ToyStar, check_texts, target_name, toy_fleet
 
 NAMES = [name for name in FLEETS if name not in ("turns", "contended", "arrivals")]  # who waits for a device or a user
 FEW, ALL = range(4), range(100)  # scripts of each fleet; all of them are 1,000
@@ -60,6 +62,24 @@ def test_under_any_script_no_token_changes_every_log_replays_and_nothing_is_left
         events["back"] += sum(kind == "verify" and epoch % INCARNATION >= ERA for kind, epoch in rows)
     if seeds is ALL:  # the scripts did what they are for
         assert min(events[event] for event in ("overdue", "retry", "killed", "restart", "back")) >= 20
+
+
+def test_a_target_that_owes_an_answer_loses_its_session_and_its_cache_when_the_lease_is_over() -> None:
+    at_s, lease_s = 2.0, 1.5
+    scenario = plain_fleet("star", 0, lease_s=lease_s)
+    fleet = settle(msgspec.structs.replace(scenario, faults=(Stall("verifier.1", 60.0, at_s),)))
+    network = FakeNetwork(0, way_s=0.02)
+    toys = ToyFleet(fleet, network, seconds_of)
+    toys.start()
+    assert not network.run(at_s, lambda: False)
+    drafter = network.nodes["drafter"].worker
+    assert 0 in drafter.station.sessions, "or nothing is to be released"
+    assert not network.run(at_s + lease_s + 2 * STEP_S["draft"] + STEP_S["prefill"], lambda: False)
+    assert 0 not in drafter.station.sessions
+    assert isinstance(drafter.executor, ToyDrafter)
+    assert 0 not in drafter.executor.texts
+    assert network.run(MOST_S, lambda: toys.finished)
+    check_texts(fleet, toys.outputs)
 
 
 def test_runs_with_the_same_seed_are_the_same() -> None:
