@@ -60,7 +60,8 @@ class Guard:
             if event["event"] == zmq.EVENT_ACCEPTED:
                 self.connections.accepted(fd, known, now_s)
             elif event["event"] == zmq.EVENT_DISCONNECTED:
-                self.left.append(self.connections.gone(fd))
+                peer = self.connections.gone(fd)
+                self.left += [peer] if peer else []
             elif event["event"] != zmq.EVENT_HANDSHAKE_FAILED_AUTH:  # which the gate has counted
                 self.connections.counts["greetings of another kind"] += 1
 
