@@ -12,7 +12,8 @@ pytest.importorskip("zmq")
 from engine.runtime.clock import now_s
 from engine.runtime.launcher_pipe import PROGRESS, LauncherPipe
 from engine.runtime.observer import LOOK_S, PIECE, Observer, Together, observed
-from engine.runtime.process import NodeError, NodeProcess
+from engine.runtime.process import NodeProcess
+from fleet.errors import NodeDiedError
 from fleet.records.counts import Counts, OfStation, OfTarget
 from fleet.records.run import make_run
 from fleet.records.schema import SCHEMA
@@ -145,16 +146,13 @@ def test_a_launcher_that_waits_for_one_node_hears_the_others_reports() -> None:
     assert told == list(range(200))
 
 
-def test_a_node_that_dies_beside_is_told_when_it_is_asked_and_holds_up_nobody() -> None:
+def test_a_node_that_dies_beside_ends_the_wait_at_once_and_what_it_reported_is_told() -> None:
     told: list[int] = []
     dies = NodeProcess("dies", reports_and_dies, light=True, watch=told.append)
     late = NodeProcess("late", answers_late, light=True)
     try:
-        dies.process.join()
-        late.send("now")
-        assert late.receive(beside=[dies]) == "late"
-        with pytest.raises(NodeError, match="dies died with exit code 3"):
-            dies.receive()
+        with pytest.raises(NodeDiedError, match="dies died with exit code 3"):
+            late.receive(beside=[dies])
     finally:
         dies.end()
         late.end()
