@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: install demo demo-short test test-all lint docs bench modes replayed gpu-check mutants fuzz
+.PHONY: install demo demo-short test test-all lint docs bench modes replayed gpu-check mutants fuzz faults
 
 install: $(VENV)/installed
 
@@ -35,6 +35,9 @@ test-all: lint
 
 fuzz: install
 	$(BIN)/python -m tests.fuzz --messages 1000000
+
+faults: install
+	$(BIN)/python -m tests.faults --kills 100
 
 mutants: install
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[mutants]'

@@ -1,7 +1,8 @@
 """Both worlds used together: what `specfleet` calls, and programs of their own (`python -m experiments.NAME`).
 
 worlds.py      run a scenario in either world
-sweep.py       any keys over values; resume.py says whether a kept cell still holds, jobs.py runs them side by side
+sweep.py       any keys over values; cell.py runs one cell, jobs.py many side by side; resume.py says whether a kept one
+               still holds
 precision.py   a simulation as long as it takes for intervals as narrow as asked
 reruns.py      one scenario with many seeds; an engine's runs simulated blind, at their pace, played back
 compare.py     two runs, quantity by quantity, and where the error comes from: mechanism, parameters, host
@@ -13,6 +14,7 @@ plan/          which fleet to build: how many drafters and targets, at which dep
 reproduce/     the papers' tables and figures, row by row
 scenarios/     the scenarios that ship; batch_rules.py names the batch rules that are compared
 terminal/      how programs end, and what they print
+watching/      what people see of a fleet while it works
 
 bench/ modes/ replayed/ coverage/ grids/ zoo/ gpu_check/
                programs: peers, every mode in both worlds, fleets of replayed stations, intervals, plans against full

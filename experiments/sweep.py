@@ -4,7 +4,6 @@ import hashlib
 import itertools
 import math
 import re
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,54 +11,24 @@ from typing import Any
 import msgspec
 import pandas as pd
 
+from experiments.cell import ANALYTIC, Cell, CellResult, run_cell
 from experiments.jobs import side_by_side
-from experiments.precision import Precision, simulate_to
+from experiments.precision import Precision
 from experiments.resume import resume_digest
-from experiments.worlds import run_in, with_seed
 from fleet.errors import InputError, OutputError
 from fleet.files import write_file
 from fleet.inputs.text import read_json, shortened
 from fleet.interrupts import deferred
-from fleet.records.metrics import assess, combine
-from fleet.records.overload import without_intervals
 from fleet.records.window import Metric
 from fleet.scenario.changes import parse_value, parts_of
 from fleet.scenario.names import World
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
-from sim.predict import predict_fleet, star_inputs
 
-Cell = Mapping[str, Any]
 MOST_CELLS = 100_000
 RANGE = r"\s*-?\d{1,18}\s*:\s*-?\d{1,18}\s*(:\s*-?\d{1,18}\s*)?"
-ANALYTIC = (  # what the equations say of a cell
-    "throughput", "throughput_per_target", "N_full", "N_max", "colocated_tokens_per_s", "standalone_tokens_per_s",
-)  # fmt: skip
 LONGEST_NAME = 200  # file systems take 255 bytes
 TABLE = "sweep.csv"
 TABLED_SHARE = 0.02  # the table is written again with each cell, beyond 50 with every 2 % more: cells may be thousands
-
-
-class CellResult(msgspec.Struct, frozen=True):
-    """One finished or failed cell: its keys and values, and its metrics over the seeds; `error` if it failed.
-
-    `analytic`: what the equations say of it, where they apply. `overload`: the verdict where it was offered more than
-    it could carry; it then has no steady state, and no intervals. `precision`: how precise the metrics were asked to
-    be, and `unmet` which of them are not, a line each. `scenario_digest`: of all that its runs read (`resume.py`).
-    `basis`: what its step times rest on; see `fleet/times/labels.py`.
-    """
-
-    cell: dict[str, Any]
-    world: World
-    seeds: int
-    scenario_digest: str
-    metrics: dict[str, Metric] = {}
-    analytic: dict[str, float] = {}
-    overload: str = ""
-    error: str = ""
-    precision: dict[str, float] = {}
-    unmet: tuple[str, ...] = ()
-    basis: str = ""
 
 
 def parse_vary(text: str) -> tuple[str, list[Any]]:
@@ -180,50 +149,6 @@ def keep_table(folder: Path, results: Mapping[int, CellResult]) -> None:
     """Write the table of the cells that are finished, by their places, into the folder of a sweep."""
     text: str = table(_in_order(results)).to_csv(index=False)
     write_file(folder / TABLE, text)
-
-
-def run_cell(
-    cell: dict[str, Any], scenario: Scenario, world: World, seeds: int, precision: Precision | None = None
-) -> CellResult:
-    """Run one cell with `seeds` seeds and combine them, or once to a precision; an error becomes part of the result."""
-    digest, aims = resume_digest(scenario), dict(precision or {})
-    try:
-        if aims:
-            precise = simulate_to(scenario, aims)
-            assessed, unmet = [(precise.metrics, precise.overload)], precise.unmet
-        else:
-            reseeded = (with_seed(scenario, scenario.seed + number) for number in range(seeds))
-            assessed, unmet = [assess(run_in(world, one)) for one in reseeded], ()
-    except InputError as error:  # it says in one line what is wrong
-        return CellResult(cell, world, seeds, digest, error=f"InputError: {error}")
-    except Exception as error:  # noqa: BLE001  (one broken cell must not lose the others; it is reported)
-        traceback.print_exc()
-        return CellResult(cell, world, seeds, digest, error=f"{type(error).__name__}: {error}")
-    runs = [metrics for metrics, _ in assessed]
-    metrics = combine(runs) if len(runs) > 1 else runs[0]
-    overload = next((verdict.line() for _, verdict in assessed if verdict is not None), "")
-    if overload:
-        metrics = without_intervals(metrics)
-    values, basis = analytic_values(scenario), settle(scenario).basis if world == "sim" else "measured"
-    return CellResult(cell, world, len(runs), digest, metrics, values, overload, "", aims, unmet, basis)
-
-
-def analytic_values(scenario: Scenario) -> dict[str, float]:
-    """Throughput by the equations, N_full, N_max and baselines; empty where they do not apply: they know one star."""
-    fleet = settle(scenario)
-    try:
-        prediction, inputs = predict_fleet(fleet), star_inputs(fleet)
-    except InputError:  # no star, or a scenario for the engine alone, without a profile
-        return {}
-    values: dict[str, float] = {
-        "throughput": prediction.throughput.with_bonus,
-        "throughput_per_target": prediction.throughput_per_target.with_bonus,
-        "N_full": prediction.N_full,
-        "N_max": prediction.N_max,
-        "colocated_tokens_per_s": inputs.colocated_tokens_per_s,
-        "standalone_tokens_per_s": inputs.standalone_tokens_per_s,
-    }
-    return {name: float(value) for name, value in values.items() if math.isfinite(value)}
 
 
 def table(results: Sequence[CellResult]) -> pd.DataFrame:

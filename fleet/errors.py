@@ -1,4 +1,4 @@
-"""The errors that users can cause, in one line each: bad input, and an output that cannot be written."""
+"""The errors that users can cause, in one line each: bad input, an output that cannot be written, a killed process."""
 
 from typing import Any
 
@@ -7,6 +7,13 @@ class InputError(Exception):
     """Bad input. The message is one line that names the file, the key, the value and what is allowed.
 
     The command line prints it and exits with status 2.
+    """
+
+
+class NodeDiedError(Exception):
+    """A process of a running fleet died: somebody killed it, or the system did for its memory. The run is ended.
+
+    The command line prints the message, which is one line, and exits with status 1.
     """
 
 

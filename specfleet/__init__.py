@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from specfleet.exporting import export
     from specfleet.importing import Imported, import_record
     from specfleet.planning import plan
-    from specfleet.results import Comparison, Prediction, Reproduction, Result, SettledFleet, Sweep
+    from specfleet.results import Prediction, Result, SettledFleet
     from specfleet.running import analytic, play_back, read_run, run, show, simulate
     from specfleet.scenario import scenario_of
+    from specfleet.studied import Comparison, Reproduction, Sweep
     from specfleet.studies import figure, reproduce, sweep
 
     __version__: str
@@ -44,9 +45,10 @@ _HOMES = {
     "specfleet.exporting": ("export",),
     "specfleet.importing": ("Imported", "import_record"),
     "specfleet.planning": ("plan",),
-    "specfleet.results": ("Comparison", "Prediction", "Reproduction", "Result", "SettledFleet", "Sweep"),
+    "specfleet.results": ("Prediction", "Result", "SettledFleet"),
     "specfleet.running": ("analytic", "play_back", "read_run", "run", "show", "simulate"),
     "specfleet.scenario": ("scenario_of",),
+    "specfleet.studied": ("Comparison", "Reproduction", "Sweep"),
     "specfleet.studies": ("figure", "reproduce", "sweep"),
 }
 """Where each name is defined, as the imports above tell type checkers."""

@@ -16,9 +16,10 @@ from fleet.records.run import Run
 from fleet.scenario.changes import Changes
 from fleet.scenario.settle import settle
 from specfleet.arguments import count_of, flag_of
-from specfleet.results import Comparison, Result
+from specfleet.results import Result
 from specfleet.running import read_run
 from specfleet.scenario import scenario_of
+from specfleet.studied import Comparison
 
 RunGiven = Result | str | Path
 

@@ -1,20 +1,18 @@
-"""What the functions of the API return: results that show themselves in a notebook and become pandas frames."""
+"""What functions of the API on one run return: results that show themselves in a notebook and become pandas frames.
+
+pandas and matplotlib are imported when a frame or a figure is asked for: a simulation and its metrics need neither, and
+they take longer to import than a small one takes to run. Results of several runs are in `studied.py`.
+"""
 
 import html
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
-import pandas as pd
-from matplotlib.figure import Figure
 
-from experiments import compare, sweep
-from experiments.draw import draw
-from experiments.reproduce import rows
-from experiments.terminal.printing import case_text, number
+from experiments.terminal.printing import number
 from fleet.records.metrics import assess, measure_targets
 from fleet.records.overload import Overload
 from fleet.records.run import Run, write_run
@@ -28,6 +26,10 @@ from fleet.scenario.show import describe_fleet
 from sim import predict
 from specfleet.notes import notes_of
 
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
 LONGEST_SHOWN = 60  # rows of a table in a notebook
 
 
@@ -40,7 +42,7 @@ class Shown:
         """Say in one line what this is and what came out."""
         raise NotImplementedError
 
-    def frame(self) -> pd.DataFrame:
+    def frame(self) -> "pd.DataFrame":
         """Return the result as a frame."""
         raise NotImplementedError
 
@@ -109,30 +111,34 @@ class Result(Shown):
             return f"{self.title()}: {self.overload.line()}"
         return f"{self.title()}: {number(self.metrics['throughput'].value)} tokens/s"
 
-    def frame(self) -> pd.DataFrame:
+    def frame(self) -> "pd.DataFrame":
         """One row a metric: metric, value, low, high (of the 95 % interval), unit, times_longer, drifting.
 
         `times_longer`: how many times as long the run would have to be for an interval; 1 where it is long enough.
         `drifting`: it has none because it was still changing.
         """
+        import pandas as pd
+
         return pd.DataFrame(
             [{"metric": name} | msgspec.structs.asdict(metric) for name, metric in self.metrics.items()]
         )
 
-    def rows(self) -> pd.DataFrame:
+    def rows(self) -> "pd.DataFrame":
         """One row an event of a station, the run's record."""
         return self.run.frame()
 
-    def rounds(self) -> pd.DataFrame:
+    def rounds(self) -> "pd.DataFrame":
         """One row a round with its times in seconds, see `rounds_of`; ahead of a target, one row a verification."""
-        return rounds_table(self.run.header.fleet, self.rows())
+        return rounds_table(self.run.header.fleet, self.run.columns()).frame()
 
-    def targets(self) -> pd.DataFrame:
+    def targets(self) -> "pd.DataFrame":
         """One row a target: tag, throughput in tokens/s, and what its rounds are like, see `measure_targets`."""
-        return measure_targets(self.run)
+        return measure_targets(self.run).frame()
 
-    def figure(self, name: Literal["timeline"] = "timeline", out: str | Path | None = None) -> Figure:
+    def figure(self, name: Literal["timeline"] = "timeline", out: str | Path | None = None) -> "Figure":
         """Draw the run, and write the figure to `out` if given."""
+        from experiments.draw import draw
+
         return draw(name, self.run, Path(out) if out else None)
 
     def save(self, path: str | Path) -> None:
@@ -150,8 +156,10 @@ class Prediction(Shown, predict.Prediction, frozen=True):
         where = f"N = {self.N}: {self.regime}, N_full = {self.N_full}"
         return f"{where}, {number(self.throughput.with_bonus)} tokens/s, prefill left out"
 
-    def frame(self) -> pd.DataFrame:
+    def frame(self) -> "pd.DataFrame":
         """One row a quantity: quantity (dotted name), value."""
+        import pandas as pd
+
         rows = [row for row in flat(msgspec.to_builtins(self)) if row[0] != "notes"]
         return pd.DataFrame(rows, columns=["quantity", "value"])
 
@@ -164,82 +172,8 @@ class SettledFleet(Shown, Fleet, frozen=True):
         profile = f"profile {self.profile} ({self.profile_digest})" if self.profile_digest else "no profile"
         return f"{self.name}: drafters: {self.drafters.count}, targets: {self.verifiers.count}, {profile}"
 
-    def frame(self) -> pd.DataFrame:
+    def frame(self) -> "pd.DataFrame":
         """One row a fact: where, what, value, as texts with their units."""
+        import pandas as pd
+
         return pd.DataFrame(describe_fleet(self), columns=["where", "what", "value"])
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class Sweep(Shown):
-    """A sweep's cells, in order; `errors` tells which ones failed and why."""
-
-    cells: list[sweep.CellResult]
-
-    @property
-    def errors(self) -> list[str]:
-        """One line for each failed cell."""
-        return [f"{case_text(cell.cell)}: {cell.error}" for cell in self.cells if cell.error]
-
-    @property
-    def unmet(self) -> list[str]:
-        """One line for each cell and metric that is not as precise as was asked."""
-        return [f"{case_text(cell.cell)}: {line}" for cell in self.cells for line in cell.unmet]
-
-    def line(self) -> str:
-        """Say how many cells there are."""
-        return f"sweep of {len(self.cells)} cells" + (f", {len(self.errors)} of them failed" if self.errors else "")
-
-    def frame(self) -> pd.DataFrame:
-        """One row a cell: the varied keys, `world`, and three columns a metric: `throughput`, `throughput_low`, ...
-
-        What the equations say, where they apply, stands in `analytic_throughput`, ... ; `basis` says what step times
-        rest on (measured, stated, estimated or assumed), `overload` where a cell
-        was offered more than it could carry, `error` why it failed; both are empty elsewhere.
-        """
-        return sweep.wide_table(self.cells)
-
-    def figure(self, name: Literal["throughput"] = "throughput", out: str | Path | None = None) -> Figure:
-        """Draw throughput against N, where `verifiers.count` was varied; write the figure to `out` if given."""
-        return draw(name, sweep.table(self.cells), Path(out) if out else None)
-
-
-def _cases(rows: Iterable[Any], names: Sequence[str]) -> pd.DataFrame:
-    return pd.DataFrame(
-        [{"quantity": row.quantity, **row.case} | {name: getattr(row, name) for name in names} for row in rows]
-    )
-
-
-class Comparison(Shown, compare.Comparison, frozen=True):
-    """A simulated and a measured run: `rows`, and `mape`, the mean absolute relative error of each quantity.
-
-    `differences`: what the two did not share, a line each.
-    """
-
-    def line(self) -> str:
-        """Say what the two did not share, and how far off the simulation is."""
-        unlike = "".join(f"not shared: {difference}; " for difference in self.differences)
-        return f"{unlike}mean absolute error: " + ", ".join(f"{name} {value:.1%}" for name, value in self.mape.items())
-
-    def frame(self) -> pd.DataFrame:
-        """One row a quantity: quantity, what names the case, sim, engine, and the relative error."""
-        return _cases(self.rows, ("sim", "engine", "error"))
-
-
-class Reproduction(Shown, rows.Reproduction, frozen=True):
-    """A paper's table or figure: `rows`, the paper's number against ours, `assumptions`, and `score`.
-
-    `score` judges the predicted rows: how many, their mean and worst absolute error, how many claims hold.
-    """
-
-    def line(self) -> str:
-        """Say what was reproduced, how well, on which assumptions."""
-        assumed = f"; assumed: {'; '.join(self.assumptions)}" if self.assumptions else ""
-        return f"{self.name}: {len(self.rows)} rows; {self.score.line()}{assumed}"
-
-    def frame(self) -> pd.DataFrame:
-        """One row a quantity and case: quantity, what names the case, kind, paper, ours, and the relative error."""
-        return _cases(self.rows, ("kind", "paper", "ours", "error"))
-
-    def figure(self, name: Literal["reproduction"] = "reproduction", out: str | Path | None = None) -> Figure:
-        """Draw the rows, paper against ours, and write the figure to `out` if given."""
-        return draw(name, self, Path(out) if out else None)

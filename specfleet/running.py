@@ -10,6 +10,7 @@ from experiments.precision import Precision, precision_of, simulate_to
 from fleet.errors import InputError, OutputError
 from fleet.files import check_writable
 from fleet.records import run as records
+from fleet.records.counts import Counts
 from fleet.records.paces import paces_of
 from fleet.records.playback import MECHANISM, parse_parts, playback_of
 from fleet.scenario.changes import Changes
@@ -94,14 +95,18 @@ def run(
     changes: Changes | None = None,
     *,
     signals: str | Path | None = None,
+    power: str | Path | None = None,
     report: Callable[[str], None] = lambda _remark: None,
+    watch: Callable[[Counts], None] | None = None,
     **keys: Any,
 ) -> Result:
     """Run the same scenario on the real engine, on this host; it needs `specfleet[engine]`.
 
     `scenario`, `changes` and keywords as in `simulate`. `signals`: a file (Parquet) for the signals of every token that
-    a batch drafted; where it cannot be written after the run, the OutputError's `result` is the run. `report` is told
-    of crowded cores and of the memory that caches take, before the run.
+    a batch drafted. `power`: one for samples of the device's clock, power and memory, right before each draft and twice
+    a second; the metrics then have the energy a token. Where a file cannot be written after the run, the OutputError's
+    `result` is the run. `report` is told of crowded cores, of the memory that caches take, and of power that cannot be
+    measured, before the run; `watch`, twice a second, what it has done so far (`fleet.records.counts.Counts`).
 
         if __name__ == "__main__":  # its processes import the script that starts them
             result = specfleet.run("star", verifiers={"count": 1}, workload={"requests": 4})
@@ -109,11 +114,17 @@ def run(
     from engine.runtime.memory import account_line, accounts_of
     from engine.runtime.runnable import check_can_run
     from engine.runtime.serve import crowding, serve
+    from engine.runtime.served import measured_device
     from fleet.chance.signals import write_signals
+    from fleet.records.power import write_samples
 
     chosen = scenario_of(scenario, changes, **keys)
-    file = path_of(signals, "signals") if signals is not None else None
+    files = {
+        what: path_of(given, what) for what, given in (("signals", signals), ("power", power)) if given is not None
+    }
     function_of(report, "report")
+    if watch is not None:
+        function_of(watch, "watch")
     fleet = settle(chosen)
     check_can_run(fleet)
     if signals is not None and (chosen.batch is None or chosen.drafters.shape.kind != "chain"):
@@ -122,18 +133,21 @@ def run(
     note = crowding(fleet)
     if note:
         report(f"note: {note}")
-    if file is not None:
+    for file in files.values():
         check_writable(file)
     for account in accounts:
         report(f"cache of {account_line(account)}")
-    served = serve(chosen, signals=signals is not None)
+    device = measured_device(fleet, report) if power is not None else ""
+    served = serve(chosen, signals=signals is not None, watch=watch, power=device)
     result = Result(served.run)
-    if file is not None:
-        try:
-            write_signals(list(served.signals.values()), file)
-        except OutputError as error:
-            error.result = result
-            raise
+    try:
+        if signals is not None:
+            write_signals(list(served.signals.values()), files["signals"])
+        if power is not None and device:
+            write_samples(served.samples, files["power"])
+    except OutputError as error:
+        error.result = result
+        raise
     return result
 
 

@@ -9,6 +9,7 @@ import msgspec
 from matplotlib.figure import Figure
 
 from experiments import sweep as sweeps
+from experiments.cell import CellResult
 from experiments.draw import draw
 from experiments.precision import Precision, precision_of
 from experiments.reproduce import REPRODUCTIONS
@@ -21,8 +22,9 @@ from fleet.scenario.changes import Changes, plain
 from fleet.scenario.names import World
 from fleet.times.profile import HardwareProfile, read_profile
 from specfleet.arguments import count_of, function_of, path_of, text_of
-from specfleet.results import Reproduction, Result, Sweep
+from specfleet.results import Result
 from specfleet.scenario import Given, pairs_of_given, scenario_of
+from specfleet.studied import Reproduction, Sweep
 
 Vary = Mapping[str, Iterable[Any]] | Sequence[str]
 """Values by dotted key, or texts such as `verifiers.count=1:16`."""
@@ -37,7 +39,7 @@ def sweep(
     world: World = "sim",
     seeds: int = 3,
     jobs: int | None = None,
-    done: Callable[[sweeps.CellResult], None] = lambda _result: None,
+    done: Callable[[CellResult], None] = lambda _result: None,
     precision: float | Precision | None = None,
     **keys: Any,
 ) -> Sweep:

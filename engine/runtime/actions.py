@@ -4,7 +4,7 @@ import msgspec
 
 from engine.runtime.content import NOTHING, Content
 from engine.runtime.identity import Ping
-from fleet.stations.messages import Join, Message
+from fleet.stations.messages import Join, Message, Overdue, Retry
 
 DOOR = -1  # the port of a node's door; its lines have ports from 0
 ANYBODY = b""  # the peer of a line: there is only one
@@ -16,7 +16,7 @@ class Deliver(msgspec.Struct, frozen=True, gc=False):
     `after_s`: how much later than now.
     """
 
-    event: Message | Join | Ping
+    event: Message | Join | Overdue | Retry | Ping
     content: Content = NOTHING
     payload_bytes: int = 0
     after_s: float = 0.0

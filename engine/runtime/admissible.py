@@ -14,6 +14,7 @@ from fleet.policies.shapes import CHAIN, Shape
 from fleet.scenario.settled import Fleet
 from fleet.stations.messages import Draft, DraftRequest
 
+AGAIN_S, LEAST_AGAIN_S = 1.0, 0.05  # between two openings of a stream of which the first is not answered
 UNKNOWN = 1 << 31  # a vocabulary that this node does not know: any token id that a frame can hold
 
 
@@ -21,6 +22,7 @@ class Bounds(msgspec.Struct, frozen=True):
     """What a fleet's messages are held to. `state_numbers`: of a token's hidden states in requests; 0 for none.
 
     `vocabulary`: token ids are below it. `sampled`: whether drafts bring the distributions that they were drawn from.
+    `again_s`: within which a stream that has opened and has no answer may not open again: openings would pile up.
     """
 
     requests: int
@@ -33,6 +35,11 @@ class Bounds(msgspec.Struct, frozen=True):
     in_turn: bool = True
     sampled: bool = False
     priorities: tuple[int, ...] = ()
+    again_s: float = AGAIN_S
+
+    def most_said(self, base: int) -> int:
+        """How many tokens a request may say that opens nothing: where a target waits for each draft, its own one."""
+        return 1 if self.in_turn else base
 
     def priority(self, target: int) -> int:
         """The priority of a target's requests."""
@@ -55,7 +62,7 @@ class Told(msgspec.Struct):
 
 def bounds_of(fleet: Fleet, vocabulary: int = 0, state_numbers: int = 0) -> Bounds:
     """Return the bounds of a fleet's messages, as far as this node knows them."""
-    drafters, depth = fleet.drafters, fleet.room.longest_draft
+    drafters, depth, patience = fleet.drafters, fleet.room.longest_draft, fleet.verifiers.patience
     return Bounds(
         requests=max(fleet.workload.requests, 1),
         longest_text=fleet.room.longest_row,
@@ -67,6 +74,7 @@ def bounds_of(fleet: Fleet, vocabulary: int = 0, state_numbers: int = 0) -> Boun
         in_turn=fleet.in_turn,
         sampled=fleet.workload.temperature > 0,
         priorities=fleet.verifiers.priorities,
+        again_s=max(min(AGAIN_S, patience.rejoin_s / 2), LEAST_AGAIN_S) if patience.patience_s else AGAIN_S,
     )
 
 
@@ -78,19 +86,21 @@ def request_refused(
     `priority`: that its sender's requests have by the scenario; None for a sender that speaks for many.
     """
     known = told.base if told is not None and not message.opening else 0
-    path = message.base - known - 1  # accepted nodes of the last draft
-    new = message.base if message.opening else 1
-    nodes = content.nodes
+    said, nodes = len(content.tokens), content.nodes
+    path = message.base - known - said  # accepted nodes of the last draft
     checks = (
         (message.request < bounds.requests, "request beyond the workload"),
         (1 <= message.base <= bounds.longest_text, "base beyond the longest text"),
         (-1 <= message.tokens <= bounds.longest_draft, "grant beyond the longest draft"),
         (priority is None or message.priority == priority, "priority of another"),
         (message.opening or told is not None, "session that is not open"),
-        (len(content.tokens) == new, "number of tokens"),
+        (said == message.base if message.opening else 1 <= said <= bounds.most_said(message.base), "number of tokens"),
         (_are_tokens(content.tokens, bounds), "token beyond the vocabulary"),
         (not content.rule and content.distributions is None, "distributions in a request"),
-        (message.opening or told is None or 0 <= path <= told.nodes, "more accepted than drafted"),
+        (
+            message.opening or told is None or (known < message.base and path <= told.nodes),
+            "more accepted than drafted",
+        ),
         (nodes is None or (told is not None and not message.opening and _is_path(nodes, path, told)), "path"),
         (_are_states(content.hidden, message.base - max(known, 1), bounds), "hidden states"),
     )

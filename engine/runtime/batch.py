@@ -13,6 +13,7 @@ from engine.runtime.build import load_target, new_drafter, new_streams, new_targ
 from engine.runtime.clock import now_s
 from engine.runtime.content import NOTHING, Content
 from engine.runtime.control import timing_of
+from engine.runtime.observer import Observed, unobserved
 from engine.runtime.positions import with_positions
 from engine.runtime.worker import Worker
 from fleet.chance.token import Token
@@ -35,17 +36,25 @@ class Batched(msgspec.Struct, frozen=True):
     signals: dict[int, list[Token]]
 
 
-def serve_batch(scenario: Scenario, prompts: Sequence[Sequence[int]], signals: bool = False) -> Batched:
+def serve_batch(
+    scenario: Scenario, prompts: Sequence[Sequence[int]], signals: bool = False, watched: Observed = unobserved
+) -> Batched:
     """Run the scenario in this process. `signals`: whether those of every drafted token are recorded."""
     fleet = with_positions(settle(scenario))
     station = batch_station(fleet)
     large = load_target(fleet)
     executor = executor_of(fleet, station, large, prompts, signals)
-    log = drive(fleet, station, executor, large.device)
+    log = drive(fleet, station, executor, large.device, watched)
     return Batched(make_run(scenario, "engine", log, fleet), executor.outputs, executor.recorded)
 
 
-def drive(fleet: Fleet, station: BatchStation, executor: BatchExecutor, device: torch.device) -> Log:
+def drive(
+    fleet: Fleet,
+    station: BatchStation,
+    executor: BatchExecutor,
+    device: torch.device,
+    watched: Observed = unobserved,
+) -> Log:
     """Let the users of the fleet send their requests, and the station serve them; return its log."""
     streams = {tag: iter(requests) for tag, requests in streams_of(fleet).items()}
     opening: list[tuple[float, int, Request]] = []  # requests to come, by when, their stream
@@ -62,13 +71,14 @@ def drive(fleet: Fleet, station: BatchStation, executor: BatchExecutor, device: 
     worker = Worker(RecordedStation(station, "real"), executor, post, timing_of(device), zero_s=now_s())
     for tag in streams:
         open_next(tag)
-    while opening or station.ready:
-        for tag, request in _due(opening, now_s() - worker.zero_s):
-            worker.handle(join_of(fleet, tag, request), NOTHING, now_s())
-        if station.ready:
-            worker.step()
-        elif opening:
-            time.sleep(max(0.0, opening[0][0] - (now_s() - worker.zero_s)))
+    with watched(fleet, lambda: [worker.recorded], worker.zero_s, [worker]):
+        while opening or station.ready:
+            for tag, request in _due(opening, now_s() - worker.zero_s):
+                worker.handle(join_of(fleet, tag, request), NOTHING, now_s())
+            if station.ready:
+                worker.step()
+            elif opening:
+                time.sleep(max(0.0, opening[0][0] - (now_s() - worker.zero_s)))
     return worker.recorded.log
 
 

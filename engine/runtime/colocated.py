@@ -9,6 +9,7 @@ from engine.runtime.content import NOTHING, Content
 from engine.runtime.control import timing_of
 from engine.runtime.executors import DraftExecutor, VerifyExecutor
 from engine.runtime.memory import with_admission
+from engine.runtime.observer import Observed, unobserved
 from engine.runtime.positions import with_positions
 from engine.runtime.worker import Worker
 from fleet.records.recorded import Log, RecordedStation
@@ -50,7 +51,7 @@ class Colocated:
             self.drafters.append(worker(drafter_station(fleet), executor))
         self.fleet = fleet
 
-    def serve(self) -> Log:
+    def serve(self, watched: Observed = unobserved) -> Log:
         """Decode all requests. Stations that can start a step have their turns in the order in which they could."""
         workers = [*self.verifiers, *self.drafters]
         zero_s = now_s()
@@ -58,6 +59,11 @@ class Colocated:
             worker.zero_s = zero_s
         for number in range(len(self.verifiers)):
             self._next_request(number)
+        with watched(self.fleet, lambda: [worker.recorded for worker in workers], zero_s, self.drafters):
+            self._serve(workers)
+        return self.log
+
+    def _serve(self, workers: Sequence[Worker]) -> None:
         waiting: deque[Worker] = deque()
         while self.inbox or any(worker.station.ready for worker in workers):
             while self.inbox:
@@ -66,7 +72,6 @@ class Colocated:
             waiting += [worker for worker in workers if worker.station.ready and worker not in waiting]
             if waiting:
                 waiting.popleft().step()
-        return self.log
 
     def _post(self, instruction: Instruction, content: Content) -> None:
         if isinstance(instruction, DraftRequest | Leave):
@@ -82,8 +87,10 @@ class Colocated:
             self.inbox.append((self.verifiers[number], join_of(self.fleet, number, request), NOTHING))
 
 
-def serve_colocated(scenario: Scenario, prompts: Sequence[Sequence[int]]) -> tuple[Run, dict[int, list[int]]]:
+def serve_colocated(
+    scenario: Scenario, prompts: Sequence[Sequence[int]], watched: Observed = unobserved
+) -> tuple[Run, dict[int, list[int]]]:
     """Run the scenario in this process; return its records and the new tokens of each request."""
     served = Colocated(with_positions(settle(scenario)), prompts)
-    log = served.serve()
+    log = served.serve(watched)
     return make_run(scenario, "engine", log, served.fleet), served.executor.outputs

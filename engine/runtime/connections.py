@@ -59,9 +59,12 @@ class Connections:
             self.close(min(strangers, key=lambda each: (self.open[each].peer != b"", self.open[each].since_s)))
         self.open[fd] = Connection(address, now_s)
 
-    def gone(self, fd: int) -> None:
-        """Note that a connection is closed."""
-        self.open.pop(fd, None)
+    def gone(self, fd: int) -> bytes:
+        """Note that a connection is closed; return the peer that had it, if it has no other one."""
+        connection = self.open.pop(fd, None)
+        if connection is None or any(other.peer == connection.peer for other in self.open.values()):
+            return b""
+        return connection.peer
 
     def heard(self, fd: int, peer: bytes, user: str) -> bool:
         """Note that a peer has said something whole; False if its connection is about to be closed."""
@@ -70,6 +73,14 @@ class Connections:
             return True
         connection.peer, connection.user, connection.news = peer, user, True
         return connection.doomed_s == float("inf")
+
+    def address_of(self, peer: bytes) -> str:
+        """Return HOST:PORT of the other end of a peer's connection; empty if it is not known."""
+        for connection in self.open.values():
+            if connection.peer == peer and isinstance(connection.address, tuple):
+                host, port = connection.address[:2]
+                return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return ""
 
     def doom(self, peer: bytes, now_s: float) -> str:
         """Close the connections of a peer in a moment; return its user."""

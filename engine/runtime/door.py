@@ -5,7 +5,8 @@ malformed or out of place is counted and dropped, and whoever sends much of it, 
 seats of the fleet bound what peers can make a door keep, and a table of fixed size what strangers can.
 """
 
-from collections import Counter
+from collections import ChainMap, Counter
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 import msgspec
@@ -30,6 +31,9 @@ from engine.runtime.identity import (
     terms_of,
 )
 from engine.runtime.sessions import Sessions
+from engine.runtime.status import Ask, Status
+from engine.runtime.watchers import MOST as MOST_WATCHERS
+from engine.runtime.watchers import Watchers
 from fleet.scenario.settled import Fleet
 from fleet.stations.messages import DraftRequest, Leave, Message, View
 
@@ -42,7 +46,7 @@ MOST_TOLD = 16  # lines for whoever runs the node that are not fetched yet; more
 
 @dataclass(slots=True)
 class Peer:
-    """Somebody who is welcome. `sessions`: what it has open, by the fleet's tags."""
+    """Somebody who is welcome. `sessions`: what it has open, by the fleet's tags; `address`: HOST:PORT, if known."""
 
     seat: Seat
     user: str
@@ -50,12 +54,19 @@ class Peer:
     sessions: Sessions
     heard_s: float
     idle: Allowance
+    address: str = ""
     bad: int = 0
+
+    @property
+    def place(self) -> tuple[Role, int]:
+        """Which seat of the fleet it has."""
+        return self.seat.role, self.seat.number
 
     @property
     def name(self) -> str:
         """Who it is, for whoever runs the node."""
-        return f"{self.seat.role} {self.seat.number + 1}" + (f" ({self.user})" if self.user else "")
+        told = [self.address] * bool(self.address) + [f"key {self.user}"] * bool(self.user)
+        return name_of(*self.place) + (f" ({', '.join(told)})" if told else "")
 
 
 class Door:
@@ -63,7 +74,8 @@ class Door:
 
     `incarnation`: of this node. `vocabulary`, `state_numbers`: what its model knows, see `admissible.py`; 0 if unknown.
     `counts`: what was refused, dropped and cut, and why. `told`: lines for whoever runs the node, to be fetched: who
-    joined, who left, who was refused, and why.
+    joined, who left, who was refused, and why. `address_of`: from where a peer is connected. `board`: the node's status
+    from a target on, for those who ask; None if it tells nobody.
     """
 
     def __init__(self, fleet: Fleet, incarnation: int, vocabulary: int = 0, state_numbers: int = 0) -> None:
@@ -80,7 +92,11 @@ class Door:
         self.strangers: Allowances[bytes] = Allowances(IDLE, IDLE_PER_S, STRANGERS)
         self.counts: Counter[str] = Counter()
         self.told: list[str] = []
-        self.last = ""
+        self.address_of: Callable[[bytes], str] = lambda _peer: ""
+        self.board: Callable[[int], Status] | None = None
+        self.watchers = Watchers()
+        self.known: Container[bytes] = ChainMap(self.peers, self.watchers.asked_s)  # type: ignore[arg-type]
+        self.bytes: dict[tuple[Role, int], list[int]] = {}  # of frames from and to each seat
 
     def receive(self, peer: bytes, frame: bytes, now_s: float, user: str = "") -> list[Action]:
         """Take a frame of `peer`: its connection's routing id. `user`: as whom it is authenticated, if it is."""
@@ -98,12 +114,15 @@ class Door:
             return [*_answer_to(peer, error), *self._bad(peer, known, "malformed")]
         if known is not None and type(message) is not Hello:
             known.heard_s = now_s
+            self.bytes[known.place][0] += len(frame)
             return self._heed(peer, known, message, content, frame)
         idle = self.strangers.of(peer, now_s) if known is None else known.idle
         if not idle.spend(now_s):
             return self._too_much(peer)
         if type(message) is Hello:
             return self._hello(peer, message, now_s, user)
+        if type(message) is Ask and self.board is not None:
+            return self._asked(peer, self.board(message.first), now_s)
         self.counts["of strangers"] += 1
         return [] if type(message) is Bye else [Send(DOOR, peer, pack(Unknown()))]
 
@@ -129,7 +148,9 @@ class Door:
         known.sessions.say(message, content)
         local = known.seat.local(message.tag)
         sent: Said = msgspec.structs.replace(message, tag=local)
-        return [Send(DOOR, peer, pack(sent, content))]
+        frame = pack(sent, content)
+        self.bytes[known.place][1] += len(frame)
+        return [Send(DOOR, peer, frame)]
 
     def lost(self, peer: bytes, why: str = "it cannot be reached") -> list[Action]:
         """Note that a peer is gone, and let its sessions leave."""
@@ -143,6 +164,7 @@ class Door:
 
     def tick(self, now_s: float) -> list[Action]:
         """Let those be lost who have said nothing for LEASE_S; to be asked now and then."""
+        self.watchers.tick(now_s)
         silent = [peer for peer, known in self.peers.items() if now_s - known.heard_s > LEASE_S]
         self.counts["silent"] += len(silent)
         return [action for peer in silent for action in self.lost(peer, f"it has said nothing for {LEASE_S:.0f} s")]
@@ -187,12 +209,29 @@ class Door:
         self.counts["cut"] += 1
         self.were_cut.of(peer, 0.0)
         self.strangers.forget(peer)
+        self.watchers.forget(peer)
         return [*self.lost(peer, why), Cut(peer)]
 
     def _tell(self, line: str) -> None:
-        if line != self.last and len(self.told) < MOST_TOLD:
+        if len(self.told) < MOST_TOLD:
             self.told.append(line)
-            self.last = line
+
+    def _asked(self, peer: bytes, status: Status, now_s: float) -> list[Action]:
+        """Tell how the node is doing, and what is known here of its targets."""
+        if not self.watchers.admit(peer, now_s):
+            return [Send(DOOR, peer, pack(Denied(0, f"{MOST_WATCHERS} others watch already", later=True)))]
+        rows = tuple(
+            msgspec.structs.replace(
+                row,
+                received_bytes=received,
+                sent_bytes=sent,
+                heard_s=None if holder is None else now_s - holder.heard_s,
+            )
+            for row in status.rows
+            for received, sent in [self.bytes.get(("verifier", row.target), (0, 0))]
+            for holder in [self.peers.get(self.seated.get(("verifier", row.target), b""))]
+        )
+        return [Send(DOOR, peer, pack(msgspec.structs.replace(status, rows=rows)))]
 
     def _hello(self, peer: bytes, hello: Hello, now_s: float, user: str) -> list[Action]:
         """Give a peer its seat, or say why not."""
@@ -204,7 +243,7 @@ class Door:
         reason, later = self._why_not(peer, hello, now_s, user)
         if reason:
             return self._deny(peer, hello, reason, later)
-        generation = self._generation(role, number, hello.incarnation)
+        generation = self._generation(hello)
         seat = seat_of(self.fleet, role, number, generation)
         assert seat is not None
         holder, again = self.seated.get((role, number)), "it was started, or connected, again"
@@ -212,9 +251,11 @@ class Door:
         self.lives[role, number] = hello.incarnation, generation
         priority = None if role == "router" else self.bounds.priority(number)
         sessions, idle = Sessions(self.bounds, priority), full(IDLE, IDLE_PER_S, now_s)
-        self.peers[peer] = joined = Peer(seat, user, life, sessions, now_s, idle)
+        self.peers[peer] = joined = Peer(seat, user, life, sessions, now_s, idle, self.address_of(peer))
         self.seated[role, number] = peer
         self.strangers.forget(peer)
+        self.watchers.forget(peer)
+        self.bytes.setdefault(joined.place, [0, 0])
         self._tell(f"{joined.name} joins")
         return [*before, self._welcome(peer, hello)]
 
@@ -236,18 +277,25 @@ class Door:
             return f"{name} has been started too often just now", True
         return "", False
 
-    def _generation(self, role: Role, number: int, incarnation: int) -> int:
-        """Return the generation of a seat's tags: another life begins its requests anew."""
-        last, generation = self.lives.get((role, number), (incarnation, 0))
-        return generation + (incarnation != last)
+    def _generation(self, hello: Hello) -> int:
+        """Return the generation of a seat's tags: another life begins its requests anew, unless it says otherwise."""
+        last, generation = self.lives.get((hello.role, hello.number), (hello.incarnation, 0))
+        return generation + (hello.incarnation != last and not hello.goes_on)
 
     def _welcome(self, peer: bytes, hello: Hello) -> Send:
         return Send(DOOR, peer, pack(Welcome(hello.attempt, self.incarnation)))
 
     def _deny(self, peer: bytes, hello: Hello, reason: str, later: bool = False) -> list[Action]:
         self.counts["denied"] += 1
-        self._tell(f"{hello.role} {hello.number + 1} is refused: {reason}")
+        host = self.address_of(peer).rpartition(":")[0]  # without its port: who calls again is the same one
+        at = f" ({host})" if host else ""
+        self._tell(f"{name_of(hello.role, hello.number)}{at} is refused: {reason}")
         return [Send(DOOR, peer, pack(Denied(hello.attempt, reason, later)))]
+
+
+def name_of(role: Role, number: int) -> str:
+    """Return how a peer is called towards people, who count targets from 1."""
+    return "the router" if role == "router" else f"target {number + 1}"
 
 
 def _answer_to(peer: bytes, error: FrameError) -> list[Action]:

@@ -10,13 +10,14 @@ from engine.runtime.device_lock import DeviceLock, no_lock
 from engine.runtime.door import Door
 from engine.runtime.exchange import Exchange
 from engine.runtime.executors import DraftExecutor
+from engine.runtime.journal import FIRST, Life, journal_of, recorded_in
 from engine.runtime.keys import Keys
 from engine.runtime.limits import most_bytes
+from engine.runtime.lossy import lossy_links
 from engine.runtime.memory import rows_at_drafter, with_admission
 from engine.runtime.node import LOOPBACK, Node
 from engine.runtime.sockets import Sockets
 from engine.runtime.stated_links import stated_links
-from fleet.records.recorded import RecordedStation
 from fleet.scenario.settled import Fleet
 from fleet.stations.build import drafter_station
 
@@ -24,7 +25,7 @@ from fleet.stations.build import drafter_station
 class DrafterNode(Node):
     """A node with a draft model and a door. `port`: that of the door; `fleet`: with its admission settled.
 
-    `number`: which drafter of the fleet it is, from 0.
+    `number`: which drafter of the fleet it is, from 0. `life`: of its process.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class DrafterNode(Node):
         number: int = 0,
         keys: Keys | None = None,
         say: Callable[[str], None] = lambda _line: None,
+        life: Life = FIRST,
     ) -> None:
         drafter = new_drafter(fleet, room=(rows_at_drafter(fleet, number), fleet.room.longest_row))
         self.fleet = fleet = with_admission(fleet, drafter.device)
@@ -45,13 +47,15 @@ class DrafterNode(Node):
         sockets = Sockets(f"{address}:{port}", most_bytes=most_bytes(fleet, vocabulary, state_numbers), keys=keys)
         self.port = sockets.bound_port
         super().__init__(
-            RecordedStation(drafter_station(fleet, number), "real"),
+            recorded_in(life, drafter_station(fleet, number), "real", journal_of(life)),
             executor,
             Exchange(Door(fleet, time.time_ns(), vocabulary, state_numbers), links=stated_links(fleet, number)),
             sockets,
             timing=timing_of(drafter.device),
             lock=lock,
             say=say,
+            life=life,
+            lossy=lossy_links(fleet, number, life.number),
         )
 
 

@@ -15,9 +15,10 @@ from engine.runtime.build import AnyDrafter, Streams
 from engine.runtime.content import NOTHING, Content, path_sent
 from engine.runtime.ends import outcome_of
 from engine.runtime.packing import contents_of, drafts_of
+from engine.runtime.resent import Resent
 from engine.runtime.tails import Tails
 from fleet.policies.outcome import Outcome
-from fleet.stations.messages import Draft, DraftRequest, Join, Message, StationEvent
+from fleet.stations.messages import Draft, DraftRequest, Join, Message, Overdue, StationEvent
 from fleet.times.step import Step
 
 
@@ -111,15 +112,28 @@ class VerifyExecutor:
     """Runs a verifier station's steps on a target model; keeps the finished outputs by request.
 
     `sends_hidden`: whether the drafter reads the target's hidden states. `signals`: whether outcomes tell of the
-    acceptance probabilities of draft tokens, which rules of lengths may learn from.
+    acceptance probabilities of draft tokens, which rules of lengths may learn from. `rejoins`: whether a drafter that
+    was given up may be asked again in the midst of a text; then hidden states are kept until that ends. `resent`: what
+    requests say again.
     """
 
-    def __init__(self, target: Target, streams: Streams, sends_hidden: bool = False, signals: bool = False) -> None:
+    def __init__(
+        self,
+        target: Target,
+        streams: Streams,
+        sends_hidden: bool = False,
+        signals: bool = False,
+        rejoins: bool = False,
+        resent: Resent | None = None,
+    ) -> None:
         self.target = target
         self.streams = streams
         self.sends_hidden = sends_hidden
         self.signals = signals
+        self.rejoins = rejoins
+        self.resent = resent
         self.verdicts: dict[int, Verdict] = {}
+        self.states: dict[int, list[torch.Tensor]] = {}  # hidden states of all committed tokens but the last, in parts
         self.tails = Tails()
         self.open_requests: dict[int, Join] = {}
         self.outputs: dict[int, list[int]] = {}
@@ -131,6 +145,10 @@ class VerifyExecutor:
             self.open_requests[event.tag] = event
         elif isinstance(event, Draft):
             self.tails.append(event.tag, content)
+            if self.resent is not None:
+                self.resent.heard(event.tag, event.epoch)
+        elif isinstance(event, Overdue):
+            self.tails.forget(event.tag)
 
     def run(self, step: Step) -> tuple[Outcome, ...]:
         """Prefill, decode one token, or verify drafts."""
@@ -142,6 +160,10 @@ class VerifyExecutor:
         else:
             verdicts = self.target.decode(tags)
         self.verdicts.update(zip(tags, verdicts, strict=True))
+        if self.sends_hidden and self.rejoins:
+            for tag, verdict in zip(tags, verdicts, strict=True):
+                whole = tag not in self.states  # a prefill's are those of the prompt
+                self.states.setdefault(tag, []).append(verdict.hidden if whole else verdict.committed_hidden)
         return tuple([self._outcome(tag) for tag in tags])
 
     def settled(self, step: Step, outcomes: tuple[Outcome, ...]) -> tuple[Outcome, ...]:
@@ -164,14 +186,25 @@ class VerifyExecutor:
         """Return the prefix of a request that opens, the target's own token and the accepted nodes of a later one."""
         if not isinstance(message, DraftRequest):
             return NOTHING
-        verdict = self.verdicts[message.tag]
+        verdict, committed = self.verdicts[message.tag], self.target.committed(message.tag)
+        said = (
+            1 if self.resent is None else self.resent.tokens(message.tag, message.epoch, message.base, message.opening)
+        )
         hidden = None
         if self.sends_hidden:
-            states = verdict.hidden if message.opening else verdict.committed_hidden
+            states = self._states_before(message) if message.opening else verdict.committed_hidden
             hidden = states.half().cpu().numpy()
-        if message.opening:
-            return Content(self.target.committed(message.tag), hidden=hidden)
+        if message.opening:  # a step that has just ended is not booked yet
+            return Content(committed[: message.base], hidden=hidden)
+        if said > 1:
+            return Content(committed[message.base - said : message.base])
         return Content([verdict.token], path_sent(verdict.path), hidden=hidden)
+
+    def _states_before(self, opening: DraftRequest) -> torch.Tensor:
+        """The hidden states of all but the last of the tokens that a session is opened with."""
+        if not self.rejoins:
+            return self.verdicts[opening.tag].hidden
+        return torch.cat(self.states[opening.tag])[: opening.base - 1]
 
     def release(self, tag: int) -> None:
         """Keep the finished text, free the cache."""
@@ -181,3 +214,6 @@ class VerifyExecutor:
         self.target.release(tag)
         self.tails.forget(tag)
         self.verdicts.pop(tag, None)
+        self.states.pop(tag, None)
+        if self.resent is not None:
+            self.resent.forget(tag)

@@ -1,50 +1,61 @@
 """A network in memory and in virtual time, for tests of what may go wrong: the same doors and lines, no sockets.
 
-Frames take a stated time, and a seeded script may drop, repeat, delay (and so reorder) them, stall nodes, kill them and
-start them again. Runs with the same seed are the same, event by event.
+Frames take a stated time, and the faults of a scenario may drop, repeat, delay and reorder them. Nodes can be stalled,
+killed and started again. Runs with the same seed are the same, event by event.
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 
-import msgspec
 import numpy as np
 
 from engine.runtime.actions import ANYBODY, DOOR, Send
 from engine.runtime.fake_node import FakeNode
 from engine.runtime.transport import Arrived
+from fleet.scenario.faults import Fault, LinkFaults, Way
 
 
-class Mishaps(msgspec.Struct, frozen=True):
-    """What may happen to a frame: probabilities, and how late a delayed one may be, in seconds, until `until_s`."""
+class FakeWay:
+    """One direction of a connection: frames arrive after `way_s`, in the order of sending, but for faults."""
 
-    drop: float = 0.0
-    repeat: float = 0.0
-    delay: float = 0.0
-    late_s: float = 0.0
-    until_s: float = float("inf")
+    def __init__(self, way_s: float, faults: LinkFaults | None) -> None:
+        self.way_s = way_s
+        self.faults = faults
+        self.last_s = 0.0
 
-
-NONE = Mishaps()
+    def arrivals_s(self, now_s: float) -> Iterator[float]:
+        """When a frame that is sent now arrives: once, never, or more often."""
+        if self.faults is None:
+            yield now_s + self.way_s
+            return
+        for late_s, in_order in self.faults.copies(now_s):
+            arrives_s = now_s + self.way_s + late_s
+            if in_order:
+                arrives_s = self.last_s = max(self.last_s, arrives_s)
+            yield arrives_s
 
 
 class FakeNetwork:
-    """Nodes by name, what is under way between them, and the virtual time.
+    """Nodes by the names of their stations, what is under way between them, and the virtual time.
 
+    `faults`: of links; frames of every kind are hit, greetings too. `told`: whether a door is told of connections that
+    have ended, as it is by the kernel of a host that goes on.
     `connect` says which node's door a line of another reaches. A connection ends, and another begins, when one of its
     nodes is killed, or its door cuts it.
     """
 
-    def __init__(self, seed: int, way_s: float = 0.001, mishaps: Mishaps = NONE) -> None:
-        self.rng = np.random.default_rng(seed)
+    def __init__(self, seed: int, way_s: float = 0.001, faults: Sequence[Fault] = (), told: bool = True) -> None:
+        self.seed = seed
+        self.told = told
         self.way_s = way_s
-        self.mishaps = mishaps
+        self.faults = faults
+        self.ways: dict[tuple[str, int, Way], FakeWay] = {}  # by the line and its direction
         self.now_s = 0.0
         self.nodes: dict[str, FakeNode] = {}
         self.doors: dict[tuple[str, int], str] = {}  # node and port of a line: whose door it reaches
         self.lives: dict[tuple[str, int], int] = {}  # how many connections a line has had
-        self.stalled_s: dict[str, float] = {}  # until when a node does nothing
+        self.stalled: dict[str, list[Callable[[], None]]] = {}  # what nodes have to do that stand still
         self.due: list[tuple[float, int, Callable[[], None]]] = []
         self.numbers = count()
 
@@ -61,14 +72,23 @@ class FakeNetwork:
 
     def kill(self, name: str) -> None:
         """End a node without a word; whoever is connected with it sees that by its next frame at the earliest."""
+        self.stalled.pop(name, None)
         if self.nodes.pop(name, None) is not None:
             for (client, port), door in self.doors.items():
+                if name == client and door in self.nodes and self.told:
+                    self.nodes[door].left.append(_peer(client, port, self.lives[client, port]))
                 if name in (client, door):
                     self.lives[client, port] += 1
 
-    def stall(self, name: str, seconds: float) -> None:
-        """Let a node do nothing for a while; what reaches it waits."""
-        self.stalled_s[name] = max(self.stalled_s.get(name, 0.0), self.now_s + seconds)
+    def stall(self, name: str) -> None:
+        """Let a node do nothing until it is resumed; what reaches it waits."""
+        if name in self.nodes:
+            self.stalled.setdefault(name, [])
+
+    def resume(self, name: str) -> None:
+        """Let a node go on that stalls: what has reached it meanwhile, and was to be done, is done now, in order."""
+        for work in self.stalled.pop(name, []):
+            self.at(self.now_s, work)
 
     def cut(self, door: str, peer: bytes) -> None:
         """Close a connection of a door."""
@@ -86,8 +106,8 @@ class FakeNetwork:
         def when_it_can() -> None:
             if self.nodes.get(node.name) is not node:
                 return
-            if self.stalled_s.get(node.name, 0.0) > self.now_s:
-                self.at(self.stalled_s[node.name], when_it_can)
+            if node.name in self.stalled:
+                self.stalled[node.name].append(when_it_can)
             else:
                 work()
 
@@ -99,17 +119,18 @@ class FakeNetwork:
             ends = [(key, life) for key, life in self.lives.items() if _peer(*key, life) == send.peer]
             if not ends or self.doors[ends[0][0]] != name:
                 return False
-            (to, port), life = ends[0]
+            key, life = ends[0]
+            (to, port), way = key, self._way(key, "down")
             arrived = Arrived(port, ANYBODY, send.frame, 0.0)
         else:
             key = name, send.port
-            life, to = self.lives[key], self.doors[key]
+            life, to, way = self.lives[key], self.doors[key], self._way(key, "up")
             arrived = Arrived(DOOR, _peer(*key, life), send.frame, 0.0)
         receiver = self.nodes.get(to)
         if receiver is None:
             return False
-        for way_s in self._ways_s():
-            self.for_node(receiver, self.now_s + way_s, lambda: receiver.arrive(arrived))
+        for arrives_s in way.arrivals_s(self.now_s):
+            self.for_node(receiver, arrives_s, lambda: receiver.arrive(arrived))
         return True
 
     def run(self, until_s: float, finished: Callable[[], bool]) -> bool:
@@ -121,16 +142,16 @@ class FakeNetwork:
             work()
         return True
 
-    def _ways_s(self) -> list[float]:
-        """How long a frame takes; twice where it is repeated, never where it is lost."""
-        mishaps = self.mishaps
-        if self.now_s >= mishaps.until_s:
-            return [self.way_s]
-        chances = [mishaps.drop, mishaps.repeat, mishaps.delay, mishaps.delay]
-        dropped, repeated, *delayed = (self.rng.random(4) < chances).tolist()
-        late_s = (self.rng.random(2) * mishaps.late_s).tolist()
-        ways_s = [self.way_s + late * is_late for late, is_late in zip(late_s, delayed, strict=True)]
-        return [] if dropped else ways_s[: 1 + repeated]
+    def _way(self, line: tuple[str, int], way: Way) -> FakeWay:
+        """One direction of a line, with the faults of its link."""
+        found = self.ways.get((*line, way))
+        if found is None:
+            number, faults = len(self.ways), None
+            if self.faults:
+                rng = np.random.default_rng([self.seed, 3, number])
+                faults = LinkFaults(self.faults, self.doors[line], line[0], way, rng)
+            found = self.ways[*line, way] = FakeWay(self.way_s, faults)
+        return found
 
 
 def _peer(client: str, port: int, life: int) -> bytes:

@@ -1,11 +1,12 @@
 """A node in virtual time: the station, executor and connections of a real one, driven by a network in memory."""
 
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Container, Sequence
 from functools import partial
 from typing import Protocol
 
-from engine.runtime.actions import Action, Deliver, Send
+from engine.runtime.actions import DOOR, Action, Deliver, Send
 from engine.runtime.content import NOTHING, Content, Executor
 from engine.runtime.exchange import Exchange
 from engine.runtime.identity import Ping
@@ -14,7 +15,7 @@ from engine.runtime.socket_thread import TICK_S
 from engine.runtime.transport import Arrived, carry_out
 from engine.runtime.worker import Worker
 from fleet.records.recorded import RecordedStation
-from fleet.stations.messages import Finished, Ignored, Instruction, StepDone
+from fleet.stations.messages import Finished, Ignored, Instruction, Restarted, StepDone
 from fleet.stations.station import Start
 from fleet.times.step import Step
 
@@ -35,7 +36,10 @@ class Network(Protocol):
 
 
 class FakeNode:
-    """A node whose steps take `seconds_of(step)`. It is the transport of its own connections."""
+    """A node whose steps take `seconds_of(step)`. It is the transport of its own connections.
+
+    `incarnation`: how often it has been killed before; then its users do not wait for whom it calls.
+    """
 
     def __init__(
         self,
@@ -46,6 +50,7 @@ class FakeNode:
         exchange: Exchange,
         seconds_of: Callable[[Step], float],
         users: Users | None = None,
+        incarnation: int = 0,
     ) -> None:
         self.network = network
         self.name = name
@@ -54,7 +59,10 @@ class FakeNode:
         self.seconds_of = seconds_of
         self.users = dict(users or {})
         self.inbox: deque[tuple[Deliver, float]] = deque()
+        self.incarnation = incarnation
         self.begun = False
+        self.ring_s = math.inf  # when its station is asked next what silence amounts to
+        self.left: list[bytes] = []  # peers of its door whose connections have ended
         self.counts: Counter[str] = Counter()  # as those of a transport; nothing is refused here
 
     @property
@@ -64,6 +72,9 @@ class FakeNode:
 
     def start(self) -> None:
         """Begin: call whom it is to call; the users send their first requests when all have answered."""
+        if self.incarnation:
+            self.worker.handle(Restarted(self.incarnation), NOTHING, self.network.now_s)
+            self._begin()
         self._tick()
 
     def arrive(self, arrived: Arrived) -> None:
@@ -74,6 +85,10 @@ class FakeNode:
     def send(self, send: Send) -> bool:
         """As `Transport.send`."""
         return self.network.send(self.name, send)
+
+    def address_of(self, peer: bytes) -> str:
+        """As `Transport.address_of`: nowhere."""
+        return ""
 
     def cut(self, peer: bytes) -> None:
         """As `Transport.cut`."""
@@ -86,14 +101,21 @@ class FakeNode:
     def wake(self) -> None:
         """As `Transport.wake`; nobody sleeps."""
 
-    def tidy(self, known: Container[bytes]) -> list[str]:
+    def tidy(self, known: Container[bytes]) -> Counter[str]:
         """As `Transport.tidy`; there is nothing to close."""
         return []
+
+    def gone(self) -> list[bytes]:
+        """As `Transport.gone`."""
+        left, self.left = self.left, []
+        return left
 
     def close(self) -> None:
         """As `Transport.close`; nothing is open."""
 
     def _tick(self) -> None:
+        for peer in self.gone():
+            self._carry_out(self.exchange.lost(DOOR, peer, self.network.now_s))
         self._carry_out(self.exchange.tick(self.network.now_s))
         self._go_on()
         self.network.for_node(self, self.network.now_s + TICK_S, self._tick)
@@ -101,12 +123,19 @@ class FakeNode:
     def _go_on(self) -> None:
         """Hand the station what has come in, and start what it plans."""
         if not self.begun and all(line.state == "open" for line in self.exchange.lines.values()):
-            self.begun = True
-            for tag in list(self.users):
-                self._next_request(tag)
+            self._begin()
         if self.worker.station.running is not None:
             return  # a worker reads its inbox between steps
         self._drain()
+        self._start_planned()
+        self._watch()
+
+    def _begin(self) -> None:
+        self.begun = True
+        for tag in list(self.users):
+            self._next_request(tag)
+
+    def _start_planned(self) -> None:
         time_s = self.network.now_s
         if not self.worker.station.ready:
             return
@@ -116,6 +145,31 @@ class FakeNode:
             self.network.for_node(self, time_s + seconds, lambda: self._finish(step, seconds))
         elif plan.until_s is not None:
             self.network.for_node(self, plan.until_s, self._go_on)
+
+    def _watch(self) -> None:
+        """See when the station's silence would mean something."""
+        due_s = self.worker.station.alarm_s()
+        if due_s < self.ring_s:
+            self.ring_s = due_s
+            self.network.for_node(self, max(due_s, self.network.now_s), partial(self._ring, due_s))
+
+    def _ring(self, due_s: float) -> None:
+        if due_s != self.ring_s:
+            return  # an earlier time took its place
+        self.ring_s = math.inf
+        if self.network.now_s > due_s:  # it stood still, or was busy: what came meanwhile goes first
+            self.network.for_node(self, self.network.now_s, self._look)
+        else:
+            self._look()
+
+    def _look(self) -> None:
+        """Tell the station what silence amounts to by now: between two steps, as a worker does."""
+        if self.worker.station.running is not None:
+            return
+        self._drain()
+        for event in self.worker.station.due(self.network.now_s):
+            self.worker.handle(event, NOTHING, self.network.now_s)
+        self._go_on()
 
     def _drain(self) -> None:
         while self.inbox:
@@ -130,7 +184,7 @@ class FakeNode:
         self._drain()
         outcomes = self.worker.settled(step, outcomes)
         self.worker.handle(StepDone(step.number, outcomes, seconds), NOTHING, self.network.now_s)
-        self._go_on()
+        self._look()
 
     def _next_request(self, tag: int) -> None:
         join = next(self.users[tag], None)

@@ -13,6 +13,7 @@ import numpy as np
 
 from engine.runtime.content import DRAWN, NOTHING, Content
 from engine.runtime.identity import Alive, Bye, Control, Denied, Hello, Ping, Unknown, Welcome
+from engine.runtime.status import Ask, Status
 from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, View
 
 MAGIC = b"sf"
@@ -25,13 +26,12 @@ HEADER = struct.Struct("<2sBBBBHIIIIIId")
 DUE = struct.Struct("<d")
 MOST_ENVELOPE_BYTES = 8192  # a Hello with its terms is by far the largest
 
-Said = Message | Control
+Said = Message | Control | Ask | Status
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(
-    DraftRequest | Draft | Refusal | Leave | View | Hello | Welcome | Denied | Unknown | Alive | Bye | Ping
-)
+_decoder: msgspec.msgpack.Decoder[Said] = msgspec.msgpack.Decoder(Said)
 _LARGEST = (1 << 31) - 1  # of the numbers in an envelope: what no honest fleet reaches, and every column can hold
+_LARGER = (1 << 62) - 1  # of epochs and of numbers of views, which count the lives of a process, too
 
 
 class FrameError(ValueError):
@@ -126,14 +126,19 @@ def _message(envelope: bytes) -> Said:
         message: Said = _decoder.decode(envelope)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FrameError(str(error)) from None
-    for name in _NUMBERS[type(message)]:
-        if not -1 <= getattr(message, name) <= _LARGEST:
-            raise FrameError(f"{name} of {getattr(message, name)}; allowed: -1 to {_LARGEST}")
+    for name, largest in _NUMBERS[type(message)]:
+        if not -1 <= getattr(message, name) <= largest:
+            raise FrameError(f"{name} of {getattr(message, name)}; allowed: -1 to {largest}")
     return message
 
 
-_NUMBERS: dict[type, tuple[str, ...]] = {
-    kind: tuple(name for name in kind.__struct_fields__ if name in ("tag", "request", "epoch", "base", "tokens",
-                                                                   "priority", "waiting", "number"))
-    for kind in (DraftRequest, Draft, Refusal, Leave, View, Hello, Welcome, Denied, Unknown, Alive, Bye, Ping)
+def _largest(kind: type, name: str) -> int:
+    return _LARGER if name == "epoch" or (kind, name) == (View, "request") else _LARGEST
+
+
+_NUMBERS: dict[type, tuple[tuple[str, int], ...]] = {
+    kind: tuple((name, _largest(kind, name)) for name in kind.__struct_fields__ if name in (
+        "tag", "request", "epoch", "base", "tokens", "priority", "waiting", "number"))
+    for kind in (DraftRequest, Draft, Refusal, Leave, View, Hello, Welcome, Denied, Unknown, Alive, Bye, Ping,
+                 Ask, Status)
 }  # fmt: skip

@@ -14,6 +14,7 @@ ADDRESS = "inproc://zeromq.zap.01"  # where ZeroMQ asks (its specification 27)
 DOMAIN = b"specfleet"
 OUT_S = 60.0  # how long whoever was cut is not let in again
 READ_S = 1.0  # between two looks into the folder of allowed keys
+MOST_TOLD = 16  # lines that are not fetched yet
 
 
 class Gate:
@@ -21,17 +22,17 @@ class Gate:
 
     The folder of allowed keys is read again when an unknown one comes, so that a key can be added while a node runs; a
     key that is taken away ends no connection. `out`: until when a name is kept out. `told`: lines for whoever runs the
-    node. What strangers can make it keep is one line a second.
+    node, to be fetched, and how often each is due; of MOST_TOLD strangers at most.
     """
 
     def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", keys: Keys) -> None:
         assert keys.allowed is not None
         self.folder: Path = keys.allowed
         self.names = allowed_keys(self.folder)
-        self.read_s = self.told_s = -1e9
+        self.read_s = -1e9
         self.out: dict[str, float] = {}
         self.counts: Counter[str] = Counter()
-        self.told: list[str] = []
+        self.told: Counter[str] = Counter()
         self.socket: zmq.Socket[bytes] = context.socket(zmq.REP)
         self.socket.set(zmq.LINGER, 0)
         self.socket.bind(ADDRESS)
@@ -44,7 +45,7 @@ class Gate:
             name = self._name_of(key, now_s)
             status = b"200" if name else b"400"
             if not name:
-                self._refuse(address.decode(errors="replace"), key, now_s)
+                self._refuse(address.decode(errors="replace"), key)
             self.socket.send_multipart([version, number, status, b"", name.encode(), b""])
 
     def keep_out(self, name: str, now_s: float) -> None:
@@ -60,11 +61,10 @@ class Gate:
         name = self.names.get(key, "")
         return "" if self.out.get(name, 0.0) > now_s else name
 
-    def _refuse(self, address: str, key: bytes, now_s: float) -> None:
+    def _refuse(self, address: str, key: bytes) -> None:
         name = self.names.get(key)
         self.counts["of known peers, kept out" if name else "of unknown keys"] += 1
-        if now_s - self.told_s < READ_S:
-            return
-        self.told_s = now_s
         why = f"{name} is kept out for {OUT_S:.0f} s" if name else f"its key {key.decode()} is not in {self.folder}"
-        self.told.append(f"refused {address}: {why}")
+        line = f"refused {address}: {why}"
+        if line in self.told or len(self.told) < MOST_TOLD:
+            self.told[line] += 1

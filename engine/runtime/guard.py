@@ -31,6 +31,7 @@ class Guard:
             door.set(zmq.ZAP_DOMAIN, DOMAIN)
             door.set(zmq.ZAP_ENFORCE_DOMAIN, 1)  # if nobody answered for the gate, nobody would be let in
         self.events = door.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | _FAILED)
+        self.left: list[bytes] = []  # whose connections have ended
         self.connections = Connections(2 * most_bytes + SLACK_BYTES)
         watched = [self.events] if self.gate is None else [self.events, self.gate.socket]
         self.descriptors = [int(socket.getsockopt(zmq.FD)) for socket in watched]
@@ -59,7 +60,8 @@ class Guard:
             if event["event"] == zmq.EVENT_ACCEPTED:
                 self.connections.accepted(fd, known, now_s)
             elif event["event"] == zmq.EVENT_DISCONNECTED:
-                self.connections.gone(fd)
+                peer = self.connections.gone(fd)
+                self.left += [peer] if peer else []
             elif event["event"] != zmq.EVENT_HANDSHAKE_FAILED_AUTH:  # which the gate has counted
                 self.connections.counts["greetings of another kind"] += 1
 
@@ -75,14 +77,14 @@ class Guard:
         """Close the connection of a peer now; it may come again."""
         self.connections.close_of(peer)
 
-    def tidy(self, known: Container[bytes], now_s: float) -> list[str]:
-        """Do what is due; return lines for whoever runs the node."""
+    def tidy(self, known: Container[bytes], now_s: float) -> Counter[str]:
+        """Do what is due; return lines for whoever runs the node, and how often each is due."""
         self.turn(known, now_s)
         for user in self.connections.tidy(known, now_s):
             self._keep_out(user, now_s)
         if self.gate is None:
-            return []
-        told, self.gate.told = self.gate.told, []
+            return Counter()
+        told, self.gate.told = self.gate.told, Counter()
         return told
 
     def _keep_out(self, user: str, now_s: float) -> None:

@@ -23,11 +23,13 @@ from engine.runtime.drafter import DrafterNode
 from engine.runtime.keys import Keys, allowed_keys, check_door, check_line
 from engine.runtime.node import Node
 from engine.runtime.positions import with_positions
+from engine.runtime.power import Device
 from engine.runtime.process import THREADS
 from engine.runtime.prompts import prompts_of
 from engine.runtime.replayed import ReplayedFleet
 from engine.runtime.replayed_drafter import ReplayedDrafterNode
-from engine.runtime.runnable import check_can_run
+from engine.runtime.runnable import check_by_hand, check_can_run
+from engine.runtime.shown import Asked, seen, shown
 from engine.runtime.verifier import VerifierNode
 from fleet.errors import InputError
 from fleet.files import check_writable
@@ -41,10 +43,13 @@ from fleet.scenario.settled import Fleet
 from fleet.stations.outcomes import Outcomes
 from fleet.stations.station import Station
 
+NOTHING = Asked()
 PATIENCE_S = 24 * 3600.0  # for a drafter that a target was started before; who runs it can end it
 
 
-def serve_drafter(scenario: Scenario, host: str, port: int, out: Path | None, keys: Keys | None = None) -> None:
+def serve_drafter(
+    scenario: Scenario, host: str, port: int, out: Path | None, keys: Keys | None = None, asked: Asked = NOTHING
+) -> None:
     """Draft for every target that connects, until a signal comes: records are written, and Interrupted raised."""
     check_door(host, keys)
     _prepare(out)
@@ -58,11 +63,20 @@ def serve_drafter(scenario: Scenario, host: str, port: int, out: Path | None, ke
         what = "replayed" if replayed else f"model {scenario.drafters.model}"
         say(f"{what}, depth {scenario.drafters.depth}, for {_whom(host, keys)}; public port {node.port}")
         node.open()
-        log = node.serve(now_s())
+        zero_s = now_s()
+        with shown(node, node.fleet, zero_s, asked, None if replayed else _device(), say):
+            log = node.serve(zero_s)
     _finish(scenario, node.fleet, log, out, signals)
 
 
-def serve_verifier(scenario: Scenario, connect: str, target: int, out: Path | None, keys: Keys | None = None) -> None:
+def serve_verifier(
+    scenario: Scenario,
+    connect: str,
+    target: int,
+    out: Path | None,
+    keys: Keys | None = None,
+    asked: Asked = NOTHING,
+) -> None:
     """Decode this target's share of the requests with the drafter at `connect` (host:port).
 
     A signal ends a real target after its step: its records are written, and Interrupted raised.
@@ -83,7 +97,9 @@ def serve_verifier(scenario: Scenario, connect: str, target: int, out: Path | No
     if fleet.verifiers.kind == "replayed":
         replayed = ReplayedFleet(fleet, _answers(fleet), addresses, [target], keys, say)
         replayed.wait_for_welcomes(PATIENCE_S)
-        log = replayed.serve(now_s())
+        zero_s = now_s()
+        with seen(fleet, replayed.stations, zero_s, asked):
+            log = replayed.serve(zero_s)
     else:
         node = VerifierNode(fleet, target, prompts_of(fleet), addresses, say=say, keys=keys)
         node.open()
@@ -91,7 +107,9 @@ def serve_verifier(scenario: Scenario, connect: str, target: int, out: Path | No
         with stopped_by_signals(node) as signals:
             if fleet.drafters.count:
                 say(f"drafts come from {connect}")
-            log = node.serve(now_s())
+            zero_s = now_s()
+            with shown(node, fleet, zero_s, asked, _device(), say):
+                log = node.serve(zero_s)
     if not signals:
         _say(f"target {target + 1}: done")
     _finish(scenario, fleet, log, out, signals)
@@ -147,6 +165,7 @@ def compare_tokenizers(scenario: Scenario) -> None:
 def _check_by_hand(fleet: Fleet) -> None:
     """InputError for what cannot run, and for fleets whose nodes only `specfleet run` can connect."""
     check_can_run(fleet)
+    check_by_hand(fleet)
     if fleet.drafters.count > 1:
         raise InputError(
             f"scenario {fleet.name!r}: drafters.count = {fleet.drafters.count}: nodes that are started by hand have "
@@ -168,6 +187,11 @@ def _finish(scenario: Scenario, fleet: Fleet, log: Log, out: Path | None, signal
         raise Interrupted(signals[0], f"kept: the records until then in {out}" if out else "no records were asked for")
     if out is not None:
         _say(f"records: {out}")
+
+
+def _device() -> Device:
+    """What models run on here."""
+    return "gpu" if torch.cuda.is_available() else "cpu"
 
 
 def _whom(host: str, keys: Keys | None) -> str:

@@ -21,7 +21,8 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
     """The first frame of a connection: who asks to be served, and under which terms (`terms_of`).
 
     `number`: of the target, from 0. `incarnation`: which life of it this is; a later one is larger. `attempt`: how
-    often this life has lost its connection. The version of the protocol is in every frame's header.
+    often this life has lost its connection. The version of the protocol is in every frame's header. `goes_on`: whether
+    this life goes on with the requests of the one before it, in later epochs; else they begin anew.
     """
 
     role: Role
@@ -29,6 +30,7 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
     incarnation: Incarnation
     attempt: Incarnation
     terms: Annotated[dict[Text, Text], Meta(max_length=32)]
+    goes_on: bool = False
 
 
 class Welcome(msgspec.Struct, tag="welcome", frozen=True):

@@ -1,6 +1,8 @@
 """The asking end of a connection, as a state machine: it calls until it is welcomed, and calls again when it was lost.
 
-What a target would wait for in vain becomes an event that its station knows: a Refusal, after which it decodes alone.
+What a target would wait for in vain becomes an event that its station knows. Where the scenario states a patience, the
+station itself notices silence, and is told sooner what the line knows: Overdue when it is lost, Retry when it is back.
+Else it is a Refusal, after which the target decodes alone.
 """
 
 import msgspec
@@ -35,9 +37,10 @@ from engine.runtime.identity import (
 )
 from fleet.errors import InputError
 from fleet.scenario.settled import Fleet
-from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, View
+from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Overdue, Refusal, Retry, View
 
 MOST_BAD = 8
+RECALL_S = 1.0
 PATIENCE_S = 60.0  # for a draft: far beyond what a long queue of prefills takes
 TAKEN_S = 2 * LEASE_S  # how long a line calls on where its number is taken: who had it may have died a moment ago
 
@@ -46,8 +49,9 @@ class Line:
     """A connection to drafter number `drafter` on behalf of a target, or of a router. `port`: its number at this node.
 
     `name`: what is connected to, as users write it. `open`: the request of each session that the drafter knows;
-    `asked`: the epoch and the time of each draft that it owes. After `patience_s` the target decodes alone.
-    `vocabulary`: of the target's model; 0 if unknown.
+    `asked`: the epoch and the time of each draft that it owes. `patience_s`: after which the target decodes alone where
+    the scenario states none; `away`: the requests that do where it states one. `vocabulary`: of the target's model, 0
+    if unknown. `goes_on`: see `Hello`.
     """
 
     def __init__(
@@ -61,19 +65,24 @@ class Line:
         name: str = "the drafter",
         patience_s: float = PATIENCE_S,
         vocabulary: int = 0,
+        goes_on: bool = False,
     ) -> None:
         seat = seat_of(fleet, role, number)
         if seat is None:
             raise InputError(f"{role} {number + 1}: the scenario has verifiers.count = {fleet.verifiers.count}")
         self.seat = seat
-        self.hello = Hello(role, number, incarnation, 0, terms_of(fleet))
+        self.hello = Hello(role, number, incarnation, 0, terms_of(fleet), goes_on)
         self.drafter, self.port, self.name = drafter, port, name
         self.state = "calling"  # then "open"; or "turned" away, or "closed"
         self.patience_s = patience_s
+        patience = fleet.verifiers.patience
+        self.watched = patience.patience_s > 0
+        self.hello_s = min(HELLO_S, patience.rejoin_s / 2) if self.watched else HELLO_S
         self.view_delay_s = fleet.drafters.view_delay_s
         self.bounds = bounds_of(fleet, vocabulary)
         self.open: dict[int, int] = {}
         self.asked: dict[int, tuple[int, float]] = {}
+        self.away: dict[int, int] = {}
         self.peer_life = -1
         self.called_s = self.heard_s = self.spoke_s = -1e9
         self.taken_s: float | None = None  # since when the answer is that its number is taken
@@ -107,9 +116,11 @@ class Line:
 
     def send(self, message: Message | Ping, content: Content, now_s: float) -> list[Action]:
         """Send a message of the station; a draft is refused on behalf of a drafter that is not there."""
+        self._note_away(message)
+        known = self.state == "open" and not self._is_unknown(message)
+        if isinstance(message, DraftRequest) and not known:
+            return self._unasked(message)
         if self.state != "open":
-            if isinstance(message, DraftRequest):
-                return [Deliver(Refusal(message.tag, message.request, f"{self.name} is not there"))]
             return []
         if isinstance(message, DraftRequest):
             self.open[message.tag], self.asked[message.tag] = message.request, (message.epoch, now_s)
@@ -125,13 +136,17 @@ class Line:
         self.state = "calling"
         self.hello = msgspec.structs.replace(self.hello, attempt=self.hello.attempt + 1)
         self.called_s, self.bad = now_s, 0  # whoever is gone will not answer at once
-        sessions, self.open, self.asked = self.open, {}, {}
-        refused = [Deliver(Refusal(tag, request, f"{self.name} {reason}")) for tag, request in sessions.items()]
-        return [Lost(self.port, f"{self.name} {reason}"), *refused]
+        sessions, asked, self.open, self.asked = self.open, self.asked, {}, {}
+        lost = Lost(self.port, f"{self.name} {reason}")
+        if not self.watched:
+            return [lost, *(Deliver(Refusal(tag, request, lost.reason)) for tag, request in sessions.items())]
+        owed = {tag: epoch for tag, (epoch, _) in asked.items() if self._tells and tag not in self.away}
+        self.away |= {tag: sessions[tag] for tag in owed}
+        return [lost, *(Deliver(Overdue(tag, sessions[tag], epoch)) for tag, epoch in owed.items())]
 
     def tick(self, now_s: float) -> list[Action]:
         """Say what is due: Hello, or that this end lives; to be asked several times a second."""
-        if self.state == "calling" and now_s - self.called_s >= HELLO_S:
+        if self.state == "calling" and now_s - self.called_s >= self.hello_s:
             self.called_s = now_s
             return [self._say(self.hello, now_s)]
         if self.state == "open":
@@ -168,7 +183,7 @@ class Line:
         if self.state != "calling" or welcome.attempt != self.hello.attempt:
             return []
         self.state, self.peer_life, self.taken_s = "open", welcome.incarnation, None
-        return [Opened(self.port)]
+        return [Opened(self.port), *(Deliver(Retry(tag, request)) for tag, request in self.away.items())]
 
     def _denied(self, denied: Denied, now_s: float) -> list[Action]:
         if self.state != "calling" or denied.attempt != self.hello.attempt:
@@ -187,11 +202,42 @@ class Line:
     def _overdue(self, now_s: float) -> list[Action]:
         """Refuse on behalf of the drafter what it has owed for too long, and let it forget that session."""
         followed: list[Action] = []
+        if self.watched:
+            return followed
         for tag in [tag for tag, (_, asked_s) in self.asked.items() if now_s - asked_s > self.patience_s]:
             request = self.open[tag]
             followed += self.send(Leave(tag, request), NOTHING, now_s)
             followed.append(Deliver(Refusal(tag, request, f"{self.name} sent no draft within {self.patience_s:g} s")))
         return followed
+
+    @property
+    def _tells(self) -> bool:
+        """Whether a target's station is told what its line knows; those behind a router notice silence alone."""
+        return self.watched and self.seat.role == "verifier"
+
+    def _note_away(self, message: Message | Ping) -> None:
+        """Note which requests decode alone: those that have left to come back, or that ask for an empty draft."""
+        if not self._tells or not isinstance(message, DraftRequest | Leave):
+            return
+        if _is_probe(message) or (isinstance(message, Leave) and message.epoch):
+            self.away[message.tag] = message.request
+        else:
+            self.away.pop(message.tag, None)
+
+    def _is_unknown(self, message: Message | Ping) -> bool:
+        """Whether a request goes on with a session that the other end has lost with the connection."""
+        return self._tells and isinstance(message, DraftRequest) and not (message.opening or message.tag in self.open)
+
+    def _unasked(self, message: DraftRequest) -> list[Action]:
+        """Say what becomes of a request that nobody would answer."""
+        tag, request = message.tag, message.request
+        if not self.watched:
+            return [Deliver(Refusal(tag, request, f"{self.name} is not there"))]
+        if not self._tells or _is_probe(message):
+            return []
+        self.away[tag] = request
+        overdue = Deliver(Overdue(tag, request, message.epoch))
+        return [overdue, Deliver(Retry(tag, request))] if self.state == "open" else [overdue]
 
     def _forget(self, tag: int) -> None:
         self.open.pop(tag, None)
@@ -204,3 +250,14 @@ class Line:
     def _say(self, message: Said, now_s: float, content: Content | None = None) -> Send:
         self.spoke_s = now_s
         return Send(self.port, ANYBODY, pack(message) if content is None else pack(message, content))
+
+
+def _is_probe(message: Message) -> bool:
+    """Whether a message asks for an empty draft, to see whether anybody answers."""
+    return isinstance(message, DraftRequest) and message.opening and message.tokens == 0
+
+
+def recall_s(fleet: Fleet) -> float:
+    """How long it takes at most until a line that could not reach anybody calls again."""
+    patience = fleet.verifiers.patience
+    return patience.rejoin_s if patience.patience_s > 0 else RECALL_S

@@ -11,11 +11,13 @@ from engine.runtime.clock import now_s
 from engine.runtime.content import NOTHING, Content, Executor
 from engine.runtime.device_lock import DeviceLock, no_lock
 from engine.runtime.exchange import Exchange
+from engine.runtime.journal import FIRST, Life
+from engine.runtime.lossy import LossyLinks
 from engine.runtime.socket_thread import SocketThread
 from engine.runtime.transport import Transport
 from engine.runtime.worker import WALL, Arrival, Stop, Timing, Worker
 from fleet.records.recorded import Log, RecordedStation
-from fleet.stations.messages import Finished, Ignored, Instruction, Join
+from fleet.stations.messages import Finished, Ignored, Instruction, Join, Restarted
 
 LOOPBACK = "tcp://127.0.0.1"
 
@@ -27,7 +29,8 @@ class Node:
 
     `users`: who asks a target for texts; `serve` ends when they have all theirs, or after `stop`. `opens_s`: when each
     request may be sent at the earliest, in seconds of the run; at once where it is not listed. `transport` belongs
-    to `exchange`; a node without both talks to nobody. `say`: takes lines for whoever runs the node by hand.
+    to `exchange`; a node without both talks to nobody. `say`: takes lines for whoever runs the node by hand. `life`: of
+    its process; `finished` is told each request whose user has its text; `lossy`: what goes wrong on the way.
     """
 
     def __init__(
@@ -41,13 +44,20 @@ class Node:
         timing: Timing = WALL,
         lock: DeviceLock = no_lock,
         say: Callable[[str], None] = lambda _line: None,
+        life: Life = FIRST,
+        finished: Callable[[int], None] = lambda _request: None,
+        lossy: LossyLinks | None = None,
     ) -> None:
+        self.life = life
+        self.finished = finished
+        self.lossy = lossy
         self.worker = Worker(station, executor, self._post, timing, lock)
         self.users = dict(users or {})
+        self.ends = users is not None
         self.opens_s = opens_s or {}
         self.sockets: SocketThread | None = None
         if exchange is not None and transport is not None:
-            self.sockets = SocketThread(exchange, transport, self.worker.inbox.put, self.stop, say)
+            self.sockets = SocketThread(exchange, transport, self.worker.inbox.put, self.stop, say, lossy)
             if exchange.links is None or not exchange.links.holds:  # else waits for cores are part of stated times
                 self.worker.sending_wait_s = self.sockets.sending_wait_s
 
@@ -68,7 +78,13 @@ class Node:
     def serve(self, zero_s: float) -> Log:
         """Serve until there is nothing left to do; return the station's log, its times counted from `zero_s`."""
         self.worker.zero_s = zero_s
+        if self.lossy is not None:
+            self.lossy.zero_s = zero_s
         time.sleep(max(0.0, zero_s - now_s()))
+        if self.life.number:
+            self.worker.handle(Restarted(self.life.number), NOTHING, now_s())
+        if self.ends and not self.users:
+            self.stop()
         for tag in list(self.users):
             self._next_request(tag)
         try:
@@ -76,6 +92,10 @@ class Node:
         finally:
             self.close()
         return self.worker.recorded.log
+
+    def stations(self) -> list[RecordedStation]:
+        """Return the node's station with its log, for whoever looks at it meanwhile."""
+        return [self.worker.recorded]
 
     def stop(self) -> None:
         """Let `serve` end once nothing is left to do; from any thread, and from a signal's handler."""
@@ -98,6 +118,7 @@ class Node:
 
     def _post(self, instruction: Instruction, content: Content) -> None:
         if isinstance(instruction, Finished):
+            self.finished(instruction.request)
             self._next_request(instruction.tag)
         elif not isinstance(instruction, Ignored) and self.sockets is not None:
             self.sockets.post(instruction, content, self.worker.told_s)

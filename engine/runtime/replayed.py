@@ -18,17 +18,19 @@ from engine.runtime.core_waits import CoreWaits, all_threads
 from engine.runtime.exchange import Exchange
 from engine.runtime.identity import Ping, Role
 from engine.runtime.inner_router import InnerRouter
+from engine.runtime.journal import FIRST, Life, journal_of
 from engine.runtime.keys import Keys
 from engine.runtime.limits import most_bytes
-from engine.runtime.line import Line
+from engine.runtime.line import Line, recall_s
 from engine.runtime.replayed_target import ReplayedTarget
 from engine.runtime.socket_thread import TICK_S
 from engine.runtime.sockets import Sockets
 from engine.runtime.stated_links import stated_links
 from engine.runtime.transport import carry_out
 from engine.runtime.waiting import Margin
+from engine.runtime.worker import READ_S, STILL_S
 from fleet.errors import InputError
-from fleet.records.recorded import Log
+from fleet.records.recorded import Log, RecordedStation
 from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import streams_of
 from fleet.stations.messages import (
@@ -46,7 +48,7 @@ class ReplayedFleet:
 
     An event loop over their sockets and the ends of their steps. The router stands among them, where there is one: it
     has a line to each drafter, and targets reach it without a message. `addresses`: tcp://HOST:PORT by the number of
-    the drafter. `say`: takes lines for whoever runs them.
+    the drafter. `say`: takes lines for whoever runs them. `life`: of their process.
     """
 
     def __init__(
@@ -57,18 +59,21 @@ class ReplayedFleet:
         numbers: Sequence[int] | None = None,
         keys: Keys | None = None,
         say: Callable[[str], None] = lambda _line: None,
+        life: Life = FIRST,
     ) -> None:
         self.fleet = fleet
+        self.life = life
+        self.journal = journal_of(life)
         self.answers = answers
         self.say = say
         self.numbers = range(fleet.verifiers.count) if numbers is None else numbers
-        life = time.time_ns()
+        born, goes_on = time.time_ns(), life.number > 0
         role: Role = "router" if fleet.routed else "verifier"
         pairs = _pairs(fleet, self.numbers)
         ports = {pair: pair[1] if fleet.routed else port for port, pair in enumerate(pairs)}
         connect = {port: addresses[drafter] for (_, drafter), port in ports.items()}
         lines = {
-            port: Line(fleet, number, life, role, drafter, port, connect[port].removeprefix("tcp://"))
+            port: Line(fleet, number, born, role, drafter, port, connect[port].removeprefix("tcp://"), goes_on=goes_on)
             for (number, drafter), port in ports.items()
         }
         self.exchange = Exchange(
@@ -77,12 +82,15 @@ class ReplayedFleet:
             links=stated_links(fleet),
         )
         self.router: InnerRouter | None = None
-        self.transport = Sockets(connect=connect, most_bytes=most_bytes(fleet, fleet.vocabulary), keys=keys)
+        self.transport = Sockets(
+            connect=connect, most_bytes=most_bytes(fleet, fleet.vocabulary), keys=keys, recall_s=recall_s(fleet)
+        )
         self.targets: dict[int, ReplayedTarget] = {}
         self.log: Log = []
         self.inbox: deque[tuple[Deliver, float, float]] = deque()
         self.later: list[tuple[float, int, Deliver]] = []  # a heap: what is kept until a time
         self.kept = count()
+        self.watched = fleet.verifiers.patience.patience_s > 0
         self.waits = CoreWaits(all_threads)
         self.due_s = 0.0
         self.margin = Margin()
@@ -103,7 +111,9 @@ class ReplayedFleet:
     def serve(self, zero_s: float) -> Log:
         """Decode all requests of all targets; return the stations' log, its times counted from `zero_s`."""
         self.targets = {
-            number: ReplayedTarget(self.fleet, number, self.answers, self._post, zero_s, self.log)
+            number: ReplayedTarget(
+                self.fleet, number, self.answers, self._post, zero_s, self.log, self.life, self.journal
+            )
             for number in self.numbers
         }
         if self.fleet.routed:
@@ -121,6 +131,11 @@ class ReplayedFleet:
             self.transport.close()
         return self.log
 
+    def stations(self) -> list[RecordedStation]:
+        """Return the stations of this process, which share its log, for whoever looks at them meanwhile."""
+        router = [] if self.router is None else [self.router.recorded]
+        return [target.recorded for target in list(self.targets.values())] + router
+
     def _post(self, message: Message, content: Content, left_s: float) -> None:
         time_s = now_s()
         if self.router is not None and isinstance(message, DraftRequest | Leave):
@@ -132,7 +147,7 @@ class ReplayedFleet:
         """Send a request where the router wants it, with what its target says then: all of it where it opens."""
         message, content = routed.message, NOTHING
         if isinstance(message, DraftRequest):
-            content = self.targets[self.fleet.target_of(routed.tag)].answers.content_of(message)
+            content = self.targets[self.fleet.target_of(routed.tag)].content_of(message)
         time_s = now_s()
         self._carry_out(self.exchange.post(routed, content, time_s, left_s), time_s)
 
@@ -140,6 +155,7 @@ class ReplayedFleet:
         time_s = now_s()
         for target in self.targets.values():
             target.open_due(time_s)
+            target.ring(time_s)
         due = [target for target in self.targets.values() if target.running is not None and target.due_s <= time_s]
         for target in sorted(due, key=lambda target: target.due_s):
             self._turn(0.0)  # what came before the end of a step is told before it
@@ -190,11 +206,15 @@ class ReplayedFleet:
         """Take what arrives until shortly before the next end of a step, or the next tick."""
         dues_s = [target.due_s for target in self.targets.values() if target.running is not None]
         dues_s += [target.opening[0][0] for target in self.targets.values() if target.opening]
+        dues_s += [target.alarm_s() for target in self.targets.values() if self.watched]
         due_s = min(dues_s + [time_s for time_s, _, _ in self.later[:1]], default=None)
         before_s = now_s()
         wait_s = TICK_S if due_s is None else min(due_s - before_s - self.margin.s, TICK_S)
         if not self._turn(wait_s) and wait_s > 0:
-            self.margin.slept(now_s() - before_s - wait_s)
+            late_s = now_s() - before_s - wait_s
+            self.margin.slept(late_s)
+            if late_s > STILL_S:  # this process stood still: what came meanwhile goes first
+                self._turn(READ_S)
 
 
 def _pairs(fleet: Fleet, numbers: Sequence[int]) -> list[tuple[int, int]]:

@@ -9,8 +9,10 @@ from engine.runtime.clock import now_s
 from engine.runtime.content import DRAWN, NOTHING, Content
 from engine.runtime.door import Door
 from engine.runtime.exchange import Exchange
+from engine.runtime.journal import FIRST, Life, journal_of, recorded_in
 from engine.runtime.keys import Keys
 from engine.runtime.limits import most_bytes
+from engine.runtime.lossy import lossy_links
 from engine.runtime.node import LOOPBACK, Node
 from engine.runtime.sockets import Sockets
 from engine.runtime.stated_links import stated_links
@@ -18,7 +20,6 @@ from engine.runtime.waiting import Waiter
 from fleet.chance.sources import of_each, sources_of
 from fleet.policies.outcome import Outcome
 from fleet.policies.shapes import parents
-from fleet.records.recorded import RecordedStation
 from fleet.scenario.settled import Fleet
 from fleet.stations.build import drafter_station
 from fleet.stations.messages import Draft, Message, StationEvent
@@ -80,7 +81,10 @@ def empty_draft(fleet: Fleet, depth: int) -> Content:
 
 
 class ReplayedDrafterNode(Node):
-    """A node with a door and no model. `port`: that of the door; `number`: which drafter of the fleet it is, from 0."""
+    """A node with a door and no model. `port`: that of the door; `number`: which drafter of the fleet it is, from 0.
+
+    `life`: of its process.
+    """
 
     def __init__(
         self,
@@ -90,17 +94,20 @@ class ReplayedDrafterNode(Node):
         number: int = 0,
         keys: Keys | None = None,
         say: Callable[[str], None] = lambda _line: None,
+        life: Life = FIRST,
     ) -> None:
         self.fleet = fleet
         sockets = Sockets(f"{address}:{port}", most_bytes=most_bytes(fleet), keys=keys)
         self.port = sockets.bound_port
         executor = ReplayedDraftExecutor(fleet, number)
         super().__init__(
-            RecordedStation(drafter_station(fleet, number), "replayed"),
+            recorded_in(life, drafter_station(fleet, number), "replayed", journal_of(life)),
             executor,
             Exchange(Door(fleet, time.time_ns()), links=stated_links(fleet, number)),
             sockets,
             say=say,
+            life=life,
+            lossy=lossy_links(fleet, number, life.number),
         )
         if fleet.routed:  # a router wants to know at once who waits here
             executor.wait_until = self.worker.wait_until

@@ -1,14 +1,17 @@
 """One replayed target: its station, its users, and when its running step ends. Without sockets and without torch."""
 
 import heapq
+import math
 from collections.abc import Callable
 
 from engine.runtime.answers import Answers
 from engine.runtime.clock import now_s
 from engine.runtime.content import NOTHING, Content
+from engine.runtime.journal import FIRST, Journal, Life, recorded_in, unfinished
+from engine.runtime.resent import Resent
 from engine.runtime.tails import Tails
 from fleet.chance.sources import sources_of
-from fleet.records.recorded import Log, RecordedStation
+from fleet.records.recorded import Log
 from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import Request, streams_of
 from fleet.stations.build import join_of, verifier_station
@@ -20,7 +23,9 @@ from fleet.stations.messages import (
     Instruction,
     Leave,
     Message,
+    Overdue,
     Released,
+    Restarted,
     StationEvent,
     StepDone,
 )
@@ -32,7 +37,8 @@ from fleet.times.step import Step
 class ReplayedTarget:
     """Target number `target`: its station, its users; `due_s` holds its running step and when it ends.
 
-    `opening`: requests that are not to be sent yet, by when they are, a heap.
+    `opening`: requests that are not to be sent yet, by when they are, a heap. `life`: of its process, and the `journal`
+    of that, if it has one.
     """
 
     def __init__(
@@ -43,12 +49,17 @@ class ReplayedTarget:
         post: Callable[[Message, Content, float], None],
         zero_s: float,
         log: Log,
+        life: Life = FIRST,
+        journal: Journal | None = None,
     ) -> None:
         self.fleet = fleet
         self.target = target
         self.post = post
         self.zero_s = zero_s
-        self.recorded = RecordedStation(verifier_station(fleet, target), "replayed", log)
+        self.life = life
+        self.journal = journal
+        self.recorded = recorded_in(life, verifier_station(fleet, target), "replayed", journal, log)
+        self.resent = Resent(fleet)
         self.duration_s = verifier_durations(
             fleet.verifier_times(target),
             fleet.drafters.shape,
@@ -56,7 +67,7 @@ class ReplayedTarget:
             sources_of(fleet.seed).targets.spawn(fleet.verifiers.count)[target],
         )
         own = {tag: requests for tag, requests in streams_of(fleet).items() if fleet.target_of(tag) == target}
-        self.requests = {tag: iter(requests) for tag, requests in own.items()}
+        self.requests = {tag: iter(requests) for tag, requests in unfinished(own, life).items()}
         self.opening: list[tuple[float, int, Request]] = []
         self.answers = answers(self.recorded.station)
         self.tails = Tails()
@@ -70,9 +81,21 @@ class ReplayedTarget:
         return not self.requests
 
     def begin(self) -> None:
-        """Let all users send their first request."""
+        """Let all users send their first request, or the next one after those that they have."""
+        if self.life.number:
+            self.deliver(Restarted(self.life.number), NOTHING, now_s())
         for tag in list(self.requests):
             self._next_request(tag)
+
+    def alarm_s(self) -> float:
+        """When silence will mean something to the station, by the engine's clock; infinite while a step runs."""
+        return math.inf if self.running is not None else self.recorded.station.alarm_s() + self.zero_s
+
+    def ring(self, time_s: float) -> None:
+        """Tell the station what silence amounts to by now."""
+        if self.recorded.station.alarm_s() + self.zero_s <= time_s:
+            for event in self.recorded.station.due(time_s - self.zero_s):
+                self.deliver(event, NOTHING, time_s)
 
     def open_due(self, time_s: float) -> None:
         """Let those requests be sent whose time has come."""
@@ -98,8 +121,11 @@ class ReplayedTarget:
     ) -> None:
         """Hand an event to the station, carry out its instructions, and start what it plans."""
         instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes, core_wait_s)
-        if isinstance(event, Draft) and not any(isinstance(instruction, Ignored) for instruction in instructions):
+        if isinstance(event, Overdue):
+            self.tails.forget(event.tag)
+        elif isinstance(event, Draft) and not any(isinstance(instruction, Ignored) for instruction in instructions):
             self.tails.append(event.tag, content)
+            self.resent.heard(event.tag, event.epoch)
         for instruction in instructions:
             self._post(instruction, time_s)
         if self.recorded.station.ready:
@@ -120,10 +146,18 @@ class ReplayedTarget:
     def _post(self, instruction: Instruction, time_s: float) -> None:
         match instruction:
             case DraftRequest():
-                self.post(instruction, self.answers.content_of(instruction), time_s)
+                self.post(instruction, self.content_of(instruction), time_s)
             case Leave():
                 self.post(instruction, NOTHING, time_s)
             case Finished():
+                if self.journal is not None:
+                    self.journal.finished(instruction.request)
                 self._next_request(instruction.tag)
             case _:
                 assert isinstance(instruction, Released | Ignored), instruction
+
+    def content_of(self, request: DraftRequest) -> Content:
+        """Return what is sent with a request: more than the target's own token where news may have been lost."""
+        said = self.resent.tokens(request.tag, request.epoch, request.base, request.opening)
+        content = self.answers.content_of(request)
+        return Content([0] * said) if said > len(content.tokens) else content

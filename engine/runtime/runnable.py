@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 from fleet.errors import InputError
 from fleet.policies.group import One
+from fleet.scenario.faults import NodeFault
+from fleet.scenario.names import DRAFTER
 from fleet.scenario.scenario import Trace
 from fleet.scenario.settled import Fleet
 
@@ -12,6 +14,16 @@ def check_can_run(fleet: Fleet) -> None:
     """Raise InputError where the scenario asks for what the engine cannot do, naming the key and what is allowed."""
     for reason in _reasons(fleet):
         raise InputError(f"scenario {fleet.name!r}: {reason}, or simulate the scenario")
+
+
+def check_by_hand(fleet: Fleet) -> None:
+    """Raise InputError where the scenario kills or stops nodes, for nodes that nobody watches over."""
+    for fault in fleet.faults:
+        if isinstance(fault, NodeFault):
+            raise InputError(
+                f"scenario {fleet.name!r}: faults: node = {fault.node!r}: nodes that are started by hand are killed "
+                "and stopped by hand, too; leave that entry out, or use `specfleet run`"
+            )
 
 
 def _reasons(fleet: Fleet) -> Iterator[str]:
@@ -40,14 +52,14 @@ def _drawn(fleet: Fleet) -> bool:
 
 
 def _of_faults(fleet: Fleet) -> Iterator[str]:
-    """Planned faults, and the times after which stations give each other up."""
-    asked = {
-        "drafters.lease_s": fleet.drafters.lease_s > 0,
-        "faults": fleet.faults != (),
-        "verifiers.patience_s": fleet.verifiers.patience.patience_s > 0,
-    }
-    for key in [key for key, is_asked in asked.items() if is_asked]:
-        yield f"{key}: real nodes have leases of their own, and nobody kills them yet; allowed: leave it out"
+    """Replayed targets behind a router share its process, which a script cannot kill a part of."""
+    behind = fleet.routed and fleet.verifiers.kind == "replayed"
+    for fault in fleet.faults:
+        if behind and isinstance(fault, NodeFault) and not fault.node.startswith(DRAFTER):
+            yield (
+                f"faults: node = {fault.node!r}: replayed targets behind a router share a process with it; allowed: "
+                "a drafter, or verifiers.kind = 'real'"
+            )
 
 
 def _in_one_process(fleet: Fleet) -> Iterator[str]:
@@ -65,6 +77,9 @@ def _in_one_process(fleet: Fleet) -> Iterator[str]:
         "verifiers.allocate": verifiers.allocate is not None,
         "workload.streams": workload.streams not in (0, verifiers.count),
         "workload.arrivals": workload.arrivals is not None,
+        "faults": fleet.faults != (),
+        "drafters.lease_s": drafters.lease_s > 0,
+        "verifiers.patience_s": verifiers.patience.patience_s > 0,
     }
     for key in [key for key, is_asked in asked.items() if is_asked]:
         device = f"devices.{verifiers.device}.sharing = 'one-process'"

@@ -2,35 +2,28 @@
 
 import os
 import tempfile
-from multiprocessing.connection import Connection
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Literal
 
-import msgspec
 import torch
 
-from engine.decoding.folders import read_config
-from engine.decoding.models import folder_of
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
-from engine.runtime import light
-from engine.runtime.answers import Continuation, Continued
-from engine.runtime.batch import Batched, serve_batch
+from engine.runtime.bodies import batch_body, colocated_body
 from engine.runtime.clock import now_s
-from engine.runtime.colocated import serve_colocated
 from engine.runtime.continuations import continuations_of
-from engine.runtime.device_lock import DeviceLock, file_lock, no_lock
-from engine.runtime.drafter import DrafterNode
 from engine.runtime.memory import check_room
-from engine.runtime.node import LOOPBACK
+from engine.runtime.observer import Observing, Together, Watch
+from engine.runtime.places import Starting, start_drafters, start_router, start_targets
 from engine.runtime.positions import with_positions
-from engine.runtime.process import NodeProcess
+from engine.runtime.power import Device
+from engine.runtime.process import NodeProcess, end_all
 from engine.runtime.prompts import prompts_of
-from engine.runtime.replayed import ReplayedFleet
-from engine.runtime.router import RouterNode
 from engine.runtime.runnable import check_can_run
-from engine.runtime.verifier import VerifierNode
-from fleet.chance.token import Token
+from engine.runtime.served import Served, measured
+from engine.runtime.supervisor import Supervisor
 from fleet.records.recorded import Log
-from fleet.records.run import Run, make_run
+from fleet.records.run import make_run
 from fleet.scenario.facts import crowds, models_of
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
@@ -38,73 +31,6 @@ from fleet.scenario.settled import Fleet
 
 CONTINUATIONS = Path(tempfile.gettempdir()) / "specfleet-continuations"
 HEAD_START_S = 0.05  # from sending time zero to time zero itself, so that every process has read it before
-
-
-class Served(msgspec.Struct, frozen=True):
-    """A run on the engine, and the new tokens of each request that a real target decoded.
-
-    `signals`: of each request's drafted tokens, where a batch recorded them.
-    """
-
-    run: Run
-    outputs: dict[int, list[int]]
-    signals: dict[int, list[Token]] = {}
-
-
-def _drafter_body(pipe: Connection, fleet: Fleet, lock_file: Path | None, number: int) -> Log:
-    node = DrafterNode(fleet, _lock(lock_file), number=number)
-    node.open()
-    pipe.send(("port", (node.port, node.fleet)))
-    zero_s = pipe.recv()
-    light.stop_on_message(pipe, node)
-    return node.serve(zero_s)
-
-
-def _verifier_body(
-    pipe: Connection,
-    fleet: Fleet,
-    target: int,
-    prompts: list[list[int]],
-    addresses: dict[int, str],
-    lock_file: Path | None,
-) -> tuple[Log, dict[int, list[int]]]:
-    node = VerifierNode(fleet, target, prompts, addresses, _lock(lock_file))
-    node.open()
-    node.wait_for_welcomes(light.PATIENCE_S)
-    pipe.send(("ready", None))
-    log = node.serve(pipe.recv())
-    return log, node.outputs
-
-
-def _router_body(pipe: Connection, fleet: Fleet, addresses: dict[int, str], vocabulary: int) -> Log:
-    node = RouterNode(fleet, addresses, vocabulary)
-    node.open()
-    node.wait_for_welcomes(light.PATIENCE_S)
-    pipe.send(("port", node.port))
-    zero_s = pipe.recv()
-    light.stop_on_message(pipe, node)
-    return node.serve(zero_s)
-
-
-def _replayed_body(pipe: Connection, fleet: Fleet, continuations: list[Continuation], addresses: dict[int, str]) -> Log:
-    replayed = ReplayedFleet(fleet, lambda _station: Continued(continuations), addresses)
-    replayed.wait_for_welcomes(light.PATIENCE_S)
-    pipe.send(("ready", None))
-    return replayed.serve(pipe.recv())
-
-
-def _colocated_body(
-    _pipe: Connection, scenario: Scenario, prompts: list[list[int]]
-) -> tuple[Run, dict[int, list[int]]]:
-    return serve_colocated(scenario, prompts)
-
-
-def _batch_body(_pipe: Connection, scenario: Scenario, prompts: list[list[int]], signals: bool) -> Batched:
-    return serve_batch(scenario, prompts, signals)
-
-
-def _lock(file: Path | None) -> DeviceLock:
-    return file_lock(file) if file else no_lock
 
 
 def crowding(fleet: Fleet) -> str | None:
@@ -119,122 +45,75 @@ def crowding(fleet: Fleet) -> str | None:
     )
 
 
-def start_drafter(fleet: Fleet, lock_file: Path | None = None, number: int = 0) -> tuple[NodeProcess, int, Fleet]:
-    """Start a drafter's process; return it, its public port, and the fleet with the admission that it settled.
-
-    It answers handshakes from now on.
-    """
-    drafter = _drafter_process(fleet, lock_file, number)
-    return drafter, *drafter.receive()
-
-
-def _drafter_process(fleet: Fleet, lock_file: Path | None, number: int) -> NodeProcess:
-    name = fleet.drafter_name(number)
-    if fleet.drafters.kind == "replayed":
-        return NodeProcess(f"replayed {name}", light.drafter_body, fleet, number, light=True)
-    return NodeProcess(name, _drafter_body, fleet, lock_file, number)
-
-
-def _start_drafters(fleet: Fleet, lock_file: Path | None, nodes: list[NodeProcess]) -> tuple[dict[int, str], Fleet]:
-    """Start all drafters into `nodes`; return their addresses, and the fleet with the admission that the first settled.
-
-    The others, which are told it, load their models at once.
-    """
-    addresses: dict[int, str] = {}
-    for numbers in ([0], range(1, fleet.drafters.count)) if fleet.drafters.count else ():
-        started = {number: _drafter_process(fleet, lock_file, number) for number in numbers}
-        nodes += started.values()
-        for number, node in started.items():
-            port, fleet = node.receive()
-            addresses[number] = f"{LOOPBACK}:{port}"
-    return addresses, fleet
-
-
-def _start_router(fleet: Fleet, addresses: dict[int, str], nodes: list[NodeProcess]) -> dict[int, str]:
-    """Start the router's process into `nodes`; return the address that targets are to have instead of the drafters'."""
-    asked = [(fleet.verifiers.model, "target")]
-    asked += [(fleet.drafters.model, "drafter")] if fleet.drafters.kind == "model" else []
-    vocabulary = max(int(read_config(folder_of(model, role)).vocab_size) for model, role in asked)
-    router = NodeProcess("router", _router_body, fleet, addresses, vocabulary)
-    nodes.append(router)
-    return {0: f"{LOOPBACK}:{router.receive()}"}
-
-
-def serve(scenario: Scenario, continuations_folder: Path = CONTINUATIONS, signals: bool = False) -> Served:
+def serve(
+    scenario: Scenario,
+    continuations_folder: Path = CONTINUATIONS,
+    signals: bool = False,
+    watch: Watch | None = None,
+    power: Device | Literal[""] = "",
+) -> Served:
     """Run the scenario on this host and return its records; `signals`: those of a batch's drafted tokens, too.
 
-    Raises InputError for a scenario that the engine cannot run, NodeError if a process fails.
+    `watch` is told twice a second what all nodes have done, and once at the end. `power`: the device whose clock, power
+    and energy are measured. Raises InputError for a scenario that the engine cannot run, NodeError if a process fails,
+    NodeDiedError if one is killed.
     """
     fleet = with_positions(settle(scenario))
     check_can_run(fleet)
     if fleet.drafters.count and fleet.drafters.kind == "model":
         check_shared_tokenizer(fleet.drafters.model, fleet.verifiers.model)
     check_room(fleet, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    observing = Observing(None if watch is None else Together(watch), power)
     if fleet.batch is not None:
-        node = NodeProcess("batch", _batch_body, scenario, prompts_of(fleet), signals)
+        node = NodeProcess(
+            "batch", batch_body, scenario, prompts_of(fleet), signals, **observing.of("batch", measures=True)
+        )
         try:
             batched = node.receive()
         finally:
             node.end()
-        return Served(batched.run, batched.outputs, batched.signals)
+        return measured(Served(batched.run, batched.outputs, batched.signals), [node])
     shared = fleet.devices.get(fleet.verifiers.device)
     if shared is not None and shared.sharing == "one-process":
-        node = NodeProcess("co-located", _colocated_body, scenario, prompts_of(fleet))
+        node = NodeProcess(
+            "co-located", colocated_body, scenario, prompts_of(fleet), **observing.of("co-located", measures=True)
+        )
         try:
-            return Served(*node.receive())
+            return measured(Served(*node.receive()), [node])
         finally:
             node.end()
     with tempfile.TemporaryDirectory(prefix="specfleet-") as folder:
         lock_files = {name: Path(folder) / name for name, device in fleet.devices.items() if device.sharing == "turns"}
-        nodes: list[NodeProcess] = []
+        starting = Starting(Path(folder), lock_files, observing, [])
         try:
-            log, outputs, fleet = _serve(fleet, continuations_folder, lock_files, nodes)
+            log, outputs, fleet = _serve(fleet, continuations_folder, starting)
         finally:
-            for node in nodes:
-                node.end()
-    return Served(make_run(scenario, "engine", log, fleet), outputs)
+            nodes = [node for place in starting.places for node in place.nodes]
+            end_all(nodes)
+    observing.end()
+    return measured(Served(make_run(scenario, "engine", log, fleet), outputs), nodes)
 
 
-def _serve(
-    fleet: Fleet, continuations_folder: Path, lock_files: dict[str, Path], nodes: list[NodeProcess]
-) -> tuple[Log, dict[int, list[int]], Fleet]:
-    """Start the processes into `nodes`, connect them, begin at one time zero; collect logs and outputs.
+def _serve(fleet: Fleet, continuations_folder: Path, starting: Starting) -> tuple[Log, dict[int, list[int]], Fleet]:
+    """Start all processes, connect them, let them begin at one time zero; collect logs and outputs.
 
     The fleet that comes back knows the admission that its drafter settled.
     """
-    replayed, drawn = fleet.verifiers.kind == "replayed", fleet.drafters.kind == "replayed"
-    continuations = continuations_of(fleet, continuations_folder) if replayed and not drawn else []
-    prompts = [] if replayed else prompts_of(fleet)
-    addresses, fleet = _start_drafters(fleet, lock_files.get(fleet.drafters.device), nodes)
-    if fleet.routed and not replayed:
-        addresses = _start_router(fleet, addresses, nodes)
-    servers = list(nodes)
-    if drawn:
-        targets = [NodeProcess("replayed targets", light.targets_body, fleet, addresses, light=True)]
-    elif replayed:
-        targets = [NodeProcess("replayed targets", _replayed_body, fleet, continuations, addresses)]
-    else:
-        lock_file = lock_files.get(fleet.verifiers.device)
-        targets = [
-            NodeProcess(f"target {target + 1}", _verifier_body, fleet, target, prompts, addresses, lock_file)
-            for target in range(fleet.verifiers.count)
-        ]
-    nodes += targets
-    for node in targets:
-        node.receive()
+    texts = _texts(fleet, continuations_folder)
+    addresses, fleet = start_drafters(fleet, starting)
+    if fleet.routed and fleet.verifiers.kind != "replayed":
+        addresses = start_router(fleet, addresses, starting)
+    start_targets(fleet, texts, addresses, starting)
     zero_s = now_s() + HEAD_START_S
-    for node in nodes:
-        node.send(zero_s)
-    log: Log = []
-    outputs: dict[int, list[int]] = {}
-    for node in targets:
-        result = node.receive()
-        if replayed:
-            log += result
-        else:
-            log += result[0]
-            outputs |= result[1]
-    for node in reversed(servers):  # the router before its drafters
-        node.send("stop")
-        log += node.receive()
+    for place in starting.places:
+        place.node.send(zero_s)
+        place.state = "serving"
+    log, outputs = Supervisor(starting.places, fleet.faults, zero_s).run()
     return log, outputs, fleet
+
+
+def _texts(fleet: Fleet, continuations_folder: Path) -> Sequence[Any]:
+    """Return the prompts of real targets, or the continuations of replayed ones beside real drafters."""
+    if fleet.verifiers.kind != "replayed":
+        return prompts_of(fleet)
+    return [] if fleet.drafters.kind == "replayed" else continuations_of(fleet, continuations_folder)

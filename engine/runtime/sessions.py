@@ -1,5 +1,6 @@
 """A peer's sessions as its door sees them: which message is news, which came before, and which no honest peer sends."""
 
+import math
 from typing import Literal
 
 from engine.runtime.admissible import Bounds, Told, request_refused
@@ -8,7 +9,6 @@ from engine.runtime.identity import Ping
 from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal
 
 Heard = Literal["news", "repeated", "inadmissible"]
-AGAIN_S = 1.0  # between two openings of a stream of which the first is not answered: they would pile up in the inbox
 
 
 class Sessions:
@@ -38,7 +38,7 @@ class Sessions:
         if isinstance(message, Leave):
             if content is not NOTHING:
                 return "inadmissible", []
-            if told is None or told.request != message.request:
+            if told is None or told.request != message.request or 0 < message.epoch < told.epoch:
                 return "repeated", []
             del self.told[message.tag]
             return "news", []
@@ -60,21 +60,21 @@ class Sessions:
 
     def leaves(self) -> list[Leave]:
         """Return what the station is to hear when the peer is gone."""
-        return [Leave(tag, told.request) for tag, told in self.told.items()]
+        return [Leave(tag, told.request, told.epoch) for tag, told in self.told.items()]
 
     def _opens(
         self, message: DraftRequest, content: Content, told: Told | None, now_s: float
     ) -> tuple[Heard, list[Leave]]:
         if (message.request, message.epoch) <= self.newest.get(message.tag, (-1, 0)):
             return "repeated", []
-        if now_s - self.opened_s.get(message.tag, -AGAIN_S) < AGAIN_S:
+        if now_s - self.opened_s.get(message.tag, -math.inf) < self.bounds.again_s:
             return "repeated", []
         if request_refused(message, content, None, self.bounds, self.priority):
             return "inadmissible", []
         self.told[message.tag] = Told(message.request, message.epoch, message.base)
         self.newest[message.tag] = message.request, message.epoch
         self.opened_s[message.tag] = now_s
-        return "news", [] if told is None else [Leave(message.tag, told.request)]
+        return "news", [] if told is None else [Leave(message.tag, told.request, told.epoch)]
 
     def _follows(self, message: DraftRequest, content: Content, told: Told | None) -> tuple[Heard, list[Leave]]:
         if told is None or told.request != message.request or message.epoch <= told.epoch:

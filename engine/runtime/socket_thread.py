@@ -1,23 +1,26 @@
 """The thread of a node that owns its transport and the state of all its connections."""
 
+import heapq
 import queue
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 
-from engine.runtime.actions import Action, Deliver, Lost, Opened, Turned
-from engine.runtime.allowance import full
+from engine.runtime.actions import DOOR, Action, Deliver, Lost, Opened, Turned
 from engine.runtime.clock import now_s
 from engine.runtime.content import Content
 from engine.runtime.core_waits import CoreWaits, this_thread, zmq_threads
 from engine.runtime.exchange import Exchange, Posted
+from engine.runtime.lossy import LossyLinks
+from engine.runtime.notices import Notices
 from engine.runtime.transport import Transport, carry_out
 from engine.runtime.worker import Arrival
 from fleet.errors import InputError
+from fleet.stations.messages import TO_DRAFTER, TO_VERIFIER
 
 SAY_AFTER_S = 2.0  # of waiting for a drafter
 TICK_S = 0.25  # how often it looks what is due, if nothing else wakes it
-LINES, LINES_PER_S = 40, 0.2  # that are said of who comes and goes
 TOLD = {  # how counts are told that have a shorter name
     "malformed": "malformed frames", "out of place": "messages out of place", "inadmissible": "inadmissible messages",
     "repeated": "repeated messages", "of strangers": "messages of strangers", "denied": "denied Hellos",
@@ -36,6 +39,7 @@ class SocketThread(threading.Thread):
         deliver: Callable[[Arrival], None],
         failed: Callable[[], None],
         say: Callable[[str], None],
+        lossy: LossyLinks | None = None,
     ) -> None:
         super().__init__(name="sockets", daemon=True)
         self.exchange = exchange
@@ -43,12 +47,18 @@ class SocketThread(threading.Thread):
         self.deliver = deliver
         self.failed = failed
         self.say = say
+        self.lossy = lossy
         self.posted: deque[tuple[Posted, Content, float | None]] = deque()  # each with when it left the station
+        self.held: list[tuple[float, int, Posted, Content]] = []  # a heap of what is sent later, where links are lossy
+        self.numbers = count()
         self.news: queue.SimpleQueue[int | Exception] = queue.SimpleQueue()  # ports that are welcomed, and errors
         self.ending = False
         self.error: BaseException | None = None
         self.due_s = 0.0
-        self.lines, self.unsaid = full(LINES, LINES_PER_S, now_s()), 0
+        self.leaving: list[bytes] = []  # whose connections have ended; by the next tick all is read
+        self.notices = Notices(say, now_s())
+        if exchange.door is not None:
+            exchange.door.address_of = transport.address_of
         self.own_waits, self.zmq_waits = CoreWaits(this_thread), CoreWaits(zmq_threads)
         self.sending_waits: deque[float] = deque()  # for a core, before something was sent
 
@@ -106,7 +116,7 @@ class SocketThread(threading.Thread):
 
     def _turn(self) -> None:
         self.own_waits.since_last_s()  # what it waited for before it had nothing to do held up nothing
-        frames = self.transport.poll(0.0 if self.posted else TICK_S)
+        frames = self.transport.poll(0.0 if self.posted else self._pause_s())
         wait_s = self.own_waits.since_last_s()
         if frames:
             wait_s += self.zmq_waits.since_last_s()
@@ -122,46 +132,63 @@ class SocketThread(threading.Thread):
             self.due_s = time_s + TICK_S
             self._carry_out(self.exchange.tick(time_s), time_s)
             door = self.exchange.door
-            for line in self.transport.tidy(() if door is None else door.peers):
-                self._tell(line, time_s)
+            for peer in self.leaving:
+                self._carry_out(self.exchange.lost(DOOR, peer, time_s), time_s)
+            self.leaving = self.transport.gone()
+            for line, times in self.transport.tidy(() if door is None else door.known).items():
+                self.notices.take(line, time_s, times)
             if door is not None and door.told:
                 told, door.told = door.told, []
                 for line in told:
-                    self._tell(line, time_s)
+                    self.notices.take(line, time_s)
+            self.notices.tick(time_s)
 
     def _send_posted(self) -> None:
         while self.posted:
             time_s = now_s()
             message, content, left_s = self.posted.popleft()
+            if self.lossy is not None and isinstance(message, TO_VERIFIER):
+                for due_s in self.lossy.arrivals_s(message.tag, "down", left_s or time_s):
+                    heapq.heappush(self.held, (due_s, next(self.numbers), message, content))
+            else:
+                self._carry_out(self.exchange.post(message, content, time_s, left_s), time_s)
+        while self.held and self.held[0][0] <= now_s():
+            time_s = now_s()
+            left_s, _, message, content = heapq.heappop(self.held)
             self._carry_out(self.exchange.post(message, content, time_s, left_s), time_s)
+
+    def _pause_s(self) -> float:
+        """How long nothing is due but what wakes it."""
+        return min(TICK_S, max(self.held[0][0] - now_s(), 0.0)) if self.held else TICK_S
 
     def _carry_out(self, actions: Sequence[Action], time_s: float, core_wait_s: float = 0.0) -> None:
         for action in carry_out(actions, self.exchange, self.transport, time_s):
             match action:
                 case Deliver():
-                    at_s = time_s + action.after_s
                     held_up_s = 0.0 if action.after_s else core_wait_s  # who is kept back waits for no core meanwhile
-                    self.deliver(Arrival(action.event, action.content, at_s, action.payload_bytes, held_up_s))
+                    for at_s in self._arrivals_s(action, time_s):
+                        self.deliver(Arrival(action.event, action.content, at_s, action.payload_bytes, held_up_s))
                 case Opened():
                     self.news.put(action.port)
                 case Turned():
                     self.news.put(InputError(action.reason))
                 case Lost():
-                    self._tell(action.reason, time_s)
+                    self.notices.take(action.reason, time_s)
+
+    def _arrivals_s(self, action: Deliver, time_s: float) -> Iterator[float]:
+        """When an event reaches the station: once, but for what came over a faulty link."""
+        if self.lossy is not None and action.payload_bytes and isinstance(action.event, TO_DRAFTER):
+            for at_s in self.lossy.arrivals_s(action.event.tag, "up", time_s):
+                yield at_s + action.after_s
+        else:
+            yield time_s + action.after_s
 
     def say_what_was_refused(self) -> None:
         """Say in one line what was refused, dropped and cut, if anything was."""
         door = self.exchange.door
         counts = self.transport.counts + (Counter() if door is None else door.counts)
-        if self.unsaid:
-            counts["lines like these that were not said"] = self.unsaid
+        if self.notices.unsaid:
+            counts["lines like these that were not said"] = self.notices.unsaid
         if any(counts.values()):
             told = ", ".join(f"{count} {TOLD.get(what, what)}" for what, count in sorted(counts.items()) if count)
             self.say(f"refused, dropped or cut: {told}")
-
-    def _tell(self, line: str, time_s: float) -> None:
-        """Say a line, unless there were many of late: what strangers do must not fill a log."""
-        if self.lines.spend(time_s):
-            self.say(line)
-        else:
-            self.unsaid += 1

@@ -34,7 +34,8 @@ class Sockets:
     """The sockets of a node. `bind`: the door's address, tcp://HOST:PORT, port 0 for any; `connect`: of each line.
 
     `most_bytes`: of a frame; who sends more is cut by ZeroMQ before it is read. `keys`: without any, no address beyond
-    this host is served or called. InputError if that is asked for, or if the address cannot be bound.
+    this host is served or called. InputError if that is asked for, or if the address cannot be bound. `recall_s`: how
+    long it may take at most until a line calls again that could not reach anybody.
     """
 
     def __init__(
@@ -43,7 +44,9 @@ class Sockets:
         connect: Mapping[int, str] | None = None,
         most_bytes: int = -1,
         keys: Keys | None = None,
+        recall_s: float = SLOWEST_RECONNECT_MS / 1000,
     ) -> None:
+        self.slowest_ms = max(RECONNECT_MS, min(SLOWEST_RECONNECT_MS, int(1000 * min(recall_s, 1.0))))
         if bind is not None:
             check_door(_host(bind), keys)
         self.addresses = dict(connect or {})
@@ -126,12 +129,16 @@ class Sockets:
         self.unsent_s.pop(send.port, None)
         return True
 
+    def address_of(self, peer: bytes) -> str:
+        """As `Transport.address_of`."""
+        return "" if self.guard is None else self.guard.connections.address_of(peer)
+
     def cut(self, peer: bytes) -> None:
         """As `Transport.cut`: in a moment, so that it may read why. Its key is kept out for a while."""
         if self.guard is not None:
             self.guard.cut(peer, now_s())
 
-    def tidy(self, known: Container[bytes]) -> list[str]:
+    def tidy(self, known: Container[bytes]) -> Counter[str]:
         """As `Transport.tidy`."""
         time_s = now_s()
         self.known = known
@@ -140,8 +147,16 @@ class Sockets:
                 self.unsent_s[port] = time_s
                 self._disconnect(port)
                 self._connect(port)
-        told = [] if self.guard is None else self.guard.tidy(known, time_s)
-        return told + [line for port, monitor in self.monitors.items() for line in self._why_not(port, monitor)]
+        told = Counter[str]() if self.guard is None else self.guard.tidy(known, time_s)
+        told.update(line for port, monitor in self.monitors.items() for line in self._why_not(port, monitor))
+        return told
+
+    def gone(self) -> list[bytes]:
+        """As `Transport.gone`."""
+        if self.guard is None:
+            return []
+        left, self.guard.left = self.guard.left, []
+        return left
 
     def close(self) -> None:
         """As `Transport.close`."""
@@ -199,7 +214,7 @@ class Sockets:
             (zmq.MAXMSGSIZE, self.most_bytes), (zmq.SNDHWM, QUEUE), (zmq.RCVHWM, QUEUE), (zmq.LINGER, LINGER_MS),
             (zmq.HANDSHAKE_IVL, HANDSHAKE_MS), (zmq.HEARTBEAT_IVL, HEARTBEAT_MS), (zmq.HEARTBEAT_TIMEOUT, SILENCE_MS),
             (zmq.HEARTBEAT_TTL, SILENCE_MS), (zmq.RECONNECT_IVL, RECONNECT_MS),
-            (zmq.RECONNECT_IVL_MAX, SLOWEST_RECONNECT_MS), (zmq.TCP_KEEPALIVE, 1),
+            (zmq.RECONNECT_IVL_MAX, self.slowest_ms), (zmq.TCP_KEEPALIVE, 1),
         ):  # fmt: skip
             socket.set(option, value)
         self.sockets[port] = socket

@@ -20,8 +20,9 @@ class Tails:
         self.drafts: dict[int, list[Content]] = {}
 
     def append(self, tag: int, draft: Content) -> None:
-        """Note a draft that continues the tail."""
-        self.drafts.setdefault(tag, []).append(draft)
+        """Note a draft that continues the tail; an empty one does not."""
+        if draft.tokens:
+            self.drafts.setdefault(tag, []).append(draft)
 
     def take(self, tag: int) -> Content:
         """Take the whole tail as one draft."""

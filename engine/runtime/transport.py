@@ -36,14 +36,20 @@ class Transport(Protocol):
     def send(self, send: Send) -> bool:
         """Send a frame; False if that peer is gone, or reads so little that its queue is full."""
 
+    def address_of(self, peer: bytes) -> str:
+        """From where a peer of the door is connected, for whoever runs the node; empty where that is not known."""
+
     def cut(self, peer: bytes) -> None:
         """Close the connection of a peer of the door; what was sent to it before may still arrive."""
 
-    def tidy(self, known: Container[bytes]) -> list[str]:
+    def tidy(self, known: Container[bytes]) -> Counter[str]:
         """Do what is due: close connections of the door that are `known` to nobody, call again where that was given up.
 
-        To be called several times a second. Returns lines for whoever runs the node.
+        To be called several times a second. Returns lines for whoever runs the node, and how often each is due.
         """
+
+    def gone(self) -> list[bytes]:
+        """Return the peers of the door whose connections have ended since this was asked last."""
 
     def close(self) -> None:
         """Close everything; what was sent has half a second to leave."""

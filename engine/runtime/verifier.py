@@ -8,13 +8,14 @@ from engine.runtime.control import timing_of
 from engine.runtime.device_lock import DeviceLock, no_lock
 from engine.runtime.exchange import Exchange
 from engine.runtime.executors import VerifyExecutor
+from engine.runtime.journal import FIRST, Life, journal_of, recorded_in, unfinished
 from engine.runtime.keys import Keys
 from engine.runtime.limits import most_bytes
-from engine.runtime.line import Line
+from engine.runtime.line import Line, recall_s
 from engine.runtime.node import Node
+from engine.runtime.resent import Resent
 from engine.runtime.sockets import Sockets
 from engine.runtime.stated_links import stated_links
-from fleet.records.recorded import RecordedStation
 from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import streams_of
 from fleet.stations.build import joins_of, verifier_station
@@ -24,7 +25,7 @@ class VerifierNode(Node):
     """A node with the target model, as target number `target`. `prompts[i]` holds the token ids of request i.
 
     `addresses`: of the doors that it asks for drafts, tcp://HOST:PORT by the number of the drafter; of the router alone
-    where there is one.
+    where there is one. `life`: of its process; a later one goes on with the requests that are not finished.
     """
 
     def __init__(
@@ -36,8 +37,10 @@ class VerifierNode(Node):
         lock: DeviceLock = no_lock,
         say: Callable[[str], None] = lambda _line: None,
         keys: Keys | None = None,
+        life: Life = FIRST,
     ) -> None:
         self.fleet = fleet
+        self.journal = journal_of(life)
         model = load_target(fleet)
         streams = {tag: own for tag, own in streams_of(fleet).items() if fleet.target_of(tag) == target}
         rows = len(streams) if fleet.streams else 1  # of a stream a request, nobody knows how many are open at a time
@@ -46,21 +49,32 @@ class VerifierNode(Node):
             new_streams(fleet, prompts),
             sends_hidden=fleet.drafters.kind == "eagle",
             signals=fleet.needs != "lengths",
+            rejoins=fleet.verifiers.patience.patience_s > 0,
+            resent=Resent(fleet),
         )
         speculates = fleet.drafters.count > 0
         if speculates and not fleet.routed:
             addresses = {drafter: addresses[drafter] for drafter in sorted({fleet.drafter_of(tag) for tag in streams})}
         super().__init__(
-            RecordedStation(verifier_station(fleet, target), "real"),
+            recorded_in(life, verifier_station(fleet, target), "real", self.journal),
             self.executor,
-            lines_to(fleet, target, addresses, model.vocabulary) if speculates else None,
-            Sockets(None, addresses, most_bytes(fleet, model.vocabulary), keys) if speculates else None,
-            users={tag: joins_of(fleet, tag, own) for tag, own in streams.items()},
+            lines_to(fleet, target, addresses, model.vocabulary, life) if speculates else None,
+            Sockets(None, addresses, most_bytes(fleet, model.vocabulary), keys, recall_s(fleet))
+            if speculates
+            else None,
+            users={tag: joins_of(fleet, tag, own) for tag, own in unfinished(streams, life).items()},
             opens_s={request.number: request.not_before_s for own in streams.values() for request in own},
             timing=timing_of(model.device),
             lock=lock,
             say=say,
+            life=life,
+            finished=self._keep,
         )
+
+    def _keep(self, request: int) -> None:
+        """Keep the text of a request, where this process may be killed."""
+        if self.journal is not None:
+            self.journal.finished(request, self.executor.outputs[request])
 
     @property
     def outputs(self) -> dict[int, list[int]]:
@@ -68,7 +82,9 @@ class VerifierNode(Node):
         return self.executor.outputs
 
 
-def lines_to(fleet: Fleet, target: int, addresses: Mapping[int, str], vocabulary: int = 0) -> Exchange:
+def lines_to(
+    fleet: Fleet, target: int, addresses: Mapping[int, str], vocabulary: int = 0, of: Life = FIRST
+) -> Exchange:
     """Return the lines of a target to its drafters; each stream's go to its own drafter, or all to the router."""
     life = time.time_ns()
     lines = {
@@ -80,6 +96,7 @@ def lines_to(fleet: Fleet, target: int, addresses: Mapping[int, str], vocabulary
             port=drafter,
             name=address.removeprefix("tcp://"),
             vocabulary=vocabulary,
+            goes_on=of.number > 0,
         )
         for drafter, address in addresses.items()
     }

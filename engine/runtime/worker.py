@@ -5,6 +5,7 @@ from it at once. So input never waits for inference, and inference never for the
 """
 
 import heapq
+import math
 import queue
 import time
 from collections.abc import Callable
@@ -34,6 +35,9 @@ from fleet.stations.messages import (
 )
 from fleet.stations.station import Start, Wait
 from fleet.times.step import Step
+
+STILL_S = 0.05  # a wait that ends so much too late: this process stood still
+READ_S = 0.05  # after which what came meanwhile has been read
 
 
 class Arrival(msgspec.Struct, frozen=True):
@@ -103,6 +107,7 @@ class Worker:
         self.waits = CoreWaits(this_thread)
         self.later: list[tuple[float, int, Arrival]] = []  # a heap: what is to be handed over at a time
         self.numbers = count()
+        self.before: Callable[[Step], None] = lambda _step: None  # called right before a step's work
         self.inbox: queue.SimpleQueue[Item] = queue.SimpleQueue()
         self.waiter = Waiter()
         self.told_s = 0.0  # when what the station was told last had happened
@@ -116,6 +121,7 @@ class Worker:
                 stop, wait_s = self.step()
                 stopping |= stop
                 if wait_s is None:
+                    stopping |= self._ring()
                     continue
             stopping |= self._take_next(wait_s)
 
@@ -131,6 +137,7 @@ class Worker:
             plan = self.recorded.plan(asked_s - self.zero_s, self.waits.since_last_s())
             if not isinstance(plan, Start):
                 return stop, _pause_s(plan, asked_s - self.zero_s)
+            self.before(plan.step)
             outcomes, duration_s = self.timing.timed(lambda: self.executor.run(plan.step))
             ended_s = now_s()
             control_s = self.timing.control_s()
@@ -179,26 +186,46 @@ class Worker:
     def _take_next(self, wait_s: float | None) -> bool:
         """Take what comes next, or nothing within `wait_s`; return whether it was the end of the run."""
         self.waits.since_last_s()  # what it waited for until it had nothing to do held up nothing
-        if self.later:
-            due_s = self.later[0][0] - now_s()
-            if due_s <= 0:
-                return self._drain()
-            wait_s = due_s if wait_s is None else min(wait_s, due_s)
+        time_s = now_s()
+        if self.later and self.later[0][0] <= time_s:
+            stop = self._drain()
+            return self._ring() or stop
+        due_s = min(self.later[0][0] if self.later else math.inf, self._alarm_s())
+        if due_s < math.inf:
+            left_s = max(due_s - time_s, 0.0)
+            wait_s = left_s if wait_s is None else min(wait_s, left_s)
+        stop = False
         try:
             stop = self._take(self.inbox.get(timeout=wait_s))
         except queue.Empty:
-            stop = False
+            if wait_s is not None and now_s() - time_s - wait_s > STILL_S:
+                stop = self._drain(READ_S)
         self._take_due()
-        return stop
+        return self._ring() or stop
 
-    def _drain(self) -> bool:
+    def _drain(self, wait_s: float = 0.0) -> bool:
+        """Take all that has come, and that comes with no longer a wait between; return whether the run's end did."""
         stop = False
         while True:
             try:
-                stop |= self._take(self.inbox.get_nowait())
+                stop |= self._take(self.inbox.get(timeout=wait_s))
             except queue.Empty:
                 self._take_due()
                 return stop
+
+    def _alarm_s(self) -> float:
+        """When silence will mean something to the station."""
+        return self.station.alarm_s() + self.zero_s
+
+    def _ring(self) -> bool:
+        """Tell the station what silence amounts to by now, after all that has come; return as `_drain`."""
+        if self._alarm_s() > now_s():
+            return False
+        stop = self._drain()
+        time_s = now_s()
+        for event in self.station.due(time_s - self.zero_s):
+            self.handle(event, NOTHING, time_s)
+        return stop
 
     def _take_due(self) -> None:
         """Take what was kept for a time that has come."""

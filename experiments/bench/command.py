@@ -10,12 +10,12 @@ from engine.decoding.sampling import Sampling
 from engine.decoding.telemetry import host_facts
 from engine.runtime.prompts import prompts_of
 from experiments.batch_rules import OURS
-from experiments.bench import batches, simulator, single, worker
+from experiments.bench import batches, scale, simulator, single, worker
 from experiments.bench.interleaved import interleaved, show
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.settle import settle
 
-PARTS = ("simulator", "worker", "single", "batches")
+PARTS = ("simulator", "scale", "worker", "single", "batches")
 PROMPT_TOKENS, NEW_TOKENS, LONGEST_PROMPT = 128, 96, 192
 
 
@@ -34,7 +34,9 @@ def main() -> None:
     if options.only in (None, "simulator"):
         turns = simulator.bench_simulator(options.repetitions)
         show("simulator, one star of 8 targets", "rounds/s", turns, simulator.OURS)
-    if options.only == "simulator":
+    if options.only in (None, "scale"):
+        scale.show_scale(scale.bench_scale())
+    if options.only in ("simulator", "scale"):
         return
     if options.only in (None, "worker"):
         worker.show_worker(worker.bench_worker(options.repetitions))

@@ -22,8 +22,8 @@ def bench_simulator(repetitions: int) -> dict[str, list[Turn]]:
     return interleaved(contestants, repetitions, "simulator")
 
 
-def star(requests: int) -> Scenario:
-    """Eight targets, exponential times, acceptance as usual: the network of the bare loop."""
+def star(requests: int, targets: int = 8) -> Scenario:
+    """Some targets, exponential times, acceptance as usual: the network of the bare loop."""
     profile = {
         "name": "bench",
         "draft": {"base_s": 1.0, "spread": "exponential"},
@@ -33,7 +33,7 @@ def star(requests: int) -> Scenario:
     return make_scenario(
         {
             "name": "bench", "profile": profile, "acceptance": {"model": "geometric", "beta": 0.8},
-            "verifiers": {"count": 8},
+            "verifiers": {"count": targets},
             "workload": {"requests": requests, "prompt_tokens": 10, "new_tokens": 100},
         }
     )  # fmt: skip

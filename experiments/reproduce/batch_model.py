@@ -98,8 +98,8 @@ def fitted() -> Fit:
         fit = spread_evenly(beta, mean, half)
         ours = {}
         for name, rule in (("EqSpec", eqspec(TABLE_2_BATCH)), ("ExSpec", exspec(TABLE_2_BATCH))):
-            verified = verifications_of(run_batch(rule, fit=fit).frame())
-            ours[name] = float((verified.acceptance_length + 1).sum()) / verified.step.nunique()
+            verified = verifications_of(run_batch(rule, fit=fit).columns())
+            ours[name] = float((verified.acceptance_length + 1).sum()) / len(np.unique(verified.step))
         a_row = committed_closed_form(beta, KEPT) * wanted["ExSpec"] / ours["ExSpec"]
         beta = float(brentq(lambda beta, a_row=a_row: committed_closed_form(beta, KEPT) - a_row, 0.0, 0.999))
         full, wanted_full = ours["EqSpec"] / ours["ExSpec"], wanted["EqSpec"] / wanted["ExSpec"]
@@ -173,7 +173,8 @@ def scattered_row_ms(policy: str) -> float:
 
 def overhead_of(policy: str, metrics: dict[str, Metric], runs: list[Run]) -> float:
     """Return the share of time that is neither drafting nor verification: realignment, and what is written back."""
-    rows = float(np.mean([len(verified := verifications_of(run.frame())) / verified.step.nunique() for run in runs]))
+    verified = [verifications_of(run.columns()) for run in runs]
+    rows = float(np.mean([len(of_run) / len(np.unique(of_run.step)) for of_run in verified]))
     written_ms = realign_ms(policy)[1] * rows
     round_s = 1 / float(np.mean([rounds_per_s(run) for run in runs]))
     return metrics["realign_share"].value + written_ms / 1000 / round_s
@@ -181,8 +182,7 @@ def overhead_of(policy: str, metrics: dict[str, Metric], runs: list[Run]) -> flo
 
 def rounds_per_s(run: Run) -> float:
     """Return how many verifications a run does in a second."""
-    verified = verifications_of(run.frame())
-    return verified.step.nunique() / float(run.table["time_s"].to_numpy()[-1])
+    return len(np.unique(verifications_of(run.columns()).step)) / float(run.table["time_s"].to_numpy()[-1])
 
 
 def measured(rule: dict[str, Any], **more: Any) -> dict[str, Metric]:

@@ -113,7 +113,7 @@ def domains_of(clients: int) -> tuple[tuple[float, float], ...]:
 
 def goodputs(run: Run, clients: int, iterations: int = ITERATIONS) -> np.ndarray:
     """Return x_i(t) of the first iterations in which all clients took part, shape (iterations, clients)."""
-    x = goodputs_of(verifications_of(run.frame()), clients)
+    x = goodputs_of(verifications_of(run.columns()), clients)
     x = x[~np.isnan(x).any(axis=1)]
     assert len(x) >= iterations, f"{len(x)} iterations of {iterations}"
     return x[:iterations]
@@ -157,9 +157,9 @@ def times_of(run: Run) -> pd.Series:
     how many there are for a committed token.
     """
     frame = run.frame()
-    verified = verifications_of(frame)
-    last = verified.step.unique()[ITERATIONS - 1]
-    verified = verified[verified.step <= last]
+    verified = verifications_of(run.columns())
+    last = np.unique(verified.step)[ITERATIONS - 1]
+    verified = verified.where(verified.step <= last)
     steps = frame[(frame.event == "done") & (frame.kind == "verify") & (frame.step <= last)].drop_duplicates("step")
     ended_s = float(steps.time_s.max())
     requests = frame[(frame.event == "draft-request") & (frame.time_s <= ended_s)]

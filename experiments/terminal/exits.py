@@ -1,6 +1,7 @@
 """How our programs end: the exit statuses, what Ctrl-C and other signals do, and errors as one line."""
 
 import errno
+import gc
 import importlib
 import os
 import select
@@ -14,14 +15,15 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TextIO
 
-from fleet.errors import InputError, OutputError
+from fleet.errors import InputError, NodeDiedError, OutputError
 from fleet.interrupts import ENDING, Interrupted
 
 BROKEN_PIPE = 128 + signal.SIGPIPE
 STATUSES = {
     0: "The command did what it was asked to.",
     1: "It ran, and something of it failed: a cell of a sweep, a comparison beyond its tolerance, a precision that was "
-    "not reached, a file that could not be written (a full disk). What was computed is printed, the file unchanged.",
+    "not reached, a process of a running fleet that was killed, a file that could not be written (a full disk). What "
+    "was computed is printed, the file unchanged.",
     2: "Nothing ran: a wrong option, file, key or value, a place where no file can be written, or an optional part "
     "that is not installed.",
     128 + signal.SIGINT: "It was interrupted with Ctrl-C; the line says what was kept.",
@@ -66,6 +68,7 @@ def run(program: Callable[[], int | str | None], name: str = "specfleet") -> NoR
     if line:
         with suppress(OSError):
             print(f"{name}: {_printable(line)}", file=sys.stderr)
+    gc.freeze()  # the end would look through all that torch has brought, which takes a second, for nothing
     sys.exit(status)
 
 
@@ -86,7 +89,7 @@ def _outcome(program: Callable[[], int | str | None]) -> tuple[int | str | None,
         if isinstance(end.__context__, BrokenPipeError):  # libraries have statuses of their own for it
             raise end.__context__ from None
         raise
-    except OutputError as error:
+    except (OutputError, NodeDiedError) as error:
         return 1, str(error)
     except InputError as error:
         return 2, str(error)

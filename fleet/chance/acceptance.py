@@ -8,7 +8,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Annotated, Literal
 
 import msgspec
@@ -16,6 +16,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
+from fleet.chance.blocks import uniform_blocks
 from fleet.chance.places import ByPlace, beyond, reached
 from fleet.errors import InputError
 
@@ -23,8 +24,6 @@ Probability = Annotated[float, Meta(ge=0, le=1)]
 Shape = Annotated[float, Meta(gt=0, le=1e12)]  # a Beta(a, b) beyond that is one beta to all digits
 Rates = Annotated[tuple[Probability, ...], Meta(min_length=1)]
 Rounds = Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1)]
-
-FIRST_BLOCK, BLOCK = 32, 4096  # of random numbers
 
 
 class Geometric(msgspec.Struct, frozen=True, tag="geometric", tag_field="model", forbid_unknown_fields=True):
@@ -233,7 +232,7 @@ def _session_starter(model: AcceptanceModel, depth: int, root: int) -> Callable[
     def lengths_under(model: AcceptanceModel) -> Callable[[np.random.Generator], Iterator[int]]:
         # l = #{j: P(l >= j) > u}, a place in the survival table; bisection wants it ascending, hence negated.
         length_at = partial(bisect_left, (-survival(model, depth)).tolist())
-        return lambda rng: map(length_at, _negated_uniforms(rng))
+        return lambda rng: map(length_at, chain.from_iterable((-block).tolist() for block in uniform_blocks(rng)))
 
     def with_its_beta(model: BetaGeometric, rng: np.random.Generator) -> Iterator[int]:
         return lengths_under(Geometric(rng.beta(model.a, model.b)))(rng)
@@ -242,14 +241,6 @@ def _session_starter(model: AcceptanceModel, depth: int, root: int) -> Callable[
         return lambda request: with_its_beta(model, rng_of(request))
     lengths = lengths_under(model)
     return lambda request: lengths(rng_of(request))
-
-
-def _negated_uniforms(rng: np.random.Generator) -> Iterator[float]:
-    """Yield numbers in blocks, small at first: most sessions are short, and a numpy call a number costs too much."""
-    block = FIRST_BLOCK
-    while True:
-        yield from (-rng.random(block)).tolist()
-        block = min(2 * block, BLOCK)
 
 
 def _dealer(sessions: tuple[Rounds, ...], root: int) -> Callable[[int], Rounds]:

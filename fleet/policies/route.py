@@ -1,4 +1,7 @@
-"""Which of several drafters drafts next for a session: rules on views of the drafters that may be out of date."""
+"""Which of several drafters drafts next for a session: rules on views of the drafters that may be out of date.
+
+Where a rule waits for news of the drafters, it does so for every session.
+"""
 
 from collections.abc import Sequence
 from typing import Annotated

@@ -4,6 +4,8 @@ Begin with `schema.py` (the columns) and `run.py` (a run and its file).
 
     schema.py, recorded.py   the columns; a station that writes its rows, and a row's event
     run.py, tables.py        a run and its file; rounds and commits of rows
+    columns.py, grouped.py   tables of numpy columns; what can be said of rows that agree in some keys
+    arrow.py                 between Arrow and numpy
     metrics.py, goodput.py   all numbers of a run; GoodSpeed's. glossary.py says what each of them means
     window.py, intervals.py  the part of a run that counts, and estimates from it; the formulas of their intervals
     steady.py, overload.py   how long a run must be for intervals; whether more was offered than is carried
@@ -11,5 +13,8 @@ Begin with `schema.py` (the columns) and `run.py` (a run and its file).
     paces.py, playback.py    how slow the host was in a run, by its control; what else of it can be played back
     core_waits.py            what threads waited for cores of the host, by step and message
     outages.py               how long targets decoded alone, because their drafter was silent
+    counts.py, rates.py      what a run has done so far, and how fast it goes, for those who watch it
+    tally.py, seen.py        counts of a log that grows
+    samples.py, power.py     what devices drew meanwhile: one look at them; energy a token
     trace.py                 a run as a trace for a viewer
 """

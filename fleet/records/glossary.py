@@ -151,6 +151,12 @@ METRICS = (
         "energy_j_per_token", "J/token", "Energy of all devices for each committed token.", "", "power_w / throughput",
         "AMUSD",
     ),
+    Meaning("measured_power_w", "W", "Electrical power of the devices that were measured in the run, by their energy "
+            "counters (NVML, RAPL), whoever used them."),
+    Meaning(
+        "measured_energy_j_per_token", "J/token", "Energy of the devices that were measured, for each committed token.",
+        "", "measured_power_w / throughput", "StarSD, appendix F, for how it is read",
+    ),
     Meaning("requests", "requests", "How many requests completed in the window."),
     Meaning("refused", "requests", "How many of them a drafter refused, so that their target decoded alone."),
     *_latencies(),

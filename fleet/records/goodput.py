@@ -4,10 +4,11 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from fleet.policies.goodspeed import expected_goodput
+from fleet.records.columns import Table
+from fleet.records.grouped import Groups
 
 Floats = NDArray[np.float64]
 
@@ -72,14 +73,16 @@ def _wanted(alpha: float, price: float, budget: int, fairness: float) -> float:
     return budget
 
 
-def goodputs_of(verifications: pd.DataFrame, clients: int) -> Floats:
+def goodputs_of(verifications: Table, clients: int) -> Floats:
     """x_i(t): tokens that iteration t gave to client i, shape (iterations, clients); NaN where it took no part.
 
     `verifications` as `tables.verifications_of` returns them; an iteration is a step of the verifier.
     """
-    realized = verifications.acceptance_length + 1
-    table = realized.groupby([verifications.step, verifications.tag]).first().unstack()
-    goodputs: Floats = table.reindex(columns=range(clients)).to_numpy(dtype=float)
+    steps, rounds = Groups(verifications.step), Groups(verifications.step, verifications.tag)
+    client = verifications.tag[rounds.first]
+    known = client < clients
+    goodputs = np.full((len(steps), clients), np.nan)
+    goodputs[steps.of[rounds.first][known], client[known]] = verifications.acceptance_length[rounds.first][known] + 1
     return goodputs
 
 

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy.special import betaincinv, ndtri, stdtrit
 
 CONFIDENCE = 0.95
 Interval = tuple[float, float]
@@ -40,7 +40,7 @@ def batch_interval(means: ArrayLike) -> Interval:
     error = math.sqrt(variance_of_mean(batches))
     if error <= 1e-12 * np.abs(batches).max():  # all alike, but for rounding
         return float(batches.mean()), float(batches.mean())
-    skewness = float(stats.skew(batches, bias=False)) if len(batches) > 2 else 0.0
+    skewness = _skewness(batches) if len(batches) > 2 else 0.0
     tail, quantile = skewness / (6 * math.sqrt(len(batches))), _student_t(len(batches))
     low, high = (batches.mean() - _skewed(side, tail) * error for side in (quantile, -quantile))
     return float(low), float(high)
@@ -72,10 +72,10 @@ def quantile_levels(below: ArrayLike, counts: ArrayLike, level: float) -> Interv
         return NO_INTERVAL
     error = variance_of_mean((under - under.sum() / all_of.sum() * all_of) / all_of.mean())
     # The variance itself is known from few batches, which Student's quantile over the normal one allows for.
-    error *= (_student_t(len(all_of)) / stats.norm.ppf((1 + CONFIDENCE) / 2)) ** 2
+    error *= (_student_t(len(all_of)) / ndtri((1 + CONFIDENCE) / 2)) ** 2
     worth = level * (1 - level) / max(error, level * (1 - level) / all_of.sum())
     outside = (1 - CONFIDENCE) / 2
-    low, high = stats.beta.ppf([outside, 1 - outside], level * worth + 0.5, (1 - level) * worth + 0.5)
+    low, high = betaincinv(level * worth + 0.5, (1 - level) * worth + 0.5, (outside, 1 - outside))
     return float(low), float(high)
 
 
@@ -94,7 +94,7 @@ def drifts(means: ArrayLike) -> bool:
     change, largest = abs(early.mean() - late.mean()), np.abs(batches).max()
     if spread <= 1e-12 * largest:  # two constants, but for rounding; what is counted may be off by one
         return bool(change > LARGEST_STEP * largest)
-    return bool(change > spread * stats.t.ppf(1 - FALSE_ALARM / 2, freedom))
+    return bool(change > spread * stdtrit(freedom, 1 - FALSE_ALARM / 2))
 
 
 def jain_index(shares: ArrayLike) -> float:
@@ -103,8 +103,15 @@ def jain_index(shares: ArrayLike) -> float:
     return float(values.sum() ** 2 / (len(values) * (values**2).sum())) if values.any() else 1.0
 
 
+def _skewness(values: NDArray[np.float64]) -> float:
+    """Skewness of what three or more values are a sample of, with the usual correction of its bias."""
+    deviations, count = values - values.mean(), len(values)
+    biased = float((deviations**3).mean() / (deviations**2).mean() ** 1.5)
+    return biased * math.sqrt(count * (count - 1)) / (count - 2)
+
+
 def _student_t(count: int) -> float:
-    return float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1))
+    return float(stdtrit(count - 1, (1 + CONFIDENCE) / 2))
 
 
 def _skewed(quantile: float, tail: float) -> float:

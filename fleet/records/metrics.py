@@ -11,19 +11,21 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
-import pandas as pd
 
 from fleet.errors import InputError
 from fleet.policies.allocate import UNLIMITED
+from fleet.records.columns import Table
 from fleet.records.glossary import PERCENTILES
 from fleet.records.goodput import best_goodput, utility
+from fleet.records.grouped import Floats, Groups, at, find, means_of
 from fleet.records.intervals import NO_INTERVAL, jain_index, student_t_interval
 from fleet.records.outages import outage_metrics, without_steady_state
 from fleet.records.overload import Overload, overload_of, without_intervals
+from fleet.records.power import measured_energy
 from fleet.records.run import Run
 from fleet.records.steady import places_of, relaxation_s
-from fleet.records.tables import REQUEST, at_drafter, cache_bytes, commits_of, rounds_table, verifications_of
-from fleet.records.window import Floats, Metric, Window
+from fleet.records.tables import at_drafter, cache_bytes, commits_of, requests_of, rounds_table, verifications_of
+from fleet.records.window import Metric, Window
 from fleet.scenario.scenario import GrantRule
 from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import streams_of
@@ -44,7 +46,7 @@ def assess(run: Run) -> tuple[dict[str, Metric], Overload | None]:
 
 
 def _metrics(run: Run) -> dict[str, Metric]:
-    rows, fleet = run.frame(), run.header.fleet
+    rows, fleet = run.columns(), run.header.fleet
     targets, speculates = places_of(fleet), fleet.drafters.count > 0
     commits = commits_of(rows)
     window = window_of(fleet, commits)
@@ -56,7 +58,7 @@ def _metrics(run: Run) -> dict[str, Metric]:
         in_turn = fleet.in_turn
         rounds = rounds_table(fleet, rows)
         if not in_turn:  # a draft that goes on has no end but its verification
-            rounds = rounds.assign(drafted_s=rounds.verified_s)
+            rounds = rounds.plus(drafted_s=rounds.verified_s)
         metrics |= _rounds(window, commits, rounds, targets)
         metrics |= _acceptance(window, verified)
         if in_turn:
@@ -72,7 +74,8 @@ def _metrics(run: Run) -> dict[str, Metric]:
         metrics |= _batching(window, rows)
     if fleet.verifiers.patience.patience_s:
         metrics |= outage_metrics(window, rows, commits)
-    metrics |= _energy(window, rows, fleet, window.sums(commits.time_s, commits.committed))
+    tokens = window.sums(commits.time_s, commits.committed)
+    metrics |= _energy(window, rows, fleet, tokens) | measured_energy(window, run.header.energy, tokens)
     metrics |= _latencies(window, rows, commits, speculates)
     known = {name: metric for name, metric in metrics.items() if not math.isnan(metric.value)}
     if not without_steady_state(fleet.faults):
@@ -80,27 +83,27 @@ def _metrics(run: Run) -> dict[str, Metric]:
     return {name: Metric(metric.value, *NO_INTERVAL, metric.unit) for name, metric in known.items()}
 
 
-def measure_targets(run: Run) -> pd.DataFrame:
+def measure_targets(run: Run) -> Table:
     """Return one row a target: tag, throughput O_i in tokens a second, and with a drafter what its rounds are like.
 
     These are rounds_per_s (R_p), the means wait_s and return_s in seconds, and acceptance_length in draft tokens a
     round (NaN without a round). Ahead of a target and in a batch nobody waits, so those two are left out. Raises
     InputError as `measure` does.
     """
-    rows, fleet = run.frame(), run.header.fleet
+    rows, fleet = run.columns(), run.header.fleet
     commits = commits_of(rows)
     window = window_of(fleet, commits)
     places = places_of(fleet)
-    commits = commits.assign(tag=commits.tag % places)
-    columns = {"throughput": commits[window.inside(commits.time_s)].groupby("tag").committed.sum() / window.length_s}
+    counted = commits.where(window.inside(commits.time_s))
+    committed = np.bincount(counted.tag % places, counted.committed, minlength=places)
+    columns = {"tag": np.arange(places), "throughput": committed / window.length_s}
     if fleet.drafters.count:
         rounds = rounds_table(fleet, rows)
-        waits = ("wait_s", "return_s") if fleet.in_turn and fleet.batch is None else ()
-        of_target = rounds[window.inside(rounds.verified_s)].assign(tag=rounds.tag % places).groupby("tag")
-        columns["rounds_per_s"] = of_target.size() / window.length_s
-        columns |= {name: of_target[name].mean() for name in (*waits, "acceptance_length")}
-    targets = pd.DataFrame(columns).reindex(range(places))
-    return targets.fillna({"throughput": 0.0, "rounds_per_s": 0.0}).reset_index(names="tag")
+        rounds = rounds.where(window.inside(rounds.verified_s))
+        target, waits = rounds.tag % places, ("wait_s", "return_s") if fleet.in_turn and fleet.batch is None else ()
+        columns["rounds_per_s"] = np.bincount(target, minlength=places) / window.length_s
+        columns |= {name: means_of(target, getattr(rounds, name), places) for name in (*waits, "acceptance_length")}
+    return Table.of(**columns)
 
 
 def combine(runs: Sequence[Mapping[str, Metric]]) -> dict[str, Metric]:
@@ -119,18 +122,21 @@ def combine(runs: Sequence[Mapping[str, Metric]]) -> dict[str, Metric]:
     return combined
 
 
-def window_of(fleet: Fleet, commits: pd.DataFrame) -> Window:
+def window_of(fleet: Fleet, commits: Table) -> Window:
     """Return the part of a run that counts; InputError if no token was committed in it.
 
     It ends when the first stream of a closed loop has finished its last request. Warm-up is a share of the time until
     then, not of the whole run, so that a slow stream cannot push it beyond that end. Where every request is a stream of
     its own, the run counts to its end.
     """
-    ended_s = pd.Series(dtype=float)
+    requests = requests_of(commits)
+    ended_s = np.empty(0)
     if fleet.streams:
-        last = [(tag, requests[-1].number) for tag, requests in streams_of(fleet).items()]
-        ended_s = commits.groupby(REQUEST).time_s.max().reindex(pd.MultiIndex.from_tuples(last, names=REQUEST))
-    end_s = commits.time_s.max() if ended_s.isna().all() else ended_s.min()
+        last = np.array([(tag, of_stream[-1].number) for tag, of_stream in streams_of(fleet).items()])
+        keys = commits.tag[requests.first], commits.request[requests.first]
+        ended_s = at(requests.largest(commits.time_s), find((last[:, 0], last[:, 1]), keys))
+        ended_s = ended_s[~np.isnan(ended_s)]
+    end_s = min(ended_s if len(ended_s) else commits.time_s[-1:], default=math.nan)  # rows are in the order of time
     warm_up = fleet.measure.warm_up_share
     window = Window(np.linspace(warm_up * end_s, end_s, fleet.measure.batches + 1))
     if not window.inside(commits.time_s).any():
@@ -141,10 +147,10 @@ def window_of(fleet: Fleet, commits: pd.DataFrame) -> Window:
     return window
 
 
-def _throughput(window: Window, commits: pd.DataFrame, targets: int) -> dict[str, Metric]:
+def _throughput(window: Window, commits: Table, targets: int) -> dict[str, Metric]:
     """O with the bonus tokens, O_i, and how evenly the targets share it."""
     tokens = window.sums(commits.time_s, commits.committed)
-    counted = commits[window.inside(commits.time_s)]
+    counted = commits.where(window.inside(commits.time_s))
     # A tag is a stream; where every request is a stream of its own, its target stands for it.
     shares = np.bincount(counted.tag % targets, counted.committed, minlength=targets)
     return {
@@ -154,7 +160,7 @@ def _throughput(window: Window, commits: pd.DataFrame, targets: int) -> dict[str
     }
 
 
-def _rounds(window: Window, commits: pd.DataFrame, rounds: pd.DataFrame, targets: int) -> dict[str, Metric]:
+def _rounds(window: Window, commits: Table, rounds: Table, targets: int) -> dict[str, Metric]:
     """O without the bonus tokens, equation (11), and the round speeds R_q and R_p (appendix C.1)."""
     return {
         "accepted_throughput": window.rate(window.sums(commits.time_s, commits.from_draft), "tokens/s"),
@@ -164,10 +170,10 @@ def _rounds(window: Window, commits: pd.DataFrame, rounds: pd.DataFrame, targets
     }
 
 
-def _load(window: Window, rows: pd.DataFrame, rounds: pd.DataFrame, targets: int) -> dict[str, Metric]:
+def _load(window: Window, rows: Table, rounds: Table, targets: int) -> dict[str, Metric]:
     """Load of the drafters, and the idle time T_idle of an iteration (9)."""
-    drafters = rows[at_drafter(rows) | (rows.kind == "draft")]
-    busy_s = _busy_s(window, drafters) / max(drafters.station.nunique(), 1)
+    drafters = rows.where(at_drafter(rows) | rows.kind.among("draft"))
+    busy_s = _busy_s(window, drafters) / max(len(drafters.station.present()), 1)
     iterations = window.sums(rounds.drafted_s) / targets
     return {
         "load": window.rate(busy_s, "share of time"),
@@ -176,7 +182,7 @@ def _load(window: Window, rows: pd.DataFrame, rounds: pd.DataFrame, targets: int
     }
 
 
-def _drafting(window: Window, rounds: pd.DataFrame) -> dict[str, Metric]:
+def _drafting(window: Window, rounds: Table) -> dict[str, Metric]:
     """S, T_wait, the gap before a request (table 1), and the sizes of messages."""
     return {
         "service_s": window.mean(rounds.drafted_s, rounds.service_s, "s"),
@@ -188,11 +194,11 @@ def _drafting(window: Window, rounds: pd.DataFrame) -> dict[str, Metric]:
     } | _percentiles(window, "wait", rounds.drafted_s, rounds.wait_s)
 
 
-def _percentiles(window: Window, name: str, time_s: pd.Series, values_s: pd.Series) -> dict[str, Metric]:
+def _percentiles(window: Window, name: str, time_s: Floats, values_s: Floats) -> dict[str, Metric]:
     return {f"{name}_p{percent}_s": window.quantile(time_s, values_s, percent / 100, "s") for percent in PERCENTILES}
 
 
-def _returning(window: Window, rounds: pd.DataFrame) -> dict[str, Metric]:
+def _returning(window: Window, rounds: Table) -> dict[str, Metric]:
     """Z = t_c + t_v, equation (6): t_c is Z without the draft's stay at the target (t_v and any queueing)."""
     return {
         "return_s": window.mean(rounds.drafted_s, rounds.return_s, "s"),
@@ -202,16 +208,16 @@ def _returning(window: Window, rounds: pd.DataFrame) -> dict[str, Metric]:
     } | _percentiles(window, "round", rounds.drafted_s, rounds.returned_s - rounds.asked_s)
 
 
-def _in_time(window: Window, rounds: pd.DataFrame, targets: int, deadlines_s: Sequence[float]) -> dict[str, Metric]:
+def _in_time(window: Window, rounds: Table, targets: int, deadlines_s: Sequence[float]) -> dict[str, Metric]:
     """Share of rounds whose draft was there within its target's deadline."""
     if not deadlines_s:
         return {}
     deadline_s = np.asarray(deadlines_s)[np.minimum(rounds.tag % targets, len(deadlines_s) - 1)]
-    in_time = (rounds.drafted_s - rounds.asked_s <= deadline_s).where(rounds.asked_s.notna()).astype(float)
+    in_time = np.where(np.isnan(rounds.asked_s), np.nan, rounds.drafted_s - rounds.asked_s <= deadline_s)
     return {"in_time": window.mean(rounds.drafted_s, in_time, "share of rounds")}
 
 
-def _acceptance(window: Window, verified: pd.DataFrame) -> dict[str, Metric]:
+def _acceptance(window: Window, verified: Table) -> dict[str, Metric]:
     """Accepted draft tokens a verification, the same with the target's own token as vLLM counts, the accepted share."""
     accepted = window.sums(verified.verified_s, verified.acceptance_length)
     return {
@@ -221,31 +227,36 @@ def _acceptance(window: Window, verified: pd.DataFrame) -> dict[str, Metric]:
     }
 
 
-def _draft_caches(window: Window, rows: pd.DataFrame, bytes_per_token: int) -> dict[str, Metric]:
+def _draft_caches(window: Window, rows: Table, bytes_per_token: int) -> dict[str, Metric]:
     """The most that all caches of the drafters held at once."""
     held = cache_bytes(rows, bytes_per_token)
-    peak = held[window.inside(held.time_s)].bytes.max()
+    peak = held.bytes[window.inside(held.time_s)].max(initial=0)
     return {"draft_cache_peak_bytes": Metric(float(peak), *NO_INTERVAL, "bytes")}
 
 
-def _latencies(window: Window, rows: pd.DataFrame, commits: pd.DataFrame, speculates: bool) -> dict[str, Metric]:
+def _latencies(window: Window, rows: Table, commits: Table, speculates: bool) -> dict[str, Metric]:
     """Times of requests that completed in the window: to the first token, for a token after it, and in all."""
-    of_request = commits.groupby(REQUEST)
-    first_s, last_s, tokens = of_request.time_s.min(), of_request.time_s.max(), of_request.committed.sum()
-    joins = rows[rows.event == "join"].drop_duplicates(REQUEST).set_index(REQUEST).reindex(tokens.index)
-    finished = (tokens == joins.goal - joins.tokens) | of_request.flag.any()
+    requests = requests_of(commits)
+    named = commits.tag[requests.first], commits.request[requests.first]
+    first_s, last_s = requests.smallest(commits.time_s), requests.largest(commits.time_s)
+    tokens = requests.sums(commits.committed)
+    joins = rows.where(rows.event.among("join"))
+    joined = find(named, (joins.tag, joins.request))
+    finished = (tokens == at(joins.goal - joins.tokens, joined)) | requests.largest(commits.flag)
     complete = finished & window.inside(last_s)
     if not complete.any():
         return {}
     ended_s = last_s[complete]
     metrics = {"requests": window.count(ended_s, "requests")}
     if speculates:
-        refusals = pd.MultiIndex.from_frame(rows.loc[rows.event == "refusal", REQUEST])
-        metrics["refused"] = window.count(ended_s[ended_s.index.isin(refusals)], "requests")
+        refusals = rows.where(rows.event.among("refusal"))
+        refused = find(named, (refusals.tag, refusals.request)) >= 0
+        metrics["refused"] = window.count(last_s[complete & refused], "requests")
+    joined_s = at(joins.time_s, joined)
     times_s = {
-        "ttft": first_s - joins.time_s,
-        "tpot": (last_s - first_s) / (tokens - 1),  # NaN for a request of one token
-        "latency": last_s - joins.time_s,
+        "ttft": first_s - joined_s,
+        "tpot": (last_s - first_s) / np.where(tokens > 1, tokens - 1, np.nan),  # a request of one token has none
+        "latency": last_s - joined_s,
     }
     for name, values_s in times_s.items():
         metrics[f"{name}_mean_s"] = window.mean(ended_s, values_s[complete], "s")
@@ -253,53 +264,54 @@ def _latencies(window: Window, rows: pd.DataFrame, commits: pd.DataFrame, specul
     return metrics
 
 
-def _batching(window: Window, rows: pd.DataFrame) -> dict[str, Metric]:
+def _batching(window: Window, rows: Table) -> dict[str, Metric]:
     """Where the time of a batch goes, how many of its rounds needed no realignment, and who waits for whom.
 
     `realign_share` is the overhead of Batch Speculative Decoding Done Right, c_overhead(B) in its equation (1), as a
     share of all steps. `grouped_share`: rounds without realignment. `blocked_share`: share of the time between the
     first and the last step of a request in which its station served others (head-of-line blocking).
     """
-    done = rows[rows.event == "done"]
-    steps = done.drop_duplicates("step")
+    done = rows.where(rows.event.among("done"))
+    steps = done.where(np.sort(Groups(done.step).first))
     all_s = window.sums(steps.time_s, steps.duration_s)
     metrics = {}
     for kind in ("draft", "verify", "realign"):
-        of_kind = steps[steps.kind == kind]
+        of_kind = steps.where(steps.kind.among(kind))
         metrics[f"{kind}_share"] = window.ratio(window.sums(of_kind.time_s, of_kind.duration_s), all_s, "share of time")
-    rounds, realigned = (window.sums(steps[steps.kind == kind].time_s) for kind in ("draft", "realign"))
+    rounds, realigned, verified = (
+        window.sums(steps.time_s[steps.kind.among(kind)]) for kind in ("draft", "realign", "verify")
+    )
     metrics["grouped_share"] = window.ratio(rounds - realigned, rounds, "share of rounds")
-    of_request = done.assign(begun_s=done.time_s - done.duration_s).groupby(REQUEST)
-    ended_s, span_s = of_request.time_s.max(), of_request.time_s.max() - of_request.begun_s.min()
-    blocked_s = window.sums(ended_s, span_s - of_request.duration_s.sum())
+    requests = requests_of(done)
+    ended_s = requests.largest(done.time_s)
+    span_s = ended_s - requests.smallest(done.time_s - done.duration_s)
+    blocked_s = window.sums(ended_s, span_s - requests.sums(done.duration_s))
     metrics["block_efficiency"] = _committed_a_step(window, rows)
     metrics["blocked_share"] = window.ratio(blocked_s, window.sums(ended_s, span_s), "share of time")
-    metrics["rows_per_step"] = window.ratio(
-        window.sums(done[done.kind == "verify"].time_s), window.sums(steps[steps.kind == "verify"].time_s), "rows"
-    )
+    metrics["rows_per_step"] = window.ratio(window.sums(done.time_s[done.kind.among("verify")]), verified, "rows")
     return metrics
 
 
-def _committed_a_step(window: Window, rows: pd.DataFrame) -> Metric:
+def _committed_a_step(window: Window, rows: Table) -> Metric:
     """Block efficiency (DSDE, table I): tokens that a verification adds to a sequence."""
     commits = commits_of(rows)
-    verified = commits[commits.kind == "verify"]
+    verified = commits.where(commits.kind.among("verify"))
     return window.mean(verified.time_s, verified.committed, "tokens/step")
 
 
-def _fair_goodput(window: Window, verified: pd.DataFrame, rule: GrantRule) -> dict[str, Metric]:
+def _fair_goodput(window: Window, verified: Table, rule: GrantRule) -> dict[str, Metric]:
     """Utility of the mean goodputs in tokens a round, and what is missing to the best, U(x*) (GoodSpeed, problem (1)).
 
     x* is that of clients whose acceptance is constant at what this run showed, the mean ratio of their drafted tokens.
     """
-    counted = verified[window.inside(verified.verified_s)]
-    if counted.empty:
+    counted = verified.where(window.inside(verified.verified_s))
+    if not len(counted):
         return {}
     fairness = rule.fairness
     value = best = 0.0
-    for _, of_verifier in counted.groupby("station"):  # each has a budget of its own
-        of_client = of_verifier.groupby("tag")
-        value += utility((of_client.acceptance_length.mean() + 1).to_numpy(), fairness)
+    for station in counted.station.present():  # each has a budget of its own
+        of_verifier = counted.where(counted.station.among(station))
+        value += utility(Groups(of_verifier.tag).means(of_verifier.acceptance_length) + 1, fairness)
         if rule.budget < UNLIMITED:
             best += utility(best_goodput(_acceptance_rates(of_verifier), rule.budget, fairness), fairness)
     metrics = {"utility": Metric(value, *NO_INTERVAL, f"sum of alpha-fair utilities, a = {fairness:g}")}
@@ -308,31 +320,24 @@ def _fair_goodput(window: Window, verified: pd.DataFrame, rule: GrantRule) -> di
     return metrics
 
 
-def _acceptance_rates(verified: pd.DataFrame) -> list[float]:
+def _acceptance_rates(verified: Table) -> list[float]:
     """Mean ratio of each client's drafted tokens; where ratios are unknown, the share of tested tokens that passed."""
-    tested = np.minimum(verified.draft_tokens, verified.acceptance_length + 1)
-    parts = pd.DataFrame(
-        {
-            "tag": verified.tag,
-            "ratios": verified.ratio * verified.draft_tokens,
-            "drafted": verified.draft_tokens,
-            "passed": verified.acceptance_length,
-            "tested": tested,
-        }
-    )
-    sums = parts.groupby("tag").sum()
-    known = sums.ratios > 0
-    rates = (sums.ratios / sums.drafted.clip(lower=1)).where(known, sums.passed / sums.tested.clip(lower=1))
+    clients = Groups(verified.tag)
+    drafted, passed = clients.sums(verified.draft_tokens), clients.sums(verified.acceptance_length)
+    tested = clients.sums(np.minimum(verified.draft_tokens, verified.acceptance_length + 1))
+    ratios = clients.sums(verified.ratio * verified.draft_tokens)
+    rates = np.where(ratios > 0, ratios / np.maximum(drafted, 1), passed / np.maximum(tested, 1))
     return [float(rate) for rate in rates]
 
 
-def _energy(window: Window, rows: pd.DataFrame, fleet: Fleet, tokens: Floats) -> dict[str, Metric]:
+def _energy(window: Window, rows: Table, fleet: Fleet, tokens: Floats) -> dict[str, Metric]:
     """Energy of all devices over the window, from the profile's powers and the time that each device worked."""
     power = fleet.power
     if power is None:
         return {}
-    drafting = rows.kind.isin(["draft", "draft_prefill"]) | (at_drafter(rows) & (rows.kind != ""))
-    draft_s, other_s = _busy_s(window, rows[drafting]), _busy_s(window, rows[~drafting & (rows.kind != "")])
+    working = ~rows.kind.among("")
+    drafting = rows.kind.among("draft", "draft_prefill") | (at_drafter(rows) & working)
+    draft_s, other_s = (_busy_s(window, rows.where(steps)) for steps in (drafting, working & ~drafting))
     energy_j = draft_s * power.draft_w + other_s * power.verify_w
     energy_j += (device_count(fleet) * window.batch_s - draft_s - other_s) * power.idle_w
     return {
@@ -349,17 +354,9 @@ def device_count(fleet: Fleet) -> int:
     return len({device for device, _ in sides if device}) + sum(count for device, count in sides if not device)
 
 
-def _busy_s(window: Window, rows: pd.DataFrame) -> Floats:
+def _busy_s(window: Window, rows: Table) -> Floats:
     """How long the steps of these stations ran within each batch, one station after another: shape (batches,)."""
-    return sum((_station_busy_s(window, own) for _, own in rows.groupby("station")), np.zeros(len(window.edges_s) - 1))
-
-
-def _station_busy_s(window: Window, rows: pd.DataFrame) -> Floats:
-    """How long one station's steps ran within each batch: shape (batches,). Its steps do not overlap each other."""
-    begun_s = rows[rows.event == "start"].drop_duplicates("step").set_index("step").time_s
-    ended_s = rows[rows.event == "done"].drop_duplicates("step").set_index("step").time_s
-    steps = pd.DataFrame({"begun_s": begun_s, "ended_s": ended_s}).dropna()
-    # The busy time before t is linear between the ends of steps, so it is enough to know it there.
-    times_s = np.concatenate([[0.0], steps.to_numpy().ravel()])
-    busy_s = np.repeat(np.concatenate([[0.0], np.cumsum(steps.ended_s - steps.begun_s)]), 2)[:-1]
-    return np.diff(np.interp(window.edges_s, times_s, busy_s))
+    steps = Groups(rows.station, rows.step)
+    begun_s, ended_s = (at(rows.time_s, steps.first_of(rows.event.among(event))) for event in ("start", "done"))
+    whole = ~np.isnan(ended_s - begun_s)
+    return window.within(begun_s[whole], ended_s[whole])

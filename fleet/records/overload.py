@@ -17,13 +17,14 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 import numpy as np
-import pandas as pd
-from scipy import stats
+from scipy.special import stdtrit
 
 from fleet.policies.group import Barrier, Batch, One
+from fleet.records.columns import Bools, Integers, Table
+from fleet.records.grouped import Floats, Groups, at, find
 from fleet.records.intervals import NO_INTERVAL
 from fleet.records.run import Run
-from fleet.records.tables import at_drafter, commits_of
+from fleet.records.tables import at_drafter, commits_of, requests_of
 from fleet.records.window import Metric
 from fleet.scenario.names import BATCH, DRAFTER, ROUTER
 from fleet.scenario.scenario import Poisson
@@ -66,7 +67,7 @@ class _Demand(msgspec.Struct, frozen=True):
 
     def beyond(self, per_s: float, level: float) -> bool:
         """Whether that many streams a second are more than the station can do, with that probability of being wrong."""
-        quantile = stats.t.ppf(1 - level, max(self.streams - 1, 1))
+        quantile = stdtrit(max(self.streams - 1, 1), 1 - level)
         return bool(per_s * (self.mean_s - quantile * self.error_s) > 1)
 
 
@@ -75,10 +76,11 @@ def overload_of(run: Run) -> Overload | None:
     fleet = run.header.fleet
     if fleet.workload.arrivals is None or not fleet.in_turn:
         return None
-    rows = run.frame()
-    opened_s = rows[rows.event == "join"].groupby("tag").time_s.min()
-    per_s, streams = _streams_per_s(fleet, opened_s), len(opened_s)
-    demands = list(_demands(fleet, rows, opened_s.index)) if np.isfinite(per_s) else []
+    rows = run.columns()
+    joins = rows.where(rows.event.among("join"))
+    opened = Groups(joins.tag).first
+    per_s, streams = _streams_per_s(fleet, joins.time_s[opened]), len(opened)
+    demands = list(_demands(fleet, rows, joins.tag[opened])) if np.isfinite(per_s) else []
     beyond = [demand for demand in demands if demand.beyond(per_s, FALSE_ALARM / len(demands))]
     if not beyond:
         return None
@@ -100,7 +102,7 @@ def _may_have_one(metric: Metric) -> bool:
     return metric.times_longer > 1 or not math.isnan(metric.low)
 
 
-def _streams_per_s(fleet: Fleet, opened_s: pd.Series) -> float:
+def _streams_per_s(fleet: Fleet, opened_s: Floats) -> float:
     """How many streams open in a second: as the scenario says, or as the trace had them; NaN where all open at once."""
     if isinstance(fleet.workload.arrivals, Poisson):
         return fleet.workload.arrivals.per_s
@@ -108,24 +110,25 @@ def _streams_per_s(fleet: Fleet, opened_s: pd.Series) -> float:
     return (len(opened_s) - 1) / span_s if span_s > 0 else math.nan
 
 
-def _demands(fleet: Fleet, rows: pd.DataFrame, streams: pd.Index) -> Iterator[_Demand]:
+def _demands(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
     """Yield the demand of each station that was saturated at times, and of each target's rate limit."""
-    jobs_of, steps_of = dict(list(_jobs(rows).groupby("station"))), dict(list(_steps(rows).groupby("station")))
-    held = jobs_of.get(ROUTER)  # who waits there waits for any drafter
-    for name, steps in steps_of.items():
-        station, group = str(name), (fleet.drafters if _is_drafter(str(name)) else fleet.verifiers).group
-        if station == ROUTER or isinstance(group, Barrier) or len(steps) < FEWEST_STEPS or name not in jobs_of:
+    all_jobs, all_steps = _jobs(rows), _steps(rows)
+    held = all_jobs.where(all_jobs.station.among(ROUTER))  # who waits there waits for any drafter
+    for station in all_steps.station.present():
+        steps, jobs = (table.where(table.station.among(station)) for table in (all_steps, all_jobs))
+        group = (fleet.drafters if _is_drafter(station) else fleet.verifiers).group
+        if station == ROUTER or isinstance(group, Barrier) or len(steps) < FEWEST_STEPS or not len(jobs):
             continue
-        own, jobs = rows[rows.station == station], jobs_of[name]
+        own = rows.where(rows.station.among(station))
         if fleet.batch is not None:
-            jobs = jobs[jobs.after == "join"]  # others wait in the pool for their turn
+            jobs = jobs.where(jobs.after.among("join"))  # others wait in the pool for their turn
         waiting = _waiting(jobs, steps.begun_s)
-        if held is not None and _is_drafter(station):
+        if _is_drafter(station):
             waiting += _waiting(held, steps.begun_s)
-        timed = steps.assign(cycle_s=_cycle_s(fleet, station, steps))
-        full = _full(fleet, station, own, steps)
+        cycle_s = _cycle_s(fleet, station, steps)
+        saturated = _full(fleet, station, own, steps) & (waiting > 0) & ~np.isnan(cycle_s)
         demand = _demand(
-            station, own, timed.assign(saturated=full & (waiting > 0) & timed.cycle_s.notna()), streams,
+            station, own, steps.plus(cycle_s=cycle_s, saturated=saturated), streams,
             singly=isinstance(group, One) or fleet.batch is not None,
         )  # fmt: skip
         if demand is not None:
@@ -137,99 +140,118 @@ def _is_drafter(station: str) -> bool:
     return station.startswith(DRAFTER)
 
 
-def _full(fleet: Fleet, station: str, own: pd.DataFrame, steps: pd.DataFrame) -> pd.Series:
+def _full(fleet: Fleet, station: str, own: Table, steps: Table) -> Bools:
     """Whether each step of a station takes as many as it ever can: one, the most of its group, a whole pool."""
     if fleet.batch is not None:
         return _pool_is_full(fleet, own, steps)
     if _is_drafter(station) and isinstance(fleet.drafters.group, Batch):  # what comes before a draft is of its group
-        return steps.members.where(steps.kind == "draft").bfill() == fleet.drafters.group.most
+        drafts = np.flatnonzero(steps.kind.among("draft"))
+        following = np.searchsorted(drafts, np.arange(len(steps)))
+        members = at(steps.members[drafts], np.where(following < len(drafts), following, -1))
+        return np.equal(members, fleet.drafters.group.most)
     if not _is_drafter(station) and isinstance(fleet.verifiers.group, Batch):
-        return steps.members == fleet.verifiers.group.most
-    return pd.Series(True, index=steps.index)
+        members = steps.members
+        return np.asarray(members == fleet.verifiers.group.most)
+    return np.ones(len(steps), dtype=bool)
 
 
-def _cycle_s(fleet: Fleet, station: str, steps: pd.DataFrame) -> pd.Series:
+def _cycle_s(fleet: Fleet, station: str, steps: Table) -> Floats:
     """How long a station took from each step to its next; not beyond its turnaround where a limit may make it wait."""
+    cycle_s: Floats = steps.cycle_s
     if _is_drafter(station) and any(fleet.drafters.limits_per_s):
         delays = fleet.drafter_times(0).delays
-        return np.minimum(steps.cycle_s, steps.duration_s + delays.dispatch_s + delays.turnaround_s)
-    return steps.cycle_s
+        cycle_s = np.minimum(cycle_s, steps.duration_s + delays.dispatch_s + delays.turnaround_s)
+    return cycle_s
 
 
-def _jobs(rows: pd.DataFrame) -> pd.DataFrame:
+def _jobs(rows: Table) -> Table:
     """Return what waited: station, asked_s and begun_s of each step of a stream, and `after`, what it came from."""
-    told = rows[rows.event != "view"]
-    before = told.groupby(["station", "tag"])[["time_s", "event"]].shift()
-    jobs = pd.DataFrame(
-        {"station": told.station, "asked_s": before.time_s, "begun_s": told.time_s, "after": before.event}
+    told = rows.where(~rows.event.among("view"))
+    before = Groups(told.station, told.tag).before()
+    begun = np.flatnonzero(told.event.among("start") & (before >= 0))
+    asked = before[begun]
+    return Table.of(
+        station=told.station[begun], asked_s=told.time_s[asked], begun_s=told.time_s[begun], after=told.event[asked]
     )
-    return jobs[(told.event == "start") & jobs.asked_s.notna()]
 
 
-def _steps(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return each station's steps in order: kind, begun_s, members, duration_s, and cycle_s until the next begins."""
-    place = ["station", "step"]
-    begun = rows[rows.event == "start"].groupby(place).agg(
-        kind=("kind", "first"), begun_s=("time_s", "first"), members=("tag", "size")
+def _steps(rows: Table) -> Table:
+    """Return each station's steps in order: kind, begun_s, members, duration_s, and cycle_s until the next begins.
+
+    `duration_s` is NaN of a step that never ended, `cycle_s` of a station's last.
+    """
+    begun, done = (rows.where(rows.event.among(event)) for event in ("start", "done"))
+    steps = Groups(begun.station, begun.step)
+    first = begun.where(steps.first)
+    ended = find((first.station.codes, first.step), (done.station.codes, done.step))
+    last = first.station.codes[1:] != first.station.codes[:-1]
+    cycle_s = np.full(len(first), np.nan)
+    cycle_s[:-1] = np.where(last, np.nan, np.diff(first.time_s))
+    return Table.of(
+        station=first.station, kind=first.kind, begun_s=first.time_s, members=steps.counts(),
+        duration_s=at(done.duration_s, ended), cycle_s=cycle_s,
     )  # fmt: skip
-    duration_s = rows[rows.event == "done"].groupby(place).duration_s.first()
-    next_s = begun.groupby("station").begun_s.shift(-1)
-    return begun.assign(duration_s=duration_s.reindex(begun.index), cycle_s=next_s - begun.begun_s)
 
 
-def _waiting(jobs: pd.DataFrame, at_s: pd.Series) -> pd.Series:
+def _waiting(jobs: Table, at_s: Floats) -> Integers:
     """How many jobs wait on, as the steps that begin at these times begin."""
-    asked = np.searchsorted(np.sort(jobs.asked_s.to_numpy()), at_s, side="right")
-    begun = np.searchsorted(np.sort(jobs.begun_s.to_numpy()), at_s, side="right")
-    return pd.Series(asked - begun, index=at_s.index)
+    asked = np.searchsorted(np.sort(jobs.asked_s), at_s, side="right")
+    begun = np.searchsorted(np.sort(jobs.begun_s), at_s, side="right")
+    return asked - begun
 
 
-def _pool_is_full(fleet: Fleet, own: pd.DataFrame, steps: pd.DataFrame) -> pd.Series:
+def _pool_is_full(fleet: Fleet, own: Table, steps: Table) -> Bools:
     """Whether the pool of a `[batch]` has no room, as each step begins; of one that ends as a whole, as it began."""
     assert fleet.batch is not None
     rule = fleet.batch.rule
     if rule.together:
-        return steps.members.where(steps.kind == "prefill").ffill() == rule.pool
-    of_request = own[own.event.isin(["start", "done"])].groupby(["tag", "request"]).time_s
-    taken = np.searchsorted(np.sort(of_request.min().to_numpy()), steps.begun_s, side="right")
-    left = np.searchsorted(np.sort(of_request.max().to_numpy()), steps.begun_s, side="right")
-    return pd.Series(taken - left >= rule.pool, index=steps.index)
+        prefills = np.flatnonzero(steps.kind.among("prefill"))
+        members = at(steps.members[prefills], np.searchsorted(prefills, np.arange(len(steps)), side="right") - 1)
+        return np.equal(members, rule.pool)
+    served = own.where(own.event.among("start", "done"))
+    requests = requests_of(served)
+    taken = np.searchsorted(np.sort(requests.smallest(served.time_s)), steps.begun_s, side="right")
+    left = np.searchsorted(np.sort(requests.largest(served.time_s)), steps.begun_s, side="right")
+    return np.asarray(taken - left >= rule.pool)
 
 
-def _demand(station: str, own: pd.DataFrame, steps: pd.DataFrame, streams: pd.Index, singly: bool) -> _Demand | None:
+def _demand(station: str, own: Table, steps: Table, streams: Integers, singly: bool) -> _Demand | None:
     """Return a station's demand, by its rows and steps; None where it was too seldom saturated to tell.
 
     Kinds of steps that never were count with their plain times where steps do not grow (`singly`), else not at all:
     with more to take in they would have been cheaper.
     """
-    main = steps.groupby("kind").duration_s.sum().idxmax()
-    if (steps.saturated & (steps.kind == main)).sum() < FEWEST_STEPS:
+    kinds = {kind: steps.where(steps.kind.among(kind)) for kind in steps.kind.present()}
+    main = max(kinds.values(), key=lambda of_kind: float(np.nansum(of_kind.duration_s)))
+    if main.saturated.sum() < FEWEST_STEPS:
         return None
-    begun = own[own.event == "start"]
-    counts = begun.groupby(["tag", "kind"]).size().unstack(fill_value=0)
-    of_stream_s, variance = np.zeros(len(counts)), 0.0
-    share = len(counts) / len(streams)  # of the streams that come here, which is settled as they are dealt
-    for kind, of_kind in steps.groupby("kind"):
-        saturated = of_kind[of_kind.saturated]
+    begun = own.where(own.event.among("start"))
+    of_streams = Groups(begun.tag)
+    of_stream_s, variance = np.zeros(len(of_streams)), 0.0
+    share = len(of_streams) / len(streams)  # of the streams that come here, which is settled as they are dealt
+    for kind, of_kind in kinds.items():
+        saturated = of_kind.where(of_kind.saturated)
         enough = len(saturated) > 1
         if not enough and not singly:
             continue
-        members = (saturated if enough else of_kind).members.to_numpy(dtype=float)
-        times_s = (saturated.cycle_s if enough else of_kind.duration_s.fillna(0.0)).to_numpy()
+        members = (saturated if enough else of_kind).members
+        times_s = saturated.cycle_s if enough else np.nan_to_num(of_kind.duration_s)
         each_s = times_s.sum() / members.sum()
-        of_stream_s += counts[kind].to_numpy() * each_s
+        counts = of_streams.sums(begun.kind.among(kind))
+        of_stream_s += counts * each_s
         spread_s = np.sqrt(((times_s - each_s * members) ** 2).sum()) / members.sum()
-        variance += float(counts[kind].mean() * spread_s) ** 2
-    if len(counts) > 1:
-        variance += float(of_stream_s.var(ddof=1)) / len(counts)
-    return _Demand(station, share * float(of_stream_s.mean()), share * float(np.sqrt(variance)), len(counts))
+        variance += float(counts.mean() * spread_s) ** 2
+    if len(of_streams) > 1:
+        variance += float(of_stream_s.var(ddof=1)) / len(of_streams)
+    return _Demand(station, share * float(of_stream_s.mean()), share * float(np.sqrt(variance)), len(of_streams))
 
 
-def _limits(fleet: Fleet, rows: pd.DataFrame, streams: pd.Index) -> Iterator[_Demand]:
+def _limits(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
     """Yield the demand on each target's rate limit: the time that it asks for the rounds of a stream."""
     limits, targets = fleet.drafters.limits_per_s, fleet.verifiers.count
-    rounds = rows[at_drafter(rows) & (rows.event == "start") & (rows.kind == "draft")].groupby("tag").size()
-    asked = rounds.reindex(streams, fill_value=0)
+    drafts = rows.where(at_drafter(rows) & rows.event.among("start") & rows.kind.among("draft"))
+    of_streams = Groups(np.append(streams, drafts.tag))
+    asked = of_streams.counts()[of_streams.of[: len(streams)]] - 1
     for target in range(targets if any(limits) else 0):
         limit, own = limits[min(target, len(limits) - 1)], asked[streams % targets == target]
         if limit > 0 and len(own) > 1:

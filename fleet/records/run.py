@@ -8,10 +8,10 @@ import sys
 import time
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -20,6 +20,9 @@ from fleet.errors import InputError
 from fleet.files import write_file
 from fleet.inputs.parquet import read_table
 from fleet.inputs.text import reason
+from fleet.records.arrow import array_of, numbers_of
+from fleet.records.columns import Table
+from fleet.records.power import EnergyCurve
 from fleet.records.recorded import Log
 from fleet.records.schema import SCHEMA
 from fleet.scenario.names import World
@@ -27,6 +30,9 @@ from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
 from fleet.times.labels import warning_of
+
+if TYPE_CHECKING:
+    import pandas as pd  # for who asks for a frame
 
 
 class RunHeader(msgspec.Struct, frozen=True):
@@ -47,6 +53,7 @@ class RunHeader(msgspec.Struct, frozen=True):
         played: What that was: steps, acceptance, links, delays.
         replayed: Which stations of a run on the engine ran no model, and stood for absent hardware: drafters,
             targets.
+        energy: What the energy counters of devices said meanwhile; empty where nobody measured, or nothing could be.
     """
 
     scenario: Scenario
@@ -62,6 +69,7 @@ class RunHeader(msgspec.Struct, frozen=True):
     played_of: str = ""
     played: tuple[str, ...] = ()
     replayed: tuple[str, ...] = ()
+    energy: tuple[EnergyCurve, ...] = ()
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -78,7 +86,7 @@ class Run(msgspec.Struct, frozen=True):
             if pa.types.is_string(column.type):
                 digest.update("\n".join(column.to_pylist()).encode())
             else:
-                digest.update(np.ascontiguousarray(column.to_numpy()).tobytes())
+                digest.update(numbers_of(column).tobytes())
         return digest.hexdigest()[:16]
 
     @property
@@ -86,7 +94,11 @@ class Run(msgspec.Struct, frozen=True):
         """What goes with every result of this run: that its step times were estimated, if they were."""
         return warning_of(self.header.fleet.basis) if self.header.world == "sim" else ""
 
-    def frame(self) -> pd.DataFrame:
+    def columns(self) -> Table:
+        """Return the rows as numpy columns, what metrics are computed from."""
+        return Table.of_arrow(self.table)
+
+    def frame(self) -> "pd.DataFrame":
         """Return the rows as a pandas frame."""
         return self.table.to_pandas()
 
@@ -97,11 +109,11 @@ def make_run(scenario: Scenario, world: World, log: Log, fleet: Fleet | None = N
     `fleet`: what the scenario was settled to, where that is known already.
     """
     width = len(SCHEMA)
-    arrays = [pa.array(log[number::width], type=field.type) for number, field in enumerate(SCHEMA)]
+    arrays = [array_of(log[number::width], field.type) for number, field in enumerate(SCHEMA)]
     table = pa.table(arrays, schema=SCHEMA)
-    time_s = table["time_s"].to_numpy()
+    time_s = numbers_of(table["time_s"])
     if np.any(time_s[1:] < time_s[:-1]):
-        table = table.take(pa.array(np.lexsort((table["seq"].to_numpy(), time_s))))
+        table = table.take(array_of(np.lexsort((numbers_of(table["seq"]), time_s)), pa.int64()))
     counts = {count["values"]: count["counts"] for count in pc.value_counts(table["station"]).to_pylist()}
     return Run(make_header(scenario, fleet or settle(scenario), world, counts), table)
 

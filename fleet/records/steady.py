@@ -5,12 +5,12 @@ intervals of the others would leave those that miss.
 """
 
 import math
-from collections.abc import Iterable
 
 import numpy as np
-import pandas as pd
 
-from fleet.records.tables import REQUEST, at_drafter
+from fleet.records.columns import Table
+from fleet.records.grouped import Groups
+from fleet.records.tables import at_drafter, requests_of
 from fleet.records.window import Floats, Window
 from fleet.scenario.scenario import Poisson
 from fleet.scenario.settled import Fleet
@@ -19,7 +19,7 @@ from fleet.scenario.workload import streams_of
 CELLS = 512  # of the window, for the number of requests in the system
 
 
-def relaxation_s(fleet: Fleet, rows: pd.DataFrame, commits: pd.DataFrame, window: Window) -> float:
+def relaxation_s(fleet: Fleet, rows: Table, commits: Table, window: Window) -> float:
     """Return the integrated autocorrelation time of the fleet's slowest queue, in seconds; infinite at overload.
 
     Measurements that lie further apart are nearly independent, so a run of length T is worth T / relaxation_s of them.
@@ -41,7 +41,7 @@ def relaxation_s(fleet: Fleet, rows: pd.DataFrame, commits: pd.DataFrame, window
         per_s, variability = fleet.workload.arrivals.per_s, 1.0
     else:
         per_s, variability = float(1 / gaps_s.mean()), float(gaps_s.var() / gaps_s.mean() ** 2)
-    return max(of_device_s(work_s.to_numpy(), per_s, variability, len(arrivals_s)) for _, work_s in work)
+    return max(of_device_s(work_s, per_s, variability, len(arrivals_s)) for work_s in work)
 
 
 def places_of(fleet: Fleet) -> int:
@@ -51,15 +51,19 @@ def places_of(fleet: Fleet) -> int:
     return fleet.batch.rule.size if fleet.batch is not None else fleet.verifiers.count
 
 
-def _work_s(fleet: Fleet, rows: pd.DataFrame) -> "Iterable[tuple[str, pd.Series[float]]] | None":
-    """The work of each arrival on each device that it visits; None where steps are shared."""
-    done = rows[(rows.event == "done") & (rows.duration_s > 0)]
-    if done.duplicated(["station", "step"]).any():
+def _work_s(fleet: Fleet, rows: Table) -> list[Floats] | None:
+    """The work of each arrival on each device that it visits, device by device; None where steps are shared."""
+    done = rows.where(rows.event.among("done") & (rows.duration_s > 0))
+    if len(Groups(done.station, done.step)) < len(done):
         return None
-    drafters, verifiers = (side.device or done.station for side in (fleet.drafters, fleet.verifiers))
-    device = np.where(at_drafter(done), drafters, verifiers)
-    of_arrival = done.assign(device=device).groupby(["device", "tag"]).duration_s.sum()
-    return ((str(name), work_s) for name, work_s in of_arrival.groupby("device"))
+    # Stations without a device of a name are devices of their own; others are known by the side of their device.
+    drafting, own = at_drafter(done), done.station.codes
+    sides = fleet.drafters.device, fleet.verifiers.device
+    drafters, verifiers = (-1 - sides.index(device) if device else own for device in sides)
+    device = np.where(drafting, drafters, verifiers)
+    arrivals = Groups(device, done.tag)
+    work_s, device = arrivals.sums(done.duration_s), device[arrivals.first]
+    return [work_s[device == each] for each in np.unique(device)]
 
 
 def of_device_s(work_s: Floats, per_s: float, variability: float, arrivals: int) -> float:
@@ -75,10 +79,11 @@ def of_device_s(work_s: Floats, per_s: float, variability: float, arrivals: int)
     return float(work_s.mean() * 2 * (1 + load) / (1 - load) ** 2 * variability)
 
 
-def _of_number_inside_s(rows: pd.DataFrame, commits: pd.DataFrame, window: Window) -> float:
+def _of_number_inside_s(rows: Table, commits: Table, window: Window) -> float:
     """Integrated autocorrelation time of the number of requests inside, by Geyer's initial monotone sequence."""
-    opened_s = np.sort(rows[rows.event == "join"].drop_duplicates(REQUEST).time_s)
-    closed_s = np.sort(commits.groupby(REQUEST).time_s.max())
+    joins = rows.where(rows.event.among("join"))
+    opened_s = np.sort(joins.time_s[requests_of(joins).first])
+    closed_s = np.sort(requests_of(commits).largest(commits.time_s))
     cells_s = np.linspace(window.edges_s[0], window.edges_s[-1], CELLS)
     inside = np.searchsorted(opened_s, cells_s) - np.searchsorted(closed_s, cells_s).astype(float)
     deviations = inside - inside.mean()

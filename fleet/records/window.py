@@ -60,13 +60,19 @@ class Window(msgspec.Struct, frozen=True):
         inside: NDArray[np.bool_] = (times_s > self.edges_s[0]) & (times_s <= self.edges_s[-1])
         return inside
 
-    def sums(self, time_s: ArrayLike, values: ArrayLike = 1.0) -> Floats:
-        """Sum `values` over each batch, by the times that they belong to: shape (batches,)."""
+    def sums(self, time_s: ArrayLike, values: ArrayLike | None = None) -> Floats:
+        """Sum `values` over each batch, by the times that they belong to, or count these times: shape (batches,)."""
         times_s = np.asarray(time_s, dtype=float)
         inside = self.inside(times_s)
         batch = np.searchsorted(self.edges_s, times_s[inside]) - 1
-        weights = np.broadcast_to(np.asarray(values, dtype=float), times_s.shape)[inside]
+        weights = None if values is None else np.asarray(values, dtype=float)[inside]
         return np.bincount(batch, weights, minlength=len(self.edges_s) - 1).astype(np.float64)
+
+    def within(self, begun_s: Floats, ended_s: Floats) -> Floats:
+        """How long stretches of time lie within each batch, summed over them: shape (batches,)."""
+        length_s = ended_s - begun_s
+        before_s = [float(np.clip(edge_s - begun_s, 0.0, length_s).sum()) for edge_s in self.edges_s]
+        return np.diff(before_s)
 
     def rate(self, sums: Floats, unit: str) -> Metric:
         """Build what there is a second from sums over batches; interval by batch means."""

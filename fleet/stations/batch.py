@@ -46,17 +46,18 @@ class BatchStation(Station):
         """Indices of waiting sessions for which the pool has room."""
         if self.rule.together and self.pool:
             return []
-        indices = list(range(len(self.waiting)))
-        if self.rule.sorts:
-            indices.sort(key=lambda index: (self.sessions[self.waiting[index].tag].base, index))
-        return indices[: self.rule.pool - len(self.pool)]
+        room = min(self.rule.pool - len(self.pool), len(self.waiting))
+        if self.rule.sorts and room:
+            of_length = [(self.sessions[work.tag].base, index) for index, work in enumerate(self.waiting)]
+            return [index for _, index in sorted(of_length)[:room]]
+        return list(range(room))
 
     def _plan_program(self) -> bool:
         """Take new sessions into the pool, and begin a round of those that the rule picks; False if there is nobody."""
         newcomers = self._next_group()
         works = [self.waiting[index] for index in newcomers]
         for index in sorted(newcomers, reverse=True):
-            del self.waiting[index]
+            self.waiting.take(index)
         if works and not self.pool:
             self.carried = 0
         for work in works:

@@ -10,6 +10,7 @@ from fleet.policies.liveness import lease_ends_s
 from fleet.policies.overlap import Ahead
 from fleet.policies.reach import reach
 from fleet.scenario.settled import SettledDrafters
+from fleet.stations.buffer import Work
 from fleet.stations.discipline import Discipline
 from fleet.stations.draft_cache import DraftCache
 from fleet.stations.messages import (
@@ -26,7 +27,7 @@ from fleet.stations.messages import (
     View,
 )
 from fleet.stations.session import Session, advance, begins, era_of
-from fleet.stations.station import WAIT, Station, Wait, Work
+from fleet.stations.station import WAIT, Station, Wait
 from fleet.times.step import Member, Step, StepKind
 
 
@@ -115,7 +116,7 @@ class DrafterStation(Station):
         """Report to the router how much there is to do."""
         self.views += 1
         running = self.running is not None or bool(self.program)
-        prefills = sum(work.tag in self.cache.cold for work in self.waiting)
+        prefills = sum(map(self.waiting.holds, self.cache.cold))
         work_s = prefills * self.mean_s.get("prefill", 0.0)
         work_s += (len(self.waiting) + running) * self.mean_s.get("draft", 0.0)
         return [View(self.number, self.views, len(self.waiting) + running, work_s)]
@@ -158,7 +159,7 @@ class DrafterStation(Station):
     def _ask(self, tag: int, priority: int, now_s: float) -> None:
         """Queue a draft; a drafter that works ahead may have one queued already, which will start from the new base."""
         self.heard_s.pop(tag, None)
-        if self.ahead and any(work.tag == tag for work in self.waiting):
+        if self.ahead and self.waiting.holds(tag):
             return
         discipline = self.discipline
         target = discipline.target_of(tag)

@@ -1,14 +1,13 @@
 """A router as a state machine: it sends each round of a session to one of several drafters."""
 
-from collections import deque
-
 import msgspec
 
 from fleet.policies.order import Fifo
 from fleet.policies.route import DrafterView, Route
+from fleet.stations.buffer import Work
 from fleet.stations.messages import DraftRequest, Ignored, Instruction, Leave, Routed, StepDone, View
 from fleet.stations.session import Session
-from fleet.stations.station import Station, Work
+from fleet.stations.station import Station
 from fleet.times.step import Member, StepKind
 
 _LEFT = 1 << 62  # epoch of a session that left: past every real one, so that what comes late is recognised
@@ -22,7 +21,7 @@ class RouterStation(Station):
 
     def __init__(self, name: str, drafters: int, route: Route) -> None:
         super().__init__(name, Fifo())
-        self._singly = False  # a request may have to wait for news while a later one can go
+        self._singly = False  # requests may have to wait for news of the drafters
         self.route = route
         self.views = [DrafterView() for _ in range(drafters)]
         self.heard = [-1] * drafters  # number of the newest view of each drafter
@@ -42,7 +41,7 @@ class RouterStation(Station):
             return [Ignored(event, f"request {event.request} of tag {event.tag} is not open")]
         self.sessions[event.tag] = Session(event.tag, event.request, event.epoch, event.base, priority=event.priority)
         self.held[event.tag] = event
-        self.waiting = deque(work for work in self.waiting if work.tag != event.tag)
+        self.waiting.drop(event.tag)
         self.waiting.append(Work("route", event.tag, event.priority))
         return []
 
@@ -53,7 +52,7 @@ class RouterStation(Station):
         known = event.tag in self.homes or event.tag in self.held
         if event.epoch and (event.epoch < session.epoch or not known):
             return [Ignored(event, f"epoch {event.epoch} of tag {event.tag} is over")]
-        self.waiting = deque(work for work in self.waiting if work.tag != event.tag)
+        self.waiting.drop(event.tag)
         self.held.pop(event.tag, None)
         self.sessions[event.tag] = msgspec.structs.replace(session, epoch=event.epoch or _LEFT)
         home = self.homes.pop(event.tag, None)
@@ -67,11 +66,8 @@ class RouterStation(Station):
         return []
 
     def _next_group(self) -> list[int]:
-        """Index of the oldest request for which there is a drafter now."""
-        for index, work in enumerate(self.waiting):
-            if self._choose(work.tag) is not None:
-                return [index]
-        return []
+        """Index of the oldest request, if there is a drafter for it now; else there is none for others either."""
+        return [0] if self.waiting and self._choose(self.waiting[0].tag) is not None else []
 
     def _choose(self, tag: int) -> int | None:
         return self.route.choose(tag, self.homes.get(tag), self.views, self.turn)

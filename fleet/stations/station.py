@@ -15,25 +15,10 @@ import msgspec
 
 from fleet.policies.group import Group, One
 from fleet.policies.order import Order
+from fleet.stations.buffer import Buffer, Work
 from fleet.stations.messages import Ignored, Instruction, Join, StationEvent, StepDone
 from fleet.stations.session import Session
 from fleet.times.step import Member, Step, StepKind
-
-
-class Work(msgspec.Struct, frozen=True, gc=False):
-    """One thing to do for one session, waiting in a station's buffer since `asked_s`.
-
-    `target`: whose session it is, from 0. `virtual_start`: for weighted orders. `not_before_s`: where a rate limit
-    holds it back.
-    """
-
-    kind: StepKind
-    tag: int
-    priority: int = 0
-    target: int = 0
-    asked_s: float = 0.0
-    virtual_start: float = 0.0
-    not_before_s: float = 0.0
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):
@@ -66,7 +51,7 @@ class Station:
         self.group = group
         self.sessions: dict[int, Session] = {}
         self.latest: dict[int, tuple[int, int]] = {}  # newest (request, epoch) that each tag has opened with
-        self.waiting: deque[Work] = deque()
+        self.waiting = Buffer()
         self.program: deque[tuple[StepKind, tuple[int, ...]]] = deque()  # steps to come, and for which tags
         self.running: Step | None = None
         self.steps_started = 0
@@ -135,9 +120,7 @@ class Station:
         if self._singly:
             if not self.waiting:
                 return False
-            index = self.order.pick(self.waiting)
-            work = self.waiting[index]
-            del self.waiting[index]
+            work = self.waiting.take(self.order.pick(self.waiting))
             self.program.extend(self._program([work]))
             return True
         group = self._next_group()
@@ -145,7 +128,7 @@ class Station:
             return False
         works = [self.waiting[index] for index in group]
         for index in sorted(group, reverse=True):
-            del self.waiting[index]
+            self.waiting.take(index)
         self.program.extend(self._program(works))
         return True
 
@@ -195,8 +178,7 @@ class Station:
     def _forget(self, tag: int) -> None:
         """Drop a session and all work for it; a step that runs for it ends, and its outcome is ignored."""
         del self.sessions[tag]
-        if self.waiting:
-            self.waiting = deque(work for work in self.waiting if work.tag != tag)
+        self.waiting.drop(tag)
         if self.program:
             left = [(kind, tuple(other for other in tags if other != tag)) for kind, tags in self.program]
             self.program = deque((kind, tags) for kind, tags in left if tags)

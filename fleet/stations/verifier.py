@@ -1,6 +1,5 @@
 """The target's side of the network as a state machine: it owns the truth about its sessions."""
 
-from collections import deque
 from collections.abc import Sequence
 
 import msgspec
@@ -10,6 +9,7 @@ from fleet.policies.order import Fifo
 from fleet.policies.outcome import Outcome
 from fleet.policies.overlap import Ahead
 from fleet.scenario.settled import SettledVerifiers
+from fleet.stations.buffer import Work
 from fleet.stations.grants import Grants
 from fleet.stations.messages import (
     Draft,
@@ -29,7 +29,7 @@ from fleet.stations.messages import (
 )
 from fleet.stations.session import ERA, INCARNATION, Session, commit, era_of, extend, new_era
 from fleet.stations.silence import Silence
-from fleet.stations.station import Station, Work
+from fleet.stations.station import Station
 from fleet.times.step import Member, Step, StepKind
 
 
@@ -169,7 +169,7 @@ class VerifierStation(Station):
 
     def _under_way(self, tag: int) -> bool:
         """Whether work for a session is queued, or runs."""
-        return any(work.tag == tag for work in self.waiting) or self._runs(tag)
+        return bool(self.waiting.holds(tag)) or self._runs(tag)
 
     def _runs(self, tag: int) -> bool:
         """Whether a step for a session runs."""
@@ -177,7 +177,7 @@ class VerifierStation(Station):
 
     def _drop_work(self, tag: int) -> None:
         """Take what waits for a session out of the buffer."""
-        self.waiting = deque(work for work in self.waiting if work.tag != tag)
+        self.waiting.drop(tag)
 
     def _refused(self, event: Refusal, now_s: float) -> list[Instruction]:
         session = self.sessions.get(event.tag)

@@ -1,29 +1,22 @@
-"""How long steps take, drawn from a profile: for the simulator, and for replayed targets that only wait.
-
-Random numbers come in blocks: an event loop cannot afford a numpy call a number.
-"""
+"""How long steps take, drawn from a profile: for the simulator, and for replayed targets that only wait."""
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import repeat
+from itertools import chain, repeat
 
 import numpy as np
 
+from fleet.chance.blocks import uniform_blocks
 from fleet.policies.shapes import Shape
 from fleet.times.station_times import BatchTimes, DrafterTimes, VerifierTimes
 from fleet.times.step import Step
 from fleet.times.step_time import Constant, LinkTime, Spread, StepTime
 
-BLOCK = 4096
-
 
 def ratios(spread: Spread, rng: np.random.Generator) -> Iterator[float]:
-    """Yield independent multipliers of a mean time, for ever."""
-    return repeat(1.0) if isinstance(spread, Constant) else _blocks(spread, rng)
-
-
-def _blocks(spread: Spread, rng: np.random.Generator) -> Iterator[float]:
-    while True:
-        yield from spread.ratios(rng.random(BLOCK)).tolist()
+    """Yield independent multipliers of a mean time, for ever; their numbers are drawn block by block."""
+    if isinstance(spread, Constant):
+        return repeat(1.0)
+    return chain.from_iterable(spread.ratios(block).tolist() for block in uniform_blocks(rng))
 
 
 def one_way_s(link: LinkTime, rng: np.random.Generator) -> Callable[[int], float]:

@@ -10,6 +10,7 @@
     calibrate.py  calibrate, demo: this host is measured
     imports.py    import, export: records of other engines become scenarios; theirs is forced to a scenario's
     nodes.py      drafter, verifier, keys: one node of a fleet over several hosts, and who may be one
+    watching.py   top: a drafter and its targets, while they work
     meaning.py    explain, profiles, scenarios, init: what things mean, what ships, a scenario to begin with
 
 Commands parse, call what `import specfleet` offers, and print. They import what they need when they run, so that

@@ -6,7 +6,16 @@ from typing import Annotated
 import typer
 
 from fleet.errors import InputError
-from specfleet.cli.options import Changes, RunFile, ScenarioFile, folder_option, settings
+from specfleet.cli.options import (
+    Changes,
+    MetricsHost,
+    MetricsPort,
+    Power,
+    RunFile,
+    ScenarioFile,
+    folder_option,
+    settings,
+)
 
 EVERYWHERE, HERE = "0.0.0.0", "127.0.0.1"  # noqa: S104  (a drafter serves other hosts, if it can tell who they are)
 Key = Annotated[
@@ -47,6 +56,9 @@ def drafter(
     ] = None,
     changes: Changes = None,
     out: RunFile = None,
+    power: Power = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = HERE,
 ) -> None:
     """Start the drafter of a fleet over several hosts.
 
@@ -55,13 +67,18 @@ def drafter(
     """
     from engine.runtime.hosts import serve_drafter
     from engine.runtime.keys import door_keys
+    from engine.runtime.shown import Asked
+    from fleet.scenario.settle import settle
+    from specfleet.cli.watching import watched
     from specfleet.scenario import scenario_of
 
     if (key is None) != (allowed is None):
         raise InputError("--key and --allowed belong together: this node's secret key, and whose keys it lets in")
     own = None if key is None or allowed is None else door_keys(key, allowed)
     where = host or (HERE if own is None else EVERYWHERE)
-    serve_drafter(scenario_of(scenario, settings(changes)), where, port, out, own)
+    chosen = scenario_of(scenario, settings(changes))
+    with watched("drafter", settle(chosen), 0, metrics_port, metrics_host) as watch:
+        serve_drafter(chosen, where, port, out, own, Asked(watch, power))
 
 
 def verifier(
@@ -74,6 +91,9 @@ def verifier(
     ] = None,
     changes: Changes = None,
     out: RunFile = None,
+    power: Power = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = HERE,
 ) -> None:
     """Start one target of a fleet over several hosts.
 
@@ -81,9 +101,16 @@ def verifier(
     """
     from engine.runtime.hosts import serve_verifier
     from engine.runtime.keys import line_keys
+    from engine.runtime.shown import Asked
+    from experiments.watching.line import tokens_of
+    from fleet.scenario.settle import settle
+    from specfleet.cli.watching import watched
     from specfleet.scenario import scenario_of
 
     if (key is None) != (server_key is None):
         raise InputError("--key and --server-key belong together: this node's secret key, and the drafter's public one")
     own = None if key is None or server_key is None else line_keys(key, server_key)
-    serve_verifier(scenario_of(scenario, settings(changes)), connect, target - 1, out, own)
+    chosen = scenario_of(scenario, settings(changes))
+    fleet = settle(chosen)
+    with watched(f"target {target}", fleet, tokens_of(fleet, target - 1), metrics_port, metrics_host) as watch:
+        serve_verifier(chosen, connect, target - 1, out, own, Asked(watch, power))

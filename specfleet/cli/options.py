@@ -77,3 +77,14 @@ ScenarioOrNone = Annotated[Path | None, _SCENARIO]
 Changes = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the scenario.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 RunFile = Annotated[Path | None, file_option("-o", "--out", metavar="RUN", help="Write the records here (Parquet).")]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=65535, metavar="PORT", help="Serve metrics for Prometheus at this port; see --metrics-host."
+    ),
+]
+MetricsHost = Annotated[str, typer.Option(metavar="ADDRESS", help="Address of that port; anybody there may read them.")]
+Power = Annotated[
+    Path | None,
+    file_option("--power", metavar="FILE", help="Measure clock, power and memory before each draft (Parquet)."),
+]

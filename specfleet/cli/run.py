@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from experiments.terminal.exits import keeping
-from experiments.terminal.printing import busy, interval, number, print_json, print_table, remark, value_text
+from experiments.terminal.printing import interval, number, print_json, print_table, remark, value_text
 from fleet.errors import InputError, OutputError
 from specfleet.cli.options import (
     AsJson,
     Changes,
+    MetricsHost,
+    MetricsPort,
+    Power,
     Precision,
     RunFile,
     ScenarioFile,
@@ -84,14 +87,26 @@ def run(
         Path | None,
         file_option("--signals", metavar="FILE", help="Record the signals of a batch's drafted tokens here (Parquet)."),
     ] = None,
+    power: Power = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
 ) -> None:
-    """Run the same scenario on the real engine, on this host."""
-    from specfleet.running import run
+    """Run the same scenario on the real engine, on this host.
 
-    with keeping(out, signals):
+    Meanwhile one line says what it is doing; where there is no terminal, a line a minute does.
+    """
+    from experiments.watching.line import tokens_of
+    from fleet.scenario.settle import settle
+    from specfleet.cli.watching import watched
+    from specfleet.running import run
+    from specfleet.scenario import scenario_of
+
+    with keeping(out, signals, power):
         try:
-            with busy("the engine is running"):
-                result = run(scenario, settings(changes), signals=signals, report=remark)
+            chosen = scenario_of(scenario, settings(changes))
+            fleet = settle(chosen)
+            with watched(chosen.name, fleet, tokens_of(fleet), metrics_port, metrics_host) as watch:
+                result = run(chosen, signals=signals, power=power, report=remark, watch=watch)
         except OutputError as error:
             if error.result is not None:
                 show_run(error.result, as_json, out)

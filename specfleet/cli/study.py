@@ -35,10 +35,10 @@ from specfleet.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from experiments.cell import CellResult
     from experiments.reproduce.rows import Row
-    from experiments.sweep import CellResult
     from fleet.records.window import Metric
-    from specfleet.results import Reproduction, Sweep
+    from specfleet.studied import Reproduction, Sweep
 
 
 def sweep(

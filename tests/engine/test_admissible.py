@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from engine.runtime.admissible import Bounds, Told, bounds_of, draft_refused, request_refused
+from engine.runtime.admissible import AGAIN_S, Bounds, Told, bounds_of, draft_refused, request_refused
 from engine.runtime.content import NOTHING, Content
 from engine.runtime.identity import Ping
-from engine.runtime.sessions import AGAIN_S, Sessions
+from engine.runtime.sessions import Sessions
 from fleet.policies.shapes import tree
 from fleet.stations.messages import Draft, DraftRequest, Leave
 from tests.helpers.toys import toy_fleet
@@ -138,4 +138,4 @@ def test_openings_of_one_stream_do_not_pile_up_while_the_worker_is_busy() -> Non
     assert sessions.hear(replace(opening, request=1), Content([1] * 9), 0.3)[0] == "repeated"
     assert sessions.hear(replace(opening, request=1), Content([1] * 9), AGAIN_S + 0.1) == ("news", [])
     sessions.say(Draft(0, 1, 1, 9, 0), NOTHING)
-    assert sessions.hear(replace(opening, request=2), Content([1] * 9), AGAIN_S + 0.2) == ("news", [Leave(0, 1)])
+    assert sessions.hear(replace(opening, request=2), Content([1] * 9), AGAIN_S + 0.2) == ("news", [Leave(0, 1, 1)])

@@ -172,7 +172,7 @@ def test_a_newer_life_of_the_same_user_replaces_the_old_one_and_an_older_one_doe
     lines[0].receive(welcome.frame, 0.0)
     asks(door, lines[0], b"a", OPENING, "key")
     newer = door.receive(b"b", hello(lines[1]), 0.0, "key")
-    assert delivered(newer) == [Leave(0, 0)]
+    assert delivered(newer) == [Leave(0, 0, 1)]
     assert said(newer) == [Welcome(0, 1)]
     (denied,) = said(door.receive(b"c", hello(lines[2]), 0.0, "key"))
     assert denied.reason == "verifier 1 has been started again since"
@@ -204,7 +204,7 @@ def test_whoever_is_gone_leaves_its_sessions(how: str) -> None:
         "silent": lambda: door.tick(LEASE_S + 0.1),
         "unreachable": lambda: door.lost(b"peer"),
     }[how]()
-    assert delivered(gone) == [Leave(0, 0)]
+    assert delivered(gone) == [Leave(0, 0, 1)]
     assert door.send(Draft(0, 0, 1, 9, 4), NOTHING) == []
     assert not door.peers
     assert not door.homes
@@ -217,11 +217,11 @@ def test_a_request_that_opens_before_the_last_one_has_left_lets_that_one_leave_f
     asks(door, line, b"peer", OPENING)
     later = msgspec.structs.replace(OPENING, request=3)
     door.send(Draft(0, 0, 1, 9, 0), NOTHING)
-    assert delivered(asks(door, line, b"peer", later)) == [Leave(0, 0), later]
+    assert delivered(asks(door, line, b"peer", later)) == [Leave(0, 0, 1), later]
     assert delivered(asks(door, line, b"peer", later)) == []  # a repeated one changes nothing
     door.send(Draft(0, 3, 1, 9, 0), NOTHING)
     again = msgspec.structs.replace(later, epoch=4)
-    assert delivered(asks(door, line, b"peer", again)) == [Leave(0, 3), again]
+    assert delivered(asks(door, line, b"peer", again)) == [Leave(0, 3, 1), again]
 
 
 def test_a_line_calls_until_it_is_welcomed_and_speaks_and_answers_while_it_is() -> None:
@@ -320,7 +320,7 @@ def test_requests_that_are_repeated_without_end_are_cut() -> None:
     asks(door, line, b"peer", OPENING)
     repeated = [asks(door, line, b"peer", OPENING) for _ in range(IDLE + 1)]
     assert repeated[:-1] == [[]] * IDLE
-    assert repeated[-1] == [Deliver(Leave(0, 0)), Cut(b"peer")]
+    assert repeated[-1] == [Deliver(Leave(0, 0, 1)), Cut(b"peer")]
 
 
 def test_a_seat_is_not_given_anew_without_end() -> None:
@@ -359,5 +359,5 @@ def test_who_joins_and_leaves_is_told_by_name_in_one_line_without_what_a_termina
     other = Line(FLEET, 1, 1)
     other.hello = msgspec.structs.replace(other.hello, terms={**other.hello.terms, "seed": "\x1b[2J\nbad"})
     door.receive(b"other", hello(other), 0.0)
-    assert door.told[:2] == ["verifier 1 (alice) joins", "verifier 1 (alice) is gone: it has ended"]
-    assert door.told[2].startswith("verifier 2 is refused: seed is 0 at the drafter and ?[2J bad at the verifier")
+    assert door.told[:2] == ["target 1 (key alice) joins", "target 1 (key alice) is gone: it has ended"]
+    assert door.told[2].startswith("target 2 is refused: seed is 0 at the drafter and ?[2J bad at the verifier")

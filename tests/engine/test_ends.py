@@ -32,7 +32,7 @@ from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
 from fleet.records.metrics import measure
 from fleet.records.replay import replay
 from fleet.records.run import Run, write_run
-from fleet.records.tables import REQUEST, commits_of
+from fleet.records.tables import commits_of
 from fleet.scenario.reading import change_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
@@ -123,7 +123,7 @@ def check_ends(scenario: Scenario, run: Run, outputs: dict[int, list[int]]) -> N
     asked = {request.number: request.new_tokens for many in streams_of(settle(scenario)).values() for request in many}
     assert any(len(text) < asked[request] for request, text in wanted.items())
     assert replay(run) == []
-    committed = commits_of(run.frame()).groupby(REQUEST).committed.sum()
+    committed = commits_of(run.columns()).frame().groupby(["tag", "request"]).committed.sum()
     assert {request: int(count) for (_, request), count in committed.items()} == {
         request: len(text) for request, text in wanted.items()
     }
@@ -225,7 +225,7 @@ def test_replayed_targets_end_their_texts_where_real_ones_do(tiny: Path, ending:
         real, {"profile": {"name": "stated", "draft": quick, "verify": quick}, "verifiers.kind": "replayed"}
     )
     runs = [serve(scenario, tiny).run for scenario in (real, replayed)]
-    lengths = [commits_of(run.frame()).groupby("request").committed.sum().to_dict() for run in runs]
+    lengths = [commits_of(run.columns()).frame().groupby("request").committed.sum().to_dict() for run in runs]
     assert lengths[0] == lengths[1] == {request: len(text) for request, text in wanted_of(real).items()}
     assert [replay(run) for run in runs] == [[], []]
 
@@ -258,7 +258,7 @@ def test_the_simulator_ends_requests_where_a_run_did_and_counts_them_as_complete
         )
     )
     assert replay(played) == []
-    committed = commits_of(played.frame()).groupby("request").committed.sum().to_dict()
+    committed = commits_of(played.columns()).frame().groupby("request").committed.sum().to_dict()
     assert committed == {request: len(text) for request, text in outputs.items()}
     assert measure(played)["requests"].value == len(outputs)
 

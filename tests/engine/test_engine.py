@@ -21,7 +21,8 @@ from engine.decoding.verify import Target
 from engine.runtime.memory import accounts_of
 from engine.runtime.process import NodeProcess
 from engine.runtime.prompts import prompts_of
-from engine.runtime.serve import Served, crowding, serve
+from engine.runtime.serve import crowding, serve
+from engine.runtime.served import Served
 from fleet.errors import InputError
 from fleet.policies.admit import WithinMemory
 from fleet.records.replay import replay

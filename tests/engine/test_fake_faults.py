@@ -1,72 +1,90 @@
 """Nodes on a network in memory that loses, repeats, delays and reorders, and whose nodes stall, die and come back."""
 
-from collections.abc import Callable
+from collections import Counter
 
-import numpy as np
+import msgspec
 import pytest
 
-from engine.runtime.fake import FakeNetwork, Mishaps
+pytest.importorskip("zmq")
+
+from engine.runtime.actions import ALIVE_S, LEASE_S
+from engine.runtime.fake import FakeNetwork
+from engine.runtime.socket_thread import TICK_S
 from fleet.records.replay import replay
 from fleet.records.run import make_run
-from fleet.scenario.reading import make_scenario
+from fleet.scenario.faults import Stall
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.settle import settle
+from fleet.stations.session import ERA, INCARNATION
+from fleet.times.step import Step
+from tests.helpers.faulty import FLEETS, faulty, plain_fleet
 from tests.helpers.marks import slow
-from tests.helpers.toys import ToyStar, check_texts, target_name, toy_fleet
+from tests.helpers.toy_fleets import ToyFleet
+from tests.helpers.toys import ToyDrafter, ToyStar, check_texts, target_name, toy_fleet
 
+NAMES = [name for name in FLEETS if name not in ("turns", "contended", "arrivals")]  # who waits for a device or a user
+FEW, ALL = range(4), range(100)  # scripts of each fleet; all of them are 1,000
+STEP_S = {"prefill": 0.1, "transfer": 0.01, "draft": 0.1, "verify": 0.3, "decode": 0.25, "route": 0.0}
+MOST_S = 600.0  # of virtual time; a fleet needs 10 s
 FLEET = toy_fleet()
-END_S = 4.0  # of all mishaps; an undisturbed run takes 0.8 s
-MOST_S = 600.0
 
 
-def scripted(seed: int) -> tuple[ToyStar, FakeNetwork]:
-    """A star with mishaps of frames, and with nodes that stall, die and come back, drawn from the seed."""
-    rng = np.random.default_rng([seed, 1])
-    drop, repeat, delay = (rng.random(3) * [0.05, 0.1, 0.3] * (rng.random(3) < 0.6)).tolist()
-    network = FakeNetwork(seed, mishaps=Mishaps(drop, repeat, delay, late_s=0.2, until_s=END_S))
-    star = ToyStar(FLEET, network)
-    names = ["drafter", *map(target_name, range(FLEET.verifiers.count))]
-    starts: list[Callable[[], None]] = [star.start_drafter, lambda: star.start_target(0), lambda: star.start_target(1)]
-    for _ in range(rng.integers(4)):
-        node, time_s, back_s = int(rng.integers(len(names))), rng.random() * 2.0, rng.random() * 8.0
-        if rng.random() < 0.4:
-            network.at(time_s, lambda node=node, back_s=back_s: network.stall(names[node], back_s))  # type: ignore[misc]
-        else:
-            network.at(time_s, lambda node=node: network.kill(names[node]))  # type: ignore[misc]
-            network.at(time_s + back_s, starts[node])
-    star.start()
-    return star, network
+def seconds_of(step: Step) -> float:
+    return STEP_S[step.kind]
 
 
-def check(seed: int) -> None:
-    star, network = scripted(seed)
-    assert network.run(MOST_S, lambda: network.now_s > 12.0 and star.finished), f"seed {seed} hangs"
-    check_texts(FLEET, star.outputs)
-    for name, log in star.logs:
-        found = replay(make_run(SCENARIO, "engine", log, FLEET))
-        cut_short = [line for line in found if "the log ends while step" in line]  # of a life that was ended
-        assert found == cut_short, f"seed {seed}, {name}"
+def played(name: str, seed: int) -> tuple[Scenario, ToyFleet]:
+    """The toys of a fleet after the script of that seed; an error where they do not come to their end."""
+    scenario = faulty(name, seed)
+    fleet = settle(scenario)
+    network = FakeNetwork(seed, way_s=0.02, faults=fleet.faults, told=seed % 2 == 0)
+    toys = ToyFleet(fleet, network, seconds_of)
+    toys.start()
+    assert network.run(MOST_S, lambda: toys.finished), f"{name}, seed {seed}: hangs"
+    lease_s = fleet.drafters.lease_s
+    network.run(network.now_s + 12.0 + 2 * lease_s, lambda: False)
+    return scenario, toys
 
 
-SCENARIO = make_scenario(
-    {
-        "name": "toy",
-        "verifiers": {"count": 2},
-        "drafters": {"depth": 4},
-        "workload": {"requests": 10, "prompt_tokens": 8, "new_tokens": 24},
-    }
-)
+@pytest.mark.parametrize(("name", "seeds"), [case for name in NAMES for case in ((name, FEW), slow(name, ALL))])
+def test_under_any_script_no_token_changes_every_log_replays_and_nothing_is_left(name: str, seeds: range) -> None:
+    events: Counter[str] = Counter()
+    for seed in seeds:
+        scenario, toys = played(name, seed)
+        check_texts(toys.fleet, toys.outputs)
+        run = make_run(scenario, "engine", toys.log, toys.fleet)
+        assert replay(run) == [], seed
+        for station, node in toys.network.nodes.items():
+            left = node.worker.station.sessions
+            assert station == "router" or not left, (seed, station, left)
+        events.update(run.table["event"].to_pylist())
+        rows = zip(run.table["kind"].to_pylist(), run.table["epoch"].to_pylist(), strict=True)
+        events["back"] += sum(kind == "verify" and epoch % INCARNATION >= ERA for kind, epoch in rows)
+    if seeds is ALL:  # the scripts did what they are for
+        assert min(events[event] for event in ("overdue", "retry", "killed", "restart", "back")) >= 20
 
 
-@pytest.mark.parametrize("start", [0, *(slow(start) for start in range(100, 1000, 100))])
-def test_a_hundred_scripts_of_faults_change_no_token_and_every_target_ends(start: int) -> None:
-    for seed in range(start, start + 100):
-        check(seed)
+def test_a_target_that_owes_an_answer_loses_its_session_and_its_cache_when_the_lease_is_over() -> None:
+    at_s, lease_s = 2.0, 1.5
+    scenario = plain_fleet("star", 0, lease_s=lease_s)
+    fleet = settle(msgspec.structs.replace(scenario, faults=(Stall("verifier.1", 60.0, at_s),)))
+    network = FakeNetwork(0, way_s=0.02)
+    toys = ToyFleet(fleet, network, seconds_of)
+    toys.start()
+    assert not network.run(at_s, lambda: False)
+    drafter = network.nodes["drafter"].worker
+    assert 0 in drafter.station.sessions, "or nothing is to be released"
+    assert not network.run(at_s + lease_s + 2 * STEP_S["draft"] + STEP_S["prefill"], lambda: False)
+    assert 0 not in drafter.station.sessions
+    assert isinstance(drafter.executor, ToyDrafter)
+    assert 0 not in drafter.executor.texts
+    assert network.run(MOST_S, lambda: toys.finished)
+    check_texts(fleet, toys.outputs)
 
 
 def test_runs_with_the_same_seed_are_the_same() -> None:
-    (one, first), (other, second) = scripted(7), scripted(7)
-    assert first.run(MOST_S, lambda: one.finished)
-    assert second.run(MOST_S, lambda: other.finished)
-    assert one.logs == other.logs
+    (_, one), (_, same), (_, other) = (played("star", seed) for seed in (7, 7, 8))
+    assert one.log == same.log != other.log
 
 
 def test_without_faults_nobody_is_refused_and_nothing_is_counted() -> None:
@@ -94,15 +112,18 @@ def test_when_the_drafter_dies_targets_decode_alone_and_ask_again_when_it_is_bac
     assert drafter.worker.executor.drafted > 0  # type: ignore[attr-defined]
 
 
-def test_a_target_that_dies_is_forgotten_within_a_lease_and_its_successor_is_served() -> None:
-    network = FakeNetwork(0)
+@pytest.mark.parametrize(("told", "within_s"), [(True, 2 * TICK_S), (False, LEASE_S + ALIVE_S)])
+def test_a_target_that_dies_is_forgotten_and_its_successor_is_served(told: bool, within_s: float) -> None:
+    """At once where the kernel tells that its connection has ended, else when it has been silent for a lease."""
+    network = FakeNetwork(0, told=told)
     star = ToyStar(FLEET, network)
     star.start()
     assert not network.run(0.3, lambda: False)
+    killed_s = network.now_s
     network.kill(target_name(0))
     drafter = network.nodes["drafter"]
-    assert network.run(MOST_S, lambda: target_name(0) not in network.nodes and not drafter.worker.station.sessions)
-    assert network.now_s < 6.5
+    assert network.run(MOST_S, lambda: not any(tag % 2 == 0 for tag in drafter.worker.station.sessions))
+    assert network.now_s <= killed_s + within_s
     star.start_target(0)
     assert network.run(MOST_S, lambda: star.finished)
     check_texts(FLEET, star.outputs)

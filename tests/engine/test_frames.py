@@ -10,6 +10,7 @@ from engine.runtime.frames import HEADER, VERSION, FrameError, OtherVersionError
 from engine.runtime.identity import Alive, Bye, Denied, Hello, Ping, Unknown, Welcome
 from fleet.stations.messages import Draft, DraftRequest, Leave, Refusal, View
 from fleet.stations.payload import TOKEN_BYTES, encode
+from fleet.stations.session import ERA, INCARNATION
 from tests.helpers.stars import repeatable
 
 numbers = st.integers(0, 1 << 30)
@@ -108,8 +109,11 @@ def test_another_version_is_told_apart_from_junk() -> None:
         parse(bytes(frame))
 
 
-@pytest.mark.parametrize("name", ["tag", "request", "epoch", "base", "tokens"])
-@pytest.mark.parametrize("number", [-2, 1 << 31, 1 << 62])
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [(name, number) for name in ("tag", "request", "base", "tokens") for number in (-2, 1 << 31, 1 << 62)]
+    + [("epoch", -2), ("epoch", 1 << 62)],
+)
 def test_numbers_that_no_column_of_the_records_can_hold_are_an_error(name: str, number: int) -> None:
     fields = {"tag": 1, "request": 1, "epoch": 1, "base": 1, "tokens": 1} | {name: number}
     with pytest.raises(FrameError, match=f"{name} of {number}"):
@@ -123,3 +127,16 @@ def test_the_payload_is_what_the_simulator_counts() -> None:
     assert payload_of(pack(draft, Content([1, 2]))) == greedy
     assert payload_of(pack(draft, Content([1, 2], None, drawn, rule="rejection"))) == greedy + 2 * 100 + 1
     assert parse(pack(Leave(0, 1)))[1] is NOTHING
+
+
+@pytest.mark.parametrize("lives", [1, 3, 1000])
+def test_epochs_of_later_eras_and_lives_and_views_of_restarted_drafters_pass(lives: int) -> None:
+    epoch = lives * INCARNATION + 5 * ERA + 7
+    for message in (
+        DraftRequest(0, 1, epoch, 9, opening=True, tokens=0),
+        Draft(0, 1, epoch, 9, 0),
+        Refusal(0, 1, "full", epoch),
+        Leave(0, 1, epoch),
+        View(1, (lives << 32) + 4, 2, 0.5),
+    ):
+        assert parse(pack(message)) == (message, NOTHING)

@@ -1,29 +1,63 @@
-"""What the engine cannot do yet it says by key, before anything is started."""
+"""What the engine cannot do it says by key, before anything is started."""
 
-import msgspec
+from typing import Any
+
 import pytest
 
-from engine.runtime.runnable import check_can_run
+from engine.runtime.runnable import check_by_hand, check_can_run
 from fleet.errors import InputError
-from fleet.policies.liveness import Patience
-from fleet.scenario.faults import Drop
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
 
-replace = msgspec.structs.replace
-PLAIN = settle(make_scenario({}))
+PATIENT = {"patience_s": 1.0}
+REPLAYED = {"kind": "replayed"}
+
+
+def fleet_of(**tables: Any) -> Fleet:
+    return settle(make_scenario(tables))
+
+
+def one_process(**tables: Any) -> Fleet:
+    device = {"devices": {"host": {"sharing": "one-process"}}}
+    verifiers, drafters = ({"device": "host"} | tables.get(name, {}) for name in ("verifiers", "drafters"))
+    return fleet_of(**device | tables | {"verifiers": verifiers, "drafters": drafters})
 
 
 @pytest.mark.parametrize(
-    ("key", "fleet"),
+    ("key", "tables"),
     [
-        ("verifiers.patience_s", replace(PLAIN, verifiers=replace(PLAIN.verifiers, patience=Patience(1.0)))),
-        ("drafters.lease_s", replace(PLAIN, drafters=replace(PLAIN.drafters, lease_s=1.0))),
-        ("faults", replace(PLAIN, faults=(Drop(0.5),))),
+        ("verifiers.patience_s", {"verifiers": PATIENT}),
+        ("drafters.lease_s", {"verifiers": PATIENT, "drafters": {"lease_s": 1.0}}),
+        (
+            "faults",
+            {"verifiers": PATIENT, "drafters": {"lease_s": 1.0}, "faults": [{"what": "kill", "node": "drafter"}]},
+        ),
     ],
 )
-def test_faults_and_what_stations_do_about_them_are_refused_by_key(key: str, fleet: Fleet) -> None:
-    check_can_run(PLAIN)
-    with pytest.raises(InputError, match=f"{key}: real nodes have leases of their own"):
-        check_can_run(fleet)
+def test_stations_of_one_process_cannot_be_silent_or_die_by_themselves(key: str, tables: dict[str, Any]) -> None:
+    check_can_run(one_process())
+    with pytest.raises(InputError, match=f"{key} does not go with devices.host.sharing = 'one-process'"):
+        check_can_run(one_process(**tables))
+
+
+def test_nodes_that_are_started_by_hand_are_killed_by_hand() -> None:
+    lossy = {"verifiers": PATIENT, "drafters": {"lease_s": 1.0}}
+    check_by_hand(fleet_of(**lossy, faults=[{"what": "drop", "share": 0.1}]))
+    with pytest.raises(InputError, match=r"node = 'drafter': nodes that are started by hand are killed and stopped by"):
+        check_by_hand(fleet_of(**lossy, faults=[{"what": "kill", "node": "drafter"}]))
+
+
+def test_a_replayed_target_behind_a_router_cannot_be_killed_alone() -> None:
+    def routed(node: str) -> Fleet:
+        return fleet_of(
+            profile="rtx-4090",
+            acceptance={"model": "geometric", "beta": 0.5},
+            drafters=REPLAYED | {"count": 2, "route": "shortest-queue", "lease_s": 1.0},
+            verifiers=REPLAYED | PATIENT | {"count": 2},
+            faults=[{"what": "kill", "node": node, "for_s": 1.0}],
+        )
+
+    check_can_run(routed("drafter.2"))
+    with pytest.raises(InputError, match=r"faults: node = 'verifier.1': replayed targets behind a router share"):
+        check_can_run(routed("verifier.1"))

@@ -1,5 +1,6 @@
 """Links that a scenario states: held back in memory and over loopback, as a simulation draws them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ pytest.importorskip("torch")
 
 from calibrate.links import without_stated_links
 from engine.runtime.actions import DOOR, Deliver, Send
-from engine.runtime.fake import FakeNetwork, Mishaps
+from engine.runtime.fake import FakeNetwork
 from engine.runtime.frames import due_of, pack, parse, stamped
 from engine.runtime.hosts import _settled
 from engine.runtime.serve import serve
@@ -21,6 +22,7 @@ from fleet.records.metrics import measure
 from fleet.records.playback import playback_of
 from fleet.records.replay import replay
 from fleet.records.run import Run, make_run
+from fleet.scenario.faults import Fault, Reorder
 from fleet.scenario.links import holds_links, linked_pairs, ways_of
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
@@ -55,10 +57,10 @@ def toy(**tables: Any) -> Scenario:
     return make_scenario(content | tables)
 
 
-def run_toy(scenario: Scenario, seed: int, mishaps: Mishaps, way_s: float) -> Run:
+def run_toy(scenario: Scenario, seed: int, faults: Sequence[Fault], way_s: float) -> Run:
     """Run it in virtual time over a transport that takes `way_s`, or longer."""
     fleet, rng = settle(scenario), np.random.default_rng(seed)
-    network = FakeNetwork(seed, way_s, mishaps)
+    network = FakeNetwork(seed, way_s, faults)
 
     def seconds_of(_step: Step) -> float:
         return float(rng.uniform(0.001, 0.02))
@@ -87,8 +89,8 @@ def test_no_message_is_handed_over_before_its_stated_time(
     seed: int, tables: dict[str, dict[str, Any]], late: bool
 ) -> None:
     in_order = "overlap" in tables.get("drafters", {})  # what drafts ahead relies on, as over TCP
-    mishaps = Mishaps(delay=0.3, late_s=0.05) if late and not in_order else Mishaps()
-    run = run_toy(toy(**tables), seed, mishaps, way_s=0.001)
+    faults = [Reorder(share=0.3, by_s=0.05)] if late and not in_order else []
+    run = run_toy(toy(**tables), seed, faults, way_s=0.001)
     times_s = ways_s(run)
     assert len(times_s) > 10
     assert min(times_s) >= 0.5 * LINK["latency_s"] - EXACT_S
@@ -99,7 +101,7 @@ def test_no_message_is_handed_over_before_its_stated_time(
 def test_what_the_transport_takes_is_part_of_the_stated_time(
     seed: int, tables: dict[str, dict[str, Any]], way_s: float
 ) -> None:
-    run = run_toy(toy(**tables, link={"latency_s": 0.02}), seed, Mishaps(), way_s)
+    run = run_toy(toy(**tables, link={"latency_s": 0.02}), seed, (), way_s)
     assert ways_s(run) == pytest.approx([0.02] * len(ways_s(run)), abs=EXACT_S)
 
 

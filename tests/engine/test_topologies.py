@@ -10,7 +10,8 @@ pytest.importorskip("transformers")
 
 from engine.runtime.hosts import serve_drafter, serve_verifier
 from engine.runtime.runnable import check_can_run
-from engine.runtime.serve import Served, serve
+from engine.runtime.serve import serve
+from engine.runtime.served import Served
 from fleet.errors import InputError
 from fleet.records.replay import replay
 from fleet.scenario.settle import settle

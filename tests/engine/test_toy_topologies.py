@@ -43,7 +43,7 @@ def run_toy(seed: int, **tables: dict[str, Any]) -> ToyFleet:
     assert not network.run(network.now_s + 0.1, lambda: False)
     check_texts(fleet, toys.outputs)
     assert replay(make_run(scenario, "engine", toys.log, fleet)) == []
-    assert not toys.network.nodes["drafter 0"].worker.station.sessions, "a session was not released"
+    assert not toys.network.nodes[toys.fleet.drafter_name(0)].worker.station.sessions, "a session was not released"
     refused = [
         row for _, row in enumerate(make_run(scenario, "engine", toys.log, fleet).frame().event) if row == "refusal"
     ]
@@ -57,7 +57,7 @@ def test_a_drafter_ahead_of_its_targets_changes_no_token_and_no_tail_is_lost(
     seed: int, least: int, busy: bool, targets: int
 ) -> None:
     toys = run_toy(seed, drafters={"overlap": AHEAD | {"least": least, "busy": busy}}, verifiers={"count": targets})
-    assert sum(executor.verified for executor in toys.executors.values()) > 0
+    assert sum(life.verified for lives in toys.executors.values() for life in lives) > 0
 
 
 def test_a_tail_that_the_target_agrees_with_stands_and_one_that_it_does_not_is_drafted_anew() -> None:

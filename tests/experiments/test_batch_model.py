@@ -30,14 +30,14 @@ def test_exspec_makes_fewer_calls_for_a_row_and_writes_each_back() -> None:
 def test_the_fitted_workload_gives_both_methods_the_papers_tokens_a_verification() -> None:
     tokens = 95.6 * 1469 * 24.88 / 0.449 / 1000
     for rule, verifications in ((model.eqspec(4), 1469), (model.exspec(4), 952)):
-        runs = [verifications_of(model.run_batch(rule, seed).frame()) for seed in range(2)]
+        runs = [verifications_of(model.run_batch(rule, seed).columns()).frame() for seed in range(2)]
         ours = np.mean([(run.acceptance_length + 1).sum() / run.step.nunique() for run in runs])
         assert ours == pytest.approx(tokens / verifications, rel=0.05)
 
 
 def test_a_draft_without_a_mismatch_counts_four_tokens_and_the_targets_own() -> None:
     run = model.run_batch(model.eqspec(2), fit=model.Fit(0.9, 20, 20), requests=4)
-    assert verifications_of(run.frame()).acceptance_length.max() == model.DEPTH - 1
+    assert verifications_of(run.columns()).acceptance_length.max() == model.DEPTH - 1
 
 
 def test_requests_are_spec_benchs_turns_each_once_cut_where_they_are_too_long(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ import msgspec
 import pandas as pd
 import pytest
 
+from experiments.cell import ANALYTIC, CellResult
 from experiments.compare import Row, compare_metrics, summarise, worst
 from experiments.resume import resume_digest
-from experiments.sweep import ANALYTIC, CellResult, cell_file, cells_of, parse_vary, sweep, table, wide_table
+from experiments.sweep import cell_file, cells_of, parse_vary, sweep, table, wide_table
 from fleet.chance.places import write_places
 from fleet.chance.signals import write_signals
 from fleet.chance.token import Token

@@ -17,9 +17,10 @@ from fleet.policies.ragged import BatchRule, Realign, Rollback, SameLength, Slot
 from fleet.policies.route import Affinity, Central, DrafterView, LeastWork, RoundRobin, ShortestQueue
 from fleet.policies.warm_up import AfterIdle, NoWarmUp
 from fleet.scenario.settled import SettledDrafters, SettledVerifiers
+from fleet.stations.buffer import Work
 from fleet.stations.drafter import DrafterStation
 from fleet.stations.messages import Draft, DraftRequest, Ignored, Instruction, Join, Refusal, StepDone
-from fleet.stations.station import Start, Work
+from fleet.stations.station import Start
 from fleet.stations.verifier import VerifierStation
 from tests.helpers.stars import repeatable
 

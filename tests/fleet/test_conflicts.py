@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from experiments.sweep import analytic_values
+from experiments.cell import analytic_values
 from fleet.errors import InputError
 from fleet.records.metrics import measure, measure_targets
 from fleet.scenario.reading import make_scenario

@@ -3,10 +3,10 @@
 import math
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import stats
 
+from fleet.records.columns import Table, Words
 from fleet.records.intervals import batch_interval, drifts, quantile_levels, student_t_interval, variance_of_mean
 from fleet.records.steady import CELLS, _of_number_inside_s, of_device_s
 from fleet.records.window import LEAST_RELAXATIONS, Window
@@ -97,10 +97,11 @@ def test_a_devices_memory_is_that_of_its_queue() -> None:
     assert of_device_s(constant, 1.99, 1.0, 4) < math.inf
 
 
-def requests_inside(opened_s: np.ndarray, closed_s: np.ndarray) -> tuple[pd.DataFrame, pd.DataFrame]:
+def requests_inside(opened_s: np.ndarray, closed_s: np.ndarray) -> tuple[Table, Table]:
     """Rows of joins and of commits: one of each a request."""
-    named = {"tag": np.arange(len(opened_s)), "request": 0}
-    return pd.DataFrame(named | {"event": "join", "time_s": opened_s}), pd.DataFrame(named | {"time_s": closed_s})
+    none = np.zeros(len(opened_s), dtype=int)
+    named = {"tag": np.arange(len(opened_s)), "request": none}
+    return Table.of(**named, event=Words(none, ["join"]), time_s=opened_s), Table.of(**named, time_s=closed_s)
 
 
 def test_the_memory_of_a_crowd_is_that_of_exponential_stays() -> None:

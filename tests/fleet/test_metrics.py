@@ -194,7 +194,7 @@ def test_every_request_gets_exactly_its_tokens(targets: int, depth: int, new_tok
         measure={"warm_up_share": 0},
     )
     run = run_star(scenario, lambda drafted: random.randint(0, drafted), prefill=0.5)
-    commits = commits_of(run.frame())
+    commits = commits_of(run.columns()).frame()
     assert (commits.committed >= 1).all()
     assert (commits.from_draft <= commits.committed).all()
     assert commits.groupby("request").committed.sum().tolist() == [new_tokens] * 2 * targets
@@ -238,7 +238,7 @@ def test_the_baseline_has_no_drafter_and_no_metrics_of_one() -> None:
     assert measured["throughput"] == pytest.approx(3 * 21 / (5 + 20 * 2))
     assert (measured["ttft_mean_s"], measured["tpot_p50_s"], measured["latency_p99_s"]) == pytest.approx((5, 2, 45))
     assert measured["requests"] == 6
-    assert measure_targets(run).columns.tolist() == ["tag", "throughput"]
+    assert measure_targets(run).names == ("tag", "throughput")
 
 
 def test_refused_requests_are_counted_among_the_complete_ones() -> None:
@@ -334,7 +334,7 @@ def test_what_a_run_commits_ends_with_its_text_whatever_was_accepted_beyond(
             )
         )  # fmt: skip
         base += length + 1
-    commits = commits_of(make_run(star(), "engine", log_of(rows)).frame())
+    commits = commits_of(make_run(star(), "engine", log_of(rows)).columns())
     assert 10 + commits.committed.sum() == min(base, 10 + asked, end)
     assert (commits.from_draft <= commits.accepted).all()
     assert (commits.committed >= 1).all()

@@ -44,10 +44,10 @@ def test_a_drafter_that_dies_costs_what_its_target_waits_and_then_decodes_slower
     when its running step is over; a draft of then is verified 2 s later, and 11 rounds are left of 14.
     """
     run = run_of(kill("drafter", 4.5, 2.5))
-    rows = run.frame()
+    rows = run.columns()
     commits = commits_of(rows)
     alone = alone_of(rows, commits)
-    assert rows[rows.event == "overdue"].time_s.tolist() == [5.5]
+    assert rows.time_s[rows.event.among("overdue")].tolist() == [5.5]
     assert alone.begun_s.tolist() == [5.5, 6.5, 7.5, 8.5, 9.5]
     assert alone.time_s.tolist() == [6.5, 7.5, 8.5, 9.5, 10.5]
     assert rejoins_of(rows).rejoined_s.tolist() == [12.5]
@@ -76,21 +76,21 @@ def test_metrics_of_outages_are_those_of_fleets_that_can_give_up_only() -> None:
 def test_a_drafter_that_is_back_in_a_later_request_has_been_away_since_it_was_given_up() -> None:
     """Requests of 7 tokens end before it is."""
     run = run_of(kill("drafter", 4.5, 20.0), requests=40, new_tokens=7)
-    back = rejoins_of(run.frame())
+    back = rejoins_of(run.columns())
     assert len(back) == 1
-    assert back.time_s.iloc[0] == 5.5
-    assert 24.5 < back.rejoined_s.iloc[0] < 24.5 + REJOIN_S + ROUND_S + 1.0
+    assert back.time_s[0] == 5.5
+    assert 24.5 < back.rejoined_s[0] < 24.5 + REJOIN_S + ROUND_S + 1.0
 
 
 def test_what_a_target_committed_before_it_died_is_lost() -> None:
     """At 9 s it has committed 13 tokens of 43; it starts at 11 s from the prompt, and needs 28 s."""
     run = run_of(kill("verifier.1", 9.0, 2.0))
-    rows = run.frame()
+    rows = run.columns()
     commits = commits_of(rows)
     assert commits.committed.sum() == 43
     assert commits.time_s.min() == 11.0
     spans = spans_of(rows, commits)
-    assert (spans.begun_s.iloc[0], spans.ended_s.iloc[0]) == (0.0, 39.0)
+    assert (spans.begun_s[0], spans.ended_s[0]) == (0.0, 39.0)
     assert measure(run)["latency_mean_s"].value == 39.0
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from experiments.sweep import run_cell
+from experiments.cell import run_cell
 from fleet.records.overload import FALSE_ALARM, Overload, overload_of
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario

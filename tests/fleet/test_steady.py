@@ -20,7 +20,7 @@ GAPS_OF_10_AND_20_S = [0.0, *(30.0 * pair + more for pair in range(10) for more 
 
 
 def remembered_s(run: Run) -> float:
-    rows, fleet = run.frame(), run.header.fleet
+    rows, fleet = run.columns(), run.header.fleet
     commits = commits_of(rows)
     return relaxation_s(fleet, rows, commits, window_of(fleet, commits))
 
@@ -78,10 +78,10 @@ def test_where_steps_are_shared_the_number_of_requests_inside_is_asked(tmp_path:
     arrived_at_s = [8.0 * (number // 2) for number in range(60)]
     grouped = traced(tmp_path, arrived_at_s, drafters={"depth": 5, "group": "batch"}, verifiers={"count": 2})
     run = simulate(grouped)
-    rows, fleet = run.frame(), run.header.fleet
+    rows, fleet = run.columns(), run.header.fleet
     commits = commits_of(rows)
     window = window_of(fleet, commits)
-    assert rows[rows.event == "done"].duplicated(["station", "step"]).any()
+    assert run.frame().query("event == 'done'").duplicated(["station", "step"]).any()
     assert relaxation_s(fleet, rows, commits, window) == _of_number_inside_s(rows, commits, window)
 
 

@@ -4,8 +4,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from fleet.records.recorded import Log
+from fleet.records.run import Run
+from fleet.records.schema import SCHEMA
 
 
 def log_of(rows: Iterable[Iterable[Any]]) -> Log:
     """Write rows, whose values are in the order of SCHEMA, one after another, as a station does."""
     return [value for row in rows for value in row]
+
+
+def log_of_run(run: Run) -> Log:
+    """The rows of a run as its stations wrote them."""
+    return log_of(zip(*(run.table.column(name).to_pylist() for name in SCHEMA.names), strict=True))

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,13 @@ ROOT = Path(__file__).parents[2]
 LIMIT_S = 120  # until something is called missing; it decides nothing else
 
 
-def start(*arguments: str | Path, largest_file_bytes: int | None = None, **more: Any) -> subprocess.Popen[str]:
-    """Start `python ARGUMENTS` as a terminal would: signals at their defaults, whatever they are here."""
+def start(
+    *arguments: str | Path, largest_file_bytes: int | None = None, env: Mapping[str, str] | None = None, **more: Any
+) -> subprocess.Popen[str]:
+    """Start `python ARGUMENTS` as a terminal would: signals at their defaults, whatever they are here.
+
+    `env`: variables of its environment beside those of this process.
+    """
 
     def prepare() -> None:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -25,7 +30,7 @@ def start(*arguments: str | Path, largest_file_bytes: int | None = None, **more:
 
     more = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": ROOT} | more
     command = [sys.executable, *map(str, arguments)]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"} | dict(env or {})
     return subprocess.Popen(
         command, text=True, start_new_session=True, preexec_fn=prepare, env=environment, **more  # noqa: PLW1509
     )  # fmt: skip

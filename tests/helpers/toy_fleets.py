@@ -1,6 +1,8 @@
 """Fleets of toy models in every topology, on a network in memory: drafters, a router, targets with several streams."""
 
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 from engine.runtime.content import NOTHING, Content
 from engine.runtime.door import Door
@@ -8,34 +10,39 @@ from engine.runtime.exchange import Exchange
 from engine.runtime.fake import FakeNetwork
 from engine.runtime.fake_node import FakeNode
 from engine.runtime.line import Line
+from engine.runtime.resent import Resent
 from engine.runtime.router import RouteExecutor
 from engine.runtime.stated_links import stated_links
 from engine.runtime.tails import Tails
 from fleet.policies.outcome import Outcome
 from fleet.records.recorded import Log, RecordedStation
 from fleet.records.schema import SCHEMA, Row
+from fleet.scenario.faults import Change, moments
+from fleet.scenario.names import ROUTER, verifier_name
 from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import streams_of
-from fleet.stations.build import drafter_station, joins_of, router_station, verifier_station
-from fleet.stations.messages import Draft, DraftRequest, Message, StationEvent
+from fleet.stations.build import drafter_station, joins_of, router_station, station_named, verifier_station
+from fleet.stations.messages import Draft, DraftRequest, Message, Overdue, StationEvent
 from fleet.stations.station import Station
 from fleet.times.step import Step
 from tests.helpers.toys import VOCABULARY, ToyDrafter, ToyTarget, truth
-
-ROUTER = "router"
 
 
 class TailTarget(ToyTarget):
     """A target whose text is the truth, and which takes drafts as a real one does: as tails."""
 
-    def __init__(self) -> None:
+    def __init__(self, fleet: Fleet) -> None:
         super().__init__()
         self.tails = Tails()
+        self.resent = Resent(fleet)
         self.verified = 0
 
     def receive(self, event: StationEvent, content: Content) -> None:
         if isinstance(event, Draft):
             self.tails.append(event.tag, content)
+            self.resent.heard(event.tag, event.epoch)
+        elif isinstance(event, Overdue):
+            self.tails.forget(event.tag)
         else:
             super().receive(event, content)
 
@@ -53,8 +60,15 @@ class TailTarget(ToyTarget):
         pairs = zip(step.members, outcomes, strict=True)
         return tuple(self.tails.settled(m.tag, m.tokens, outcome, self.texts[m.tag][1][-1]) for m, outcome in pairs)
 
+    def content_of(self, message: Message) -> Content:
+        if not isinstance(message, DraftRequest):
+            return NOTHING
+        said = self.resent.tokens(message.tag, message.epoch, message.base, message.opening)
+        return Content(self.texts[message.tag][1][message.base - said : message.base])
+
     def release(self, tag: int) -> None:
         self.tails.forget(tag)
+        self.resent.forget(tag)
         super().release(tag)
 
 
@@ -64,7 +78,7 @@ class AheadDrafter(ToyDrafter):
     def receive(self, event: StationEvent, content: Content) -> None:
         if isinstance(event, DraftRequest) and not event.opening:
             text = self.texts[event.tag][1]
-            text[event.base - 1 :] = content.tokens
+            text[event.base - len(content.tokens) :] = content.tokens
             assert text == truth(event.request, 0, event.base), f"poisoned by {event}"
         else:
             super().receive(event, content)
@@ -80,52 +94,93 @@ class AheadDrafter(ToyDrafter):
         return (Outcome(),) * len(step.members)
 
     def content_of(self, message: Message) -> Content:
-        return Content(self.sent[message.tag]) if isinstance(message, Draft) else NOTHING
+        return Content(self.sent[message.tag]) if isinstance(message, Draft) and message.tokens else NOTHING
 
 
 class ToyFleet:
-    """All nodes of a fleet. `seconds_of`: how long a step takes; `log`: of all stations."""
+    """All nodes of a fleet, and what its scenario does to them. `log`: of all lives of all stations.
+
+    `seconds_of`: how long a step takes.
+    """
 
     def __init__(self, fleet: Fleet, network: FakeNetwork, seconds_of: Callable[[Step], float]) -> None:
         self.fleet = fleet
         self.network = network
         self.seconds_of = seconds_of
-        self.executors: dict[str, TailTarget] = {}
+        self.executors: dict[str, list[TailTarget]] = {}
+        self.recorded: dict[str, RecordedStation] = {}
+        self.deaths: Counter[str] = Counter()
         self.log: Log = []
 
     def start(self) -> None:
-        """Start all nodes."""
-        fleet, drafters = self.fleet, range(self.fleet.drafters.count)
-        for drafter in drafters:
-            executor = ToyDrafter() if fleet.in_turn else AheadDrafter()
-            exchange = Exchange(Door(fleet, 1), links=stated_links(fleet, drafter))
-            self._node(_drafter(drafter), drafter_station(fleet, drafter), executor, exchange)
+        """Start all nodes, and have everything go wrong in its time."""
+        fleet = self.fleet
+        self.starts: dict[str, Callable[[], None]] = {
+            fleet.drafter_name(drafter): partial(self._start_drafter, drafter)
+            for drafter in range(fleet.drafters.count)
+        }
         if fleet.routed:
-            router = RouteExecutor()
-            lines = {drafter: Line(fleet, 0, 1, "router", drafter, drafter) for drafter in drafters}
-            for drafter in drafters:
-                self.network.connect(ROUTER, drafter, _drafter(drafter))
-            exchange = Exchange(Door(fleet, 1), lines, relays=True, seen=router.seen, links=stated_links(fleet))
-            self._node(ROUTER, router_station(fleet), router, exchange)
+            self.starts[ROUTER] = self._start_router
         for target in range(fleet.verifiers.count):
-            self._start_target(target)
+            self.starts[verifier_name(target)] = partial(self._start_target, target)
+        for begin in self.starts.values():
+            begin()
+        for moment in moments(fleet.faults):
+            self.network.at(moment.time_s, partial(self._change, moment.node, moment.change))
+
+    def _change(self, name: str, change: Change) -> None:
+        if change in ("kill", "stall") and self.finished:
+            return
+        if change == "kill" and name in self.network.nodes:
+            self.network.kill(name)
+            self.deaths[name] += 1
+            self.recorded[name].killed(station_named(self.fleet, name), self.network.now_s)
+        elif change == "start" and name not in self.network.nodes:
+            self.starts[name]()
+        elif change == "stall":
+            self.network.stall(name)
+        elif change == "resume":
+            self.network.resume(name)
+
+    def _start_drafter(self, drafter: int) -> None:
+        fleet, name = self.fleet, self.fleet.drafter_name(drafter)
+        executor = ToyDrafter() if fleet.in_turn else AheadDrafter()
+        door = Door(fleet, 1 + self.deaths[name])
+        self._node(name, drafter_station(fleet, drafter), executor, Exchange(door, links=stated_links(fleet, drafter)))
+
+    def _start_router(self) -> None:
+        fleet, drafters = self.fleet, range(self.fleet.drafters.count)
+        router = RouteExecutor()
+        lines = {drafter: Line(fleet, 0, 1, "router", drafter, drafter) for drafter in drafters}
+        for drafter in drafters:
+            self.network.connect(ROUTER, drafter, fleet.drafter_name(drafter))
+        exchange = Exchange(Door(fleet, 1), lines, relays=True, seen=router.seen, links=stated_links(fleet))
+        self._node(ROUTER, router_station(fleet), router, exchange)
 
     def _start_target(self, target: int) -> None:
-        fleet, name = self.fleet, f"target {target}"
+        fleet, name = self.fleet, verifier_name(target)
+        deaths, lives = self.deaths[name], self.executors.setdefault(name, [])
+        done = {request for life in lives for request in life.outputs}
         streams = {tag: own for tag, own in streams_of(fleet).items() if fleet.target_of(tag) == target}
         asked = [0] if fleet.routed else sorted({fleet.drafter_of(tag) for tag in streams})
-        for drafter in asked:
-            self.network.connect(name, drafter, ROUTER if fleet.routed else _drafter(drafter))
-        lines = {drafter: Line(fleet, target, 1, drafter=drafter, port=drafter) for drafter in asked}
+        if not deaths:
+            for drafter in asked:
+                self.network.connect(name, drafter, ROUTER if fleet.routed else fleet.drafter_name(drafter))
+        lines = {
+            drafter: Line(fleet, target, 1 + deaths, drafter=drafter, port=drafter, goes_on=deaths > 0)
+            for drafter in asked
+        }
         line_of = (lambda _tag: 0) if fleet.routed else fleet.drafter_of
         exchange = Exchange(lines=lines, line_of=line_of, links=stated_links(fleet))
-        users = {tag: joins_of(fleet, tag, own) for tag, own in streams.items()}
-        self.executors[name] = TailTarget()
-        self._node(name, verifier_station(fleet, target), self.executors[name], exchange, users)
+        left = {tag: [request for request in own if request.number not in done] for tag, own in streams.items()}
+        users = {tag: joins_of(fleet, tag, own) for tag, own in left.items() if own}
+        lives.append(TailTarget(fleet))
+        self._node(name, verifier_station(fleet, target), lives[-1], exchange, users)
 
     def _node(self, name: str, station: Station, executor: object, exchange: Exchange, users: object = None) -> None:
-        recorded = RecordedStation(station, "replayed", self.log)
-        node = FakeNode(self.network, name, recorded, executor, exchange, self.seconds_of, users)  # type: ignore[arg-type]
+        recorded = self.recorded.setdefault(name, RecordedStation(station, "replayed", self.log))
+        deaths = self.deaths[name]
+        node = FakeNode(self.network, name, recorded, executor, exchange, self.seconds_of, users, deaths)  # type: ignore[arg-type]
         self.network.start(node)
 
     @property
@@ -136,14 +191,11 @@ class ToyFleet:
 
     @property
     def finished(self) -> bool:
-        """Whether every target has all its texts."""
-        return all(node.finished for name, node in self.network.nodes.items() if name.startswith("target"))
+        """Whether every target is there and has all its texts."""
+        names = [verifier_name(target) for target in range(self.fleet.verifiers.count)]
+        return all(name in self.network.nodes and self.network.nodes[name].finished for name in names)
 
     @property
     def outputs(self) -> list[dict[int, list[int]]]:
-        """The texts of every target."""
-        return [executor.outputs for executor in self.executors.values()]
-
-
-def _drafter(number: int) -> str:
-    return f"drafter {number}"
+        """The texts of every life of every target."""
+        return [life.outputs for lives in self.executors.values() for life in lives]

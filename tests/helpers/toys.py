@@ -80,13 +80,16 @@ class ToyDrafter:
     def __init__(self) -> None:
         self.texts: dict[int, tuple[int, list[int]]] = {}
         self.sent: dict[int, list[int]] = {}
+        self.opened: dict[int, tuple[int, int]] = {}
         self.drafted = 0
 
     def receive(self, event: StationEvent, content: Content) -> None:
         if not isinstance(event, DraftRequest):
             return
         if event.opening:
-            assert event.tag not in self.texts, "opened twice"
+            assert (event.request, event.epoch) > self.opened.get(event.tag, (-1, 0)), "opened twice"
+            self.opened[event.tag] = event.request, event.epoch
+            self.sent.pop(event.tag, None)
             self.texts[event.tag] = event.request, list(content.tokens)
         else:
             text = self.texts[event.tag][1]

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from fleet.errors import InputError
@@ -16,13 +17,13 @@ RUN = ("run", "scenario.toml", "--json", "-o", "out.parquet")
 class InThisProcess:
     """Stands for a node's process, whose body it runs here; what the body raises is raised here."""
 
-    def __init__(self, name: str, body: Callable[..., Any], *arguments: Any) -> None:
+    def __init__(self, name: str, body: Callable[..., Any], *arguments: Any, **_more: Any) -> None:
         if name not in {"batch", "co-located"}:
             raise InputError(f"{name} would be one process of several")
         self.body, self.arguments = body, arguments
 
     def receive(self) -> Any:
-        return self.body(None, *self.arguments)
+        return self.body(SimpleNamespace(watched=False), *self.arguments)
 
     def end(self) -> None:
         pass

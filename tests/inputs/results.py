@@ -10,9 +10,10 @@ import msgspec
 import pandas as pd
 from matplotlib.image import imread
 
+from experiments.cell import CellResult
 from experiments.compare import Comparison
 from experiments.reproduce.rows import Reproduction
-from experiments.sweep import TABLE, CellResult
+from experiments.sweep import TABLE
 from fleet.records.overload import Overload
 from fleet.records.replay import replay
 from fleet.records.run import read_run

@@ -120,7 +120,7 @@ TARGET, DRAFTER = ModelMemory(16 * GB, 131_072), ModelMemory(3 * GB, 32_768)
 
 def test_the_drafters_cache_is_known_by_tag_and_time() -> None:
     run = simulate(msgspec.structs.replace(star(2), memory=DeviceMemory(2, 24 * GB, TARGET, DRAFTER)))
-    held = cache_bytes(run.frame(), DRAFTER.kv_bytes_per_token)
+    held = cache_bytes(run.columns(), DRAFTER.kv_bytes_per_token).frame()
     assert set(held.tag) == {0, 1}
     assert held.bytes.iloc[-1] == 0
     last = held[held.bytes_of_tag > 0].groupby("tag").bytes_of_tag.max()

@@ -39,8 +39,7 @@ def test_every_system_commits_each_text_up_to_its_end_and_no_further(path: Path,
     asked = {request.number: request.new_tokens for many in streams_of(settle(scenario)).values() for request in many}
     run = simulate(scenario)
     assert replay(run) == []
-    rows = run.frame()
-    committed = commits_of(rows).groupby("request").committed.sum().to_dict()
+    committed = commits_of(run.columns()).frame().groupby("request").committed.sum().to_dict()
     assert committed == {request: min(ends.get(request, tokens), tokens) for request, tokens in asked.items()}
     assert "requests" in measure(run)
 

@@ -8,7 +8,7 @@ from fleet.policies.order import Deadline, Weighted
 from fleet.records.metrics import measure, measure_targets
 from fleet.records.replay import replay
 from fleet.scenario.scenario import Scenario
-from fleet.stations.station import Work
+from fleet.stations.buffer import Work
 from sim.run import simulate
 from tests.helpers.stars import star
 

@@ -5,7 +5,6 @@ import math
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +13,7 @@ from scipy.optimize import minimize
 from fleet.policies.allocate import FixedShare, RandomShare
 from fleet.policies.goodspeed import GoodSpeed, expected_goodput, gradient_schedule
 from fleet.policies.outcome import Outcome
+from fleet.records.columns import Table
 from fleet.records.goodput import best_goodput, goodputs_of, mixed_goodput, smoothed, utility
 from fleet.records.metrics import _acceptance_rates, measure
 from fleet.records.replay import replay
@@ -136,7 +136,7 @@ def test_a_barrier_round_costs_the_verification_and_the_longest_draft() -> None:
 
 def test_every_round_verifies_all_clients_within_the_budget() -> None:
     run = simulate(rounds(allocate={"policy": "goodspeed", "budget": 9}))
-    verified = verifications_of(run.frame())
+    verified = verifications_of(run.columns()).frame()
     full = verified[verified.verified_s < verified.verified_s.max() * 0.3]
     assert (full.groupby("step").tag.nunique() == 4).all()
     assert verified.groupby("step").draft_tokens.sum().max() <= 9
@@ -174,7 +174,7 @@ def test_smoothed_goodput_is_equation_4() -> None:
 
 
 def test_iterations_are_the_verifiers_steps() -> None:
-    x = goodputs_of(verifications_of(simulate(rounds()).frame()), 4)
+    x = goodputs_of(verifications_of(simulate(rounds()).columns()), 4)
     assert x.shape[1] == 4
     assert np.nanmin(x) >= 1
     assert np.nanmax(x) <= 4  # three drafted and the own one
@@ -182,8 +182,10 @@ def test_iterations_are_the_verifiers_steps() -> None:
 
 def test_acceptance_of_a_client_is_its_mean_ratio_by_token_or_its_passed_share_of_what_was_tested() -> None:
     """Client 0 has ratios of 2 and 6 tokens; 1 has none, 3 of 5 tested passed; 2 never drafted anything."""
-    table = pd.DataFrame(
-        [(0, 2, 2, 0.9), (0, 6, 1, 0.5), (1, 4, 1, 0.0), (1, 3, 2, 0.0), (2, 0, 0, 0.0)],
-        columns=["tag", "draft_tokens", "acceptance_length", "ratio"],
+    table = Table.of(
+        tag=np.array([0, 0, 1, 1, 2]),
+        draft_tokens=np.array([2, 6, 4, 3, 0]),
+        acceptance_length=np.array([2, 1, 1, 2, 0]),
+        ratio=np.array([0.9, 0.5, 0.0, 0.0, 0.0]),
     )
     assert _acceptance_rates(table) == pytest.approx([(2 * 0.9 + 6 * 0.5) / 8, 3 / 5, 0.0])

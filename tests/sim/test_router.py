@@ -13,7 +13,7 @@ from fleet.policies.allocate import RandomShare
 from fleet.policies.route import Affinity, Central, DrafterView, LeastWork, RoundRobin, ShortestQueue
 from fleet.records.metrics import measure
 from fleet.records.replay import replay
-from fleet.records.tables import ROUND, rounds_of
+from fleet.records.tables import rounds_of
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.stations.messages import DraftRequest, Ignored, Instruction, Leave, Routed, StepDone, View
@@ -225,9 +225,10 @@ def test_communication_is_the_delay_of_the_links_and_the_parts_of_a_round_add_up
     metrics = measure(run)
     assert metrics["communication_s"].value == pytest.approx(0.5)
     assert metrics["return_s"].value == pytest.approx(2.5)  # both ways, and a verification of 2 s
-    rounds = rounds_of(run.frame())
-    later = rounds.assign(epoch=rounds.epoch - 1).set_index(ROUND).asked_s
-    cycle_s = rounds.set_index(ROUND).join(later.rename("next_asked_s"))
+    rounds = rounds_of(run.columns()).frame()
+    round_ = ["tag", "request", "epoch"]
+    later = rounds.assign(epoch=rounds.epoch - 1).set_index(round_).asked_s
+    cycle_s = rounds.set_index(round_).join(later.rename("next_asked_s"))
     parts_s = cycle_s.wait_s + cycle_s.service_s + cycle_s.return_s
     unexplained_s = (cycle_s.next_asked_s - cycle_s.asked_s - parts_s).dropna()
     assert unexplained_s.groupby("epoch").max().iloc[1:].abs().max() < 1e-9  # a first round has a prefill besides
@@ -235,8 +236,8 @@ def test_communication_is_the_delay_of_the_links_and_the_parts_of_a_round_add_up
 
 
 def test_a_router_that_holds_nobody_back_adds_no_wait() -> None:
-    held = rounds_of(simulate(m_for_n(2, 6, "central", 200)).frame())
-    sent = rounds_of(simulate(m_for_n(2, 6, "round-robin", 200)).frame())
+    held = rounds_of(simulate(m_for_n(2, 6, "central", 200)).columns())
+    sent = rounds_of(simulate(m_for_n(2, 6, "round-robin", 200)).columns())
     assert held.wait_s.mean() > 0
     assert (sent.asked_s == sent.reached_s).all()
 

@@ -1,0 +1,104 @@
+"""Tables of numpy columns, and columns of words: what metrics are computed from."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from fleet.records.arrow import codes_of, numbers_of
+
+if TYPE_CHECKING:
+    import pandas as pd  # for who asks for a frame; metrics never do
+
+Bools = NDArray[np.bool_]
+Integers = NDArray[np.int64]
+
+
+class Words:
+    """A column of words: `codes`, shape (rows,), numbers into `words`, which are in alphabetical order."""
+
+    __slots__ = ("codes", "words")
+
+    def __init__(self, codes: Integers, words: Sequence[str]) -> None:
+        self.codes = codes
+        self.words = words
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, picked: Bools | Integers) -> "Words":
+        return Words(self.codes[picked], self.words)
+
+    def having(self, tells: Callable[[str], bool]) -> Bools:
+        """Return which rows have a word of which `tells` is true; it is asked once a word, not once a row."""
+        chosen: Bools = np.array([tells(word) for word in self.words], dtype=bool)[self.codes]
+        return chosen
+
+    def among(self, *words: str) -> Bools:
+        """Return which rows have one of these words."""
+        return self.having(lambda word: word in words)
+
+    def present(self) -> list[str]:
+        """Return the words that occur, in alphabetical order."""
+        return [self.words[code] for code in np.unique(self.codes)]
+
+    def to_numpy(self) -> NDArray[np.object_]:
+        """Return the words themselves, shape (rows,)."""
+        return np.array(self.words, dtype=object)[self.codes]
+
+
+Column = NDArray[Any] | Words
+
+
+class Table:
+    """Columns of equal length by name, as attributes: `table.time_s`; each is made when it is first asked for.
+
+    Columns are numpy arrays, or Words. A selection of rows costs only the columns that are then used.
+    """
+
+    def __init__(self, rows: int, names: Sequence[str], column: Callable[[str], Column]) -> None:
+        self._rows = rows
+        self._column = column
+        self.names = tuple(names)
+
+    @classmethod
+    def of(cls, **columns: Column) -> "Table":
+        """Return the table of these columns."""
+        return cls(len(next(iter(columns.values()))), tuple(columns), columns.__getitem__)
+
+    @classmethod
+    def of_arrow(cls, table: pa.Table) -> "Table":
+        """Return an Arrow table of numbers, booleans and words, none of them missing."""
+        return cls(table.num_rows, table.column_names, lambda name: _of_arrow(table.column(name)))
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self.names:
+            raise AttributeError(f"no column {name!r}")
+        column = self.__dict__[name] = self._column(name)
+        return column
+
+    def where(self, picked: Bools | Integers) -> "Table":
+        """Return the rows for which a mask is true, or the rows of these numbers, in their order."""
+        rows = np.flatnonzero(picked) if picked.dtype == bool else picked
+        return Table(len(rows), self.names, lambda name: getattr(self, name)[rows])
+
+    def plus(self, **columns: Column) -> "Table":
+        """Return the table with further columns, or others of the same name."""
+        names = dict.fromkeys([*self.names, *columns])
+        return Table(self._rows, tuple(names), lambda name: columns[name] if name in columns else getattr(self, name))
+
+    def frame(self) -> "pd.DataFrame":
+        """Return the table as a pandas frame."""
+        columns = {name: getattr(self, name) for name in self.names}
+        return pa.table(
+            {name: each.to_numpy() if isinstance(each, Words) else each for name, each in columns.items()}
+        ).to_pandas()
+
+
+def _of_arrow(column: pa.ChunkedArray) -> Column:
+    return Words(*codes_of(column)) if pa.types.is_string(column.type) else numbers_of(column)

@@ -1,0 +1,96 @@
+"""What devices drew while they worked: samples of clocks, power and memory, and the counters of their energy."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fleet.files import write_file
+from fleet.records.samples import PowerSample
+from fleet.records.window import Floats, Metric, Window
+
+MOST_POINTS = 1000  # of a curve in a run's header
+
+_STORED = {float: pa.float64(), str: pa.string(), int: pa.int64()}
+SAMPLES = pa.schema([(name, _STORED[kind]) for name, kind in PowerSample.__annotations__.items()])
+
+
+class EnergyCurve(msgspec.Struct, frozen=True):
+    """What a device's counter of energy said during a run, from its first reading on, which is 0.
+
+    Keys:
+        device: Name of the device, with what told of it.
+        times_s: When it was read, since the run began.
+        energy_j: What it had used by then.
+    """
+
+    device: str
+    times_s: tuple[float, ...]
+    energy_j: tuple[float, ...]
+
+
+def curves_of(samples: Iterable[PowerSample]) -> tuple[EnergyCurve, ...]:
+    """Return the energy of each device over time; none of those whose energy nobody tells.
+
+    Where a device tells its power alone, that is integrated from sample to sample.
+    """
+    by_device: dict[str, list[PowerSample]] = {}
+    for sample in samples:
+        by_device.setdefault(sample.device, []).append(sample)
+    curves = []
+    for device, own in by_device.items():
+        own.sort(key=lambda sample: sample.time_s)
+        energy_j = _energy_j(own)
+        if energy_j is not None and len(own) > 1:
+            chosen = np.unique(np.linspace(0, len(own) - 1, min(len(own), MOST_POINTS)).round().astype(int))
+            curves.append(
+                EnergyCurve(device, tuple(own[k].time_s for k in chosen), tuple(float(energy_j[k]) for k in chosen))
+            )
+    return tuple(curves)
+
+
+def measured_energy(window: Window, curves: Sequence[EnergyCurve], tokens: Floats) -> dict[str, Metric]:
+    """Return power and energy a token over the window; nothing where a device was not measured all the while.
+
+    `tokens`: that were committed in each batch of the window.
+    """
+    edges_s = window.edges_s
+    if not curves or any(one.times_s[0] > edges_s[0] or one.times_s[-1] < edges_s[-1] for one in curves):
+        return {}
+    energy_j = np.diff(np.sum([np.interp(edges_s, one.times_s, one.energy_j) for one in curves], axis=0))
+    return {
+        "measured_power_w": window.rate(energy_j, "W"),
+        "measured_energy_j_per_token": window.ratio(energy_j, tokens, "J/token"),
+    }
+
+
+def write_samples(samples: Iterable[PowerSample], path: Path) -> None:
+    """Write samples as a Parquet file; OutputError where it cannot be written."""
+    rows = list(samples)
+    columns = [pa.array([row[place] for row in rows], type=field.type) for place, field in enumerate(SAMPLES)]
+    content = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns, schema=SAMPLES), content, compression="zstd")
+    write_file(path, content.getvalue().to_pybytes())
+
+
+def energy_line(curves: Sequence[EnergyCurve], tokens: int) -> str:
+    """Say how much energy a run took, by what; `tokens`: that it committed meanwhile."""
+    used = sum(one.energy_j[-1] for one in curves)
+    seconds = max(one.times_s[-1] - one.times_s[0] for one in curves)
+    each = f", {used / tokens:.3g} J a token" if tokens else ""
+    return f"energy: {used:.4g} J in {seconds:.3g} s{each}, by {', '.join(one.device for one in curves)}"
+
+
+def _energy_j(own: Sequence[PowerSample]) -> Floats | None:
+    counted = np.array([sample.energy_j for sample in own])
+    if not np.isnan(counted).any():
+        since: Floats = counted - counted[0]
+        return since
+    power_w, times_s = np.array([sample.power_w for sample in own]), np.array([sample.time_s for sample in own])
+    if np.isnan(power_w).any():
+        return None
+    steps_j: Floats = (power_w[1:] + power_w[:-1]) / 2 * np.diff(times_s)
+    return np.concatenate([[0.0], np.cumsum(steps_j)])

@@ -1,0 +1,102 @@
+"""Logs that outlive their process, and messages that are lost by a scenario's script."""
+
+import os
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+pytest.importorskip("zmq")
+
+from engine.runtime.journal import FIRST, Journal, Life, journal_of, read_journal, recorded_in, unfinished
+from engine.runtime.lossy import LossyLinks, lossy_links
+from engine.runtime.supervisor import first_life
+from fleet.policies.outcome import Outcome
+from fleet.scenario.faults import Delay, Drop, Duplicate, Kill, LinkFaults, Stall
+from fleet.scenario.workload import Request
+from fleet.stations.build import drafter_station
+from fleet.stations.messages import DraftRequest, StepDone
+from fleet.stations.station import Start
+from tests.helpers.toys import toy_fleet
+
+FLEET = toy_fleet()
+LOSSY = toy_fleet(verifiers={"patience_s": 0.2}, drafters={"lease_s": 1.0})
+
+
+def test_what_a_station_was_told_and_began_is_in_the_file_when_the_call_returns(tmp_path: Path) -> None:
+    life = Life(journal=tmp_path / "life", written=5)
+    journal = journal_of(life)
+    recorded = recorded_in(life, drafter_station(FLEET), "real", journal)
+    recorded.handle(DraftRequest(0, 0, 1, 9, opening=True), 0.5, 60, core_wait_s=0.25)
+    assert read_journal(tmp_path / "life").log == recorded.log
+    plan = recorded.plan(0.6)
+    assert isinstance(plan, Start)
+    assert read_journal(tmp_path / "life").log == recorded.log
+    recorded.handle(StepDone(plan.step.number, (Outcome(np.int64(0), ratio=np.float64(0.5)),), 0.1), 0.7)  # type: ignore[arg-type]
+    assert journal is not None
+    journal.finished(3, [7, 8])
+    left = read_journal(tmp_path / "life")
+    assert left.log == recorded.log
+    assert left.outputs == {3: [7, 8]}
+    assert left.log[2] == 5, "rows go on where the life before ended"
+
+
+def test_an_entry_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "life"
+    journal = Journal(path)
+    journal.finished(1, [4])
+    whole = path.stat().st_size
+    journal.finished(2, [5])
+    for size in reversed(range(whole, path.stat().st_size)):
+        os.truncate(path, size)
+        assert read_journal(path).outputs == {1: [4]}
+    assert read_journal(tmp_path / "none").log == []
+
+
+def test_only_processes_that_a_script_kills_keep_a_journal(tmp_path: Path) -> None:
+    faults = (Kill("drafter", 1.0), Stall("verifier.1", 1.0))
+    assert first_life("drafter", faults, tmp_path).journal is not None
+    assert first_life("verifier.1", faults, tmp_path) == FIRST
+    assert journal_of(FIRST) is None
+
+
+def test_a_later_life_goes_on_with_the_requests_that_are_not_finished() -> None:
+    streams = {0: [Request(0, 8, 24), Request(2, 8, 24)], 1: [Request(1, 8, 24)]}
+    left = unfinished(streams, Life(1, finished=frozenset({0, 1})))
+    assert left == {0: [Request(2, 8, 24)]}
+
+
+# Lossy links.
+
+
+def links(*faults: Drop | Delay | Duplicate, life: int = 0) -> LossyLinks:
+    found = lossy_links(msgspec.structs.replace(LOSSY, faults=faults), 0, life)
+    assert found is not None
+    found.zero_s = 100.0
+    return found
+
+
+def test_the_first_life_draws_what_the_simulation_draws_and_later_ones_do_not() -> None:
+    fault, times_s = Drop(0.3), [100.0 + 0.01 * number for number in range(200)]
+    for target, way in ((0, "up"), (1, "up"), (1, "down")):
+        rng = np.random.default_rng([LOSSY.seed, 3, target, 0, way == "up"])
+        simulated = LinkFaults([fault], "drafter", f"verifier.{target + 1}", way, rng)  # type: ignore[arg-type]
+        kept = [bool(simulated.copies(time_s - 100.0)) for time_s in times_s]
+        first, later = links(fault), links(fault, life=1)
+        assert [bool(list(first.arrivals_s(target, way, time_s))) for time_s in times_s] == kept  # type: ignore[arg-type]
+        assert [bool(list(later.arrivals_s(target, way, time_s))) for time_s in times_s] != kept  # type: ignore[arg-type]
+
+
+def test_late_messages_hold_up_those_behind_them_and_repeated_ones_do_not() -> None:
+    delayed = links(Delay(0.5, 0.2))
+    arrivals = [list(delayed.arrivals_s(0, "up", 100.0 + 0.001 * number)) for number in range(100)]
+    times_s = [arrives_s for copies in arrivals for arrives_s in copies]
+    assert times_s == sorted(times_s)
+    assert max(times_s) > 100.15
+    twice = list(links(Duplicate(1.0, 0.2)).arrivals_s(0, "down", 100.0))
+    assert twice[0] == 100.0 < twice[1] <= 100.2
+
+
+def test_without_faults_of_links_nothing_stands_in_the_way() -> None:
+    assert lossy_links(LOSSY, 0) is None

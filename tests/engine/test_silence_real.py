@@ -1,0 +1,208 @@
+"""Silence at real nodes: what a line tells a patient station, what a door forgets, and what a worker hears first."""
+
+import time
+from typing import Any
+
+import msgspec
+import pytest
+
+pytest.importorskip("zmq")
+
+from engine.runtime import worker as workers
+from engine.runtime.actions import Action, Deliver, Opened, Send
+from engine.runtime.clock import now_s
+from engine.runtime.content import NOTHING, Content
+from engine.runtime.door import Door
+from engine.runtime.frames import pack
+from engine.runtime.identity import Hello
+from engine.runtime.line import Line
+from engine.runtime.sockets import Sockets
+from engine.runtime.worker import Arrival, Stop, Worker
+from fleet.records.recorded import RecordedStation
+from fleet.stations.build import verifier_station
+from fleet.stations.messages import Draft, DraftRequest, Finished, Join, Leave, Overdue, Retry
+from fleet.stations.session import ERA
+from tests.helpers.toys import ToyTarget, toy_fleet
+
+PATIENT = toy_fleet(verifiers={"patience_s": 0.2, "rejoin_s": 0.5}, drafters={"lease_s": 2.0})
+ROUTED = toy_fleet(verifiers={"patience_s": 0.2}, drafters={"lease_s": 2.0, "count": 2, "route": "shortest-queue"})
+OPENING = DraftRequest(0, 0, 1, 9, opening=True)
+GIVEN_UP = Leave(0, 0, 1)
+PROBE = DraftRequest(0, 0, ERA + 1, 12, opening=True, tokens=0)
+BACK = DraftRequest(0, 0, 2 * ERA + 1, 13, opening=True)
+
+
+def delivered(actions: list[Action]) -> list[Any]:
+    return [action.event for action in actions if isinstance(action, Deliver)]
+
+
+def welcome(door: Door, line: Line, time_s: float = 0.0, peer: bytes = b"peer") -> list[Action]:
+    """Let a line call, and be welcomed; return what it then tells."""
+    (hello,) = line.tick(time_s)
+    assert isinstance(hello, Send)
+    (welcomed,) = [action for action in door.receive(peer, hello.frame, time_s) if isinstance(action, Send)]
+    return line.receive(welcomed.frame, time_s)
+
+
+def patient(role: str = "verifier") -> tuple[Door, Line]:
+    fleet = PATIENT if role == "verifier" else ROUTED
+    door, line = Door(fleet, 1), Line(fleet, 0, 1, role)  # type: ignore[arg-type]
+    assert welcome(door, line) == [Opened(0)]
+    return door, line
+
+
+def content(message: DraftRequest) -> Content:
+    return Content([1] * (message.base if message.opening else 1))
+
+
+def test_a_lost_line_tells_a_patient_station_which_draft_will_not_come_and_later_that_it_is_back() -> None:
+    door, line = patient()
+    line.send(OPENING, content(OPENING), 0.0)
+    assert delivered(line.lost(1.0)) == [Overdue(0, 0, 1)]
+    assert line.send(GIVEN_UP, NOTHING, 1.0) == []
+    assert line.send(PROBE, content(PROBE), 1.5) == [], "whoever only asks whether somebody is there waits on"
+    assert delivered(welcome(door, line, 10.0)) == [Retry(0, 0)]
+    (sent,) = line.send(BACK, content(BACK), 10.0)
+    assert isinstance(sent, Send)
+    assert not line.away
+
+
+def test_nothing_is_told_of_requests_that_are_done_or_have_not_been_given_up() -> None:
+    door, line = patient()
+    line.send(OPENING, content(OPENING), 0.0)
+    frame = pack(Draft(0, 0, 1, 9, 4), Content([1, 2, 3, 4]))
+    line.receive(frame, 0.1)
+    assert delivered(line.lost(1.0)) == []
+    line.send(Leave(0, 0), NOTHING, 1.0)
+    assert delivered(welcome(door, line, 10.0)) == []
+
+
+def test_a_request_that_goes_on_where_the_drafter_has_forgotten_is_overdue_at_once_and_opens_anew() -> None:
+    door, line = patient()
+    line.send(OPENING, content(OPENING), 0.0)
+    line.receive(pack(Draft(0, 0, 1, 9, 4), Content([1, 2, 3, 4])), 0.1)
+    line.lost(1.0)
+    welcome(door, line, 10.0)
+    follows = DraftRequest(0, 0, 2, 12)
+    assert delivered(line.send(follows, content(follows), 10.0)) == [Overdue(0, 0, 2), Retry(0, 0)]
+
+
+def test_a_patient_target_that_finds_nobody_decodes_alone_at_once() -> None:
+    line = Line(PATIENT, 0, 1)
+    assert delivered(line.send(OPENING, content(OPENING), 0.0)) == [Overdue(0, 0, 1)]
+
+
+def test_stations_behind_a_router_are_told_nothing_and_notice_silence_alone() -> None:
+    _, line = patient("router")
+    line.send(OPENING, content(OPENING), 0.0)
+    assert delivered(line.lost(1.0)) == []
+    assert delivered(line.send(OPENING, content(OPENING), 1.0)) == []
+
+
+def test_a_life_that_goes_on_keeps_its_tags_and_one_that_begins_anew_does_not() -> None:
+    door = Door(PATIENT, 1)
+    tags = []
+    for life, goes_on in ((1, False), (2, True), (3, False)):
+        line, peer = Line(PATIENT, 0, life, goes_on=goes_on), b"peer %d" % life
+        welcome(door, line, float(life), peer)
+        (sent,) = line.send(OPENING, content(OPENING), float(life))
+        assert isinstance(sent, Send)
+        tags += [event.tag for event in delivered(door.receive(peer, sent.frame, float(life)))]
+        door.lost(peer)
+    assert tags == [0, 0, 2]
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(line.hello), type=Hello).goes_on is False
+
+
+def test_a_leave_that_is_overtaken_by_the_return_of_its_session_changes_nothing() -> None:
+    door, line = patient()
+    for message, frames in ((OPENING, 1), (GIVEN_UP, 1), (PROBE, 1)):
+        sent = line.send(message, content(message) if isinstance(message, DraftRequest) else NOTHING, 0.0)
+        assert len(sent) == frames
+    opening, left, back = (
+        pack(message, content(message) if isinstance(message, DraftRequest) else NOTHING)
+        for message in (OPENING, GIVEN_UP, PROBE)
+    )
+    assert delivered(door.receive(b"peer", opening, 0.0)) == [OPENING]
+    assert delivered(door.receive(b"peer", back, 0.6)) == [Leave(0, 0, 1), PROBE]
+    assert delivered(door.receive(b"peer", left, 0.7)) == []
+    assert door.send(Draft(0, 0, PROBE.epoch, 12, 0), NOTHING), "its session is still known"
+
+
+def test_a_peer_whose_process_has_ended_is_gone_soon_though_it_said_no_word() -> None:
+    server = Sockets("tcp://127.0.0.1:0")
+    client = Sockets(connect={0: f"tcp://127.0.0.1:{server.bound_port}"})
+    peers: list[bytes] = []
+    until_s = now_s() + 30.0
+    while not peers and now_s() < until_s:
+        client.send(Send(0, b"", b"here"))
+        peers = [arrived.peer for arrived in server.poll(0.05)]
+    assert server.gone() == []
+    client.close()
+    gone: list[bytes] = []
+    while not gone and now_s() < until_s:
+        server.poll(0.05)
+        gone = server.gone()
+    assert gone == peers[:1]
+    server.close()
+
+
+def test_a_worker_that_stood_still_hears_what_came_before_it_hears_what_did_not(monkeypatch: Any) -> None:
+    """The draft came while nothing ran; the time in which it should have come is over, too."""
+    fleet = toy_fleet(verifiers={"patience_s": 0.2, "count": 1}, workload={"requests": 1, "new_tokens": 2})
+    posted: list[Any] = []
+    recorded = RecordedStation(verifier_station(fleet, 0), "replayed")
+    executor = ToyTarget()
+    node = Worker(recorded, executor, lambda instruction, _content: posted.append(instruction), zero_s=now_s())
+    node.inbox.put(Arrival(Join(0, 0, 8, 2), NOTHING, now_s()))
+    real = node.inbox.get
+
+    class Inbox:
+        """Wakes late, as after a stall, and holds the draft only then: the thread that reads was stopped, too."""
+
+        stalled = False
+        put = node.inbox.put
+
+        def get(self, timeout: float | None = None) -> Any:
+            asked = [message for message in posted if isinstance(message, DraftRequest)]
+            if asked and not self.stalled and timeout:
+                self.stalled = True
+                time.sleep(timeout + 2 * workers.STILL_S)
+                draft = Draft(0, 0, asked[0].epoch, asked[0].base, 1)
+                self.put(Arrival(draft, Content([0]), now_s()))
+                raise workers.queue.Empty
+            if any(isinstance(message, Leave) for message in posted):
+                return Stop()
+            return real(timeout=timeout)
+
+    monkeypatch.setattr(node, "inbox", Inbox())
+    node.run()
+    events = recorded.log
+    assert "draft" in events
+    assert "overdue" not in events
+
+
+def test_a_worker_gives_up_a_drafter_that_is_silent_and_asks_it_again() -> None:
+    fleet = toy_fleet(
+        verifiers={"patience_s": 0.05, "rejoin_s": 0.05, "count": 1}, workload={"requests": 1, "new_tokens": 400}
+    )
+    posted: list[Any] = []
+    recorded = RecordedStation(verifier_station(fleet, 0), "replayed")
+
+    class Slow(ToyTarget):
+        def run(self, step: Any) -> Any:
+            time.sleep(0.001)
+            return super().run(step)
+
+    def post(instruction: Any, _content: Content) -> None:
+        posted.append(instruction)
+        if isinstance(instruction, Finished):
+            node.inbox.put(Stop())
+
+    node = Worker(recorded, Slow(), post, zero_s=now_s())
+    node.inbox.put(Arrival(Join(0, 0, 8, 400), NOTHING, now_s()))
+    node.run()
+    asked = [message for message in posted if isinstance(message, DraftRequest)]
+    assert sum(isinstance(message, Finished) for message in posted) == 1
+    assert asked[0].tokens == -1
+    assert len(asked) > 2
+    assert all(message.opening and message.tokens == 0 for message in asked[1:])

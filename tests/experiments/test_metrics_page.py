@@ -1,0 +1,188 @@
+"""What Prometheus reads of a running fleet: our own reader of vLLM's text finds the run's acceptance in it."""
+
+import socket
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+pytest.importorskip("prometheus_client")
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from calibrate.readers.vllm_metrics import read_vllm_metrics
+from experiments.watching.names import ALL
+from experiments.watching.page import Page, metrics_page
+from fleet.chance.acceptance import PerPosition
+from fleet.errors import InputError
+from fleet.records.counts import EDGES_S, Counts
+from fleet.records.samples import PowerSample
+from fleet.records.tables import commits_of, verifications_of
+from fleet.records.tally import WIDTH, Tally
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.settle import settle
+from fleet.stations.build import stations
+from sim.run import simulate
+from tests.helpers.logs import log_of_run
+from tests.helpers.stars import star
+
+RUNS: dict[str, dict[str, Any]] = {
+    "a star": {},
+    "deeper": {"drafters": {"depth": 8}},
+    "a tree": {"drafters": {"depth": 3, "shape": {"kind": "tree", "branching": [2, 2, 1]}}},
+    "adaptive depth": {"drafters": {"allocate": {"policy": "adaptive"}}},
+    "two drafters": {"drafters": {"count": 2}},
+    "drafting ahead": {"drafters": {"overlap": "ahead"}},
+    "a batch": {"verifiers": {"count": 1}, "batch": {"rule": {"policy": "slots", "size": 3}}},
+    "no drafter": {"drafters": {"count": 0}, "profile": {"decode": {"base_s": 1.0}}},
+}
+
+
+def counts_of(scenario: Scenario, share: float = 1.0) -> tuple[Counts, Any]:
+    """Counts after a share of a run's rows, and those rows."""
+    run = simulate(scenario)
+    log, fleet = log_of_run(run), settle(scenario)
+    rows = int(share * len(log) / WIDTH)
+    tally = Tally(fleet)
+    tally.take(log, most=rows)
+    return tally.counts(12.5, stations(fleet).values()), run.frame()[:rows]
+
+
+def text_of(scenario: Scenario, counts: Counts) -> str:
+    page, registry = Page(settle(scenario)), CollectorRegistry()
+    page.put(counts)
+    registry.register(page)  # type: ignore[arg-type]
+    return generate_latest(registry).decode()
+
+
+def samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            yield sample.name, sample.labels, sample.value
+
+
+def total(text: str, name: str) -> float:
+    return sum(value for found, _, value in samples(text) if found == name)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in RUNS if kind != "no drafter"])
+def test_a_runs_text_is_read_as_its_acceptance(kind: str, tmp_path: Path) -> None:
+    scenario = star(**RUNS[kind])
+    counts, rows = counts_of(scenario)
+    scrape = tmp_path / "metrics.txt"
+    scrape.write_text(text_of(scenario, counts))
+    read, verified = read_vllm_metrics([scrape]), verifications_of(rows)
+    drafts = verified[verified.draft_tokens > 0]
+    assert (read.rounds, read.accepted) == (len(drafts), drafts.acceptance_length.sum())
+    assert read.told == pytest.approx(1 + drafts.acceptance_length.mean())
+    assert isinstance(read.acceptance, PerPosition)
+    histogram = np.bincount(drafts.acceptance_length, minlength=read.depth + 1)
+    if drafts.draft_tokens.nunique() == 1:
+        assert read.acceptance.histogram == tuple(histogram)
+    if kind in ("a star", "deeper", "two drafters"):
+        assert read.depth == scenario.drafters.depth
+
+
+def test_the_difference_of_two_scrapes_is_what_happened_between(tmp_path: Path) -> None:
+    scenario = star()
+    files = []
+    accepted = []
+    for share in (0.4, 0.9):
+        counts, rows = counts_of(scenario, share)
+        files.append(tmp_path / f"{share}.txt")
+        files[-1].write_text(text_of(scenario, counts))
+        accepted.append(int(verifications_of(rows).acceptance_length.sum()))
+    assert read_vllm_metrics(files).accepted == accepted[1] - accepted[0] > 0
+
+
+@pytest.mark.parametrize("kind", RUNS)
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_every_sample_is_of_a_metric_that_is_named_and_says_what_the_records_do(kind: str, share: float) -> None:
+    scenario = star(**RUNS[kind])
+    counts, rows = counts_of(scenario, share)
+    text = text_of(scenario, counts)
+    names = {one.name for one in ALL}
+    parts = {f"{one.name}{part}" for one in ALL if one.kind == "histogram" for part in ("_bucket", "_sum", "_count")}
+    found = {name for name, _, _ in samples(text)}
+    assert found <= names | parts
+    assert total(text, "vllm:generation_tokens_total") == commits_of(rows).committed.sum()
+    joins, firsts = rows[rows.event == "join"], rows[(rows.event == "start") & (rows.kind == "prefill")]
+    begun = set(firsts[~firsts.station.str.startswith("drafter")].request)
+    assert total(text, "vllm:num_requests_waiting") == len(set(joins.request) - begun)
+    assert total(text, "vllm:prompt_tokens_total") == joins.tokens.sum()
+    assert total(text, "specfleet_up_seconds") == 12.5
+    if share == 1.0:
+        assert total(text, "specfleet_requests_finished_total") == scenario.workload.requests
+        assert total(text, "vllm:e2e_request_latency_seconds_count") == scenario.workload.requests
+
+
+def test_every_metric_that_is_named_is_told_of_a_whole_run_that_is_measured() -> None:
+    scenario = star()
+    counts, _ = counts_of(scenario)
+    gpu = PowerSample(1.0, "", 0, "gpu (NVML)", 1980.0, 300.0, 2.0**30, 5000.0)
+    text = text_of(
+        scenario, msgspec.structs.replace(counts, devices=(gpu, PowerSample(1.0, "", 0, "package-0 (RAPL)")))
+    )
+    found = {name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count") for name, _, _ in samples(text)}
+    assert found == {one.name for one in ALL}
+    told = {name: value for name, labels, value in samples(text) if labels.get("device") == "gpu (NVML)"}
+    assert told == {
+        "specfleet_energy_joules_total": 5000.0, "specfleet_power_watts": 300.0,
+        "specfleet_graphics_clock_hertz": 1.98e9, "specfleet_memory_used_bytes": 2.0**30,
+    }  # fmt: skip
+    assert "package-0" not in text
+
+
+def test_buckets_of_a_histogram_count_what_is_at_most_their_edge() -> None:
+    scenario = star()
+    counts, _ = counts_of(scenario)
+    text = text_of(scenario, counts)
+    buckets = [
+        (float(labels["le"]), value)
+        for name, labels, value in samples(text)
+        if name == "specfleet_draft_wait_seconds_bucket"
+    ]
+    assert [edge for edge, _ in buckets] == [*EDGES_S, float("inf")]
+    values = [value for _, value in buckets]
+    assert values == sorted(values)
+    assert values[-1] == sum(counts.waits.numbers) == total(text, "specfleet_draft_wait_seconds_count")
+
+
+def test_a_drafter_alone_tells_nothing_of_users_and_a_replayed_target_no_model() -> None:
+    scenario = star(verifiers={"kind": "replayed"}, drafters={"kind": "replayed"})
+    counts, _ = counts_of(scenario)
+    text = text_of(scenario, Counts(counts.time_s, counts.stations, counts.drafting))
+    found = {name for name, _, _ in samples(text)}
+    assert not any(name.startswith(("vllm:num_requests", "vllm:generation", "vllm:time")) for name in found)
+    assert "vllm:spec_decode_num_drafts_total" in found
+    assert {labels["model_name"] for _, labels, _ in samples(text) if "model_name" in labels} == {"replayed"}
+
+
+def test_a_drafter_that_works_ahead_does_not_say_what_it_cannot_know() -> None:
+    scenario = star(drafters={"overlap": "ahead"})
+    counts, _ = counts_of(scenario)
+    found = {name for name, _, _ in samples(text_of(scenario, Counts(1.0, counts.stations, counts.drafting)))}
+    assert not any("spec_decode" in name for name in found)
+    assert "specfleet_rounds_total" in found
+
+
+def test_the_page_is_served_on_its_port_until_the_end_and_a_taken_port_is_one_line() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    scenario = star()
+    counts, _ = counts_of(scenario)
+    with metrics_page(settle(scenario), port, "127.0.0.1") as put:
+        put(counts)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            assert total(answer.read().decode(), "vllm:generation_tokens_total") == counts.committed
+        taken = f"--metrics-port {port} at 127.0.0.1: .*; give another port"
+        with pytest.raises(InputError, match=taken), metrics_page(settle(scenario), port, "127.0.0.1"):
+            pass
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics")

@@ -1,0 +1,41 @@
+"""What waits for a station, against a plain list of it; random numbers in blocks, against numbers one by one."""
+
+from itertools import chain, islice
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.chance.blocks import LARGEST, SMALLEST, uniform_blocks
+from fleet.stations.buffer import Buffer, Work
+from tests.helpers.stars import repeatable
+
+tags = st.integers(0, 4)
+changes = st.one_of(
+    st.tuples(st.just("append"), tags), st.tuples(st.just("take"), st.integers(0, 9)), st.tuples(st.just("drop"), tags)
+)
+
+
+@repeatable
+@given(st.lists(changes, max_size=40))
+def test_a_buffer_is_a_list_that_knows_how_much_each_session_has_in_it(asked: list[tuple[str, int]]) -> None:
+    buffer, plain = Buffer(), list[Work]()
+    for change, number in asked:
+        if change == "append":
+            work = Work("draft", number, target=len(plain))
+            buffer.append(work)
+            plain.append(work)
+        elif change == "take" and plain:
+            assert buffer.take(number % len(plain)) == plain.pop(number % len(plain))
+        elif change == "drop":
+            buffer.drop(number)
+            plain = [work for work in plain if work.tag != number]
+        assert list(buffer) == plain
+        assert [buffer.holds(tag) for tag in range(5)] == [sum(work.tag == tag for work in plain) for tag in range(5)]
+
+
+def test_blocks_grow_to_the_largest_and_hold_the_numbers_that_a_generator_gives() -> None:
+    sizes = [len(block) for block in islice(uniform_blocks(np.random.default_rng(1)), 10)]
+    assert sizes == [min(SMALLEST * 2**number, LARGEST) for number in range(10)]
+    numbers = list(islice(chain.from_iterable(uniform_blocks(np.random.default_rng(1))), 10_000))
+    assert numbers == np.random.default_rng(1).random(10_000).tolist()

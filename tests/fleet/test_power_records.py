@@ -1,0 +1,88 @@
+"""Energy from samples: counters where devices have them, else power over time; a metric if all was measured."""
+
+import math
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from fleet.records.metrics import measure
+from fleet.records.power import MOST_POINTS, SAMPLES, EnergyCurve, curves_of, energy_line, write_samples
+from fleet.records.run import Run, read_run, write_run
+from fleet.records.samples import PowerSample
+from sim.run import simulate
+from tests.helpers.stars import star
+
+
+def samples(device: str, watts: list[float], counts: bool, every_s: float = 0.5) -> list[PowerSample]:
+    """Samples of a device that draws so much at each time; its counter began at 1000 J."""
+    energy_j = 1000 + np.concatenate([[0.0], np.cumsum((np.array(watts)[1:] + np.array(watts)[:-1]) / 2 * every_s)])
+    return [
+        PowerSample(every_s * k, "", 0, device, power_w=watt, energy_j=float(energy_j[k]) if counts else math.nan)
+        for k, watt in enumerate(watts)
+    ]
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_energy_is_that_of_the_counter_or_of_power_over_time(counts: bool) -> None:
+    (curve,) = curves_of(samples("gpu", [100.0, 200.0, 200.0, 0.0], counts))
+    assert curve.times_s == (0.0, 0.5, 1.0, 1.5)
+    assert curve.energy_j == pytest.approx((0.0, 75.0, 175.0, 225.0))
+
+
+def test_a_device_that_tells_neither_has_no_curve_and_devices_are_kept_apart() -> None:
+    silent = [PowerSample(time_s, "", 0, "silent", 1980.0) for time_s in (0.0, 1.0)]
+    mixed = [*samples("a", [10.0] * 4, True), *silent, *samples("b", [20.0] * 4, False)]
+    assert [curve.device for curve in curves_of(reversed(mixed))] == ["b", "a"]
+    assert curves_of([samples("a", [1.0], True)[0]]) == ()
+    assert curves_of([]) == ()
+
+
+def test_a_long_run_keeps_so_many_points_and_its_whole_energy() -> None:
+    (curve,) = curves_of(samples("gpu", [50.0] * 40_000, True))
+    assert len(curve.times_s) == MOST_POINTS
+    assert curve.energy_j[-1] == pytest.approx(50.0 * 0.5 * 39_999)
+
+
+def with_energy(run: Run, *curves: EnergyCurve) -> Run:
+    return msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, energy=curves))
+
+
+def test_energy_a_token_is_the_devices_power_over_the_throughput_and_absent_where_not_all_was_measured() -> None:
+    run = simulate(star())
+    gpu, cpu = (EnergyCurve(name, (0.0, 1e6), (0.0, watts * 1e6)) for name, watts in (("gpu", 300.0), ("cpu", 20.0)))
+    metrics = measure(with_energy(run, gpu, cpu))
+    assert metrics["measured_power_w"].value == pytest.approx(320.0)
+    assert metrics["measured_energy_j_per_token"].value == pytest.approx(320.0 / metrics["throughput"].value)
+    short = EnergyCurve("gpu", (0.0, 10.0), (0.0, 3000.0))
+    for curves in ((), (short,), (gpu, short)):
+        assert not any(name.startswith("measured") for name in measure(with_energy(run, *curves)))
+
+
+def test_a_run_keeps_its_energy_in_its_file_and_equal_rows_their_digest(tmp_path: Path) -> None:
+    run = simulate(star())
+    curve = EnergyCurve("gpu", (0.0, 1.0), (0.0, 3.0))
+    write_run(with_energy(run, curve), tmp_path / "run.parquet")
+    again = read_run(tmp_path / "run.parquet")
+    assert again.header.energy == (curve,)
+    assert again.digest() == run.digest()
+
+
+def test_samples_are_a_table_with_a_column_each(tmp_path: Path) -> None:
+    taken = [*samples("gpu", [1.0, 2.0], True), PowerSample(3.0, "drafter", 7, "gpu", 1980.0)]
+    write_samples(taken, tmp_path / "power.parquet")
+    table = pq.read_table(tmp_path / "power.parquet")
+    assert table.schema == SAMPLES
+    assert table.column_names == list(PowerSample._fields)
+    assert repr([PowerSample(**row) for row in table.to_pylist()]) == repr(taken)
+
+
+def test_the_line_says_energy_time_and_energy_a_token() -> None:
+    curves = (
+        EnergyCurve("gpu (NVML)", (1.0, 11.0), (0.0, 500.0)),
+        EnergyCurve("cpu (RAPL)", (1.0, 11.0), (0.0, 100.0)),
+    )
+    assert energy_line(curves, 300) == "energy: 600 J in 10 s, 2 J a token, by gpu (NVML), cpu (RAPL)"
+    assert "token" not in energy_line(curves, 0)

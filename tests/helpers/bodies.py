@@ -1,0 +1,26 @@
+"""Bodies of light processes that do little but report. Without torch, as they are."""
+
+import os
+
+from engine.runtime.launcher_pipe import LauncherPipe
+
+
+def reports_much(pipe: LauncherPipe, number: int) -> str:
+    """Report so many numbers, once told to."""
+    pipe.send(("ready", "ready"))
+    pipe.recv()
+    for each in range(number):
+        pipe.report(each)
+    return "all"
+
+
+def answers_late(pipe: LauncherPipe) -> str:
+    """Answer once told to."""
+    pipe.recv()
+    return "late"
+
+
+def reports_and_dies(pipe: LauncherPipe) -> None:
+    """Report once, and die."""
+    pipe.report(1)
+    os._exit(3)

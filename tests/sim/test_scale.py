@@ -1,0 +1,36 @@
+"""The work for an event does not grow with the fleet, counted in function calls: no host makes them more or fewer."""
+
+import sys
+from typing import Any
+
+import pytest
+
+from sim.run import simulate
+from tests.helpers.stars import star
+
+CENTRAL = {"count": 4, "route": "central", "move": "shared"}
+
+
+def calls_a_round(targets: int, drafters: dict[str, Any]) -> float:
+    """Calls of Python functions, resumed generators among them, for a verification; targets queue for the drafters."""
+    scenario = star(
+        verifiers={"count": targets}, drafters=drafters, workload={"requests": 3 * targets, "new_tokens": 10}
+    )
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        run = simulate(scenario)
+    finally:
+        sys.setprofile(None)
+    rows = run.columns()
+    return calls / int((rows.event.among("done") & rows.kind.among("verify")).sum())
+
+
+@pytest.mark.parametrize("drafters", [{}, CENTRAL], ids=["one drafter", "one queue for four"])
+def test_a_round_among_five_hundred_targets_takes_the_calls_that_it_takes_among_ten(drafters: dict[str, Any]) -> None:
+    assert calls_a_round(500, drafters) < 1.2 * calls_a_round(10, drafters)

@@ -1,0 +1,59 @@
+"""What is not used is not imported: what a program waits for before it begins is part of what it costs."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import specfleet
+
+HEAVY = {"pandas", "matplotlib", "scipy.stats", "scipy.optimize", "torch", "transformers", "zmq"}
+LIBRARIES = HEAVY | {"numpy", "scipy", "pyarrow", "simpy", "rich", "msgspec"}
+
+
+def imported(program: str, *arguments: str) -> set[str]:
+    """The modules that a program has imported when it ends, by whatever way."""
+    told = "import atexit, sys; atexit.register(lambda: print('imported', *sys.modules, file=sys.stderr))\n"
+    command = [sys.executable, "-c", told + program, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.rpartition("imported ")[2].split())
+
+
+def command(*arguments: str) -> set[str]:
+    return imported("from specfleet.cli import main; main()", *arguments)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["simulate", "--help"], ["--version"]])
+def test_help_imports_no_library(arguments: list[str]) -> None:
+    assert not command(*arguments) & LIBRARIES
+
+
+@pytest.mark.parametrize("out", [[], ["--json"]])
+def test_a_simulation_and_its_metrics_import_nothing_heavy(out: list[str], tmp_path: Path) -> None:
+    kept = ["-o", str(tmp_path / "run.parquet")]
+    modules = command("simulate", "star", "--set", "workload.requests=12", *kept, *out)
+    assert "simpy" in modules
+    assert not modules & HEAVY
+    assert "joblib" not in modules, "one simulation runs in one process"
+
+
+def test_the_settled_fleet_imports_nothing_heavy() -> None:
+    assert not command("show", "star") & HEAVY
+
+
+def test_metrics_of_records_import_nothing_heavy(tmp_path: Path) -> None:
+    """Neither pandas for the rows nor scipy.stats for the quantiles; pyarrow does not bring in pandas."""
+    specfleet.simulate("star", workload={"requests": 12}).save(tmp_path / "run.parquet")
+    program = "import sys, specfleet; assert specfleet.read_run(sys.argv[1]).metrics['throughput'].value > 0"
+    assert not imported(program, str(tmp_path / "run.parquet")) & HEAVY
+
+
+def test_a_worker_of_a_sweep_imports_nothing_heavy() -> None:
+    program = """
+from experiments.cell import run_cell
+from specfleet.scenario import scenario_of
+assert not run_cell({}, scenario_of("star", {"workload.requests": 12}), "sim", 2).error
+"""
+    assert not imported(program) & HEAVY

@@ -1,0 +1,122 @@
+"""The page on watching is true: it names every metric that is told, and its commands do what they say."""
+
+import json
+import re
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.watching.names import ALL
+from tests.helpers.marks import slow
+from tests.helpers.processes import ended, eventually, specfleet
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "watching.md"
+FEW = ("--set", "workload.requests=4", "--set", "workload.new_tokens=16")
+
+
+def rows() -> dict[str, str]:
+    """Kinds by name, of the table of metrics."""
+    return dict(re.findall(r"^\| `([\w:]+)` \| (gauge|counter|histogram) \|", PAGE.read_text(), flags=re.MULTILINE))
+
+
+def test_the_page_names_every_metric_with_its_kind_and_no_other() -> None:
+    assert rows() == {told.name: told.kind for told in ALL}
+
+
+def commands() -> dict[str, list[str]]:
+    """The page's commands, by their first word; each is there once or twice."""
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL)
+    found: dict[str, list[str]] = {}
+    for line in "".join(text for language, text in blocks if not language).splitlines():
+        assert line.startswith("specfleet "), line
+        found.setdefault(line.split()[1], []).append(line.removeprefix("specfleet "))
+    return found
+
+
+def free_port() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
+
+
+@pytest.fixture
+def ports() -> dict[str, str]:
+    """Ports that are free, for those of the page."""
+    return {"5555": free_port(), "9100": free_port()}
+
+
+def started(line: str, ports: dict[str, str], folder: Path, *more: str) -> subprocess.Popen[str]:
+    for there, here in ports.items():
+        line = line.replace(there, here)
+    return specfleet(*line.split(), *more, cwd=folder)
+
+
+def test_commands_of_the_page_are_found() -> None:
+    assert {name: len(lines) for name, lines in commands().items()} == {"run": 2, "drafter": 1, "verifier": 1, "top": 1}
+
+
+@pytest.mark.slow
+def test_a_drafter_its_targets_top_and_the_metrics_of_the_page(ports: dict[str, str], tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("prometheus_client")
+    import urllib.request
+
+    page = commands()
+    drafter = started(page["drafter"][0], ports, tmp_path, *FEW)
+    try:
+        assert drafter.stderr is not None
+        first_said = drafter.stderr.readline()
+        assert first_said.startswith("drafter: replayed, depth 5, for this host alone, without keys; public port ")
+        verifier = started(page["verifier"][0], ports, tmp_path, *FEW)
+        status, _, err = ended(verifier)
+        assert (status, err) == (0, "target 1: done\n")
+
+        def top(*options: str) -> str:
+            status, out, err = ended(started(page["top"][0], ports, tmp_path, *options))
+            assert (status, err) == (0, "")
+            return out
+
+        told: dict[str, Any] = {}
+
+        def is_counted() -> bool:
+            told.update(json.loads(top("--json")))
+            return bool(told["rows"][0]["rounds"])
+
+        assert eventually(is_counted, drafter)
+        assert told["rows"][0]["heard_s"] is None  # it has ended
+        assert told["rows"][0]["received_bytes"] > 0
+        assert told["rounds"] == sum(row["rounds"] for row in told["rows"])
+        header, _, headings, first, *_ = top().splitlines()
+        assert header.startswith("drafter of star, up ")
+        assert headings.split()[:4] == ["target", "sessions", "waiting", "rounds"]
+        assert first.split()[0] == "1"
+        with urllib.request.urlopen(f"http://127.0.0.1:{ports['9100']}/metrics") as answer:
+            text = answer.read().decode()
+        assert f'specfleet_rounds_total{{target="1"}} {told["rounds"]}.0' in text
+    finally:
+        drafter.terminate()
+        _, _, err = ended(drafter)
+    lines = err.splitlines()
+    assert re.fullmatch(r"drafter: target 1 \(127\.0\.0\.1:\d+\) joins", lines[0])
+    assert re.fullmatch(r"drafter: target 1 \(127\.0\.0\.1:\d+\) is gone: it has ended", lines[1])
+
+
+@pytest.mark.parametrize("number", [slow(0), slow(1)])
+def test_runs_of_the_page_end_well_and_print_no_line_of_progress_without_a_terminal(
+    number: int, ports: dict[str, str], tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    line = commands()["run"][number]
+    status, out, err = ended(started(line, ports, tmp_path, *FEW, "--set", "verifiers.count=2", "--json"))
+    assert status == 0
+    metrics = json.loads(out)["metrics"]
+    assert metrics["throughput"]["value"] > 0
+    assert "rounds," not in err
+    if "--power" in line:
+        measured = "energy was not measured" not in err
+        assert (tmp_path / "power.parquet").exists() == measured
+        assert ("measured_energy_j_per_token" in metrics) == measured
