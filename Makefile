@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: install demo demo-short test test-all lint docs bench modes replayed gpu-check mutants fuzz faults
+.PHONY: install demo demo-short test test-all lint docs bench modes replayed gpu-check mutants fuzz faults by-hand
 
 install: $(VENV)/installed
 
@@ -32,6 +32,9 @@ test: lint
 
 test-all: lint
 	$(PYTEST)
+
+by-hand: install
+	$(BIN)/pytest tests/specfleet/test_by_hand.py tests/specfleet/test_by_hand_page.py
 
 fuzz: install
 	$(BIN)/python -m tests.fuzz --messages 1000000

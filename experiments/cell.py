@@ -17,7 +17,7 @@ from fleet.errors import InputError
 from fleet.records.metrics import assess, combine
 from fleet.records.overload import without_intervals
 from fleet.records.window import Metric
-from fleet.scenario.names import World
+from fleet.scenario.names import SimPath, World
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from sim.predict import predict_fleet, star_inputs
@@ -51,17 +51,22 @@ class CellResult(msgspec.Struct, frozen=True):
 
 
 def run_cell(
-    cell: dict[str, Any], scenario: Scenario, world: World, seeds: int, precision: Precision | None = None
+    cell: dict[str, Any],
+    scenario: Scenario,
+    world: World,
+    seeds: int,
+    precision: Precision | None = None,
+    path: SimPath = "auto",
 ) -> CellResult:
     """Run one cell with `seeds` seeds and combine them, or once to a precision; an error becomes part of the result."""
     digest, aims = resume_digest(scenario), dict(precision or {})
     try:
         if aims:
-            precise = simulate_to(scenario, aims)
+            precise = simulate_to(scenario, aims, path=path)
             assessed, unmet = [(precise.metrics, precise.overload)], precise.unmet
         else:
             reseeded = (with_seed(scenario, scenario.seed + number) for number in range(seeds))
-            assessed, unmet = [assess(run_in(world, one)) for one in reseeded], ()
+            assessed, unmet = [assess(run_in(world, one, path)) for one in reseeded], ()
     except InputError as error:  # it says in one line what is wrong
         return CellResult(cell, world, seeds, digest, error=f"InputError: {error}")
     except Exception as error:  # noqa: BLE001  (one broken cell must not lose the others; it is reported)

@@ -12,6 +12,7 @@ from fleet.records.metrics import assess
 from fleet.records.overload import Overload
 from fleet.records.run import Run
 from fleet.records.window import Metric
+from fleet.scenario.names import SimPath
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from fleet.scenario.workload import streams_of
@@ -82,18 +83,19 @@ def simulate_to(
     precision: Precision,
     paces: Mapping[str, Pace] | None = None,
     report: Callable[[str], None] = lambda _line: None,
+    path: SimPath = "auto",
 ) -> Precise:
     """Simulate the scenario, with more and more requests, until every named metric is as precise as asked.
 
     The runs have one seed, so each begins like the one before it. It ends at MOST_TIMES the scenario's requests, where
     a trace or a file of conversations has no more, or where more is offered than is carried. `report` is told before
-    each longer run.
+    each longer run. `path`: how to simulate.
     """
     requests = scenario.workload.requests
     while True:
         workload = msgspec.structs.replace(scenario.workload, requests=requests)
         longer = msgspec.structs.replace(scenario, workload=workload)
-        run = simulate(longer, paces)
+        run = simulate(longer, paces, path=path)
         metrics, overload = assess(run)
         never = {name: reason for name in precision if (reason := _why_never(metrics, name))}
         factors = {name: times_longer(metrics[name], precision[name]) for name in precision if name not in never}

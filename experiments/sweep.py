@@ -21,7 +21,7 @@ from fleet.inputs.text import read_json, shortened
 from fleet.interrupts import deferred
 from fleet.records.window import Metric
 from fleet.scenario.changes import parse_value, parts_of
-from fleet.scenario.names import World
+from fleet.scenario.names import SimPath, World
 from fleet.scenario.scenario import Scenario
 
 MOST_CELLS = 100_000
@@ -75,10 +75,12 @@ def sweep(
     jobs: int = 1,
     done: Callable[[CellResult], None] = lambda _result: None,
     precision: Precision | None = None,
+    path: SimPath = "auto",
 ) -> list[CellResult]:
     """Run all cells and return their results in order, failed ones included; `done` is called after each.
 
     With `precision` (`experiments/precision.py`) a cell is one simulation, as long as it takes, instead of `seeds`.
+    `path`: how to simulate cells; results are the same.
 
     With a folder, results stay there: a cell whose file is there for the same scenario, with the same content in the
     files that it names, world and seeds is not run again, unless it failed. The engine runs one cell at a time: two
@@ -101,7 +103,9 @@ def sweep(
         else:
             todo.append((place, cell, scenario))
     at_once = 1 if world == "engine" else max(1, min(jobs, len(todo)))
-    finished = side_by_side(run_cell, [(cell, scenario, world, seeds, aims) for _, cell, scenario in todo], at_once)
+    finished = side_by_side(
+        run_cell, [(cell, scenario, world, seeds, aims, path) for _, cell, scenario in todo], at_once
+    )
     try:
         _collect(finished, todo, results, folder, done)
     except OutputError as error:

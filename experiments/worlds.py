@@ -3,16 +3,19 @@
 import msgspec
 
 from fleet.records.run import Run
-from fleet.scenario.names import World
+from fleet.scenario.names import SimPath, World
 from fleet.scenario.scenario import Scenario
 
 
-def run_in(world: World, scenario: Scenario) -> Run:
-    """Run the scenario in simulated time or on this host's engine; each world's libraries are imported on its use."""
+def run_in(world: World, scenario: Scenario, path: SimPath = "auto") -> Run:
+    """Run the scenario in simulated time or on this host's engine; each world's libraries are imported on its use.
+
+    `path`: how to simulate it, see `sim/fast/choice.py`.
+    """
     if world == "sim":
         from sim.run import simulate
 
-        return simulate(scenario)
+        return simulate(scenario, path=path)
     from engine.runtime.serve import serve
 
     return serve(scenario).run

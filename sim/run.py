@@ -6,21 +6,33 @@ import msgspec
 from simpy import Environment
 
 from fleet.records.playback import Playback
-from fleet.records.run import Run, make_run
+from fleet.records.run import Run, make_header, make_run
+from fleet.scenario.names import SimPath
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
+from fleet.scenario.settled import Fleet
 from fleet.times.pace import Pace
+from sim.fast.choice import chosen
 from sim.network import Network
 
 
-def simulate(scenario: Scenario, paces: Mapping[str, Pace] | None = None, playback: Playback | None = None) -> Run:
+def simulate(
+    scenario: Scenario,
+    paces: Mapping[str, Pace] | None = None,
+    playback: Playback | None = None,
+    path: SimPath = "auto",
+) -> Run:
     """Simulate the scenario to its end and return its records.
 
     `paces`: how fast the host of each station was over time, by station name, as `pace.paces_of` reads it from a
     measured run; other stations keep the profile's pace. `playback`: a measured run, parts of which are played back.
-    Raises InputError where the scenario names no profile or no acceptance model, RuntimeError if the fleet stalls.
+    `path`: how to simulate; the records are the same. Raises InputError where the scenario names no profile or no
+    acceptance model, or the path does not know it, RuntimeError if the fleet stalls.
     """
-    fleet, env = settle(scenario), Environment()
+    fleet = settle(scenario)
+    if chosen(fleet, path, bool(paces or playback)) == "fast":
+        return _compiled(scenario, fleet)
+    env = Environment()
     network = Network(env, fleet, paces, playback)
     network.start()
     env.run()
@@ -28,7 +40,14 @@ def simulate(scenario: Scenario, paces: Mapping[str, Pace] | None = None, playba
     if unfinished:
         raise RuntimeError(f"simulation stalled with open sessions at {', '.join(unfinished)}")
     run = make_run(scenario, "sim", network.log, fleet)
-    if playback is None:
-        return run
-    header = msgspec.structs.replace(run.header, played_of=playback.run_digest, played=playback.parts)
+    header = msgspec.structs.replace(run.header, path="simpy")
+    if playback is not None:
+        header = msgspec.structs.replace(header, played_of=playback.run_digest, played=playback.parts)
     return msgspec.structs.replace(run, header=header)
+
+
+def _compiled(scenario: Scenario, fleet: Fleet) -> Run:
+    from sim.fast.run import records_of  # noqa: PLC0415 (it imports numba)
+
+    table, rows = records_of(fleet)
+    return Run(msgspec.structs.replace(make_header(scenario, fleet, "sim", rows), path="fast"), table)

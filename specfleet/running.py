@@ -14,6 +14,7 @@ from fleet.records.counts import Counts
 from fleet.records.paces import paces_of
 from fleet.records.playback import MECHANISM, parse_parts, playback_of
 from fleet.scenario.changes import Changes
+from fleet.scenario.names import SimPath
 from fleet.scenario.settle import settle
 from fleet.scenario.workload import unknown_ends
 from sim.predict import predict
@@ -31,6 +32,7 @@ def simulate(
     pace: Result | str | Path | None = None,
     precision: float | Precision | None = None,
     report: Callable[[str], None] = lambda _remark: None,
+    path: SimPath = "auto",
     **keys: Any,
 ) -> Result:
     """Run a scenario in simulated time.
@@ -40,7 +42,8 @@ def simulate(
     speed, second by second, is played back. `precision`: how narrow 95 % intervals have to be, as half width over
     value: of the throughput, or by metric, {"tpot_p90_s": 0.05}. The run is then repeated with more requests until they
     are; what was not reached is in the result's `unmet`. `report` is told of that, and of ends of texts that the
-    simulation does not know. Raises InputError for bad input.
+    simulation does not know. `path`: "fast" is a compiled loop for plain stars, "simpy" knows everything, and "auto"
+    chooses; the records are the same. Raises InputError for bad input, and for "fast" where it does not apply.
 
     >>> import specfleet
     >>> result = specfleet.simulate("star", {"verifiers.count": 8}, seed=3, workload={"requests": 20})
@@ -57,9 +60,9 @@ def simulate(
         report(f"note: {note}")
     unmet: tuple[str, ...] = ()
     if aims:
-        simulated, _, _, unmet = simulate_to(chosen, aims, paces, report)
+        simulated, _, _, unmet = simulate_to(chosen, aims, paces, report, path)
     else:
-        simulated = simulate_scenario(chosen, paces)
+        simulated = simulate_scenario(chosen, paces, path=path)
     if measured is not None and paces:
         header = msgspec.structs.replace(simulated.header, pace_of=measured.run.digest())
         simulated = msgspec.structs.replace(simulated, header=header)

@@ -19,7 +19,7 @@ from fleet.errors import InputError, OutputError
 from fleet.files import check_folder
 from fleet.inputs.text import shortened
 from fleet.scenario.changes import Changes, plain
-from fleet.scenario.names import World
+from fleet.scenario.names import SimPath, World
 from fleet.times.profile import HardwareProfile, read_profile
 from specfleet.arguments import count_of, function_of, path_of, text_of
 from specfleet.results import Result
@@ -41,6 +41,7 @@ def sweep(
     jobs: int | None = None,
     done: Callable[[CellResult], None] = lambda _result: None,
     precision: float | Precision | None = None,
+    path: SimPath = "auto",
     **keys: Any,
 ) -> Sweep:
     """Run a scenario with every combination of the values that `vary` names, in either world.
@@ -48,9 +49,9 @@ def sweep(
     `scenario`, `changes` and keywords as in `simulate`. `vary`: values by dotted key, or texts such as
     "verifiers.count=1:16". `out`: a folder that keeps the results, where a rerun finds them. `seeds`: replications a
     cell. `jobs`: simulations at once, by default one a core. `done` is called after each cell. `precision`: as in
-    `simulate`; a cell is then one simulation, as long as it takes. A cell that fails loses no other: see
-    `Sweep.errors`. Raises InputError for bad input before anything runs, and OutputError where a cell cannot be
-    written; its `result` is the sweep until then.
+    `simulate`; a cell is then one simulation, as long as it takes. `path`: as in `simulate`. A cell that
+    fails loses no other: see `Sweep.errors`. Raises InputError for bad input before anything runs, and OutputError
+    where a cell cannot be written; its `result` is the sweep until then.
 
     >>> import specfleet
     >>> small = {"workload.requests": 20}
@@ -66,6 +67,8 @@ def sweep(
     aims = precision_of(precision)
     if aims and world != "sim":
         raise InputError("precision: only simulations go on until it is reached; leave it out, or world = sim")
+    if path != "auto" and world != "sim":
+        raise InputError(f"path = {path!r}: only simulations have paths; leave it out, or world = sim")
     folder = path_of(out, "out") if out is not None else None
     if folder is not None:
         check_folder(folder)
@@ -73,7 +76,7 @@ def sweep(
     # What varies wins, because it comes last.
     cells = [(cell, scenario_of(scenario, [*wanted, *cell.items()])) for cell in sweeps.cells_of(vary_of(vary))]
     try:
-        return Sweep(sweeps.sweep(cells, folder, world, seeds, at_once, done, aims))
+        return Sweep(sweeps.sweep(cells, folder, world, seeds, at_once, done, aims, path))
     except OutputError as error:
         error.result = Sweep(error.result)
         raise

@@ -1,5 +1,6 @@
 """What all tests share: one thread of torch, and examples of hypothesis that are the same in every run."""
 
+import math
 import sys
 
 import pytest
@@ -23,6 +24,14 @@ def one_thread() -> None:
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_path() -> None:
+    """What is simulated by itself goes by SimPy, however much a worker has simulated before."""
+    from sim.fast import choice
+
+    choice.WORTH_LOADING_TOKENS = math.inf
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -73,13 +73,22 @@ class Door:
     """Who is connected, and what passes.
 
     `incarnation`: of this node. `vocabulary`, `state_numbers`: what its model knows, see `admissible.py`; 0 if unknown.
+    `drafter`: the number of the drafter whose door it is, from 0; None for a router's.
     `counts`: what was refused, dropped and cut, and why. `told`: lines for whoever runs the node, to be fetched: who
     joined, who left, who was refused, and why. `address_of`: from where a peer is connected. `board`: the node's status
     from a target on, for those who ask; None if it tells nobody.
     """
 
-    def __init__(self, fleet: Fleet, incarnation: int, vocabulary: int = 0, state_numbers: int = 0) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        incarnation: int,
+        vocabulary: int = 0,
+        state_numbers: int = 0,
+        drafter: int | None = 0,
+    ) -> None:
         self.fleet = fleet
+        self.drafter = drafter
         self.bounds = bounds_of(fleet, vocabulary, state_numbers)
         self.terms = terms_of(fleet)
         self.incarnation = incarnation
@@ -263,7 +272,7 @@ class Door:
         """Say why a Hello is not welcome, and whether to say it again later may help; nothing if it is."""
         role, number, life = hello.role, hello.number, (hello.incarnation, hello.attempt)
         name = f"{role} {number + 1}"
-        reason = difference(self.terms, hello.terms, role)
+        reason = difference(self.terms, hello.terms, role) or self._other_door(hello)
         if reason:
             return reason, False
         if seat_of(self.fleet, role, number) is None:
@@ -276,6 +285,16 @@ class Door:
         if not self.joins.of((role, number), now_s).spend(now_s):
             return f"{name} has been started too often just now", True
         return "", False
+
+    def _other_door(self, hello: Hello) -> str:
+        """Say which door this is, if it is not the one that a peer has to call; nothing if it is."""
+        if self.drafter is None:
+            return "" if hello.role == "verifier" else "this is a router, and routers call drafters"
+        if self.fleet.routed and hello.role == "verifier":
+            return f"this is drafter {self.drafter + 1}; with drafters.route targets connect to the router alone"
+        if hello.drafter != self.drafter:
+            return f"this is drafter {self.drafter + 1}, and not {hello.drafter + 1}; name drafters in their order"
+        return ""
 
     def _generation(self, hello: Hello) -> int:
         """Return the generation of a seat's tags: another life begins its requests anew, unless it says otherwise."""

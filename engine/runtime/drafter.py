@@ -49,7 +49,7 @@ class DrafterNode(Node):
         super().__init__(
             recorded_in(life, drafter_station(fleet, number), "real", journal_of(life)),
             executor,
-            Exchange(Door(fleet, time.time_ns(), vocabulary, state_numbers), links=stated_links(fleet, number)),
+            Exchange(Door(fleet, time.time_ns(), vocabulary, state_numbers, number), links=stated_links(fleet, number)),
             sockets,
             timing=timing_of(drafter.device),
             lock=lock,

@@ -18,7 +18,9 @@ class Exchange:
     """The door and the lines of a node. `line_of`: by which line a tag's messages to its drafter go.
 
     `relays`: drafts and refusals that come in by a line go out by the door, past the station: what a router does.
-    `seen` is shown each draft that does. `links`: what holds messages back, where the scenario states links.
+    `seen` is shown each draft that does. Until it had all of its lines once, its door answers nobody, so that targets
+    wait for a drafter that starts late instead of decoding alone. `links`: what holds messages back,
+    where the scenario states links.
     """
 
     def __init__(
@@ -36,14 +38,23 @@ class Exchange:
         self.relays = relays
         self.seen = seen
         self.links = links
+        self.serves = not relays
+
+    def missing(self) -> str:
+        """Say whom this end calls and has not been welcomed by, in words; empty if there is nobody."""
+        lines = [line for line in self.lines.values() if line.state != "open"]
+        names = ", ".join(dict.fromkeys(line.name for line in lines))
+        whom = "a drafter" if len(names.split(", ")) == 1 else "drafters"
+        return f"{'the router' if lines[0].calls_router else whom} at {names}" if lines else ""
 
     def receive(self, port: int, peer: bytes, frame: bytes, now_s: float, user: str = "") -> list[Action]:
         """Take a frame that came in at a port."""
         if port == DOOR:
             assert self.door is not None
-            actions = self.door.receive(peer, frame, now_s, user)
+            actions = self.door.receive(peer, frame, now_s, user) if self.serves else []
         else:
             actions = self.lines[port].receive(frame, now_s)
+            self.serves = self.serves or all(line.state == "open" for line in self.lines.values())
         return self._followed(actions, now_s, 0.0 if self.links is None else due_of(frame))
 
     def post(self, message: Posted, content: Content, now_s: float, left_s: float | None = None) -> list[Action]:

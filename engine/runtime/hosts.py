@@ -1,9 +1,8 @@
-"""Nodes that a user starts by hand, on one host or on several: one drafter, and one process a target.
+"""Nodes that a user starts by hand, on one host or on several: drafters, a router, and one process a real target.
 
 Each node writes its own records on its own clock; nothing compares the clocks of two hosts.
 """
 
-import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -14,8 +13,10 @@ from types import FrameType
 
 import torch
 
-from engine.decoding.models import is_folder_of_model
+from engine.decoding.folders import read_config
+from engine.decoding.models import folder_of, is_folder_of_model
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
+from engine.runtime.addresses import called_by_targets, drafters_at, shown
 from engine.runtime.answers import Answers, Continued, Drawn
 from engine.runtime.clock import now_s
 from engine.runtime.continuations import continuations_of
@@ -28,8 +29,10 @@ from engine.runtime.process import THREADS
 from engine.runtime.prompts import prompts_of
 from engine.runtime.replayed import ReplayedFleet
 from engine.runtime.replayed_drafter import ReplayedDrafterNode
-from engine.runtime.runnable import check_by_hand, check_can_run
-from engine.runtime.shown import Asked, seen, shown
+from engine.runtime.router import RouterNode
+from engine.runtime.routing_verifier import RoutingVerifierNode
+from engine.runtime.runnable import check_by_hand
+from engine.runtime.shown import Asked, on_show, seen
 from engine.runtime.verifier import VerifierNode
 from fleet.errors import InputError
 from fleet.files import check_writable
@@ -48,71 +51,153 @@ PATIENCE_S = 24 * 3600.0  # for a drafter that a target was started before; who 
 
 
 def serve_drafter(
-    scenario: Scenario, host: str, port: int, out: Path | None, keys: Keys | None = None, asked: Asked = NOTHING
+    scenario: Scenario,
+    host: str,
+    port: int,
+    out: Path | None,
+    keys: Keys | None = None,
+    number: int = 0,
+    asked: Asked = NOTHING,
 ) -> None:
-    """Draft for every target that connects, until a signal comes: records are written, and Interrupted raised."""
+    """Draft for every target that connects, until a signal comes: records are written, and Interrupted raised.
+
+    `number`: which drafter of the fleet it is, from 0.
+    """
     check_door(host, keys)
+    fleet, replayed = _settled(scenario), scenario.drafters.kind == "replayed"
+    check_by_hand(fleet)
+    if number >= fleet.drafters.count:
+        raise InputError(f"--number {number + 1}: the scenario has drafters.count = {fleet.drafters.count}")
     _prepare(out)
     compare_tokenizers(scenario)
-    fleet, replayed = _settled(scenario), scenario.drafters.kind == "replayed"
-    _check_by_hand(fleet)
-    say = partial(_say_of, "drafter")
+    say = partial(_say_of, f"drafter {number + 1}" if fleet.drafters.count > 1 else "drafter")
     kind = ReplayedDrafterNode if replayed else DrafterNode
-    node = kind(fleet, address=f"tcp://{host}", port=port, keys=keys, say=say)
+    node = kind(fleet, address=f"tcp://{host}", port=port, number=number, keys=keys, say=say)
     with stopped_by_signals(node) as signals:
         what = "replayed" if replayed else f"model {scenario.drafters.model}"
         say(f"{what}, depth {scenario.drafters.depth}, for {_whom(host, keys)}; public port {node.port}")
         node.open()
         zero_s = now_s()
-        with shown(node, node.fleet, zero_s, asked, None if replayed else _device(), say):
+        with on_show(node, node.fleet, zero_s, asked, None if replayed else _device(), say):
             log = node.serve(zero_s)
     _finish(scenario, node.fleet, log, out, signals)
 
 
-def serve_verifier(
+def serve_router(
     scenario: Scenario,
-    connect: str,
-    target: int,
+    drafters: Sequence[str],
+    host: str,
+    port: int,
     out: Path | None,
     keys: Keys | None = None,
     asked: Asked = NOTHING,
 ) -> None:
-    """Decode this target's share of the requests with the drafter at `connect` (host:port).
+    """Route rounds to the drafters at these addresses (tcp://HOST:PORT), until a signal comes; as `serve_drafter`.
 
-    A signal ends a real target after its step: its records are written, and Interrupted raised.
+    Targets that connect are answered once all drafters have answered.
     """
-    host, _, port = connect.rpartition(":")
-    if not host or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
-        raise InputError(f"--connect {connect}: write HOST:PORT, for example 192.0.2.7:5555; ports end at 65535")
-    check_line(host, keys)
+    check_door(host, keys)
+    _check_lines(drafters, keys)
     fleet = _settled(scenario)
-    _check_by_hand(fleet)
-    if target >= fleet.verifiers.count:
-        raise InputError(f"--target {target + 1}: the scenario has verifiers.count = {fleet.verifiers.count}")
+    check_by_hand(fleet)
+    if not fleet.routed:
+        raise InputError(
+            f"scenario {fleet.name!r}: nothing is to be routed; a router needs drafters.count of 2 or more and a "
+            "drafters.route other than 'affinity', with which targets call the drafters themselves"
+        )
+    addresses = drafters_at(fleet, "--drafters", drafters)
+    _prepare(out)
+    say = partial(_say_of, "router")
+    node = RouterNode(fleet, addresses, _largest_vocabulary(fleet), f"tcp://{host}", port, keys, say)
+    say(f"routes to {len(addresses)} drafters, for {_whom(host, keys)}; public port {node.port}")
+    node.open()
+    node.wait_for_welcomes(PATIENCE_S)
+    with stopped_by_signals(node) as signals:
+        say(f"drafts come from {shown(drafters)}")
+        zero_s = now_s()
+        with on_show(node, fleet, zero_s, asked, None, say):
+            log = node.serve(zero_s)
+    _finish(scenario, fleet, log, out, signals)
+
+
+def _largest_vocabulary(fleet: Fleet) -> int:
+    """Return the larger vocabulary of the models that this host has; 0 if it has none of them.
+
+    InputError where drafts bring distributions over a vocabulary that nothing here tells.
+    """
+    sides = ((fleet.verifiers, "target"), (fleet.drafters, "drafter"))
+    named = [(side.model, role) for side, role in sides if side.kind in ("real", "model")]
+    here = [folder_of(model, role) for model, role in named if is_folder_of_model(model, role)]
+    largest = max((int(read_config(folder).vocab_size) for folder in here), default=0)
+    if fleet.workload.temperature and not largest and not fleet.vocabulary:
+        raise InputError(
+            f"verifiers.model = {fleet.verifiers.model!r} is not on this host, and a router must know how large drafts "
+            "with their distributions are; its config.json is enough, or a profile with a vocabulary"
+        )
+    return largest
+
+
+def serve_verifier(
+    scenario: Scenario,
+    connect: Sequence[str],
+    targets: Sequence[int],
+    out: Path | None,
+    keys: Keys | None = None,
+    asked: Asked = NOTHING,
+) -> dict[int, list[int]]:
+    """Decode these targets' share of the requests with the drafters, or the router, at `connect` (tcp://HOST:PORT).
+
+    Several targets only where they are replayed. A signal ends a real target after its step: its records are written,
+    and Interrupted raised. Returns the new tokens of each request that a real target decoded.
+    """
+    _check_lines(connect, keys)
+    fleet = _settled(scenario)
+    check_by_hand(fleet)
+    replayed, name = fleet.verifiers.kind == "replayed", _named(targets)
+    if len(targets) > 1 and not replayed:
+        raise InputError(f"--target {name[8:]}: a real target has a process of its own; start one for each")
+    addresses = called_by_targets(fleet, "--connect", connect, targets)
     _prepare(out)
     compare_tokenizers(scenario)
     signals: list[int] = []
-    addresses = {0: f"tcp://{host}:{port}"}
-    say = partial(_say_of, f"target {target + 1}")
-    if fleet.verifiers.kind == "replayed":
-        replayed = ReplayedFleet(fleet, _answers(fleet), addresses, [target], keys, say)
-        replayed.wait_for_welcomes(PATIENCE_S)
+    outputs: dict[int, list[int]] = {}
+    say = partial(_say_of, name)
+    if replayed:
+        several = ReplayedFleet(fleet, _answers(fleet), addresses, targets, keys, say)
+        several.wait_for_welcomes(PATIENCE_S)
         zero_s = now_s()
-        with seen(fleet, replayed.stations, zero_s, asked):
-            log = replayed.serve(zero_s)
+        with seen(fleet, several.stations, zero_s, asked):
+            log = several.serve(zero_s)
     else:
-        node = VerifierNode(fleet, target, prompts_of(fleet), addresses, say=say, keys=keys)
+        prompts = prompts_of(fleet)
+        if fleet.routed and len(addresses) > 1:
+            node: VerifierNode = RoutingVerifierNode(fleet, prompts, addresses, say=say, keys=keys)
+        else:
+            node = VerifierNode(fleet, targets[0], prompts, addresses, say=say, keys=keys)
         node.open()
         node.wait_for_welcomes(PATIENCE_S)
         with stopped_by_signals(node) as signals:
-            if fleet.drafters.count:
-                say(f"drafts come from {connect}")
+            if addresses:
+                say(f"drafts come from {shown(list(addresses.values()))}")
             zero_s = now_s()
-            with shown(node, fleet, zero_s, asked, _device(), say):
+            with on_show(node, fleet, zero_s, asked, _device(), say):
                 log = node.serve(zero_s)
+        outputs = node.outputs
     if not signals:
-        _say(f"target {target + 1}: done")
+        say("done")
     _finish(scenario, fleet, log, out, signals)
+    return outputs
+
+
+def _named(targets: Sequence[int]) -> str:
+    """Return "target 3", or "targets 1-4"."""
+    first, last = targets[0] + 1, targets[-1] + 1
+    return f"target {first}" if first == last else f"targets {first}-{last}"
+
+
+def _check_lines(addresses: Sequence[str], keys: Keys | None) -> None:
+    for address in addresses:
+        check_line(address.removeprefix("tcp://").rpartition(":")[0], keys)
 
 
 def _settled(scenario: Scenario) -> Fleet:
@@ -160,17 +245,6 @@ def compare_tokenizers(scenario: Scenario) -> None:
             _say(f"note: {key} = {name!r} is not on this host; whether its tokenizer is shared is not checked")
             return
     check_shared_tokenizer(drafters.model, verifiers.model)
-
-
-def _check_by_hand(fleet: Fleet) -> None:
-    """InputError for what cannot run, and for fleets whose nodes only `specfleet run` can connect."""
-    check_can_run(fleet)
-    check_by_hand(fleet)
-    if fleet.drafters.count > 1:
-        raise InputError(
-            f"scenario {fleet.name!r}: drafters.count = {fleet.drafters.count}: nodes that are started by hand have "
-            "one drafter; allowed: 1, or `specfleet run`, which starts all nodes on this host"
-        )
 
 
 def _prepare(out: Path | None) -> None:

@@ -21,8 +21,9 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
     """The first frame of a connection: who asks to be served, and under which terms (`terms_of`).
 
     `number`: of the target, from 0. `incarnation`: which life of it this is; a later one is larger. `attempt`: how
-    often this life has lost its connection. The version of the protocol is in every frame's header. `goes_on`: whether
-    this life goes on with the requests of the one before it, in later epochs; else they begin anew.
+    often this life has lost its connection. `drafter`: the number of the one that it believes to have called; of a
+    router any. `goes_on`: whether this life goes on with the requests of the one before it, in later epochs; else they
+    begin anew. The version of the protocol is in every frame's header.
     """
 
     role: Role
@@ -30,6 +31,7 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
     incarnation: Incarnation
     attempt: Incarnation
     terms: Annotated[dict[Text, Text], Meta(max_length=32)]
+    drafter: Annotated[int, Meta(ge=0, le=10**9)] = 0
     goes_on: bool = False
 
 

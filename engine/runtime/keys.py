@@ -8,6 +8,7 @@ import ipaddress
 import re
 import stat
 import struct
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from fleet.errors import InputError
 from fleet.files import write_file
 
 SECRET, PUBLIC = ".secret", ".public"
+ANY = ""  # address of all servers that are not named
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _KEY_CHARACTERS = 40  # of 32 bytes as Z85
 _MOST_FILE_BYTES = 4096
@@ -27,15 +29,19 @@ _MOST_FILE_BYTES = 4096
 class Keys(msgspec.Struct, frozen=True):
     """A node's own pair, and whom it believes. Keys are Z85 of 32 bytes.
 
-    `allowed`: the folder of public keys of those who may connect to its door. `server`: the public key of whom it
-    connects to.
+    `allowed`: the folder of public keys of those who may connect to its door. `servers`: the public keys of those whom
+    it connects to, by address (tcp://HOST:PORT); under ANY for all that are not named.
     """
 
     name: str
     public: bytes
     secret: bytes
     allowed: Path | None = None
-    server: bytes = b""
+    servers: Mapping[str, bytes] = {}
+
+    def server(self, address: str) -> bytes:
+        """Return the public key of whom it connects to at an address; empty if nobody named one."""
+        return self.servers.get(address, self.servers.get(ANY, b""))
 
 
 def new_pair(name: str, folder: Path) -> tuple[Path, Path]:
@@ -61,9 +67,17 @@ def door_keys(secret: Path, allowed: Path) -> Keys:
     return _own(secret, Keys("", b"", b"", allowed=allowed))
 
 
-def line_keys(secret: Path, server: Path) -> Keys:
-    """Read the keys of a node that connects to another; InputError where a file does not hold one."""
-    return _own(secret, Keys("", b"", b"", server=_key_in(server, PUBLIC)))
+def line_keys(secret: Path, servers: Path | Mapping[str, Path], allowed: Path | None = None) -> Keys:
+    """Read the keys of a node that connects to others; InputError where a file does not hold one.
+
+    `servers`: public keys of the others by address, or one for all. `allowed`: as for `door_keys`, of a node that
+    others connect to as well.
+    """
+    if allowed is not None:
+        allowed_keys(allowed)
+    files = {ANY: servers} if isinstance(servers, Path) else servers
+    known = {address: _key_in(file, PUBLIC) for address, file in files.items()}
+    return _own(secret, Keys("", b"", b"", allowed, known))
 
 
 def allowed_keys(folder: Path) -> dict[bytes, str]:

@@ -71,8 +71,9 @@ class Line:
         if seat is None:
             raise InputError(f"{role} {number + 1}: the scenario has verifiers.count = {fleet.verifiers.count}")
         self.seat = seat
-        self.hello = Hello(role, number, incarnation, 0, terms_of(fleet), goes_on)
+        self.hello = Hello(role, number, incarnation, 0, terms_of(fleet), drafter, goes_on)
         self.drafter, self.port, self.name = drafter, port, name
+        self.calls_router = fleet.routed and role == "verifier"
         self.state = "calling"  # then "open"; or "turned" away, or "closed"
         self.patience_s = patience_s
         patience = fleet.verifiers.patience

@@ -14,7 +14,7 @@ import msgspec
 
 from engine.runtime.clock import now_s
 from engine.runtime.worker import Worker
-from fleet.records.counts import Counts, merged
+from fleet.records.counts import Counts, merged, over
 from fleet.records.recorded import RecordedStation
 from fleet.records.tally import Tally
 from fleet.scenario.settled import Fleet
@@ -99,10 +99,13 @@ class Together:
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
         self.parts: dict[str, Counts] = {}
+        self.past: list[Counts] = []  # of processes that were started again
         self.fresh: set[str] = set()
 
     def part(self, name: str) -> Watch:
-        """Return who takes the reports of one of them."""
+        """Return who takes the reports of one of them; what one of that name has done before stays counted."""
+        if name in self.parts:
+            self.past.append(over(self.parts[name]))
         self.parts[name] = Counts(0.0)
 
         def take(counts: Counts) -> None:
@@ -122,7 +125,7 @@ class Together:
 
     def _tell(self) -> None:
         self.fresh.clear()
-        self.watch(merged(self.parts.values()))
+        self.watch(merged([*self.past, *self.parts.values()]))
 
 
 class Observing(msgspec.Struct, frozen=True):

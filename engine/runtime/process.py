@@ -78,8 +78,8 @@ class NodeProcess:
     def receive(self, beside: Sequence["NodeProcess"] = ()) -> Any:
         """Wait for what the node sends next.
 
-        What it and the nodes `beside` report meanwhile is told to those who watch. NodeError if it failed,
-        NodeDiedError if it, or one of those beside, died; InputError if its input was bad.
+        NodeError if it failed, NodeDiedError if it, or one of those `beside`, died; InputError if its input was bad.
+        What they report meanwhile is told to those who watch.
         """
         while not self.kept and not self.gone:
             by_pipe = {node.pipe: node for node in (self, *beside) if not node.gone}

@@ -23,7 +23,7 @@ from engine.runtime.keys import Keys
 from engine.runtime.limits import most_bytes
 from engine.runtime.line import Line, recall_s
 from engine.runtime.replayed_target import ReplayedTarget
-from engine.runtime.socket_thread import TICK_S
+from engine.runtime.socket_thread import SAY_AFTER_S, TICK_S
 from engine.runtime.sockets import Sockets
 from engine.runtime.stated_links import stated_links
 from engine.runtime.transport import carry_out
@@ -48,7 +48,8 @@ class ReplayedFleet:
 
     An event loop over their sockets and the ends of their steps. The router stands among them, where there is one: it
     has a line to each drafter, and targets reach it without a message. `addresses`: tcp://HOST:PORT by the number of
-    the drafter. `say`: takes lines for whoever runs them. `life`: of their process.
+    the drafter; of a router in a process of its own alone, where targets are to call that one. `say`: takes lines for
+    whoever runs them. `life`: of their process.
     """
 
     def __init__(
@@ -68,17 +69,19 @@ class ReplayedFleet:
         self.say = say
         self.numbers = range(fleet.verifiers.count) if numbers is None else numbers
         born, goes_on = time.time_ns(), life.number > 0
-        role: Role = "router" if fleet.routed else "verifier"
-        pairs = _pairs(fleet, self.numbers)
-        ports = {pair: pair[1] if fleet.routed else port for port, pair in enumerate(pairs)}
+        self.routes = fleet.routed and len(addresses) > 1
+        role: Role = "router" if self.routes else "verifier"
+        pairs = [(0, drafter) for drafter in addresses] if self.routes else _pairs(fleet, self.numbers)
+        ports = {pair: pair[1] if self.routes else port for port, pair in enumerate(pairs)}
         connect = {port: addresses[drafter] for (_, drafter), port in ports.items()}
         lines = {
             port: Line(fleet, number, born, role, drafter, port, connect[port].removeprefix("tcp://"), goes_on=goes_on)
             for (number, drafter), port in ports.items()
         }
+        asked = (lambda _tag: 0) if fleet.routed else fleet.drafter_of
         self.exchange = Exchange(
             lines=lines,
-            line_of=lambda tag: ports[fleet.target_of(tag), fleet.drafter_of(tag)],
+            line_of=lambda tag: ports[fleet.target_of(tag), asked(tag)],
             links=stated_links(fleet),
         )
         self.router: InnerRouter | None = None
@@ -97,9 +100,12 @@ class ReplayedFleet:
 
     def wait_for_welcomes(self, patience_s: float) -> None:
         """Wait until all are served; InputError if one is turned away, or after `patience_s`."""
-        until_s = now_s() + patience_s
+        until_s, say_s = now_s() + patience_s, now_s() + SAY_AFTER_S
         try:
             while any(line.state != "open" for line in self.exchange.lines.values()):
+                if now_s() > say_s:
+                    self.say(f"waits for {self.exchange.missing()}")
+                    say_s = until_s
                 if now_s() > until_s:
                     names = ", ".join(dict.fromkeys(line.name for line in self.exchange.lines.values()))
                     raise InputError(f"no drafter answered at {names} within {patience_s:g} s")
@@ -116,7 +122,7 @@ class ReplayedFleet:
             )
             for number in self.numbers
         }
-        if self.fleet.routed:
+        if self.routes:
             self.router = InnerRouter(self.fleet, self._route, zero_s, self.log)
         try:
             while zero_s > now_s():
@@ -218,9 +224,9 @@ class ReplayedFleet:
 
 
 def _pairs(fleet: Fleet, numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Who has a line to which drafter: the router to all of them, else each target to those of its streams."""
+    """Which target has a line to which drafter: to those of its streams; to a router, as number 0, all of them."""
     M = fleet.drafters.count
     if fleet.routed:
-        return [(0, drafter) for drafter in range(M)]
+        return [(target, 0) for target in numbers]
     dealt = {(fleet.target_of(tag), fleet.drafter_of(tag)) for tag in streams_of(fleet)} if M else set()
     return sorted(pair for pair in dealt if pair[0] in numbers)

@@ -103,7 +103,7 @@ class ReplayedDrafterNode(Node):
         super().__init__(
             recorded_in(life, drafter_station(fleet, number), "replayed", journal_of(life)),
             executor,
-            Exchange(Door(fleet, time.time_ns()), links=stated_links(fleet, number)),
+            Exchange(Door(fleet, time.time_ns(), drafter=number), links=stated_links(fleet, number)),
             sockets,
             say=say,
             life=life,

@@ -1,13 +1,14 @@
 """The router's node: it sends each round of a session to one of several drafters, and drafts back past its station."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from engine.runtime.content import NOTHING, Content
 from engine.runtime.door import Door
 from engine.runtime.exchange import Exchange
+from engine.runtime.keys import Keys
 from engine.runtime.limits import most_bytes
 from engine.runtime.line import Line
 from engine.runtime.node import LOOPBACK, Node
@@ -80,11 +81,18 @@ class RouterNode(Node):
     """A node with a door for all targets, and a line to each drafter. `port`: that of the door.
 
     `addresses`: of the drafters' doors, tcp://HOST:PORT by number; `vocabulary`: the larger one of the models, 0 if
-    nobody knows.
+    nobody knows. Its door answers nobody before all drafters have answered.
     """
 
     def __init__(
-        self, fleet: Fleet, addresses: Mapping[int, str], vocabulary: int = 0, address: str = LOOPBACK, port: int = 0
+        self,
+        fleet: Fleet,
+        addresses: Mapping[int, str],
+        vocabulary: int = 0,
+        address: str = LOOPBACK,
+        port: int = 0,
+        keys: Keys | None = None,
+        say: Callable[[str], None] = lambda _line: None,
     ) -> None:
         life = time.time_ns()
         lines = {
@@ -92,11 +100,14 @@ class RouterNode(Node):
             for drafter, doors in addresses.items()
         }
         executor = RouteExecutor()
-        sockets = Sockets(f"{address}:{port}", addresses, most_bytes(fleet, vocabulary))
+        sockets = Sockets(f"{address}:{port}", addresses, most_bytes(fleet, vocabulary), keys)
         self.port = sockets.bound_port
         super().__init__(
             RecordedStation(router_station(fleet), "real"),
             executor,
-            Exchange(Door(fleet, life), lines, relays=True, seen=executor.seen, links=stated_links(fleet)),
+            Exchange(
+                Door(fleet, life, drafter=None), lines, relays=True, seen=executor.seen, links=stated_links(fleet)
+            ),
             sockets,
+            say=say,
         )

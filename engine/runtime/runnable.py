@@ -17,7 +17,8 @@ def check_can_run(fleet: Fleet) -> None:
 
 
 def check_by_hand(fleet: Fleet) -> None:
-    """Raise InputError where the scenario kills or stops nodes, for nodes that nobody watches over."""
+    """As `check_can_run`, for nodes that nobody watches over: the scenario must not kill or stop them."""
+    check_can_run(fleet)
     for fault in fleet.faults:
         if isinstance(fault, NodeFault):
             raise InputError(

@@ -25,7 +25,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def shown(
+def on_show(
     node: Node, fleet: Fleet, zero_s: float, asked: Asked, device: Device | None, say: Callable[[str], None]
 ) -> Iterator[None]:
     """Show a node while it serves. `device`: that its model runs on; None for a replayed one."""

@@ -97,7 +97,7 @@ class SocketThread(threading.Thread):
             except queue.Empty:
                 names = ", ".join(dict.fromkeys(waited_for.values()))
                 if not said and left_s > SAY_AFTER_S:
-                    self.say(f"waits for a drafter at {names}")
+                    self.say(f"waits for {self.exchange.missing()}")
                     said = True
                     continue
                 raise InputError(f"no drafter answered at {names} within {patience_s:g} s") from None

@@ -5,6 +5,7 @@ time. With keys everything is encrypted, and nobody whose key is not allowed get
 """
 
 import contextlib
+import ctypes
 import os
 import select
 from collections import Counter
@@ -167,6 +168,7 @@ class Sockets:
         os.close(self.woken)
 
     def _bind(self, address: str) -> None:
+        _scatter_ids()
         door = self._add(DOOR, zmq.ROUTER)
         door.set(zmq.ROUTER_MANDATORY, 1)
         self.guard = Guard(self.context, door, self.keys, self.most_bytes)
@@ -181,7 +183,7 @@ class Sockets:
         line.set(zmq.IMMEDIATE, 1)  # nothing waits for a peer that is not there
         if self.keys is not None:
             line.curve_secretkey, line.curve_publickey = self.keys.secret, self.keys.public
-            line.curve_serverkey = self.keys.server
+            line.curve_serverkey = self.keys.server(self.addresses[port])
             self.monitors[port] = line.get_monitor_socket(REFUSED | UNANSWERED)
         line.connect(self.addresses[port])
 
@@ -265,6 +267,15 @@ def _skip(socket: "zmq.Socket[bytes]") -> None:
     """Skip what is left of a message."""
     while socket.recv(zmq.NOBLOCK, copy=False).more:
         pass
+
+
+def _scatter_ids() -> None:
+    """Let the routing ids that a door gives begin anywhere.
+
+    libzmq ends its process where an id that it gives to a connection was claimed by another one. It draws the first id
+    with the C library's rand(), which nobody seeds, and counts on from there: whoever connects could know it.
+    """
+    ctypes.CDLL(None).srand(ctypes.c_uint(int.from_bytes(os.urandom(4), "little")))
 
 
 def _host(address: str) -> str:

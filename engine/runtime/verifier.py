@@ -8,6 +8,7 @@ from engine.runtime.control import timing_of
 from engine.runtime.device_lock import DeviceLock, no_lock
 from engine.runtime.exchange import Exchange
 from engine.runtime.executors import VerifyExecutor
+from engine.runtime.identity import Role
 from engine.runtime.journal import FIRST, Life, journal_of, recorded_in, unfinished
 from engine.runtime.keys import Keys
 from engine.runtime.limits import most_bytes
@@ -25,7 +26,8 @@ class VerifierNode(Node):
     """A node with the target model, as target number `target`. `prompts[i]` holds the token ids of request i.
 
     `addresses`: of the doors that it asks for drafts, tcp://HOST:PORT by the number of the drafter; of the router alone
-    where there is one. `life`: of its process; a later one goes on with the requests that are not finished.
+    where there is one. `routes`: whether it is the router, too. `life`: of its process; a later one goes on with the
+    requests that are not finished.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class VerifierNode(Node):
         lock: DeviceLock = no_lock,
         say: Callable[[str], None] = lambda _line: None,
         keys: Keys | None = None,
+        routes: bool = False,
         life: Life = FIRST,
     ) -> None:
         self.fleet = fleet
@@ -58,7 +61,9 @@ class VerifierNode(Node):
         super().__init__(
             recorded_in(life, verifier_station(fleet, target), "real", self.journal),
             self.executor,
-            lines_to(fleet, target, addresses, model.vocabulary, life) if speculates else None,
+            lines_to(fleet, target, addresses, model.vocabulary, "router" if routes else "verifier", life)
+            if speculates
+            else None,
             Sockets(None, addresses, most_bytes(fleet, model.vocabulary), keys, recall_s(fleet))
             if speculates
             else None,
@@ -83,15 +88,24 @@ class VerifierNode(Node):
 
 
 def lines_to(
-    fleet: Fleet, target: int, addresses: Mapping[int, str], vocabulary: int = 0, of: Life = FIRST
+    fleet: Fleet,
+    target: int,
+    addresses: Mapping[int, str],
+    vocabulary: int = 0,
+    role: Role = "verifier",
+    of: Life = FIRST,
 ) -> Exchange:
-    """Return the lines of a target to its drafters; each stream's go to its own drafter, or all to the router."""
+    """Return the lines of a target to its drafters; each stream's go to its own drafter, or all to the router.
+
+    `role`: as whom it calls; as the router where it routes by itself.
+    """
     life = time.time_ns()
     lines = {
         drafter: Line(
             fleet,
-            target,
+            target if role == "verifier" else 0,
             life,
+            role,
             drafter=drafter,
             port=drafter,
             name=address.removeprefix("tcp://"),

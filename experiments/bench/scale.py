@@ -53,7 +53,7 @@ def cost_of(targets: int) -> Cost:
     """Simulate one star in this process; the peak is that of all that the process has done."""
     scenario = star(max(REQUESTS_OF_TARGET * targets, LEAST_REQUESTS), targets)
     before_s = time.process_time()
-    run = simulate(scenario)
+    run = simulate(scenario, path="simpy")
     cpu_s = time.process_time() - before_s
     peak = peak_bytes()
     rows: Table = run.columns()

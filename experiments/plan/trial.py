@@ -2,7 +2,6 @@
 
 import msgspec
 import numpy as np
-import pyarrow.compute as pc
 
 from experiments.plan.prices import per_million_tokens
 from experiments.plan.question import Question, Shape
@@ -15,6 +14,7 @@ from fleet.scenario.scenario import Scenario
 from fleet.scenario.workload import mean_lengths
 from sim.run import simulate
 
+VERIFIER = verifier_name(0).partition(".")[0]  # every target's name begins with it
 KEPT = ("throughput", "load", "wait_s", "service_s", "communication_s", "verify_s", "acceptance_length")
 TIMES = ("tpot", "ttft", "latency")
 
@@ -65,12 +65,10 @@ def offered_tokens_per_s(question: Question) -> float:
 
 def target_load(run: Run) -> float:
     """Share of the whole run's time in which its targets worked, on average."""
-    ends = run.table.filter(pc.equal(run.table["event"], "done"))
-    ends = ends.filter(pc.starts_with(ends["station"], verifier_name(0).partition(".")[0]))
+    rows = run.columns()
+    ends = rows.where(rows.event.among("done") & rows.station.having(lambda name: name.startswith(VERIFIER)))
     if not len(ends):
         return 0.0
-    station = ends["station"].dictionary_encode().combine_chunks().indices.to_numpy()
-    steps = np.stack([station, ends["step"].to_numpy()], axis=1)
-    _, first = np.unique(steps, axis=0, return_index=True)  # a row of a batch is one line
-    lasted_s = run.table["time_s"].to_numpy()[-1] * run.header.fleet.verifiers.count
-    return float(ends["duration_s"].to_numpy()[first].sum() / lasted_s)
+    _, first = np.unique(np.stack([ends.station.codes, ends.step], axis=1), axis=0, return_index=True)
+    lasted_s = rows.time_s[-1] * run.header.fleet.verifiers.count
+    return float(ends.duration_s[first].sum() / lasted_s)  # a row of a batch is one line of its step

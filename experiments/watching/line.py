@@ -19,10 +19,10 @@ from fleet.scenario.workload import streams_of
 MINUTE_S = 60.0
 
 
-def tokens_of(fleet: Fleet, target: int | None = None) -> int:
-    """Return how many tokens all requests of a fleet, or of one of its targets, ask for."""
+def tokens_of(fleet: Fleet, targets: Sequence[int] | None = None) -> int:
+    """Return how many tokens all requests of a fleet, or of some of its targets, ask for."""
     streams = streams_of(fleet)
-    own = [tag for tag in streams if target is None or fleet.target_of(tag) == target]
+    own = [tag for tag in streams if targets is None or fleet.target_of(tag) in targets]
     return sum(request.new_tokens for tag in own for request in streams[tag])
 
 

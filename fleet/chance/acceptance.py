@@ -5,7 +5,6 @@ the target accepts. The target adds a token of its own: the correction after a m
 """
 
 import math
-from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from itertools import chain, pairwise
@@ -24,6 +23,8 @@ Probability = Annotated[float, Meta(ge=0, le=1)]
 Shape = Annotated[float, Meta(gt=0, le=1e12)]  # a Beta(a, b) beyond that is one beta to all digits
 Rates = Annotated[tuple[Probability, ...], Meta(min_length=1)]
 Rounds = Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1)]
+
+FIRST_BLOCK = DECK = 64  # numbers of a request's first block, and requests whose first blocks are drawn together
 
 
 class Geometric(msgspec.Struct, frozen=True, tag="geometric", tag_field="model", forbid_unknown_fields=True):
@@ -197,17 +198,18 @@ class Sampler:
 
     Each request has random numbers of its own, and a place of its own in a recording. So runs with the same seed
     accept the same lengths whatever their fleets, rules and worlds, and differ by these alone and not by luck.
+    `blocks(request)`: the lengths of its rounds in order, without end, as arrays of several.
     """
 
     def __init__(self, model: AcceptanceModel, depth: int, rng: np.random.Generator) -> None:
         _check_depth(model, depth)
         self.depth = depth
-        self._new_session = _session_starter(model, depth, int(rng.integers(1 << 62)))
+        self.blocks = _blocks_of(model, depth, int(rng.integers(1 << 62)))
         self._lengths: dict[int, Iterator[int]] = {}
 
     def begin_session(self, tag: int, first: int = 0, request: int = 0) -> None:
         """Start the session of a request; an earlier one with this tag is forgotten."""
-        self._lengths[tag] = self._new_session(request)
+        self._lengths[tag] = chain.from_iterable(block.tolist() for block in self.blocks(request))
 
     def draw(self, tag: int, drafted: int, base: int = 0) -> int:
         """Acceptance length of this session's next round, which drafted `drafted` tokens, at most `depth`, anywhere.
@@ -219,59 +221,70 @@ class Sampler:
         return length if length < drafted else drafted
 
 
-def _session_starter(model: AcceptanceModel, depth: int, root: int) -> Callable[[int], Iterator[int]]:
+Lengths = NDArray[np.int16]  # of rounds, none beyond the deepest draft
+
+
+def _blocks_of(model: AcceptanceModel, depth: int, root: int) -> Callable[[int], Iterator[Lengths]]:
     """Return the function that starts the session of a request: an endless iterator of its acceptance lengths."""
-
-    def rng_of(request: int) -> np.random.Generator:
-        return np.random.default_rng([root, request])
-
     if isinstance(model, Recorded):
-        deal = _dealer(model.sessions, root)
-        return lambda request: _play_back(deal(request), model.sessions, partial(rng_of, request))
+        deal, sessions = _dealer(model.sessions, root), [np.array(session, np.int16) for session in model.sessions]
+        return lambda request: _play_back(deal(request), sessions, partial(np.random.default_rng, [root, request]))
 
-    def lengths_under(model: AcceptanceModel) -> Callable[[np.random.Generator], Iterator[int]]:
-        # l = #{j: P(l >= j) > u}, a place in the survival table; bisection wants it ascending, hence negated.
-        length_at = partial(bisect_left, (-survival(model, depth)).tolist())
-        return lambda rng: map(length_at, chain.from_iterable((-block).tolist() for block in uniform_blocks(rng)))
-
-    def with_its_beta(model: BetaGeometric, rng: np.random.Generator) -> Iterator[int]:
-        return lengths_under(Geometric(rng.beta(model.a, model.b)))(rng)
+    def lengths(model: AcceptanceModel, uniforms: NDArray[np.float64]) -> Lengths:
+        # l = #{j: P(l >= j) > u}, a place in the survival table; searching wants it ascending, hence negated.
+        return (-survival(model, depth)).searchsorted(-uniforms).astype(np.int16)
 
     if isinstance(model, BetaGeometric) and model.per == "session":
-        return lambda request: with_its_beta(model, rng_of(request))
-    lengths = lengths_under(model)
-    return lambda request: lengths(rng_of(request))
+
+        def session(request: int) -> Iterator[Lengths]:
+            rng = np.random.default_rng([root, request])
+            own = Geometric(rng.beta(model.a, model.b))
+            return (lengths(own, block) for block in uniform_blocks(rng))
+
+        return session
+
+    @lru_cache(maxsize=1024)  # as many as hold the requests of a large fleet that are open at a time
+    def first_blocks(deck: int) -> Lengths:
+        return lengths(model, np.random.default_rng([root, deck, 2]).random((DECK, FIRST_BLOCK)))
+
+    def session_of_deck(request: int) -> Iterator[Lengths]:
+        # Most sessions are short, and a generator a session costs more than its numbers.
+        deck, card = divmod(request, DECK)
+        yield first_blocks(deck)[card]
+        for block in uniform_blocks(np.random.default_rng([root, request])):
+            yield lengths(model, block)
+
+    return session_of_deck
 
 
-def _dealer(sessions: tuple[Rounds, ...], root: int) -> Callable[[int], Rounds]:
-    """Return the function that deals recorded sessions to requests like cards: each once before any comes again.
+def _dealer(sessions: tuple[Rounds, ...], root: int) -> Callable[[int], int]:
+    """Return the function that deals recorded sessions, by number, to requests like cards.
 
-    A run of as many sessions as were recorded then has the recorded mean, without the luck of the draw.
+    Each comes once before any comes again. A run of as many sessions as were recorded then has the recorded mean,
+    without the luck of the draw.
     """
 
     @lru_cache(maxsize=4)
     def shuffled(deck: int) -> list[int]:
         return np.random.default_rng([root, deck, 1]).permutation(len(sessions)).tolist()  # type: ignore[no-any-return]
 
-    def deal(request: int) -> Rounds:
+    def deal(request: int) -> int:
         deck, card = divmod(request, len(sessions))
-        return sessions[shuffled(deck)[card]]
+        return shuffled(deck)[card]
 
     return deal
 
 
-def _play_back(
-    first: Rounds, sessions: tuple[Rounds, ...], new_rng: Callable[[], np.random.Generator]
-) -> Iterator[int]:
+def _play_back(first: int, sessions: list[Lengths], new_rng: Callable[[], np.random.Generator]) -> Iterator[Lengths]:
     """Yield the rounds of one recorded session, then, if it was too short, of others chosen at random.
 
     Resampling whole sessions keeps the dependence between their rounds. A session that ends sooner than the
     recording it follows has seen only the early rounds of it.
     """
-    yield from first
+    yield sessions[first]
     rng = new_rng()
     while True:
-        yield from sessions[rng.integers(len(sessions))]
+        yield sessions[rng.integers(len(sessions))]
 
 
 def _check_depth(model: LengthModel, depth: int) -> None:

@@ -103,7 +103,7 @@ def merged(parts: Iterable[Counts]) -> Counts:
     waits, first, latency = (_sum_of([getattr(one, name) for one in told]) for name in ("waits", "first", "latency"))
     return Counts(
         max((one.time_s for one in told), default=0.0),
-        tuple(station for one in told for station in one.stations),
+        _stations_of(told),
         _together(target for one in told for target in one.drafting),
         _together(target for one in told for target in one.verifying),
         waits,
@@ -111,6 +111,35 @@ def merged(parts: Iterable[Counts]) -> Counts:
         latency,
         tuple({sample.device: sample for one in told for sample in one.devices}.values()),
     )
+
+
+def over(counts: Counts) -> Counts:
+    """Return the counts of a process that has ended: nothing of it is open any more."""
+    replace = msgspec.structs.replace
+    return replace(
+        counts,
+        stations=tuple(replace(one, sessions=0, waiting=0) for one in counts.stations),
+        drafting=tuple(replace(one, sessions=0, waiting=0, queued=0) for one in counts.drafting),
+        verifying=tuple(replace(one, sessions=0, waiting=0, queued=0) for one in counts.verifying),
+    )
+
+
+def _stations_of(parts: Iterable[Counts]) -> tuple[OfStation, ...]:
+    """Return all stations; what one of several lives has done is added up."""
+    by_name: dict[str, OfStation] = {}
+    for station in (station for one in parts for station in one.stations):
+        before = by_name.get(station.name, OfStation(station.name))
+        by_name[station.name] = OfStation(
+            station.name,
+            before.busy_s + station.busy_s,
+            {
+                kind: (number + station.steps.get(kind, (0, 0.0))[0], seconds + station.steps.get(kind, (0, 0.0))[1])
+                for kind, (number, seconds) in (dict.fromkeys(station.steps, (0, 0.0)) | dict(before.steps)).items()
+            },
+            before.sessions + station.sessions,
+            before.waiting + station.waiting,
+        )
+    return tuple(by_name.values())
 
 
 def _together(targets: Iterable[OfTarget]) -> tuple[OfTarget, ...]:

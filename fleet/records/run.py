@@ -54,6 +54,8 @@ class RunHeader(msgspec.Struct, frozen=True):
         replayed: Which stations of a run on the engine ran no model, and stood for absent hardware: drafters,
             targets.
         energy: What the energy counters of devices said meanwhile; empty where nobody measured, or nothing could be.
+        path: How a simulation went: "simpy", or "fast" for the compiled loop, which writes the same rows; empty for a
+            run on the engine.
     """
 
     scenario: Scenario
@@ -70,6 +72,7 @@ class RunHeader(msgspec.Struct, frozen=True):
     played: tuple[str, ...] = ()
     replayed: tuple[str, ...] = ()
     energy: tuple[EnergyCurve, ...] = ()
+    path: str = ""
 
 
 class Run(msgspec.Struct, frozen=True):

@@ -33,11 +33,15 @@ def ways_of(pairs: list[Pair], links: np.random.Generator) -> dict[Pair, Ways]:
 
 
 def holds_links(fleet: Fleet) -> bool:
-    """Whether a run on one host holds messages back because the scenario states some of their times."""
-    return any(link.held for link in chain(*fleet.links)) or (fleet.routed and fleet.drafters.view_delay_s > 0)
+    """Whether a run holds messages back for as long as links take that the scenario states."""
+    return fleet.one_clock and any(link.held for link in chain(*fleet.links))
+
+
+def holds_messages(fleet: Fleet) -> bool:
+    """Whether a run holds any messages back: those on stated links, or a router's news that is meant to be late."""
+    return holds_links(fleet) or (fleet.one_clock and fleet.routed and fleet.drafters.view_delay_s > 0)
 
 
 def with_links_of_hosts(fleet: Fleet) -> Fleet:
-    """Return the fleet whose messages take as long as the network between its nodes takes: none is held back."""
-    links = tuple(tuple(msgspec.structs.replace(link, held=False) for link in row) for row in fleet.links)
-    return msgspec.structs.replace(fleet, links=links)
+    """Return the fleet whose nodes are on hosts with clocks of their own: messages take as long as between those."""
+    return msgspec.structs.replace(fleet, one_clock=False)

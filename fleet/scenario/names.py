@@ -1,9 +1,12 @@
-"""Names of stations and of the two worlds: what records, figures and the replay test know them by."""
+"""Names of stations, of the two worlds, and of the ways to simulate: what records and figures know them by."""
 
 from typing import Literal
 
 World = Literal["sim", "engine"]
 """Simulated time, or the models on this host."""
+
+SimPath = Literal["auto", "simpy", "fast"]
+"""How to simulate: by the compiled loop where that applies and pays; by SimPy; by the compiled loop or not at all."""
 
 DRAFTER = "drafter"  # every drafter's name begins with it
 BATCH = "batch"

@@ -159,7 +159,7 @@ class Fleet(msgspec.Struct, frozen=True):
     length rule must know of draft tokens. `vocabulary` and `hidden` size what travels beside messages. `control_s`: the
     control computation at the pace that all times refer to; 0 if unknown. `core_waits`: how much of delays and links
     was waiting for a core of the host. `basis`: what the step times rest on.
-    `faults`: what goes wrong on purpose.
+    `faults`: what goes wrong on purpose. `one_clock`: whether nodes of a run read the same clock, that of their host.
     """
 
     name: str
@@ -187,6 +187,7 @@ class Fleet(msgspec.Struct, frozen=True):
     basis: Basis | Literal[""] = ""
     faults: tuple[Fault, ...] = ()
     link_ranges: tuple[tuple[int, ...], tuple[int, ...]] = ((0,), (0,))
+    one_clock: bool = True
 
     @property
     def routed(self) -> bool:

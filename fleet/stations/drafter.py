@@ -157,9 +157,9 @@ class DrafterStation(Station):
         self.heard_s.pop(tag, None)
 
     def _ask(self, tag: int, priority: int, now_s: float) -> None:
-        """Queue a draft; a drafter that works ahead may have one queued already, which will start from the new base."""
+        """Queue a draft; who works ahead may have one to come already, which will start from the new base."""
         self.heard_s.pop(tag, None)
-        if self.ahead and self.waiting.holds(tag):
+        if self.ahead and self._is_to_draft(tag):
             return
         discipline = self.discipline
         target = discipline.target_of(tag)
@@ -168,6 +168,11 @@ class DrafterStation(Station):
             start, allowed_s = discipline.virtual_start(target), discipline.not_before_s(target, now_s)
             work = msgspec.structs.replace(work, virtual_start=start, not_before_s=allowed_s)
         self.waiting.append(work)
+
+    def _is_to_draft(self, tag: int) -> bool:
+        """Whether a draft for a session waits, or follows the prefill that runs."""
+        follows = any(kind == "draft" and tag in tags for kind, tags in self.program)
+        return follows or self.waiting.holds(tag) > 0
 
     def _next_group(self) -> list[int]:
         if not self.timed:

@@ -16,7 +16,12 @@ def ratios(spread: Spread, rng: np.random.Generator) -> Iterator[float]:
     """Yield independent multipliers of a mean time, for ever; their numbers are drawn block by block."""
     if isinstance(spread, Constant):
         return repeat(1.0)
-    return chain.from_iterable(spread.ratios(block).tolist() for block in uniform_blocks(rng))
+    return chain.from_iterable(block.tolist() for block in ratio_blocks(spread, rng))
+
+
+def ratio_blocks(spread: Spread, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Yield the multipliers of `ratios` block by block, each drawn when it is asked for."""
+    return (spread.ratios(block) for block in uniform_blocks(rng))
 
 
 def one_way_s(link: LinkTime, rng: np.random.Generator) -> Callable[[int], float]:

@@ -9,7 +9,7 @@
     profile.py    profile estimate, devices, models: hardware that nobody measured
     calibrate.py  calibrate, demo: this host is measured
     imports.py    import, export: records of other engines become scenarios; theirs is forced to a scenario's
-    nodes.py      drafter, verifier, keys: one node of a fleet over several hosts, and who may be one
+    nodes.py      drafter, verifier, router, keys: one node of a fleet over several hosts, and who may be one
     watching.py   top: a drafter and its targets, while they work
     meaning.py    explain, profiles, scenarios, init: what things mean, what ships, a scenario to begin with
 

@@ -9,13 +9,12 @@ from fleet.errors import InputError
 from specfleet.cli.calibrate import calibrate, demo
 from specfleet.cli.imports import export, import_
 from specfleet.cli.meaning import explain, init, profiles, scenarios
-from specfleet.cli.nodes import drafter, keys, verifier
+from specfleet.cli.nodes import drafter, keys, router, verifier
 from specfleet.cli.plan import plan
 from specfleet.cli.profile import devices, estimate, models
 from specfleet.cli.run import analytic, run, simulate
 from specfleet.cli.show import show
 from specfleet.cli.study import compare, figure, reproduce, sweep
-from specfleet.cli.watching import top
 
 # No rich markup: importing rich takes longer than all the rest of `specfleet --help`.
 app = typer.Typer(
@@ -26,7 +25,7 @@ app = typer.Typer(
 )
 COMMANDS = (
     simulate, run, analytic, show, sweep, plan, compare, calibrate, import_, export, reproduce, demo, figure,
-    drafter, verifier, keys, top, explain, profiles, scenarios, init,
+    drafter, verifier, router, keys, explain, profiles, scenarios, init,
 )  # fmt: skip
 for command in COMMANDS:
     app.command(command.__name__.rstrip("_"))(command)  # `import` is a word of Python

@@ -1,5 +1,6 @@
-"""drafter, verifier, keys: one node of a fleet over several hosts, and who may be one."""
+"""drafter, verifier, router, keys: one node of a fleet over several hosts, and who may be one."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +21,24 @@ from specfleet.cli.options import (
 EVERYWHERE, HERE = "0.0.0.0", "127.0.0.1"  # noqa: S104  (a drafter serves other hosts, if it can tell who they are)
 Key = Annotated[
     Path | None, typer.Option(metavar="FILE", help="This node's secret key: NAME.secret, as specfleet keys writes it.")
+]
+Host = Annotated[
+    str | None,
+    typer.Option(
+        help="Address to bind; without keys only one of this host alone.",
+        show_default=f"{EVERYWHERE} with keys, else {HERE}",
+    ),
+]
+Allowed = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Folder with the public keys (NAME.public) of those who may connect."),
+]
+ServerKey = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE,...",
+        help="Public key (NAME.public) of whom it connects to: one for all addresses, or one for each in their order.",
+    ),
 ]
 
 
@@ -42,25 +61,17 @@ def keys(
 def drafter(
     scenario: ScenarioFile,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Public port; 0 for any free one.")] = 5555,
-    host: Annotated[
-        str | None,
-        typer.Option(
-            help="Address to bind; without keys only one of this host alone.",
-            show_default=f"{EVERYWHERE} with keys, else {HERE}",
-        ),
-    ] = None,
+    host: Host = None,
+    number: Annotated[int, typer.Option(min=1, help="This drafter's number in the fleet, from 1.")] = 1,
     key: Key = None,
-    allowed: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Folder with the public keys (NAME.public) of those who may connect."),
-    ] = None,
+    allowed: Allowed = None,
     changes: Changes = None,
     out: RunFile = None,
     power: Power = None,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = HERE,
 ) -> None:
-    """Start the drafter of a fleet over several hosts.
+    """Start a drafter of a fleet over several hosts.
 
     It ends with Ctrl-C, and then writes its records. Other hosts reach it only with --key and --allowed; then every
     message is encrypted, and whoever has none of the allowed keys is refused.
@@ -77,18 +88,69 @@ def drafter(
     own = None if key is None or allowed is None else door_keys(key, allowed)
     where = host or (HERE if own is None else EVERYWHERE)
     chosen = scenario_of(scenario, settings(changes))
-    with watched("drafter", settle(chosen), 0, metrics_port, metrics_host) as watch:
-        serve_drafter(chosen, where, port, out, own, Asked(watch, power))
+    fleet = settle(chosen)
+    name = f"drafter {number}" if fleet.drafters.count > 1 else "drafter"
+    with watched(name, fleet, 0, metrics_port, metrics_host) as watch:
+        serve_drafter(chosen, where, port, out, own, number - 1, Asked(watch, power))
+
+
+def router(
+    scenario: ScenarioFile,
+    drafters: Annotated[
+        str, typer.Option(metavar="HOST:PORT,...", help="Public ports of all drafters, in the order of their numbers.")
+    ],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Public port; 0 for any free one.")] = 5554,
+    host: Host = None,
+    key: Key = None,
+    allowed: Allowed = None,
+    server_key: ServerKey = None,
+    changes: Changes = None,
+    out: RunFile = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = HERE,
+) -> None:
+    """Start the router between several drafters and their targets, in a fleet over several hosts.
+
+    Targets connect to it instead of the drafters. It ends with Ctrl-C, and then writes its records. Between hosts it
+    needs --key, --allowed (whose targets it lets in) and --server-key (the drafters').
+    """
+    from engine.runtime.addresses import addresses_of
+    from engine.runtime.hosts import serve_router
+    from engine.runtime.keys import line_keys
+    from engine.runtime.shown import Asked
+    from fleet.scenario.settle import settle
+    from specfleet.cli.watching import watched
+    from specfleet.scenario import scenario_of
+
+    if len({key is None, allowed is None, server_key is None}) > 1:
+        raise InputError(
+            "--key, --allowed and --server-key belong together: this node's secret key, whose keys it lets in, and the "
+            "drafters' public ones"
+        )
+    addresses = addresses_of("--drafters", drafters)
+    own = None
+    if key is not None and server_key is not None:
+        own = line_keys(key, _server_keys(server_key, addresses), allowed)
+    where = host or (HERE if own is None else EVERYWHERE)
+    chosen = scenario_of(scenario, settings(changes))
+    with watched("router", settle(chosen), 0, metrics_port, metrics_host) as watch:
+        serve_router(chosen, addresses, where, port, out, own, Asked(watch))
 
 
 def verifier(
     scenario: ScenarioFile,
-    connect: Annotated[str, typer.Option(help="HOST:PORT of the drafter's public port.")] = f"{HERE}:5555",
-    target: Annotated[int, typer.Option(min=1, help="This target's number in the fleet, from 1.")] = 1,
+    connect: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT,...",
+            help="Public port of the drafter; of all drafters, in the order of their numbers; or of the router.",
+        ),
+    ] = f"{HERE}:5555",
+    target: Annotated[
+        str, typer.Option(metavar="N", help="This target's number in the fleet, from 1; several replayed ones as 1-4.")
+    ] = "1",
     key: Key = None,
-    server_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The drafter's public key: NAME.public.")
-    ] = None,
+    server_key: ServerKey = None,
     changes: Changes = None,
     out: RunFile = None,
     power: Power = None,
@@ -99,6 +161,7 @@ def verifier(
 
     It decodes its share of the requests. A drafter on another host needs --key and --server-key.
     """
+    from engine.runtime.addresses import addresses_of, targets_of
     from engine.runtime.hosts import serve_verifier
     from engine.runtime.keys import line_keys
     from engine.runtime.shown import Asked
@@ -109,8 +172,18 @@ def verifier(
 
     if (key is None) != (server_key is None):
         raise InputError("--key and --server-key belong together: this node's secret key, and the drafter's public one")
-    own = None if key is None or server_key is None else line_keys(key, server_key)
+    addresses = addresses_of("--connect", connect)
+    own = None if key is None or server_key is None else line_keys(key, _server_keys(server_key, addresses))
     chosen = scenario_of(scenario, settings(changes))
-    fleet = settle(chosen)
-    with watched(f"target {target}", fleet, tokens_of(fleet, target - 1), metrics_port, metrics_host) as watch:
-        serve_verifier(chosen, connect, target - 1, out, own, Asked(watch, power))
+    targets, fleet = targets_of("--target", target, chosen.verifiers.count), settle(chosen)
+    tokens = tokens_of(fleet, targets)
+    with watched(f"target {target}", fleet, tokens, metrics_port, metrics_host) as watch:
+        serve_verifier(chosen, addresses, targets, out, own, Asked(watch, power))
+
+
+def _server_keys(text: str, addresses: Sequence[str]) -> dict[str, Path]:
+    """Return the files of public keys by address; InputError unless there is one for all, or one for each."""
+    files = [Path(part.strip()) for part in text.split(",")]
+    if len(files) not in (1, len(addresses)):
+        raise InputError(f"--server-key {text}: {len(files)} keys for {len(addresses)} addresses; one for all, or each")
+    return dict(zip(addresses, files * (len(addresses) if len(files) == 1 else 1), strict=True))

@@ -6,12 +6,22 @@ from typing import Annotated, Any
 
 import typer
 
+from fleet.scenario.names import SimPath
+
 Precision = Annotated[
     list[str] | None,
     typer.Option(
         metavar="SHARE",
         help="Go on until the 95 % interval of the throughput is this narrow: 2% either way. METRIC=5% names another; "
         "may be repeated.",
+    ),
+]
+
+
+PathOption = Annotated[
+    SimPath,
+    typer.Option(
+        "--path", help="How to simulate: simpy, fast (compiled; plain stars only), or auto. The records are the same."
     ),
 ]
 

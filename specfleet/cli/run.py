@@ -14,6 +14,7 @@ from specfleet.cli.options import (
     Changes,
     MetricsHost,
     MetricsPort,
+    PathOption,
     Power,
     Precision,
     RunFile,
@@ -44,6 +45,7 @@ def simulate(
         Path | None, typer.Option(metavar="RUN", help="Play back how fast the host was in this measured run.")
     ] = None,
     precision: Precision = None,
+    path: PathOption = "auto",
     as_json: AsJson = False,
     out: RunFile = None,
 ) -> None:
@@ -52,12 +54,13 @@ def simulate(
 
     aims = asked_precision(precision)
     if of is not None or play_back is not None or scenario is None:
-        result = _played_back(scenario, of, play_back, settings(changes), other=pace is not None or bool(aims))
+        other = pace is not None or bool(aims) or path != "auto"
+        result = _played_back(scenario, of, play_back, settings(changes), other)
         with keeping(out):
             show_run(result, as_json, out)
         return
     with keeping(out):
-        result = simulate(scenario, settings(changes), pace=pace, precision=aims, report=remark)
+        result = simulate(scenario, settings(changes), pace=pace, precision=aims, report=remark, path=path)
         show_run(result, as_json, out)
     say_unmet(result.unmet)
 
@@ -74,7 +77,7 @@ def _played_back(
     if scenario is not None:
         raise InputError(f"--of {of} brings its own scenario; leave out {scenario}, or change keys with --set")
     if other:
-        raise InputError("--of plays back one run at the pace that it had; leave out --pace and --precision")
+        raise InputError("--of plays back one run at the pace that it had; leave out --pace, --precision, --path")
     return play_back(of, MECHANISM if parts is None else [parts], changes)
 
 

@@ -25,6 +25,7 @@ from fleet.scenario.names import World
 from specfleet.cli.options import (
     AsJson,
     Changes,
+    PathOption,
     Precision,
     ScenarioFile,
     asked_precision,
@@ -54,6 +55,7 @@ def sweep(
     ] = os.cpu_count() or 1,
     changes: Changes = None,
     precision: Precision = None,
+    path: PathOption = "auto",
 ) -> None:
     """Vary keys of a scenario; a rerun computes what is missing."""
     from experiments.sweep import cells_of
@@ -71,7 +73,7 @@ def sweep(
 
             swept = sweep(
                 scenario, axes, settings(changes), out=out, world=world, seeds=seeds, jobs=jobs, done=done,
-                precision=asked_precision(precision),
+                precision=asked_precision(precision), path=path,
             )  # fmt: skip
     except Interrupted as stop:
         stop.kept = f"kept: {finished} of {cells} cells in {out}; the same command goes on from there"

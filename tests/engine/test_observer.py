@@ -28,9 +28,9 @@ from tests.helpers.stars import star
 class Recorded:
     """A station's records, as an observer sees them."""
 
-    def __init__(self, log: list[object]) -> None:
+    def __init__(self, log: list[object], name: str = "drafter") -> None:
         self.log = log
-        self.station = type("Station", (), {"name": "drafter", "sessions": {}, "waiting": []})()
+        self.station = type("Station", (), {"name": name, "sessions": {}, "waiting": []})()
 
 
 SCENARIO = star()
@@ -42,13 +42,13 @@ def test_the_last_that_is_told_is_all_that_the_log_says() -> None:
     told: list[Counts] = []
     with observed(FLEET, lambda: [Recorded(LOG)], now_s(), told.append):  # type: ignore[list-item]
         pass
-    assert told[-1].committed == commits_of(make_run(SCENARIO, "sim", LOG).frame()).committed.sum() > 0
+    assert told[-1].committed == commits_of(make_run(SCENARIO, "sim", LOG).columns()).committed.sum() > 0
     assert sum(one.finished for one in told[-1].verifying) == SCENARIO.workload.requests
 
 
 def test_stations_that_share_a_log_are_read_once_and_others_together() -> None:
     told: list[Counts] = []
-    one, other, third = Recorded(LOG), Recorded(LOG), Recorded(list(LOG))
+    one, other, third = Recorded(LOG), Recorded(LOG, "verifier.1"), Recorded(list(LOG), "router")
     for stations in ([one, other], [one, third]):
         observer = Observer(FLEET, lambda of=stations: of, 0.0, told.append)  # type: ignore[misc,arg-type]
         observer.end()
@@ -113,6 +113,23 @@ def test_what_two_drafters_say_of_one_target_adds_up_place_by_place() -> None:
     assert [one.name for one in counts.drafters] == ["drafter.1", "drafter.2"]
 
 
+def test_what_a_process_did_before_it_was_started_again_stays_counted_and_nothing_of_it_is_open() -> None:
+    told: list[Counts] = []
+    together = Together(told.append)
+    first = OfTarget(0, sessions=1, waiting=1, rounds=5, committed=20, queued=1)
+    together.part("drafter")(
+        Counts(3.0, (OfStation("drafter", 2.0, {"draft": (5, 1.5)}, sessions=1, waiting=1),), (first,))
+    )
+    second = OfTarget(0, sessions=1, rounds=2, committed=8)
+    together.part("drafter")(
+        Counts(9.0, (OfStation("drafter", 1.0, {"draft": (2, 0.5), "prefill": (1, 0.2)}, 1),), (second,))
+    )
+    counts = told[-1]
+    assert counts.drafting == (OfTarget(0, sessions=1, rounds=7, committed=28),)
+    assert counts.stations == (OfStation("drafter", 3.0, {"draft": (7, 2.0), "prefill": (1, 0.2)}, sessions=1),)
+    assert counts.time_s == 9.0
+
+
 # --- over the pipe ---
 
 
@@ -146,11 +163,12 @@ def test_a_launcher_that_waits_for_one_node_hears_the_others_reports() -> None:
     assert told == list(range(200))
 
 
-def test_a_node_that_dies_beside_ends_the_wait_at_once_and_what_it_reported_is_told() -> None:
+def test_what_a_node_that_dies_beside_has_reported_is_told_before() -> None:
     told: list[int] = []
     dies = NodeProcess("dies", reports_and_dies, light=True, watch=told.append)
     late = NodeProcess("late", answers_late, light=True)
     try:
+        dies.process.join()
         with pytest.raises(NodeDiedError, match="dies died with exit code 3"):
             late.receive(beside=[dies])
     finally:
@@ -169,7 +187,7 @@ def test_a_run_is_told_twice_a_second_and_at_its_end_all_that_its_records_say() 
     scenario = star(drafters=replayed, verifiers=replayed, profile=profile, workload={"requests": 12})
     run = serve(scenario, watch=lambda counts: told.append((now_s(), counts))).run
     rows, last = run.frame(), told[-1][1]
-    commits = commits_of(rows)
+    commits = commits_of(run.columns()).frame()
     assert last.committed == commits.committed.sum()
     assert {one.target: one.committed for one in last.verifying} == commits.groupby("tag").committed.sum().to_dict()
     for station in last.stations:

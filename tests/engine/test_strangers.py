@@ -3,6 +3,8 @@
 import re
 import resource
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -268,3 +270,39 @@ def test_a_line_finds_the_drafter_even_where_something_else_was_before() -> None
         other.close()
         with Doorkeeper(port=port):
             line.wait_for_welcomes(PATIENCE_S)
+
+
+UNSEEDED = 0x6B8B4567  # where ids begin if nobody seeds the C library's generator: rand() then says this first
+CLAIMING = f"""
+from engine.runtime.frames import pack
+from engine.runtime.identity import Alive
+from tests.engine.test_strangers import Doorkeeper, holds
+from tests.helpers.zmtp import connected, framed
+with Doorkeeper() as door:
+    numbers = range({UNSEEDED}, {UNSEEDED} + 40)
+    kept = [connected(door.port, claims=bytes(1) + number.to_bytes(4, "big")) for number in numbers]
+    assert holds(lambda: door.open == 40)
+    kept += [connected(door.port) for _ in range(20)]
+    kept[-1].sendall(framed(pack(Alive())))
+    assert holds(lambda: door.frames)
+    for stream in kept:
+        stream.close()
+"""
+
+
+def test_a_peer_that_claims_the_next_routing_ids_does_not_end_the_node() -> None:
+    """libzmq ends its process where an id that it gives to a connection is claimed already: they must not be known."""
+    ended = subprocess.run([sys.executable, "-c", CLAIMING], capture_output=True, text=True, check=False, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_ids_of_connections_begin_anywhere() -> None:
+    firsts: set[bytes] = set()
+    for _ in range(4):
+        with Doorkeeper() as door, connected(door.port) as stream:
+            stream.sendall(framed(pack(Alive())))
+            assert holds(lambda door=door: door.frames)  # type: ignore[misc]
+            assert door.sockets.guard is not None
+            firsts |= {each.peer for each in door.sockets.guard.connections.open.values()}
+    assert len(firsts) == 4
+    assert min(abs(int.from_bytes(first) - UNSEEDED) for first in firsts) > 1000

@@ -8,7 +8,6 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from engine.runtime.hosts import serve_drafter, serve_verifier
 from engine.runtime.runnable import check_can_run
 from engine.runtime.serve import serve
 from engine.runtime.served import Served
@@ -126,23 +125,3 @@ def test_what_no_run_can_give_is_refused_by_its_key_in_one_line(key: str, tables
         check_can_run(settle(star(**tables)))
     assert "allowed" in str(refused.value)
     assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    "name", ["amusd", "goodspeed", "m-for-n", "star", "tree", "eagle", "slots", "eqspec", "exspec", "dsde"]
-)
-def test_every_shipped_scenario_can_run(name: str) -> None:
-    from fleet.scenario.reading import read_scenario
-
-    scenarios = Path(__file__).parents[2] / "experiments" / "scenarios"
-    check_can_run(settle(read_scenario(scenarios / f"{name}.toml")))
-
-
-def test_nodes_that_are_started_by_hand_have_one_drafter() -> None:
-    scenario = star(drafters={"count": 2})
-    for start in (
-        lambda: serve_drafter(scenario, "127.0.0.1", 0, None),
-        lambda: serve_verifier(scenario, "127.0.0.1:5555", 0, None),
-    ):
-        with pytest.raises(InputError, match=r"drafters\.count = 2.*allowed: 1"):
-            start()

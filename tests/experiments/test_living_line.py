@@ -60,7 +60,7 @@ def test_a_duration_reads_back_as_it_was(seconds: int) -> None:
 def test_tokens_of_a_run_are_those_of_its_targets() -> None:
     fleet = settle(star(workload={"requests": 11}))
     assert tokens_of(fleet) == sum(request.new_tokens for own in streams_of(fleet).values() for request in own)
-    assert tokens_of(fleet) == sum(tokens_of(fleet, target) for target in range(fleet.verifiers.count))
+    assert tokens_of(fleet) == sum(tokens_of(fleet, [target]) for target in range(fleet.verifiers.count))
 
 
 def test_on_a_terminal_one_line_is_drawn_again_and_gone_at_the_end() -> None:

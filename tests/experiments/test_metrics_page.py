@@ -50,7 +50,7 @@ def counts_of(scenario: Scenario, share: float = 1.0) -> tuple[Counts, Any]:
     rows = int(share * len(log) / WIDTH)
     tally = Tally(fleet)
     tally.take(log, most=rows)
-    return tally.counts(12.5, stations(fleet).values()), run.frame()[:rows]
+    return tally.counts(12.5, stations(fleet).values()), run.columns().where(np.arange(rows))
 
 
 def text_of(scenario: Scenario, counts: Counts) -> str:
@@ -76,7 +76,7 @@ def test_a_runs_text_is_read_as_its_acceptance(kind: str, tmp_path: Path) -> Non
     counts, rows = counts_of(scenario)
     scrape = tmp_path / "metrics.txt"
     scrape.write_text(text_of(scenario, counts))
-    read, verified = read_vllm_metrics([scrape]), verifications_of(rows)
+    read, verified = read_vllm_metrics([scrape]), verifications_of(rows).frame()
     drafts = verified[verified.draft_tokens > 0]
     assert (read.rounds, read.accepted) == (len(drafts), drafts.acceptance_length.sum())
     assert read.told == pytest.approx(1 + drafts.acceptance_length.mean())
@@ -104,13 +104,14 @@ def test_the_difference_of_two_scrapes_is_what_happened_between(tmp_path: Path) 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_every_sample_is_of_a_metric_that_is_named_and_says_what_the_records_do(kind: str, share: float) -> None:
     scenario = star(**RUNS[kind])
-    counts, rows = counts_of(scenario, share)
+    counts, table = counts_of(scenario, share)
     text = text_of(scenario, counts)
     names = {one.name for one in ALL}
     parts = {f"{one.name}{part}" for one in ALL if one.kind == "histogram" for part in ("_bucket", "_sum", "_count")}
     found = {name for name, _, _ in samples(text)}
     assert found <= names | parts
-    assert total(text, "vllm:generation_tokens_total") == commits_of(rows).committed.sum()
+    assert total(text, "vllm:generation_tokens_total") == commits_of(table).committed.sum()
+    rows = table.frame()
     joins, firsts = rows[rows.event == "join"], rows[(rows.event == "start") & (rows.kind == "prefill")]
     begun = set(firsts[~firsts.station.str.startswith("drafter")].request)
     assert total(text, "vllm:num_requests_waiting") == len(set(joins.request) - begun)

@@ -56,7 +56,7 @@ def test_targets_counts_are_sums_of_the_tables_of_the_whole_log(kind: str, seed:
     scenario = star(**({"workload": SHORT, "seed": seed} | KINDS[kind]))
     run = simulate(scenario)
     rows, counts = run.frame(), tallied(scenario, run)
-    commits, verified = commits_of(rows), verifications_of(rows)
+    commits, verified = commits_of(run.columns()).frame(), verifications_of(run.columns()).frame()
     assert sums(counts.verifying, "committed") == commits.committed.sum()
     assert sums(counts.verifying, "rounds") == len(verified)
     assert sums(counts.verifying, "drafted") == verified.draft_tokens.sum()
@@ -82,7 +82,7 @@ def test_what_drafters_saw_is_what_targets_did_but_for_the_first_and_last_tokens
     if fleet.routed:  # of a session that moves the drafters learn less
         assert 0 < sums(counts.drafting, "committed") < sums(counts.verifying, "committed")
         return
-    verified = verifications_of(rows)
+    verified = verifications_of(run.columns()).frame()
     last = verified.groupby(["tag", "request"]).base.transform("max") == verified.base
     told = verified[~last]
     bases = rows[(rows.event == "draft-request") & rows.station.str.startswith("drafter")].groupby("request").base
@@ -91,7 +91,7 @@ def test_what_drafters_saw_is_what_targets_did_but_for_the_first_and_last_tokens
         assert sums(counts.drafting, "rounds") == len(told)
         assert sums(counts.drafting, "drafted") == told.draft_tokens.sum()
         assert sums(counts.drafting, "accepted_tokens") == told.acceptance_length.sum()
-        waits_s = rounds_of(rows).wait_s
+        waits_s = rounds_of(run.columns()).frame().wait_s
         assert counts.waits.sum_s == pytest.approx(waits_s.sum())
         assert sum(counts.waits.numbers) == len(waits_s)
 
@@ -148,7 +148,7 @@ def test_the_last_waits_are_those_of_the_last_requests_and_only_where_asked_for(
     tally.take(log_of_run(RUN))
     assert all(one.waits_s == () for one in tally.counts(0.0).drafting)
     for one in tally.counts(0.0, recent=True).drafting:
-        rounds = rounds_of(RUN.frame()).query(f"tag == {one.target}").sort_values("begun_s")
+        rounds = rounds_of(RUN.columns()).frame().query(f"tag == {one.target}").sort_values("begun_s")
         assert one.waits_s == pytest.approx(rounds.wait_s.tail(RECENT).tolist())
 
 
@@ -172,6 +172,6 @@ def test_who_was_killed_has_nothing_open_and_what_follows_is_counted() -> None:
     )
     run = simulate(scenario)
     counts = tallied(scenario, run)
-    assert sums(counts.verifying, "committed") == commits_of(run.frame()).committed.sum()
+    assert sums(counts.verifying, "committed") == commits_of(run.columns()).committed.sum()
     assert sums(counts.verifying, "finished") == scenario.workload.requests
     assert 0 < sums(counts.drafting, "committed") < sums(counts.verifying, "committed")

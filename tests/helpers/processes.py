@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,16 @@ LIMIT_S = 120  # until something is called missing; it decides nothing else
 
 
 def start(
-    *arguments: str | Path, largest_file_bytes: int | None = None, env: Mapping[str, str] | None = None, **more: Any
+    *arguments: str | Path,
+    largest_file_bytes: int | None = None,
+    before: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    **more: Any,
 ) -> subprocess.Popen[str]:
     """Start `python ARGUMENTS` as a terminal would: signals at their defaults, whatever they are here.
 
-    `env`: variables of its environment beside those of this process.
+    `before`: words of a command that starts it elsewhere. `env`: variables of its environment beside those of this
+    process.
     """
 
     def prepare() -> None:
@@ -29,7 +34,7 @@ def start(
             resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file_bytes, largest_file_bytes))
 
     more = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": ROOT} | more
-    command = [sys.executable, *map(str, arguments)]
+    command = [*before, sys.executable, *map(str, arguments)]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"} | dict(env or {})
     return subprocess.Popen(
         command, text=True, start_new_session=True, preexec_fn=prepare, env=environment, **more  # noqa: PLW1509

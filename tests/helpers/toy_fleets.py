@@ -145,7 +145,7 @@ class ToyFleet:
     def _start_drafter(self, drafter: int) -> None:
         fleet, name = self.fleet, self.fleet.drafter_name(drafter)
         executor = ToyDrafter() if fleet.in_turn else AheadDrafter()
-        door = Door(fleet, 1 + self.deaths[name])
+        door = Door(fleet, 1 + self.deaths[name], drafter=drafter)
         self._node(name, drafter_station(fleet, drafter), executor, Exchange(door, links=stated_links(fleet, drafter)))
 
     def _start_router(self) -> None:
@@ -154,7 +154,8 @@ class ToyFleet:
         lines = {drafter: Line(fleet, 0, 1, "router", drafter, drafter) for drafter in drafters}
         for drafter in drafters:
             self.network.connect(ROUTER, drafter, fleet.drafter_name(drafter))
-        exchange = Exchange(Door(fleet, 1), lines, relays=True, seen=router.seen, links=stated_links(fleet))
+        door, links = Door(fleet, 1, drafter=None), stated_links(fleet)
+        exchange = Exchange(door, lines, relays=True, seen=router.seen, links=links)
         self._node(ROUTER, router_station(fleet), router, exchange)
 
     def _start_target(self, target: int) -> None:

@@ -5,16 +5,18 @@ import time
 
 GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x01" + b"NULL" + bytes(16) + b"\0" + bytes(31)
 _READY = b"\x05READY\x0bSocket-Type\0\0\0\x06DEALER"
+_IDENTITY = b"\x08Identity"
 MORE = 1
 
 
-def connected(port: int, greets: bool = True) -> socket.socket:
-    """A connection to a door of this host; after ZeroMQ's greeting, or silent."""
+def connected(port: int, greets: bool = True, claims: bytes = b"") -> socket.socket:
+    """A connection to a door of this host; after ZeroMQ's greeting, or silent. `claims`: a routing id, if any."""
     stream = socket.create_connection(("127.0.0.1", port), timeout=30.0)
     if greets:
         stream.sendall(GREETING)
         _read(stream, len(GREETING))
-        stream.sendall(bytes([4, len(_READY)]) + _READY)
+        ready = _READY + (_IDENTITY + len(claims).to_bytes(4, "big") + claims if claims else b"")
+        stream.sendall(bytes([4, len(ready)]) + ready)
         flags, size = _read(stream, 2)
         assert flags == 4
         _read(stream, size)

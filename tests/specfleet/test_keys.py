@@ -15,6 +15,15 @@ REFUSED = [
     (["drafter", "star", "--key", "a.secret"], "--key and --allowed belong together"),
     (["verifier", "star", "--server-key", "a.public"], "--key and --server-key belong together"),
     (["verifier", "star", "--key", "a.secret", "--server-key", "a.public"], "a.public: cannot be read (No such file"),
+    (["router", "m-for-n", "--drafters", "192.0.2.7:5555,b:1"], "192.0.2.7: is another host, and without keys anybody"),
+    (
+        ["router", "m-for-n", "--drafters", "a:1", "--key", "a.secret"],
+        "--key, --allowed and --server-key belong together",
+    ),
+    (
+        ["verifier", "star", "--key", "a.secret", "--server-key", "a.public,b.public"],
+        "--server-key a.public,b.public: 2 keys for 1 addresses; one for all, or each",
+    ),
     (["keys", "a/b"], "key 'a/b': allowed are 1 to 64 letters"),
 ]
 

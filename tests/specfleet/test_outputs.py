@@ -29,7 +29,6 @@ READ = {
     "--scenario",
     "--key",
     "--allowed",
-    "--server-key",
 }  # options that name what is read
 SMALL = ["--set", "workload.requests=12", "--set", "workload.new_tokens=24"]
 
@@ -52,7 +51,8 @@ WRITERS = [(name, param) for name, param in of_paths() if not READ & set(param.o
 def test_every_option_for_a_path_is_known_as_one_that_is_read_or_written() -> None:
     assert {option for _, param in of_paths() for option in param.opts} >= READ
     assert {name for name, _ in WRITERS} == {
-        "simulate", "run", "sweep", "calibrate", "reproduce", "demo", "figure", "drafter", "verifier", "keys", "init",
+        "simulate", "run", "sweep", "calibrate", "reproduce", "demo", "figure", "drafter", "router", "verifier", "keys",
+        "init",
         "profile estimate",
         "import", "plan",
     }  # fmt: skip

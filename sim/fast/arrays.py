@@ -1,0 +1,276 @@
+"""A plain star in arrays, as the compiled loop wants it: requests, streams, stations, links, and mean times.
+
+Times and sizes come from the functions that the SimPy path calls, once for each base, prompt or number of tokens that
+can occur; no formula stands here. Random sources are made in the order in which `sim/network.py` makes them.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, partial
+from itertools import count
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from fleet.chance.acceptance import Sampler, expected_committed
+from fleet.chance.sources import of_each, sources_of
+from fleet.policies.allocate import Fixed
+from fleet.policies.order import Priority
+from fleet.policies.reach import reach
+from fleet.scenario.settled import Fleet
+from fleet.scenario.workload import Request, streams_of
+from fleet.stations.messages import Draft, DraftRequest, Leave
+from fleet.stations.outcomes import Outcomes
+from fleet.stations.payload import payload_bytes
+from fleet.times.durations import grid_place, step_durations
+from fleet.times.effects import NEVER_IDLE
+from fleet.times.station_times import DrafterTimes, VerifierTimes
+from fleet.times.step import StepKind
+from fleet.times.step_time import Constant, LinkTime, StepTime
+from sim.fast.kernel import (
+    A_CLOCK,
+    A_MESSAGE,
+    A_REQUEST,
+    A_STATION,
+    A_STREAM,
+    A_WAY,
+    AN_EVENT,
+    Array,
+    Idleness,
+    Means,
+    Numbers,
+)
+from sim.fast.numbers import ONES, Lengths, Maker, Sources, child
+
+UNUSED = np.random.default_rng(0)  # for step times without their spread, which draw nothing
+
+
+class Star(NamedTuple):
+    """All that the loop works on, and what feeds it with random numbers; see `kernel.py`."""
+
+    requests: Array
+    streams: Array
+    stations: Array
+    ways: Array
+    messages: Array
+    means: Means
+    idleness: Idleness
+    numbers: Numbers
+    heap: Array
+    clocks: Array
+    sources: Sources
+    lengths: Lengths
+
+
+def star_of(fleet: Fleet) -> Star:
+    """Lay out a fleet that is a plain star, as it is before anything happens.
+
+    Raises InputError as the SimPy path does, for a workload that cannot be read, or an acceptance model that knows too
+    little.
+    """
+    streams = streams_of(fleet)
+    sampler = Outcomes(fleet).lengths
+    assert isinstance(sampler, Sampler)
+    flat = [request for requests in streams.values() for request in requests]
+    lengths, sources = _lengths(fleet, sampler, flat), Sources()
+    drawn = sources_of(fleet.seed)
+    delays = (cache(partial(child, drawn.delays, number)) for number in count())
+    stations = _stations(fleet, sources, drawn.drafters, drawn.targets, delays)
+    ways, way_of = _ways(fleet, streams, sources, drawn.links, delays)
+    at, to = sources.draw_ahead(lengths.rounds / fleet.verifiers.count)
+    star = Star(
+        requests=_requests(fleet, streams, lengths),
+        streams=_streams(fleet, streams, way_of),
+        stations=stations,
+        ways=ways,
+        messages=records(A_MESSAGE, int(ways["room"].sum())),
+        means=_means(fleet, flat),
+        idleness=_idleness(fleet),
+        numbers=Numbers(sources.pool.array, at, to, lengths.pool.array),
+        heap=records(AN_EVENT, len(streams) + 2 * len(stations) + int(ways["room"].sum())),
+        clocks=records(A_CLOCK, 1),
+        sources=sources,
+        lengths=lengths,
+    )
+    star.clocks["begins"] = -1
+    return star
+
+
+def records(kind: np.dtype[np.void], count: int) -> Array:
+    """Return records of zeros."""
+    return np.zeros(count, dtype=kind)
+
+
+def _whole(values: Sequence[int]) -> Array:
+    return np.array(values, dtype=np.int64)
+
+
+def _real(values: Sequence[float] | Sequence[Sequence[float]]) -> Array:
+    return np.array(values, dtype=np.float64)
+
+
+def mean_of(time: StepTime, kind: StepKind) -> Callable[[int, int], float]:
+    """Return the function that tells the mean time of a step of `kind` over (tokens, base), as `timed` draws it."""
+    draw = step_durations(msgspec.structs.replace(time, spread=Constant()), UNUSED)
+    return lambda tokens, base: draw(*grid_place(kind, tokens, base), 0.0)
+
+
+def _lengths(fleet: Fleet, sampler: Sampler, requests: Sequence[Request]) -> Lengths:
+    committed = expected_committed(fleet.length_model(), fleet.room.longest_draft)
+    rounds = [request.new_tokens / committed if fleet.drafters.count else 0.0 for request in requests]
+    return Lengths(sampler, [request.number for request in requests], rounds)
+
+
+def _requests(fleet: Fleet, streams: dict[int, list[Request]], lengths: Lengths) -> Array:
+    M, size_of = fleet.drafters.count, _size_of(fleet)
+    made = records(A_REQUEST, sum(map(len, streams.values())))
+    mean_s = cache(lambda times, tokens: mean_of(times.prefill, "prefill")(tokens, 0))
+    opening_bytes = cache(lambda base: size_of(DraftRequest(0, 0, 1, base, opening=True), base - 1))
+    end = 0
+    for tag, requests in streams.items():
+        start, end = end, end + len(requests)
+        mine, prompts = made[start:end], [request.prompt_tokens for request in requests]
+        mine["number"] = [request.number for request in requests]
+        mine["prompt"], mine["goal"] = prompts, [request.prompt_tokens + request.new_tokens for request in requests]
+        mine["opens_s"] = [request.not_before_s for request in requests]
+        mine["prefill_s"] = list(map(partial(mean_s, fleet.verifier_times(fleet.target_of(tag))), prompts))
+        if M:  # its first round begins after the prompt and the token that the prefill gave
+            mine["draft_prefill_s"] = list(map(partial(mean_s, fleet.drafter_times(fleet.drafter_of(tag))), prompts))
+            mine["opening_bytes"] = [opening_bytes(prompt + 1) for prompt in prompts]
+            mine["leave_bytes"] = [size_of(Leave(tag, request.number), 0) for request in requests]
+    made["lengths_from"], made["lengths_to"] = lengths.start, lengths.end
+    return made
+
+
+def _size_of(fleet: Fleet) -> Callable[[Draft | DraftRequest | Leave, int], int]:
+    """Return the function that tells the bytes of a message, and how many tokens' hidden states go with it."""
+    size = partial(
+        payload_bytes, temperature=fleet.workload.temperature, vocabulary=fleet.vocabulary, shape=fleet.drafters.shape
+    )
+    hidden = fleet.hidden if fleet.drafters.kind == "eagle" else 0
+    return lambda message, states: size(message, hidden_numbers=states * hidden)
+
+
+def _streams(fleet: Fleet, streams: dict[int, list[Request]], way_of: dict[tuple[int, int], int]) -> Array:
+    N, M, tags, made = fleet.verifiers.count, fleet.drafters.count, list(streams), records(A_STREAM, len(streams))
+    ends = np.cumsum([len(requests) for requests in streams.values()])
+    made["tag"] = tags
+    made["target"] = [fleet.target_of(tag) for tag in tags]
+    made["drafter"] = [N + fleet.drafter_of(tag) if M else -1 for tag in tags]
+    made["down"] = [way_of[fleet.target_of(tag), fleet.drafter_of(tag)] if M else 0 for tag in tags]
+    made["up"] = made["down"] + 1
+    made["priority"] = [fleet.verifiers.priority(fleet.target_of(tag)) for tag in tags]
+    made["last"] = ends - 1
+    made["request"] = np.concatenate([[0], ends[:-1]]) - 1  # before its first one
+    return made
+
+
+def _stations(
+    fleet: Fleet, sources: Sources, drafters: np.random.Generator, targets: np.random.Generator, delays: Iterator[Maker]
+) -> Array:
+    """Targets first, then drafters; but `delays`, generators for what passes between steps, begins with drafters."""
+    N, M = fleet.verifiers.count, fleet.drafters.count
+    made = records(A_STATION, N + M)
+    own: list[tuple[VerifierTimes | DrafterTimes, StepTime, Maker]] = []
+    for drafter, rng in enumerate(of_each(drafters, M)):
+        drafting = fleet.drafter_times(drafter)
+        own.append((drafting, drafting.draft, partial(_itself, rng)))
+    for target in range(N):
+        verifying = fleet.verifier_times(target)
+        own.append((verifying, verifying.verify if M else verifying.decode, cache(partial(child, targets, target))))
+    order = [*range(N, N + M), *range(N)]
+    places = {id(entry): place for place, entry in enumerate([*fleet.verifiers.times, *fleet.drafters.times])}
+    made["times"][order] = [places[id(times)] for times, _, _ in own]
+    made["steps"][order] = [sources.add(step.spread, rng) for _, step, rng in own]
+    made["prefills"][order] = [sources.add(times.prefill.spread, rng) for times, _, rng in own]
+    between = [times.delays for times, _, _ in own]
+    for number, one in zip(order, between, strict=True):
+        made["jitter"][number] = sources.add(one.spread, next(delays))
+        made["waits"][number] = sources.add(one.core_wait_spread, next(delays)) if one.core_wait_s else ONES
+    made["turns"][order] = [bool(one.turnaround_s or one.turnaround_row_s) for one in between]
+    for name in ("turnaround_s", "wake_up_s", "dispatch_s"):
+        made[name][order] = [getattr(one, name) for one in between]
+    made["waits_s"][order] = [one.core_wait_s for one in between]
+    for nobody in ("first", "newest", "program"):
+        made[nobody] = -1
+    made["by_priority"][N:] = isinstance(fleet.drafters.order, Priority)
+    made["is_drafter"], made["idle"], made["load"] = np.arange(N + M) >= N, True, 1.0
+    return made
+
+
+def _itself(rng: np.random.Generator) -> np.random.Generator:
+    return rng
+
+
+def _ways(
+    fleet: Fleet, tags: Iterable[int], sources: Sources, links: np.random.Generator, delays: Iterator[Maker]
+) -> tuple[Array, dict[tuple[int, int], int]]:
+    """Return both ways of each link between a target and a drafter that share a stream, and which are the ways down.
+
+    At most two messages of a stream are under way: a leave, and what opens its next request.
+    """
+    N, M = fleet.verifiers.count, fleet.drafters.count
+    dealt = sorted(Counter((fleet.target_of(tag), fleet.drafter_of(tag)) for tag in tags).items()) if M else []
+    made = records(A_WAY, 2 * len(dealt))
+    times: list[tuple[LinkTime, LinkTime]] = []  # of each way, and of a busy one
+    for number, ((target, drafter), streams) in enumerate(dealt):
+        link, rng = fleet.link(target, drafter), cache(partial(child, links, number))
+        busy = link.busy if link.of_host and link.busy is not None else link.time
+        jitter, pair = sources.add(link.time.spread, rng), slice(2 * number, 2 * number + 2)
+        made["station"][pair], made["room"][pair] = (target, N + drafter), 2 * streams
+        made["host"][pair] = N + drafter if link.of_host and fleet.drafter_times(drafter).idle.overheads else -1
+        made["jitter"][pair] = jitter
+        made["busy_jitter"][pair] = jitter if busy is link.time else sources.add(busy.spread, rng)
+        made["waits"][pair] = ONES
+        if link.of_host and fleet.core_waits.way_s:
+            made["waits_s"][pair] = fleet.core_waits.way_s
+            made["waits"][pair] = [sources.add(fleet.core_waits.way_spread, next(delays)) for _ in range(2)]
+        times += [(link.time, busy)] * 2
+    for name in ("latency_s", "s_per_byte"):
+        made[name] = [getattr(time, name) for time, _ in times]
+        made[f"busy_{name}"] = [getattr(busy, name) for _, busy in times]
+    made["start"] = np.cumsum(made["room"]) - made["room"]
+    return made, {pair: 2 * number for number, (pair, _) in enumerate(dealt)}
+
+
+def _means(fleet: Fleet, requests: Sequence[Request]) -> Means:
+    """Mean times by base, and sizes by tokens."""
+    drafters = fleet.drafters
+    depth = drafters.allocate.depth if isinstance(drafters.allocate, Fixed) else 0
+    bases = range(
+        min(request.prompt_tokens for request in requests),
+        max(request.prompt_tokens + request.new_tokens for request in requests) + 1,
+    )
+    tokens = [reach(depth, base, drafters.positions) for base in bases]
+    steps: list[list[float]] = []
+    for times in fleet.verifiers.times:
+        mean_s = mean_of(times.verify, "verify") if drafters.count else mean_of(times.decode, "decode")
+        steps.append(list(map(mean_s, tokens, bases)))
+    steps += [list(map(mean_of(times.draft, "draft"), tokens, bases)) for times in drafters.times]
+    size_of = _size_of(fleet)
+    return Means(
+        least_base=bases.start,
+        step_s=_real(steps),
+        draft_tokens=_whole(tokens),
+        draft_bytes=_whole([size_of(Draft(0, 0, 0, 0, drafted), 0) for drafted in range(max(tokens) + 1)]),
+        request_bytes=_whole([size_of(DraftRequest(0, 0, 0, 0), states) for states in range(max(tokens) + 2)]),
+        catch_up_s=drafters.times[0].catch_up_s if drafters.times else 0.0,
+    )
+
+
+def _idleness(fleet: Fleet) -> Idleness:
+    """What idleness does to the drafters, which are alike in that."""
+    times = fleet.drafters.times[0] if fleet.drafters.times else None
+    idle = times.idle if times else NEVER_IDLE
+    recent = times.recent_load if times else None
+    return Idleness(
+        gaps_s=_real(idle.gaps_s),
+        slowdowns=_real(idle.slowdowns),
+        overheads=_real(idle.overheads),
+        half_life_s=recent.half_life_s if recent else 0.0,
+        loads=_real(recent.loads if recent else ()),
+        load_slowdowns=_real(recent.slowdowns if recent else ()),
+        load_paces=_real(recent.paces if recent else ()),
+        two=2.0,
+    )

@@ -1,0 +1,25 @@
+"""Compilation by numba, an optional extra: `pip install 'specfleet[fast]'`."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+# The loop allocates nothing, so nobody need count who holds its arrays, which would take half of its time.
+UNCOUNTED = {"_nrt": False, "error_model": "numpy"}
+
+
+def compiled(function: Function) -> Function:
+    """Return the function as numba will compile it at its first call, kept on disk where a folder can be written.
+
+    Numba tries the folder of the source file, then one of the user's (NUMBA_CACHE_DIR names another); where none can be
+    written, it compiles anew in each process. The function must not allocate arrays.
+    """
+    njit: Any = numba.njit  # whose types do not know "_nrt"
+    try:
+        made = njit(cache=True, **UNCOUNTED)(function)
+    except RuntimeError:  # no folder for the cache
+        made = njit(**UNCOUNTED)(function)
+    return cast("Function", made)

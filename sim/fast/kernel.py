@@ -1,0 +1,569 @@
+"""The event loop of a plain star, as numba compiles it: what `sim/network.py` and the stations do there, on arrays.
+
+A stream goes round: its user's request reaches its target (JOINS) and is prefilled there; the target asks its drafter
+(a message up), which drafts, after a prefill of its own where the stream is new to it, and answers (a message down);
+the target verifies, commits, and asks again, until the text is complete. A stream is at one place at a time, so that
+one state serves both ends: `epoch` and `committed` are its target's, and stand still while its drafter works. Only a
+leave is still under way when the next request begins; it carries the number of its own.
+
+A station (targets first, then drafters) has a queue of streams, first in, first out, and at most one running step; a
+drafter may take the most urgent stream first. It may be `pausing` (turning around after a step, waking up, waiting for
+a core), in which time it still receives.
+
+Events are kept in a heap by time and, at equal times, by the order in which they were scheduled, as SimPy keeps them;
+times are rounded as SimPy rounds them. Random numbers come in blocks from Python, which knows how they are drawn:
+before it touches anything, the loop looks at what the next event will draw. If a block is used up it returns, saying
+what it needs; called again, it goes on from there. So no distribution is written twice, and draws keep their order.
+
+Requests, streams, stations, ways and the heap are arrays of the records below; `arrays.py` fills them.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sim.fast.compiled import compiled
+
+Array = Any  # of numpy: of numbers, or of one of the records below
+Record = Any  # one of them
+
+# what the loop returns for, beside the number of whom it needs that of
+OVER, ROWS, RATIOS, LENGTHS = 0, 1, 2, 3
+
+# events of the heap: of a stream, a station, a way of a link, a station, a station
+JOINS, STEP_ENDS, ARRIVES, GOES_ON, HAS_CORE = 0, 1, 2, 3, 4
+BEGINS = 5  # of a station: in the same instant, so that it is never in the heap
+
+# what rows tell, and kinds of steps; `table.py` has their names
+JOIN, REQUEST, DRAFT, LEAVE, START, DONE = 0, 1, 2, 3, 4, 5
+NO_STEP, PREFILL, DRAFTING, VERIFY, DECODE = 0, 1, 2, 3, 4
+
+# columns of the rows: of whole numbers, and of times
+COLUMNS = (
+    "station", "seq", "event", "step", "kind", "tag", "request", "epoch", "base", "tokens", "goal", "accepted", "flag",
+    "priority", "payload_bytes",
+)  # fmt: skip
+STATION, SEQ, EVENT, STEP, KIND, TAG, NUMBER, EPOCH, BASE, TOKENS, GOAL, ACCEPTED, FLAG, PRIORITY, BYTES = range(15)
+TIMES = ("time_s", "duration_s", "idle_gap_s", "core_wait_s")
+TIME_S, DURATION_S, IDLE_GAP_S, CORE_WAIT_S = range(4)
+
+WHOLE, REAL, TRUTH = np.int64, np.float64, np.bool_
+
+A_REQUEST = np.dtype([  # those of a stream one after the other
+    ("number", WHOLE),
+    ("prompt", WHOLE),
+    ("goal", WHOLE),
+    ("opens_s", REAL),
+    ("prefill_s", REAL),  # mean time at its target
+    ("draft_prefill_s", REAL),  # mean time at its drafter
+    ("opening_bytes", WHOLE),
+    ("leave_bytes", WHOLE),
+    ("lengths_from", WHOLE),  # place of the first length that its rounds accept
+    ("lengths_to", WHOLE),
+])  # fmt: skip
+
+A_STREAM = np.dtype([  # in the order of their first requests
+    ("tag", WHOLE),
+    ("target", WHOLE),  # its stations
+    ("drafter", WHOLE),  # -1 for none
+    ("down", WHOLE),  # the ways of its link
+    ("up", WHOLE),
+    ("priority", WHOLE),
+    ("request", WHOLE),  # the open one; between two, the one to come
+    ("last", WHOLE),  # its last request
+    ("epoch", WHOLE),
+    ("committed", WHOLE),  # tokens, prompt included
+    ("drafted", WHOLE),  # tokens of its last draft, 0 before the first one of a request
+    ("drafted_at", WHOLE),  # what was committed when that draft began
+    ("work", WHOLE),  # the kind of step that it waits for
+    ("behind", WHOLE),  # who is next in the queue after it, -1 for nobody
+    ("length", WHOLE),  # place of its next acceptance length
+    ("lengths_to", WHOLE),
+    ("cold", TRUTH),  # whether its drafter lacks its prefix
+], align=True)  # fmt: skip
+
+A_STATION = np.dtype([  # targets, then drafters
+    ("times", WHOLE),  # row of `Means.step_s`
+    ("steps", WHOLE),  # source of the ratios of its steps
+    ("prefills", WHOLE),  # the same of its prefills
+    ("jitter", WHOLE),  # the same of its turnarounds and wake-ups
+    ("turnaround_s", REAL),
+    ("wake_up_s", REAL),
+    ("dispatch_s", REAL),
+    ("first", WHOLE),  # in its queue, -1 for nobody
+    ("newest", WHOLE),  # in its queue
+    ("program", WHOLE),  # the stream whose draft follows its prefill, -1 for none
+    ("running", WHOLE),  # kind of the running step
+    ("stream", WHOLE),  # whose that is
+    ("tokens", WHOLE),  # of that
+    ("duration_s", REAL),  # of that, its dispatch included
+    ("ending_s", REAL),  # its dispatch
+    ("steps_started", WHOLE),
+    ("written", WHOLE),  # rows
+    ("idle_gap_s", REAL),  # of idleness before what it serves
+    ("ended_s", REAL),  # when its last step ended
+    ("gap_s", REAL),  # of idleness before its last step
+    ("load", REAL),  # recent load of its device
+    ("counted_s", REAL),  # until when that is counted
+    ("waits_s", REAL),  # mean time that it waits for a core before a step; 0 for none
+    ("waits", WHOLE),  # source of the ratios of that
+    ("core_wait_s", REAL),  # before the next step
+    ("is_drafter", TRUTH),
+    ("by_priority", TRUTH),  # whether the most urgent is served first
+    ("has_core", TRUTH),  # whether its wait for a core is over
+    ("turns", TRUTH),  # whether it turns around after a step
+    ("pausing", TRUTH),
+    ("idle", TRUTH),
+], align=True)  # fmt: skip
+
+A_WAY = np.dtype([  # one direction of a link; its messages under way are a ring of `room` places from `start` on
+    ("station", WHOLE),  # who receives
+    ("host", WHOLE),  # the drafter whose idleness slows it, -1 for none
+    ("latency_s", REAL),
+    ("s_per_byte", REAL),
+    ("jitter", WHOLE),  # source of ratios
+    ("busy_latency_s", REAL),  # down, while its drafter is about to begin another step
+    ("busy_s_per_byte", REAL),
+    ("busy_jitter", WHOLE),
+    ("waits_s", REAL),  # mean time that its messages wait for cores; 0 for none
+    ("waits", WHOLE),  # source of the ratios of that
+    ("last_s", REAL),  # when the last message arrives
+    ("start", WHOLE),
+    ("room", WHOLE),
+    ("oldest", WHOLE),
+    ("count", WHOLE),
+])  # fmt: skip
+
+A_MESSAGE = np.dtype([("kind", WHOLE), ("stream", WHOLE), ("request", WHOLE), ("bytes", WHOLE), ("core_wait_s", REAL)])
+
+AN_EVENT = np.dtype([("time_s", REAL), ("order", WHOLE), ("event", WHOLE), ("subject", WHOLE)])
+
+A_CLOCK = np.dtype([  # where the loop stands; there is one
+    ("now_s", REAL),
+    ("begins", WHOLE),  # the station that begins a step now, -1 for none
+    ("events", WHOLE),  # to come
+    ("scheduled", WHOLE),  # so far
+    ("rows", WHOLE),  # written since they were last taken
+])  # fmt: skip
+
+
+class Means(NamedTuple):
+    """Mean times and sizes by what they depend on, and what idleness does. Bases count from `least_base` on."""
+
+    least_base: int
+    step_s: Array  # by a station's times and base: a draft, a verification, or a plain decoding step
+    draft_tokens: Array  # by base
+    draft_bytes: Array  # by tokens
+    request_bytes: Array  # by tokens committed since the last request
+    catch_up_s: float
+
+
+class Idleness(NamedTuple):
+    """What a drafter's idleness does: by the last gap, and by the recent load of its device."""
+
+    gaps_s: Array
+    slowdowns: Array
+    overheads: Array  # empty for none
+    half_life_s: float  # of recent load; 0 for no effect
+    loads: Array
+    load_slowdowns: Array
+    load_paces: Array  # empty for none
+    two: float
+
+
+class Numbers(NamedTuple):
+    """Random numbers: `pool[at[s]:to[s]]` are the next ratios of source s, `lengths` are accepted ones."""
+
+    pool: Array
+    at: Array
+    to: Array
+    lengths: Array
+
+
+@compiled
+def push(heap: Array, clock: Record, time_s: float, event: int, subject: int) -> None:
+    """Schedule an event."""
+    place, order = clock.events, clock.scheduled
+    clock.events += 1
+    clock.scheduled += 1
+    while place > 0:
+        above = (place - 1) // 2
+        if heap[above].time_s <= time_s:  # what was scheduled before goes first
+            break
+        heap[place] = heap[above]
+        place = above
+    new = heap[place]
+    new.time_s, new.order, new.event, new.subject = time_s, order, event, subject
+
+
+@compiled
+def pop(heap: Array, clock: Record) -> None:
+    """Take the next event off the heap."""
+    clock.events -= 1
+    size = clock.events
+    last = heap[size]
+    time_s, order, event, subject = last.time_s, last.order, last.event, last.subject
+    place = 0
+    while 2 * place + 1 < size:
+        below = 2 * place + 1
+        if below + 1 < size:
+            left, right = heap[below], heap[below + 1]
+            if right.time_s < left.time_s or (right.time_s == left.time_s and right.order < left.order):
+                below += 1
+        child = heap[below]
+        if time_s < child.time_s or (time_s == child.time_s and order < child.order):
+            break
+        heap[place] = child
+        place = below
+    moved = heap[place]
+    moved.time_s, moved.order, moved.event, moved.subject = time_s, order, event, subject
+
+
+@compiled
+def used_up(numbers: Numbers, source: int) -> bool:
+    """Whether a source has no ratio left; -1 is the source of ones."""
+    return bool(source >= 0 and numbers.at[source] == numbers.to[source])
+
+
+@compiled
+def draw(numbers: Numbers, source: int) -> float:
+    """Take the next ratio of a source."""
+    if source < 0:
+        return 1.0
+    place = numbers.at[source]
+    numbers.at[source] = place + 1
+    return float(numbers.pool[place])
+
+
+@compiled
+def interpolated(x: float, xs: Array, ys: Array) -> float:
+    """Interpolate as `fleet.times.effects` does; 1 where there is nothing between which to."""
+    if len(ys) == 0:
+        return 1.0
+    right = 0
+    while right < len(xs) and xs[right] <= x:
+        right += 1
+    if right == 0:
+        return float(ys[0])
+    if right == len(xs):
+        return float(ys[-1])
+    share = (x - xs[right - 1]) / (xs[right] - xs[right - 1])
+    return float(ys[right - 1] + share * (ys[right] - ys[right - 1]))
+
+
+@compiled
+def count_load(idleness: Idleness, station: Record, now_s: float, busy: bool) -> None:
+    """Count the time since the last call as busy or idle, as `LoadCount` does."""
+    kept = idleness.two ** (-(now_s - station.counted_s) / idleness.half_life_s)
+    station.load = 1 - (1 - station.load) * kept if busy else station.load * kept
+    station.counted_s = now_s
+
+
+@compiled
+def wait(stations: Array, streams: Array, station: int, stream: int, work: int) -> None:
+    """Let a stream wait at a station for a step of that kind."""
+    waiting, here = streams[stream], stations[station]
+    waiting.work, waiting.behind = work, -1
+    if here.first < 0:
+        here.first = stream
+    else:
+        streams[here.newest].behind = stream
+    here.newest = stream
+
+
+@compiled
+def most_urgent(streams: Array, first: int) -> tuple[int, int]:
+    """Return who is most urgent of a queue that begins with `first`, of equals the oldest; before it who is ahead."""
+    ahead, urgent, before, stream = -1, first, first, streams[first].behind
+    while stream >= 0:
+        if streams[stream].priority > streams[urgent].priority:
+            ahead, urgent = before, stream
+        before, stream = stream, streams[stream].behind
+    return ahead, urgent
+
+
+@compiled
+def is_ready(station: Record) -> bool:
+    """Whether a station has a step to start, and none that runs."""
+    return bool((station.program >= 0 or station.first >= 0) and station.running == NO_STEP)
+
+
+@compiled
+def next_request(streams: Array, requests: Array, heap: Array, clock: Record, stream: int) -> None:
+    """Let the stream's user send the next request, if any is left, when it is time."""
+    user = streams[stream]
+    if user.request < user.last:
+        user.request += 1
+        now_s = clock.now_s
+        push(heap, clock, now_s + max(0.0, requests[user.request].opens_s - now_s), JOINS, stream)
+
+
+@compiled
+def lacks(
+    event: int, subject: int, requests: Array, streams: Array, stations: Array, ways: Array, numbers: Numbers
+) -> tuple[int, int]:
+    """Return what is used up of the random numbers that an event will draw, and whose; (OVER, 0) for nothing."""
+    jitter = -1
+    if event == STEP_ENDS:
+        station = stations[subject]
+        kind, stream = station.running, streams[station.stream]
+        if station.turns and used_up(numbers, station.jitter):
+            return RATIOS, station.jitter
+        if kind == VERIFY and stream.length == stream.lengths_to:
+            return LENGTHS, station.stream
+        sends = kind in (DRAFTING, VERIFY)
+        if kind == PREFILL and not station.is_drafter and stream.drafter >= 0:
+            sends = stream.committed + 1 < requests[stream.request].goal
+        if sends:
+            way = ways[stream.down if kind == DRAFTING else stream.up]
+            jitter = way.busy_jitter if kind == DRAFTING and station.first >= 0 else way.jitter
+            if used_up(numbers, way.waits):
+                return RATIOS, way.waits
+    elif event in (JOINS, ARRIVES):
+        station = stations[streams[subject].target if event == JOINS else ways[subject].station]
+        jitter = station.jitter if station.idle and station.wake_up_s > 0 else -1
+    return (RATIOS, jitter) if used_up(numbers, jitter) else (OVER, 0)
+
+
+@compiled
+def send(
+    ways: Array, messages: Array, numbers: Numbers, heap: Array, clock: Record,
+    number: int, busy: bool, slower: float, kind: int, stream: int, request: int, size: int,
+) -> None:  # fmt: skip
+    """Send a message on a way: it arrives after its time there, and after all that were sent before.
+
+    `busy`: whether its drafter is about to begin another step. `slower`: what idleness does to the way.
+    """
+    way, now_s = ways[number], clock.now_s
+    if busy:
+        way_s = way.busy_latency_s * draw(numbers, way.busy_jitter) + size * way.busy_s_per_byte
+    else:
+        way_s = way.latency_s * draw(numbers, way.jitter) + size * way.s_per_byte
+    wait_s = way.waits_s * draw(numbers, way.waits) if way.waits_s > 0 else 0.0
+    message = messages[way.start + (way.oldest + way.count) % way.room]
+    message.kind, message.stream, message.request, message.bytes = kind, stream, request, size
+    message.core_wait_s = wait_s
+    way.count += 1
+    way.last_s = max(way.last_s, now_s + (way_s * slower + wait_s))
+    push(heap, clock, now_s + (way.last_s - now_s), ARRIVES, number)
+
+
+@compiled
+def write(times: Array, rows: Array, clock: Record, here: int, station: Record, event: int) -> int:
+    """Begin a row; return its place, for what else is in it."""
+    row = clock.rows
+    clock.rows += 1
+    times[TIME_S, row] = clock.now_s
+    rows[STATION, row], rows[SEQ, row], rows[EVENT, row] = here, station.written, event
+    station.written += 1
+    return int(row)
+
+
+@compiled
+def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, to be read from top to bottom)
+    requests: Array, streams: Array, stations: Array, ways: Array, messages: Array, means: Means, idleness: Idleness,
+    numbers: Numbers, heap: Array, clocks: Array, times: Array, rows: Array,
+) -> tuple[int, int]:  # fmt: skip
+    """Go on until all is over or something is needed; return what (OVER, ROWS, RATIOS, LENGTHS), and whose.
+
+    `times`, `rows`: the event table as it is written, by column (TIMES, COLUMNS) and row, zero at first.
+    """
+    clock, room = clocks[0], times.shape[1] - 2  # no event writes more than two rows
+    if clock.scheduled == 0:
+        for stream in range(len(streams)):
+            next_request(streams, requests, heap, clock, stream)
+    while True:
+        if clock.begins >= 0:
+            event, here = BEGINS, clock.begins
+        else:
+            if clock.events == 0:
+                return OVER, 0
+            event, here = heap[0].event, heap[0].subject
+            need, whose = lacks(event, here, requests, streams, stations, ways, numbers)
+            if need != OVER:
+                return need, whose
+            if clock.rows > room:
+                return ROWS, 0
+            clock.now_s = heap[0].time_s
+            pop(heap, clock)
+        now_s = clock.now_s
+
+        if event == BEGINS:  # a station starts its next step
+            station = stations[here]
+            if station.waits_s > 0 and not station.has_core:
+                if used_up(numbers, station.waits):
+                    return RATIOS, station.waits
+                station.core_wait_s = station.waits_s * draw(numbers, station.waits)
+                station.has_core = station.core_wait_s == 0
+                if not station.has_core:
+                    clock.begins, station.pausing = -1, True
+                    push(heap, clock, now_s + station.core_wait_s, HAS_CORE, here)
+                    continue
+            ahead, stream = -1, station.program if station.program >= 0 else station.first
+            if station.program < 0 and station.by_priority:
+                ahead, stream = most_urgent(streams, station.first)
+            one = streams[stream]
+            kind = one.work
+            if station.program < 0 and station.is_drafter and one.cold:
+                kind = PREFILL
+            source = station.prefills if kind == PREFILL else station.steps
+            if used_up(numbers, source):
+                return RATIOS, source
+            clock.begins, station.has_core = -1, False
+            if station.program >= 0:
+                station.program = -1
+            else:
+                station.idle_gap_s = now_s - station.ended_s
+                if ahead < 0:
+                    station.first = one.behind
+                else:
+                    streams[ahead].behind = one.behind
+                if one.behind < 0:
+                    station.newest = ahead
+                if station.is_drafter and kind == PREFILL:
+                    station.program = stream
+            request = requests[one.request]
+            if kind == PREFILL:
+                base, tokens, mean_s = 0, one.committed, request.prefill_s
+                if station.is_drafter:
+                    tokens, mean_s = one.committed - 1, request.draft_prefill_s
+            else:
+                base, tokens, mean_s = one.committed, 1, means.step_s[station.times, one.committed - means.least_base]
+                if kind == DRAFTING:
+                    tokens = means.draft_tokens[base - means.least_base]
+                elif kind == VERIFY:
+                    tokens = one.drafted
+            if idleness.half_life_s > 0 and station.is_drafter:
+                count_load(idleness, station, now_s, False)
+            duration_s = mean_s * draw(numbers, source)
+            if kind == DRAFTING:
+                slower = interpolated(station.idle_gap_s, idleness.gaps_s, idleness.slowdowns)
+                if idleness.half_life_s > 0:
+                    slower *= interpolated(station.load, idleness.loads, idleness.load_slowdowns) * interpolated(
+                        station.load, idleness.loads, idleness.load_paces
+                    )
+                duration_s *= slower
+                if one.drafted > 0 and one.drafted == base - one.drafted_at - 1:  # all of it passed verification
+                    duration_s += means.catch_up_s
+            station.gap_s = now_s - station.ended_s
+            if station.dispatch_s > 0:
+                slower = 1.0
+                if station.is_drafter:
+                    slower = interpolated(station.gap_s, idleness.gaps_s, idleness.overheads)
+                station.ending_s = station.dispatch_s * slower
+                duration_s += station.ending_s
+            station.steps_started += 1
+            station.running, station.stream, station.tokens, station.duration_s = kind, stream, tokens, duration_s
+            row = write(times, rows, clock, here, station, START)
+            rows[STEP, row], rows[KIND, row], rows[TAG, row] = station.steps_started, kind, one.tag
+            rows[NUMBER, row], rows[EPOCH, row] = request.number, one.epoch
+            rows[BASE, row], rows[TOKENS, row], times[IDLE_GAP_S, row] = base, tokens, station.idle_gap_s
+            if station.core_wait_s > 0:
+                times[CORE_WAIT_S, row], station.core_wait_s = station.core_wait_s, 0.0
+            push(heap, clock, now_s + duration_s, STEP_ENDS, here)
+
+        elif event == STEP_ENDS:
+            station = stations[here]
+            kind, stream, tokens = station.running, station.stream, station.tokens
+            one = streams[stream]
+            place = one.request
+            request = requests[place]
+            if idleness.half_life_s > 0 and station.is_drafter:
+                count_load(idleness, station, now_s, True)
+            station.running, station.ended_s = NO_STEP, now_s
+            if station.turns:
+                station.pausing = True
+                push(heap, clock, now_s + station.turnaround_s * draw(numbers, station.jitter), GOES_ON, here)
+            accepted = 0
+            if kind == VERIFY:
+                accepted = min(numbers.lengths[one.length], tokens)
+                one.length += 1
+            row = write(times, rows, clock, here, station, DONE)
+            rows[STEP, row], rows[KIND, row], rows[TAG, row] = station.steps_started, kind, one.tag
+            rows[NUMBER, row], rows[EPOCH, row] = request.number, one.epoch
+            rows[BASE, row], rows[TOKENS, row] = 0 if kind == PREFILL else one.committed, tokens
+            rows[ACCEPTED, row], times[DURATION_S, row] = accepted, station.duration_s - station.ending_s
+
+            if kind == DRAFTING:
+                one.drafted, one.drafted_at = tokens, one.committed
+                slower, size = 1.0, means.draft_bytes[tokens]
+                if ways[one.down].host >= 0:
+                    slower = interpolated(station.gap_s, idleness.gaps_s, idleness.overheads)
+                busy = station.first >= 0
+                send(ways, messages, numbers, heap, clock, one.down, busy, slower, DRAFT, stream, place, size)
+            elif station.is_drafter:
+                one.cold, one.work = False, DRAFTING
+            else:  # the target commits, and sends the stream on its way
+                one.committed = min(one.committed + accepted + 1, request.goal)
+                one.epoch += 1
+                finished, slower = one.committed >= request.goal, 1.0
+                if one.drafter >= 0 and ways[one.up].host >= 0:
+                    host = stations[one.drafter]
+                    idle_s = 0.0 if host.running != NO_STEP else now_s - host.ended_s
+                    slower = interpolated(idle_s, idleness.gaps_s, idleness.overheads)
+                if finished and kind == VERIFY:
+                    size = request.leave_bytes
+                    send(ways, messages, numbers, heap, clock, one.up, False, slower, LEAVE, stream, place, size)
+                elif not finished and one.drafter >= 0:
+                    size = request.opening_bytes if kind == PREFILL else means.request_bytes[accepted + 1]
+                    send(ways, messages, numbers, heap, clock, one.up, False, slower, REQUEST, stream, place, size)
+                elif not finished:
+                    wait(stations, streams, here, stream, DECODE)
+                if finished:
+                    next_request(streams, requests, heap, clock, stream)
+            ready = is_ready(station)
+            station.idle = not ready
+            if ready and not station.pausing:
+                clock.begins = here
+
+        elif event in (GOES_ON, HAS_CORE):
+            station = stations[here]
+            station.has_core = event == HAS_CORE
+            station.pausing, station.idle = False, not is_ready(station)
+            if not station.idle:
+                clock.begins = here
+
+        else:  # a request joins at its target, or a message arrives
+            if event == JOINS:
+                stream, kind, wait_s = here, JOIN, 0.0
+                one = streams[stream]
+                here, place, size = one.target, one.request, 0
+                request = requests[place]
+                one.epoch, one.committed = 0, request.prompt
+                one.length, one.lengths_to = request.lengths_from, request.lengths_to
+            else:
+                way = ways[here]
+                message = messages[way.start + way.oldest]
+                way.oldest = (way.oldest + 1) % way.room
+                way.count -= 1
+                kind, stream, place, size = message.kind, message.stream, message.request, message.bytes
+                wait_s = message.core_wait_s
+                here, one, request = way.station, streams[stream], requests[place]
+            station = stations[here]
+            row = write(times, rows, clock, here, station, kind)
+            rows[TAG, row], rows[NUMBER, row], rows[BYTES, row] = one.tag, request.number, size
+            if wait_s > 0:
+                times[CORE_WAIT_S, row] = wait_s
+            if kind == JOIN:
+                rows[TOKENS, row], rows[GOAL, row], rows[PRIORITY, row] = request.prompt, request.goal, one.priority
+                wait(stations, streams, here, stream, PREFILL)
+            elif kind == REQUEST:
+                rows[EPOCH, row], rows[BASE, row] = one.epoch, one.committed
+                rows[TOKENS, row], rows[PRIORITY, row] = -1, one.priority
+                if one.epoch == 1:  # it opens
+                    rows[FLAG, row] = 1
+                    one.cold, one.drafted = True, 0
+                wait(stations, streams, here, stream, DRAFTING)
+            elif kind == DRAFT:
+                rows[EPOCH, row], rows[BASE, row], rows[TOKENS, row] = one.epoch, one.committed, one.drafted
+                wait(stations, streams, here, stream, VERIFY)
+            if is_ready(station) and not station.pausing:
+                if station.idle and station.wake_up_s > 0:
+                    slower = 1.0
+                    if station.is_drafter:
+                        slower = interpolated(now_s - station.ended_s, idleness.gaps_s, idleness.overheads)
+                    station.pausing = True
+                    pause_s = station.wake_up_s * slower * draw(numbers, station.jitter)
+                    push(heap, clock, now_s + pause_s, GOES_ON, here)
+                else:
+                    clock.begins = here

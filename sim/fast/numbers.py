@@ -1,0 +1,122 @@
+"""Random numbers for the compiled loop: the generators, the code and the blocks are those of the SimPy path."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from fleet.chance.acceptance import Sampler
+from fleet.times.durations import ratio_blocks
+from fleet.times.step_time import Constant, Spread
+from sim.fast.kernel import Array, Numbers
+
+Maker = Callable[[], np.random.Generator]
+"""Makes the generator of one or several sources, the same one each time."""
+
+ONES = -1  # the source that needs no random numbers
+
+
+def child(parent: np.random.Generator, number: int) -> np.random.Generator:
+    """Return the generator that a fresh one spawns as its `number`-th, from 0, without those before it."""
+    seeds = parent.bit_generator.seed_seq
+    assert isinstance(seeds, np.random.SeedSequence)
+    return np.random.default_rng(np.random.SeedSequence(seeds.entropy, spawn_key=(*seeds.spawn_key, number)))
+
+
+class Pool:
+    """An array that grows at its end."""
+
+    def __init__(self, values: Array) -> None:
+        self.array: Array = values
+        self.used = len(values)
+
+    def append(self, values: Array) -> int:
+        """Append values; return where they begin."""
+        start, self.used = self.used, self.used + len(values)
+        while self.used > len(self.array):
+            self.array = np.concatenate([self.array, np.zeros(max(len(self.array), 1 << 10), self.array.dtype)])
+        self.array[start : self.used] = values
+        return start
+
+
+class Sources:
+    """Sources of multipliers, each a number for the loop. A block is drawn when the one before it is used up.
+
+    Blocks of all sources lie in one pool, where a source keeps its place until it draws a longer block.
+    """
+
+    def __init__(self) -> None:
+        self.blocks: list[Iterator[np.ndarray]] = []
+        self.makers: list[Maker] = []
+        self.places: list[tuple[int, int]] = []  # of each in the pool: from, and room
+        self.pool = Pool(np.zeros(0))
+
+    def add(self, spread: Spread, rng: Maker) -> int:
+        """Return the number of a new source; its generator is made if it has any use for it."""
+        if isinstance(spread, Constant):
+            return ONES
+        self.blocks.append(ratio_blocks(spread, rng()))
+        self.makers.append(rng)
+        self.places.append((0, 0))
+        return len(self.blocks) - 1
+
+    def draw_ahead(self, about: float) -> tuple[Array, Array]:
+        """Draw about so many numbers of each source whose generator is its own: when they are drawn is then no matter.
+
+        Returns where the numbers of all sources are, from and to; shape (sources,).
+        """
+        places = np.zeros((2, len(self.blocks)), dtype=np.int64)
+        sources_of = Counter(self.makers)
+        for source, maker in enumerate(self.makers):
+            drawn: list[np.ndarray] = []
+            while sources_of[maker] == 1 and sum(map(len, drawn)) < about:
+                drawn.append(next(self.blocks[source]))
+            if drawn:
+                start = self.pool.append(np.concatenate(drawn))
+                self.places[source] = start, self.pool.used - start
+                places[:, source] = start, self.pool.used
+        return places[0].copy(), places[1].copy()
+
+    def refill(self, source: int, numbers: Numbers) -> Numbers:
+        """Draw the next block of a source; return the loop's numbers with it."""
+        block, (start, room) = next(self.blocks[source]), self.places[source]
+        if len(block) > room:
+            start, room = self.pool.append(block), len(block)
+            self.places[source] = start, room
+        self.pool.array[start : start + len(block)] = block
+        numbers.at[source], numbers.to[source] = start, start + len(block)
+        return numbers._replace(pool=self.pool.array)
+
+
+class Lengths:
+    """What the rounds of requests accept, drawn beforehand: it follows from seed and request, whenever it is drawn.
+
+    `numbers`: of the requests. `rounds`: about how many each will have; some more lengths are drawn, and if they were
+    too few, `more`. `start`, `end`: where each request's are in the pool.
+    """
+
+    def __init__(self, sampler: Sampler, numbers: Sequence[int], rounds: Sequence[float]) -> None:
+        self.sampler, self.rounds = sampler, sum(rounds)
+        parts: list[Array] = []
+        ends: list[int] = []
+        end = 0
+        for number, about in zip(numbers, rounds, strict=True):
+            enough, blocks = end + 1.1 * about + 4, sampler.blocks(number)
+            while end < enough:
+                parts.append(next(blocks))
+                end += len(parts[-1])
+            ends.append(end)
+        self.end = np.array(ends, dtype=np.int64)
+        self.start = np.concatenate([[0], self.end[:-1]])
+        self.pool = Pool(np.concatenate(parts))
+        self.going_on: dict[int, Iterator[Array]] = {}  # requests that needed more, by number
+
+    def more(self, request: int, drawn: int) -> tuple[int, int]:
+        """Draw more lengths of a request that has used up its first `drawn` ones; return their places, from and to."""
+        if request not in self.going_on:
+            self.going_on[request] = blocks = self.sampler.blocks(request)
+            while drawn > 0:
+                drawn -= len(next(blocks))
+        block = next(self.going_on[request])
+        start = self.pool.append(block)
+        return start, start + len(block)

@@ -1,0 +1,55 @@
+"""Drive the compiled loop from a settled fleet to its event table."""
+
+import numpy as np
+import pyarrow as pa
+
+from fleet.scenario.settled import Fleet
+from sim.fast.arrays import Star, star_of
+from sim.fast.kernel import COLUMNS, LENGTHS, OVER, RATIOS, ROWS, TIMES, Array, run_star
+from sim.fast.table import Table
+
+FIRST_ROOM, ROOM = 1 << 12, 1 << 17  # rows of a batch: few at first, later as many as large pages of memory suit
+
+
+def records_of(fleet: Fleet) -> tuple[pa.Table, dict[str, int]]:
+    """Simulate a plain star to its end; return the rows that the SimPy path would write, and their numbers by station.
+
+    Raises InputError as that does, RuntimeError if the fleet stalls.
+    """
+    star, table, need, room = star_of(fleet), Table(fleet), ROWS, FIRST_ROOM
+    clock = star.clocks[0]
+    while need != OVER:
+        columns = np.zeros((len(TIMES) + len(COLUMNS), room), dtype=np.int64)
+        times, rows, room = columns[: len(TIMES)].view(np.float64), columns[len(TIMES) :], min(2 * room, ROOM)
+        star, need = _run(star, times, rows)
+        table.take(times, rows, int(clock["rows"]))
+        clock["rows"] = 0
+    streams, goals = star.streams, star.requests["goal"]
+    open_streams = (streams["request"] < streams["last"]) | (streams["committed"] < goals[streams["request"]])
+    if open_streams.any():
+        raise RuntimeError(f"simulation stalled with open streams {streams['tag'][open_streams].tolist()}")
+    return table.whole(), table.counts(star.stations["written"])
+
+
+def _run(star: Star, times: Array, rows: Array) -> tuple[Star, int]:
+    """Let the loop go on until it needs new rows or is over, with all the random numbers that it needs."""
+    while True:
+        need, whose = run_star(
+            star.requests, star.streams, star.stations, star.ways, star.messages, star.means, star.idleness,
+            star.numbers, star.heap, star.clocks, times, rows,
+        )  # fmt: skip
+        if need == RATIOS:
+            star = star._replace(numbers=star.sources.refill(whose, star.numbers))
+        elif need == LENGTHS:
+            star = _more_lengths(star, whose)
+        else:
+            return star, need
+
+
+def _more_lengths(star: Star, stream: int) -> Star:
+    """Draw more acceptance lengths for the open request of a stream."""
+    one = star.streams[stream]
+    request = star.requests[one["request"]]
+    drawn = int(request["lengths_to"] - request["lengths_from"])
+    one["length"], one["lengths_to"] = star.lengths.more(int(request["number"]), drawn)
+    return star._replace(numbers=star.numbers._replace(lengths=star.lengths.pool.array))

@@ -1,0 +1,54 @@
+"""What the compiled loop wrote, as batches of the event table."""
+
+import numpy as np
+import pyarrow as pa
+
+from fleet.records.schema import SCHEMA, Row
+from fleet.scenario.names import verifier_name
+from fleet.scenario.settled import Fleet
+from sim.fast.kernel import COLUMNS, TIMES, Array
+
+EVENTS = pa.array(["join", "draft-request", "draft", "leave", "start", "done"])  # by their numbers in `kernel.py`
+KINDS = pa.array(["", "prefill", "draft", "verify", "decode"])
+
+
+class Table:
+    """The event table, batch by batch. Columns that always say the same share their memory."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        stations = [verifier_name(target) for target in range(fleet.verifiers.count)]
+        stations += [fleet.drafter_name(drafter) for drafter in range(fleet.drafters.count)]
+        self.named = {"station": pa.array(stations), "event": EVENTS, "kind": KINDS}
+        self.same: dict[str, Array] = {}
+        self.batches: list[pa.RecordBatch] = []
+
+    def take(self, times: Array, rows: Array, count: int) -> None:
+        """Add the first `count` rows that the loop wrote to the table; the columns belong to it then."""
+        written = dict(zip((*TIMES, *COLUMNS), (*times[:, :count], *rows[:, :count]), strict=True))
+        columns = []
+        for field in SCHEMA:
+            if field.name not in written:
+                columns.append(self._same(field, count))
+            elif field.name in self.named:
+                columns.append(self.named[field.name].take(pa.array(written[field.name])))
+            elif field.type == pa.bool_():
+                columns.append(pa.array(written[field.name].astype(np.bool_)))
+            else:
+                columns.append(pa.array(written[field.name]))
+        self.batches.append(pa.record_batch(columns, schema=SCHEMA))
+
+    def _same(self, field: pa.Field, count: int) -> Array:
+        """Return a column of a value that all rows have: that of simulated rows, or the default."""
+        if count > len(self.same.get(field.name, ())):
+            value = "simulated" if field.name == "origin" else Row._field_defaults[field.name]
+            self.same[field.name] = pa.repeat(pa.scalar(value, type=field.type), count)
+        return self.same[field.name].slice(0, count)
+
+    def whole(self) -> pa.Table:
+        """Return the table."""
+        return pa.Table.from_batches(self.batches, schema=SCHEMA)
+
+    def counts(self, written: Array) -> dict[str, int]:
+        """Return how many rows each station wrote, by its name, of those that wrote any."""
+        names = self.named["station"].to_pylist()
+        return {name: count for name, count in zip(names, written.tolist(), strict=True) if count}

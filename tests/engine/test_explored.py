@@ -1,0 +1,111 @@
+"""The protocol of short requests, whatever comes first: explored exhaustively (`tests/helpers/explored.py`).
+
+In every order of deliveries and ends of steps, for every pattern of right and wrong guesses: texts are those of plain
+decoding, no current draft is dropped and no old one taken, both ends agree on what is drafted, and nobody drafts beyond
+a request; what is on the way is bounded, no state comes back to itself, and where nothing can happen any more all
+requests are complete and nothing is left.
+"""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+pytest.importorskip("zmq")
+
+from engine.runtime.content import Content
+from engine.runtime.tails import Tails
+from fleet.policies.outcome import Outcome
+from fleet.scenario.settle import settle
+from fleet.stations.drafter import DrafterStation
+from fleet.stations.session import Session
+from fleet.stations.verifier import VerifierStation
+from tests.helpers.explored import Explored, State, explore
+from tests.helpers.marks import slow
+from tests.helpers.stars import star
+
+
+def ahead(least: int = 1, busy: bool = False) -> dict[str, Any]:
+    return {"overlap": {"policy": "ahead", "least": least, "busy": busy}}
+
+
+def in_turn(depth: int) -> dict[str, Any]:
+    return {"depth": depth}
+
+
+def explored(drafters: dict[str, Any], new_tokens: tuple[int, ...], tags: int = 1, ends: int = 0) -> Explored:
+    fleet = settle(star(drafters=drafters, verifiers={"count": 1}, workload={"requests": 1}))
+    return explore(State(fleet, 2, new_tokens, tags, ends))
+
+
+@pytest.mark.parametrize(
+    ("drafters", "new_tokens", "tags", "ends"),
+    [
+        (ahead(1), (6,), 1, 0),
+        (ahead(2), (6,), 1, 0),
+        (ahead(3), (6,), 1, 0),
+        (ahead(1, busy=True), (4,), 1, 0),
+        (ahead(2, busy=True), (4,), 1, 0),
+        (ahead(3, busy=True), (4,), 1, 0),
+        (ahead(1), (3, 1, 3), 1, 0),
+        (ahead(2, busy=True), (3, 3), 1, 0),
+        (ahead(1), (5,), 1, 3),
+        (ahead(1, busy=True), (4, 1), 1, 3),
+        (ahead(1) | {"cache_tokens": 4}, (3,), 2, 0),  # a session moves on while it is prefilled once more
+        (in_turn(1), (6, 6), 1, 0),
+        (in_turn(2), (6, 6), 1, 0),
+        (in_turn(3), (6, 6), 1, 4),
+        (in_turn(2), (3,), 2, 0),
+        slow(in_turn(3), (5,), 2, 0),
+        slow(ahead(1), (9,), 1, 0),
+        slow(ahead(3), (10,), 1, 0),
+        slow(ahead(1, busy=True), (5,), 1, 0),
+        slow(ahead(2, busy=True), (5,), 1, 0),
+        slow(ahead(3, busy=True), (5,), 1, 4),
+        slow(ahead(1), (4,), 2, 0),
+        slow(ahead(2, busy=True), (3,), 2, 0),
+        slow(ahead(1) | {"cache_tokens": 4}, (4,), 2, 3),
+        slow(in_turn(3), (4, 2), 2, 0),
+    ],
+)
+def test_whatever_comes_first_short_requests_end_as_plain_decoding_does(
+    drafters: dict[str, Any], new_tokens: tuple[int, ...], tags: int, ends: int
+) -> None:
+    found = explored(drafters, new_tokens, tags, ends)
+    assert found.ends > 0
+    assert found.states > 25, "or little has been looked at"
+
+
+def keep_every_tail(_self: Tails, _tag: int, _drafted: int, outcome: Outcome, _token: int) -> Outcome:
+    return msgspec.structs.replace(outcome, matches=True)
+
+
+def forget_the_end(self: VerifierStation, session: Session, now_s: float) -> None:
+    if session.tail >= 2:
+        ask(self, session, now_s)
+
+
+def never_go_on(self: DrafterStation, tag: int, _priority: int, _now_s: float) -> None:
+    if self.sessions[tag].tail == 0:
+        draft(self, tag, 0, 0.0)
+
+
+ask, draft = VerifierStation._ask, DrafterStation._ask
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "fault", "told"),
+    [
+        (Tails, "settled", keep_every_tail, "station and tail disagree"),
+        (Tails, "append", lambda *_: None, "station and tail disagree"),
+        (Tails, "take", lambda *_: Content([]), "the tail is another's"),
+        (VerifierStation, "_ask", forget_the_end, "nothing can happen any more, and this is left"),
+        (DrafterStation, "_ask", never_go_on, "nothing can happen any more, and this is left"),
+    ],
+)
+def test_a_fault_in_the_protocol_is_found(
+    owner: type, name: str, fault: Any, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, name, fault)
+    with pytest.raises(AssertionError, match=told):
+        explored(ahead(2), (4,))

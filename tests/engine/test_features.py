@@ -1,0 +1,137 @@
+"""What drafters can be asked for, in drafters with a model and in replayed ones: it acts, and logs replay.
+
+And every scenario that ships runs on the engine as it is, with fewer requests.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from engine.runtime.runnable import check_can_run
+from engine.runtime.serve import serve
+from fleet.records.metrics import measure
+from fleet.records.replay import replay
+from fleet.records.run import Run
+from fleet.scenario.changes import Changes
+from fleet.scenario.reading import read_scenario
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.settle import settle
+from tests.helpers.marks import slow
+from tests.helpers.pairs import pair_scenario
+from tests.helpers.plain import plain_outputs
+from tests.helpers.stars import star
+
+SCENARIOS = sorted((Path(__file__).parents[2] / "experiments" / "scenarios").glob("*.toml"))
+FEWER: dict[str, dict[str, Any]] = {  # a shipped scenario with real models takes a process of torch a station
+    "m-for-n": {"drafters.kind": "replayed", "verifiers.kind": "replayed", "workload.requests": 24},
+    "goodspeed": {"drafters.kind": "replayed", "verifiers.kind": "replayed", "workload.requests": 8},
+    "amusd": {"workload.requests": 2, "workload.new_tokens": 40},
+}
+TIMES = {"draft": {"base_s": 0.002}, "verify": {"base_s": 0.006}, "verify_prefill": {"base_s": 0.004}}
+
+
+def steps(run: Run, kind: str) -> pd.DataFrame:
+    """Steps of the drafter that ended, a row a session."""
+    return run.frame().query(f"station == 'drafter' and event == 'done' and kind == '{kind}'")
+
+
+def drafts_of_several_depths(run: Run) -> bool:
+    return steps(run, "draft").tokens.nunique() > 1
+
+
+def refuses(run: Run) -> bool:
+    return bool((run.frame().event == "refusal").any())
+
+
+def prefills_again(run: Run) -> bool:
+    return len(steps(run, "prefill")) > run.header.scenario.workload.requests
+
+
+def spaces_rounds(run: Run) -> bool:
+    """Rounds of target 1 start a twentieth of a second apart on average, or later; one that was held up catches up."""
+    starts = run.frame().query("station == 'drafter' and event == 'start' and kind == 'draft' and tag % 2 == 0").time_s
+    return len(starts) > 4 and starts.max() - starts.min() > 0.05 * (len(starts) - 2)
+
+
+def is_in_time_or_late(run: Run) -> bool:
+    return 0 <= measure(run)["in_time"].value <= 1
+
+
+FEATURES: dict[str, tuple[dict[str, Any], Callable[[Run], bool]]] = {
+    "adaptive depth": ({"drafters": {"allocate": {"policy": "adaptive", "most": 6}}}, drafts_of_several_depths),
+    "warm-up": (
+        {"drafters": {"warm_up": {"policy": "after-idle", "idle_gap_s": 0.001, "tokens": 2}}},
+        lambda run: len(steps(run, "warm_up")) > 3,
+    ),
+    "admission": ({"drafters": {"admit": {"policy": "at-most", "sessions": 1}}}, refuses),
+    "admission by memory": (
+        {"drafters": {"admit": {"policy": "within-memory", "cache_bytes": 150, "row_bytes": 100}}},
+        refuses,
+    ),
+    "priorities": (
+        {"drafters": {"order": "priority"}, "verifiers": {"priorities": [0, 5]}},
+        lambda run: set(run.frame().query("event == 'draft-request'").priority) == {0, 5},
+    ),
+    "weights": (
+        {"drafters": {"order": {"policy": "weighted", "weights": [1.0, 3.0]}}},
+        lambda run: len(steps(run, "draft")) > 9,
+    ),
+    "deadlines": (
+        {
+            "drafters": {"order": {"policy": "deadline", "within_s": [0.01, 0.05]}},
+            "measure": {"deadlines_s": [0.01, 0.05], "warm_up_share": 0.0},
+        },
+        is_in_time_or_late,
+    ),
+    "rate limits": ({"drafters": {"limits_per_s": [20.0, 0.0]}}, spaces_rounds),
+    "cache limit": ({"drafters": {"cache_tokens": 40}}, prefills_again),
+    "batches": ({"drafters": {"group": "batch"}}, lambda run: steps(run, "draft").step.duplicated().any()),
+}
+
+
+@pytest.mark.parametrize("feature", [slow(name) if name != "weights" else name for name in FEATURES])
+def test_a_drafter_with_a_model_does_what_it_is_asked_for(feature: str, tiny: Path) -> None:
+    tables, acts = FEATURES[feature]
+    drafters = {"model": str(tiny / "kin")} | tables.get("drafters", {})
+    others = {name: table for name, table in tables.items() if name not in ("drafters", "measure")}
+    verifiers = {"count": 2} | others.pop("verifiers", {})
+    scenario = pair_scenario(tiny, drafters=drafters, verifiers=verifiers, measure=tables.get("measure", {}), **others)
+    served = serve(scenario)
+    assert served.outputs == plain_outputs(scenario)
+    assert replay(served.run) == []
+    assert acts(served.run)
+
+
+@pytest.mark.parametrize("feature", [slow(name) if name != "adaptive depth" else name for name in FEATURES])
+def test_a_replayed_drafter_does_what_it_is_asked_for(feature: str) -> None:
+    tables, acts = FEATURES[feature]
+    replayed = {"drafters": {"kind": "replayed", "depth": 4}, "verifiers": {"kind": "replayed", "count": 2}}
+    merged = {name: replayed.get(name, {}) | tables.get(name, {}) for name in {*replayed, *tables}}
+    workload = {"requests": 6, "prompt_tokens": 16, "new_tokens": 20}
+    run = serve(star(profile=TIMES, workload=workload, **merged)).run
+    assert replay(run) == []
+    assert acts(run)
+
+
+@pytest.mark.parametrize("name", [path.stem for path in SCENARIOS])
+def test_no_shipped_scenario_asks_for_what_the_engine_refuses(name: str) -> None:
+    check_can_run(settle(shipped(name)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [path.stem for path in SCENARIOS])
+def test_every_shipped_scenario_runs_here_and_its_log_replays(name: str) -> None:
+    fewer = {"workload.requests": 6, "workload.new_tokens": 24} | FEWER.get(name, {})
+    run = serve(shipped(name, fewer)).run
+    assert replay(run) == []
+    assert run.frame().query("event == 'done' and kind == 'verify'").accepted.sum() > 0
+
+
+def shipped(name: str, changes: Changes | None = None) -> Scenario:
+    return read_scenario(next(path for path in SCENARIOS if path.stem == name), changes or {})

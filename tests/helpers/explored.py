@@ -1,0 +1,348 @@
+"""Every way in which a drafter's and a target's station can meet: all orders of deliveries and of ends of steps.
+
+No clock and no network: a state is both stations, what is on the way between them, and the texts. From a state one of
+four things may happen next: a message arrives at either end (each way keeps its order), or a step of either ends. What
+the drafter guesses is chosen when it first drafts a place, either way. States that are alike are looked at once.
+"""
+
+import copy
+from collections import deque
+from collections.abc import Iterator
+from types import MethodType
+from typing import Any
+
+import msgspec
+
+from engine.runtime.content import Content
+from engine.runtime.tails import Tails
+from fleet.policies.outcome import Outcome
+from fleet.scenario.settled import Fleet
+from fleet.stations.build import drafter_station, verifier_station
+from fleet.stations.discipline import Discipline
+from fleet.stations.draft_cache import DraftCache
+from fleet.stations.messages import (
+    Draft,
+    DraftRequest,
+    Finished,
+    Ignored,
+    Instruction,
+    Join,
+    Leave,
+    Released,
+    StationEvent,
+    StepDone,
+)
+from fleet.stations.silence import Silence
+from fleet.stations.station import Start, Station
+from fleet.times.step import Step
+
+ROOM = 64  # tokens of a text; token p of request r is r * ROOM + p, and a wrong one is negative
+
+
+def right(request: int, place: int) -> int:
+    """The token that plain decoding has there."""
+    return request * ROOM + place
+
+
+class State:
+    """Both stations, the texts, and what is on the way.
+
+    `new_tokens`: of each tag's requests, in order; `ends`: after how many every text ends by itself, 0 for none.
+    """
+
+    def __init__(self, fleet: Fleet, prompt: int, new_tokens: tuple[int, ...], tags: int = 1, ends: int = 0) -> None:
+        self.ahead = not fleet.in_turn
+        self.prompt, self.new_tokens, self.ends = prompt, new_tokens, ends
+        self.target, self.drafter = verifier_station(fleet, 0), drafter_station(fleet)
+        self.up: list[tuple[Any, list[int]]] = []
+        self.down: list[tuple[Any, list[int]]] = []
+        self.tails, self.taken = Tails(), {}  # type: tuple[Tails, dict[int, list[int]]]
+        self.texts: dict[int, list[int]] = {}  # at the target, by tag
+        self.own: dict[int, int] = {}  # its last own token
+        self.guessed: dict[int, list[int]] = {}  # at the drafter: what it takes for the text
+        self.sent: dict[int, list[int]] = {}  # the last draft of each tag
+        self.guesses: dict[int, bool] = {}  # by right token: whether the drafter guesses it
+        self.most_on_the_way = 0
+        for tag in range(tags):
+            self.join(tag, 0)
+        self.start(self.target)
+
+    # --- what may happen next ---
+
+    def following(self) -> Iterator["State"]:
+        """Yield every state that one thing happening leads to."""
+        happenings = (
+            (bool(self.up), State.arrive_at_drafter),
+            (bool(self.down), State.arrive_at_target),
+            (self.target.running is not None, State.end_verification),
+        )
+        for may, happen in happenings:
+            if may:
+                after = _twin(self)
+                happen(after)
+                yield after
+        if self.drafter.running is not None:
+            yield from self.ends_of_drafts()
+
+    def ends_of_drafts(self) -> Iterator["State"]:
+        """Yield the states after the drafter's step, one for each way to guess what was not guessed before."""
+        step = self.drafter.running
+        assert step is not None
+        unknown = [token for member in step.members for token in self.unknown_of(step, member.tag)]
+        for number in range(1 << len(unknown)):
+            after = _twin(self)
+            after.guesses |= {token: bool(number >> place & 1) for place, token in enumerate(unknown)}
+            after.end_draft()
+            yield after
+
+    def unknown_of(self, step: Step, tag: int) -> list[int]:
+        """The right tokens that a step is the first to draft, and that somebody may use.
+
+        What follows a wrong guess, or is committed already, is of no use; the drafter is taken to say what plain
+        decoding does there, which is the most misleading.
+        """
+        session = self.drafter.sessions.get(tag)
+        if step.kind != "draft" or session is None:
+            return []
+        (member,) = [each for each in step.members if each.tag == tag]
+        if self.guessed[tag][: member.base] != [right(member.request, place) for place in range(member.base)]:
+            return []
+        places = range(member.base, member.base + member.tokens)
+        known = self.guesses.keys() | set(self.texts.get(tag, ()))
+        return [token for place in places if (token := right(member.request, place)) not in known]
+
+    # --- what happens ---
+
+    def join(self, tag: int, number: int) -> None:
+        """Let a user send a request."""
+        request = tag * len(self.new_tokens) + number
+        self.texts[tag] = [right(request, place) for place in range(self.prompt)]
+        self.tell(self.target, Join(tag, request, self.prompt, self.new_tokens[number]))
+
+    def arrive_at_drafter(self) -> None:
+        """Deliver the oldest message on its way up."""
+        message, tokens = self.up.pop(0)
+        before = self.drafter.sessions.get(message.tag)
+        followed = self.tell(self.drafter, message)
+        assert not any(isinstance(each, Ignored) for each in followed), f"the drafter drops {message}"
+        if isinstance(message, DraftRequest):
+            if message.opening:
+                self.guessed[message.tag] = list(tokens)
+            elif self.ahead:
+                self.guessed[message.tag][message.base - 1 :] = tokens
+            else:
+                assert before is not None
+                accepted = message.base - before.base - 1
+                self.guessed[message.tag][before.base :] = self.sent[message.tag][:accepted] + tokens
+            request = message.request
+            truth = [right(request, place) for place in range(message.base)]
+            assert self.guessed[message.tag] == truth, f"the drafter's text is wrong after {message}"
+        self.start(self.drafter)
+
+    def arrive_at_target(self) -> None:
+        """Deliver the oldest message on its way down; only what is out of date may be dropped."""
+        message, tokens = self.down.pop(0)
+        current = self.is_current(message)
+        ignored = any(isinstance(each, Ignored) for each in self.tell(self.target, message))
+        assert ignored != current, f"{message}: " + ("dropped" if ignored else "taken")
+        if not ignored:
+            self.tails.append(message.tag, Content(tokens))
+        self.start(self.target)
+
+    def end_verification(self) -> None:
+        """End the target's step; what it accepts follows from the tokens."""
+        step = self.target.running
+        assert step is not None
+        outcomes = []
+        for member in step.members:
+            text, drafted = self.texts[member.tag], self.taken.pop(member.tag, [])
+            assert len(drafted) == (member.tokens if step.kind == "verify" else 0), "the tail is another's"
+            wanted = [right(member.request, len(text) + place) for place in range(len(drafted) + 1)]
+            wrong = [place for place, token in enumerate(drafted) if token != wanted[place]]
+            accepted = wrong[0] if wrong else len(drafted)
+            left = self.ends - (len(text) - self.prompt)
+            ended = left if 0 < left <= accepted + 1 else 0
+            self.own[member.tag] = wanted[accepted]
+            text += wanted[: ended or accepted + 1]
+            for token in text:  # nobody drafts it again
+                self.guesses.pop(token, None)
+            outcome = Outcome(accepted, ended)
+            if self.ahead and step.kind == "verify":
+                outcome = self.tails.settled(member.tag, member.tokens, outcome, wanted[accepted])
+            outcomes.append(outcome)
+        self.tell(self.target, StepDone(step.number, tuple(outcomes), 0.0))
+        self.down = [(message, tokens if self.is_current(message) else []) for message, tokens in self.down]
+        self.start(self.target)
+
+    def is_current(self, draft: Draft) -> bool:
+        """Whether a draft is of the epoch that its target is in."""
+        session = self.target.sessions.get(draft.tag)
+        return session is not None and (session.request, session.epoch) == (draft.request, draft.epoch)
+
+    def end_draft(self) -> None:
+        """End the drafter's step."""
+        step = self.drafter.running
+        assert step is not None
+        for member in step.members:
+            if step.kind != "draft" or member.tag not in self.drafter.sessions:
+                continue
+            if self.drafter.sessions[member.tag].request != member.request:
+                continue
+            text, drafted = self.guessed[member.tag], list[int]()
+            begun = text[: member.base]
+            for place in range(member.base, member.base + member.tokens):
+                token = right(member.request, place)
+                drafted.append(token if self.guesses.get(token, True) else -token - 1)
+            self.sent[member.tag] = drafted
+            if self.ahead and len(text) == member.base and self.drafter.sessions[member.tag].epoch == member.epoch:
+                self.guessed[member.tag] = begun + drafted
+            self.guesses = dict(sorted(self.guesses.items()))
+        self.tell(self.drafter, StepDone(step.number, (Outcome(),) * len(step.members), 0.0))
+        self.start(self.drafter)
+
+    # --- how it goes on ---
+
+    def tell(self, station: Station, event: StationEvent) -> list[Instruction]:
+        """Hand an event to a station, and carry out what follows."""
+        followed = station.handle(event, 0.0)
+        for instruction in followed:
+            match instruction:
+                case DraftRequest(tag=tag, opening=opening):
+                    self.up.append((instruction, list(self.texts[tag]) if opening else [self.own[tag]]))
+                case Leave():
+                    self.up.append((instruction, []))
+                case Draft(tag=tag, tokens=count):
+                    useful = count and self.is_current(instruction)
+                    self.down.append((instruction, self.sent[tag] if useful else []))
+                    if self.ahead:
+                        self.sent.pop(tag, None)
+                case Released(tag=tag) if station is self.target:
+                    self.tails.forget(tag)
+                case Finished(tag=tag, request=request):
+                    self.finish(tag, request)
+                case Released() | Ignored():
+                    pass
+                case _:
+                    raise AssertionError(f"{station.name} says {instruction}")
+        self.most_on_the_way = max(self.most_on_the_way, len(self.up), len(self.down))
+        return followed
+
+    def finish(self, tag: int, request: int) -> None:
+        """Check a text that is complete, and open the next request."""
+        number = request % len(self.new_tokens)
+        length = self.prompt + min(self.new_tokens[number], self.ends or ROOM)
+        truth = [right(request, place) for place in range(length)]
+        assert self.texts[tag][:length] == truth, f"request {request} is not plain decoding's"
+        del self.texts[tag]
+        if number + 1 < len(self.new_tokens):
+            self.join(tag, number + 1)
+
+    def start(self, station: Station) -> None:
+        """Start the next step of a station, if it has one."""
+        if not station.ready:
+            return
+        plan = station.plan(0.0)
+        assert isinstance(plan, Start)
+        station.running = msgspec.structs.replace(plan.step, number=1)  # so that states are alike again
+        station.steps_started = 0
+        if station is self.target:
+            for member in plan.step.members:
+                self.taken[member.tag] = list(self.tails.take(member.tag).tokens)
+
+    # --- what is looked at ---
+
+    def check(self) -> None:
+        """Check what holds in every state."""
+        for tag, session in self.target.sessions.items():
+            kept = sum(len(content.tokens) for content in self.tails.drafts.get(tag, []))
+            assert session.tail == kept + len(self.taken.get(tag, [])), "station and tail disagree"
+            assert session.base == min(len(self.texts[tag]), session.goal)
+            assert session.base + session.tail <= session.goal or not self.ahead, "more is drafted than anybody can use"
+        assert len(self.down) <= max(self.new_tokens) * 2 + 2, "drafts pile up"
+        assert len(self.up) <= (max(self.new_tokens) + 2) * max(len(self.target.sessions), 1), "requests pile up"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every request is complete, and nothing is left anywhere."""
+        stations = self.target, self.drafter
+        left = any(station.sessions or station.waiting or station.program or station.running for station in stations)
+        return not (left or self.texts or self.up or self.down or self.tails.drafts)
+
+    def key(self) -> str:
+        """What is the same for states that are alike."""
+        return repr(_inside(self))
+
+
+def _twin(thing: Any) -> Any:
+    """Return a copy of what holds other things; values are shared, since nobody changes them."""
+    twin = object.__new__(type(thing))
+    for name, value in vars(thing).items():
+        setattr(twin, name, _copied(value) if name != "_handlers" else _bound_to(twin, value))
+    return twin
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, _HOLDERS):
+        return _twin(value)
+    if isinstance(value, dict):
+        return {key: list(held) if isinstance(held, list) else held for key, held in value.items()}
+    return copy.copy(value) if isinstance(value, list | set | deque) else value
+
+
+def _bound_to(station: Any, handlers: dict[type, Any]) -> dict[type, Any]:
+    return {kind: MethodType(handler.__func__, station) for kind, handler in handlers.items()}
+
+
+_HOLDERS = State | Station | Tails | DraftCache | Silence | Discipline
+_NO_STATE = ("_handlers", "rng", "most_on_the_way")
+
+
+def _inside(thing: Any) -> Any:
+    """What an object holds, objects in it included; values as they are."""
+    if isinstance(thing, _HOLDERS):
+        return [(name, _inside(value)) for name, value in vars(thing).items() if name not in _NO_STATE]
+    return thing
+
+
+class Explored(msgspec.Struct):
+    """What there was to see. `ends`: states in which all is over."""
+
+    states: int = 0
+    ends: int = 0
+    most_on_the_way: int = 0
+
+
+def explore(first: State) -> Explored:
+    """Look at every state that `first` can lead to; AssertionError where something does not hold.
+
+    Whatever happens, everything ends: no state comes back to itself, and where nothing can happen any more all is over.
+    """
+    seen: dict[str, bool] = {}  # by state: whether all that follows has been looked at
+    found = Explored()
+    path: list[tuple[str, Iterator[State]]] = []
+
+    def enter(state: State) -> None:
+        key = state.key()
+        if key in seen:
+            assert seen[key], "it goes round for ever"
+            return
+        state.check()
+        seen[key] = False
+        following = list(state.following())
+        found.states += 1
+        found.most_on_the_way = max(found.most_on_the_way, state.most_on_the_way)
+        if not following:
+            assert state.is_over, f"nothing can happen any more, and this is left: {key}"
+            found.ends += 1
+        path.append((key, iter(following)))
+
+    enter(first)
+    while path:
+        key, following = path[-1]
+        after = next(following, None)
+        if after is None:
+            seen[key] = True
+            path.pop()
+        else:
+            enter(after)
+    return found

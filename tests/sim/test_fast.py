@@ -1,0 +1,266 @@
+"""The compiled loop writes exactly the rows of the SimPy path, over the whole corner that it knows, and they replay."""
+
+from functools import cache
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+numba = pytest.importorskip("numba", reason="the compiled loop needs numba: pip install 'specfleet[fast]'")
+
+from fleet.errors import InputError
+from fleet.records.replay import replay
+from fleet.records.run import Run
+from fleet.scenario.reading import change_scenario, make_scenario
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.settle import settle
+from sim.fast import choice
+from sim.fast.choice import Tally
+from sim.fast.compiled import compiled
+from sim.fast.plain import KNOWN, unknown_in
+from sim.fast.run import records_of
+from sim.run import simulate
+from tests.helpers.marks import slow
+from tests.helpers.stars import repeatable, star
+from tests.helpers.values import keys_below, values_of
+from tests.sim.test_keys import CORNERS, EXAMPLES, corner
+
+Given = dict[str, Any]
+
+seconds = st.sampled_from([0.0, 0.25, 0.5, 1.0]) | st.floats(0.0, 3.0)  # round ones, so that events fall together
+small = st.sampled_from([0.0, 0.125, 1e-3]) | st.floats(0.0, 0.1)
+quantiles = {"spread": "quantiles", "levels": [0.0, 0.3, 1.0], "ratios_at": [0.5, 0.9, 1.8]}
+spreads = st.sampled_from(["constant", "exponential", quantiles])
+between = st.builds(lambda low, more: {"low": low, "high": low + more}, st.integers(1, 20), st.integers(0, 30))
+lengths = st.integers(1, 40) | between
+ATTENTION = {"read_s": 1e-3, "pair_s": 1e-4}
+ROOFLINE = {"tokens": [1, 8, 64], "pass_s": [0.1, 0.15, 0.9], "attention": [ATTENTION], "host_s": 0.05}
+SLOWER_DRAFTERS = [{"first": 2, "draft": {"base_s": 0.75}}]
+FARTHER_TARGETS = [{"first": 3, "verify": {"base_s": 1.5, "spread": "exponential"}, "link": {"latency_s": 0.5}}]
+
+steps = st.fixed_dictionaries(
+    {"base_s": seconds},
+    optional={
+        "per_token_s": small,
+        "per_context_token_s": small,
+        "per_token_context_s": small,
+        "spread": spreads,
+        "roofline": st.just(ROOFLINE) | st.just(ROOFLINE | {"in_turn": True}),
+    },
+)
+links = st.fixed_dictionaries(
+    {"latency_s": seconds}, optional={"bandwidth_bytes_per_s": st.floats(10, 1e6), "spread": spreads}
+)
+idle = st.fixed_dictionaries(
+    {"gaps_s": st.just([0.0, 0.5, 2.0]), "slowdowns": st.just([1.0, 1.0, 1.7])},
+    optional={"overheads": st.just([1.0, 1.5, 3.0])},
+)
+recent_load = st.fixed_dictionaries(
+    {
+        "half_life_s": st.floats(0.5, 50),
+        "loads": st.just([0.1, 0.5, 0.9]),
+        "slowdowns": st.just([2.0, 1.4, 1.0]),
+    },
+    optional={"paces": st.just([1.3, 1.0, 1.1])},
+)
+core_waits = st.fixed_dictionaries(
+    {"start_s": small, "way_s": small}, optional={"start_spread": spreads, "way_spread": spreads}
+)
+profiles = st.fixed_dictionaries(
+    {"name": st.just("p"), "draft": steps, "verify": steps},
+    optional={
+        "draft_prefill": steps,
+        "verify_prefill": steps,
+        "decode": steps,
+        "link": links,
+        "busy_link": links,
+        "turnaround_s": small,
+        "decode_turnaround_s": small,
+        "turnaround_row_s": small,
+        "wake_up_s": small,
+        "dispatch_s": small,
+        "delay_spread": spreads,
+        "catch_up_s": small,
+        "core_waits": st.fixed_dictionaries(
+            {"start_s": small, "way_s": small, "start_spread": spreads, "way_spread": spreads}
+        ),
+        "idle": idle,
+        "recent_load": recent_load,
+        "vocabulary": st.just(1000),
+        "hidden": st.just(64),
+        "positions": st.integers(90, 120),
+    },
+)
+acceptance = (
+    st.builds(lambda beta: {"model": "geometric", "beta": beta}, st.sampled_from([0.0, 1.0]) | st.floats(0, 1))
+    | st.builds(
+        lambda a, b, per: {"model": "beta-geometric", "a": a, "b": b, "per": per},
+        st.floats(0.5, 9), st.floats(0.5, 9), st.sampled_from(["round", "session"]),
+    )
+    | st.just({"model": "per-position", "rates": [0.9, 0.8, 0.6, 0.5, 0.4, 0.4, 0.2, 0.1]})
+    | st.just({"model": "recorded", "depth": 8, "sessions": [[0, 8, 3], [5], [1, 1, 2, 7, 8, 0]]})
+)  # fmt: skip
+workloads = st.fixed_dictionaries(
+    {"requests": st.integers(1, 25), "prompt_tokens": lengths, "new_tokens": lengths},
+    optional={
+        "streams": st.integers(1, 12),
+        "arrivals": st.builds(lambda per_s: {"process": "poisson", "per_s": per_s}, st.floats(0.05, 5)),
+        "temperature": st.just(0.7),
+    },
+)
+drafters = st.fixed_dictionaries(
+    {"count": st.integers(0, 3), "depth": st.integers(1, 8)},
+    optional={
+        "kind": st.sampled_from(["model", "eagle", "lookup"]),
+        "tiers": st.just(SLOWER_DRAFTERS),
+        "order": st.just("priority"),
+    },
+)
+verifiers = st.fixed_dictionaries(
+    {"count": st.integers(1, 9)},
+    optional={
+        "priorities": st.just([2, 0, 1]),
+        "tiers": st.just(FARTHER_TARGETS),
+    },
+)
+
+
+@st.composite
+def plain_stars(draw: st.DrawFn) -> Scenario:
+    """Any star of the corner that the loop knows."""
+    given_workload, made = draw(workloads), draw(drafters)
+    if "arrivals" in given_workload:
+        given_workload.pop("streams", None)
+    if made["count"] == 0:
+        made = {"count": 0}
+    tables = {
+        "name": "plain", "seed": draw(st.integers(0, 5)), "profile": draw(profiles), "acceptance": draw(acceptance),
+        "drafters": made, "verifiers": draw(verifiers), "workload": given_workload,
+    }  # fmt: skip
+    if draw(st.booleans()):
+        tables["link"] = draw(links)
+    return make_scenario(tables)
+
+
+@settings(repeatable, max_examples=150, suppress_health_check=list(HealthCheck))
+@given(scenario=plain_stars())
+def test_the_compiled_loop_writes_the_rows_of_the_simpy_path_and_they_replay(scenario: Scenario) -> None:
+    fleet = settle(scenario)
+    assert unknown_in(fleet) == ""
+    by_simpy = simulate(scenario, path="simpy")
+    table, rows = records_of(fleet)
+    assert rows == by_simpy.header.rows
+    compiled_run = Run(by_simpy.header, table)
+    assert compiled_run.digest() == by_simpy.digest()
+    assert replay(compiled_run) == []
+
+
+def test_what_the_loop_is_said_to_know_exists() -> None:
+    for struct, names in KNOWN.items():
+        assert names <= {field.name for field in msgspec.structs.fields(struct)}, struct
+
+
+@pytest.mark.parametrize("name", ["star", *(slow(name) for name in CORNERS if name != "star")])
+def test_whatever_key_is_changed_the_loop_refuses_it_or_writes_the_same_rows(name: str) -> None:
+    scenario, known, refused = corner(name), 0, 0
+    for key, kind in keys_below(scenario):
+        for value in EXAMPLES.get(key) or list(values_of(kind)):
+            try:
+                changed = change_scenario(scenario, {key: value})
+                fleet = settle(changed)
+                if unknown_in(fleet):
+                    refused += 1
+                    continue
+                expected = simulate(changed, path="simpy")
+            except InputError:
+                continue
+            known += 1
+            assert simulate(changed, path="fast").digest() == expected.digest(), (key, value)
+    assert known or unknown_in(settle(scenario))
+    assert refused
+
+
+def test_the_header_says_which_path_it_was_and_is_else_the_same() -> None:
+    slow_run, fast_run = (simulate(star(), path=path) for path in ("simpy", "fast"))
+    assert (slow_run.header.path, fast_run.header.path) == ("simpy", "fast")
+    alike = [msgspec.structs.replace(run.header, path="", started_unix_s=0.0) for run in (slow_run, fast_run)]
+    assert alike[0] == alike[1]
+    assert fast_run.digest() == slow_run.digest()
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"drafters": {"order": {"policy": "deadline", "within_s": [9.0]}}}, 'drafters.order = "deadline"'),
+        ({"drafters": {"group": {"policy": "batch", "most": 4}}}, 'drafters.group = "batch"'),
+        ({"drafters": {"count": 2, "route": "shortest-queue"}}, 'drafters.route = "shortest-queue"'),
+        ({"verifiers": {"patience_s": 9.0}}, "verifiers.patience"),
+        ({"drafters": {"overlap": "ahead"}}, 'drafters.overlap = "ahead"'),
+        ({"drafters": {"allocate": "adaptive"}}, 'drafters.allocate = "adaptive"'),
+        ({"profile": ""}, "without a profile"),
+        (
+            {
+                "faults": [{"what": "drop", "share": 0.1}],
+                "verifiers": {"patience_s": 9.0},
+                "drafters": {"lease_s": 9.0},
+            },
+            "faults",
+        ),
+    ],
+)
+def test_a_fleet_that_the_loop_does_not_know_is_refused_in_a_line_that_names_what(
+    changes: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(InputError) as refusal:
+        simulate(star(**changes), path="fast")
+    text = str(refusal.value)
+    assert named in text
+    assert "simpy" in text
+    assert "\n" not in text
+
+
+def test_a_path_that_there_is_not_is_refused() -> None:
+    with pytest.raises(InputError, match="allowed: auto, simpy, fast"):
+        simulate(star(), path="quick")  # type: ignore[arg-type]
+
+
+def test_without_numba_fast_is_refused_and_auto_goes_by_simpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "has_numba", lambda: False)
+    with pytest.raises(InputError, match=r"pip install 'specfleet\[fast\]'"):
+        simulate(star(), path="fast")
+    assert simulate(star()).header.path == "simpy"
+
+
+def test_where_numba_cannot_be_imported_fast_says_why_and_auto_goes_by_simpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_name: str) -> None:
+        raise ImportError("Numba needs another NumPy.\nGot this one.")
+
+    monkeypatch.setattr(choice, "import_module", fails)
+    monkeypatch.setattr(choice, "unloadable", cache(choice.unloadable.__wrapped__))
+    monkeypatch.setattr(choice, "tally", cache(Tally))
+    monkeypatch.setattr(choice, "WORTH_LOADING_TOKENS", 0)
+    with pytest.raises(InputError, match=r"which says: Numba needs another NumPy. Got this one.; allowed here"):
+        simulate(star(), path="fast")
+    assert simulate(star()).header.path == "simpy"
+
+
+def test_auto_loads_the_loop_once_that_would_have_paid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "tally", cache(Tally))
+    small = star(workload={"requests": 10, "new_tokens": 50})
+    monkeypatch.setattr(choice, "WORTH_LOADING_TOKENS", 1200)
+    assert [simulate(small).header.path for _ in range(4)] == ["simpy", "simpy", "fast", "fast"]
+    assert simulate(star(drafters={"group": {"policy": "batch", "most": 4}})).header.path == "simpy"
+
+
+def test_where_nothing_can_be_kept_functions_are_compiled_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    njit = numba.njit
+
+    def without_cache(*functions: Any, **options: Any) -> Any:
+        if options.get("cache"):
+            raise RuntimeError("cannot cache function: no locator available")
+        return njit(*functions, **options)
+
+    monkeypatch.setattr(numba, "njit", without_cache)
+    assert compiled(lambda x: x + 1)(2) == 3

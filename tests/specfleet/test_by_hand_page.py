@@ -1,0 +1,110 @@
+"""docs/by-hand.md: its commands, as they stand there, form the fleets that it says, on addresses of this host alone."""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("zmq")
+
+from fleet.records.replay import replay
+from fleet.records.run import read_run
+from fleet.scenario.reading import read_scenario
+from fleet.scenario.settle import settle
+from fleet.stations.build import stations
+from tests.helpers.processes import ROOT, ended, specfleet
+
+PAGE = (ROOT / "docs" / "by-hand.md").read_text()
+HOSTS = ("alpha", "beta", "gamma", "delta")
+SECTIONS = dict(part.split("\n", 1) for part in PAGE.split("\n## ")[1:])
+STUBS = {  # hosts are folders beside each other
+    "specfleet": 'exec "$PYTHON" -m specfleet "$@"',
+    "ssh": 'host=$1; shift; cd "$HOSTS/$host" && exec "$@"',
+    "scp": 'for last; do :; done; case $last in *:*) to="$HOSTS/${last%%:*}/${last#*:}";; *) to=$last;; esac\n'
+    'while [ $# -gt 1 ]; do case $1 in *:*) from="$HOSTS/${1%%:*}/${1#*:}";; *) from=$1;; esac; cp "$from" "$to"; '
+    "shift; done",
+}
+
+
+def commands_of(text: str) -> list[tuple[str, str]]:
+    """Hosts and commands of the `console` blocks."""
+    lines = [line for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+    return [(host, command.strip()) for host, command in (line.split("$", 1) for line in lines)]
+
+
+def here(host: str) -> str:
+    """An address of this host alone that stands for a host, and that no other test has."""
+    return f"127.{os.getpid() // 250 % 250 + 1}.{os.getpid() % 250}.{HOSTS.index(host) + 1}"
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for each host, with the keys that the page's first commands make."""
+    folder = tmp_path_factory.mktemp("hosts")
+    programs = folder / "programs"
+    programs.mkdir()
+    for name, script in STUBS.items():
+        (programs / name).write_text(f"#!/bin/sh\n{script}\n")
+        (programs / name).chmod(0o755)
+    for host in HOSTS:
+        (folder / host).mkdir()
+    environment = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", "HOSTS": str(folder)}
+    environment |= {"PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    for host, command in commands_of(PAGE.split("\n## ")[0]):
+        subprocess.run(["/bin/sh", "-ec", command], cwd=folder / host, env=environment, check=True, timeout=300)
+    return folder
+
+
+def test_every_host_has_its_secret_and_everybody_s_public_key(hosts: Path) -> None:
+    for host in HOSTS:
+        names = {path.name for path in (hosts / host / "keys").iterdir()}
+        assert names == {f"{host}.secret", *(f"{other}.public" for other in HOSTS)}
+
+
+def test_the_page_has_every_way_to_form_a_fleet() -> None:
+    assert len(SECTIONS) == 7
+    for title, text in SECTIONS.items():
+        assert len(commands_of(text)) >= 2, title
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("title", SECTIONS)
+def test_the_commands_of_a_section_form_its_fleet(title: str, hosts: Path, tmp_path: Path) -> None:
+    """Started in the other order, the targets first; each node's records are whole and replay."""
+    (scenario,) = re.findall(r"```toml\n(.*?)```", SECTIONS[title], re.DOTALL)
+    for host in HOSTS:
+        (hosts / host / "fleet.toml").write_text(scenario)
+    started: list[tuple[str, subprocess.Popen[str]]] = []
+    records = []
+    for host, command in reversed(commands_of(SECTIONS[title])):
+        program, node, *words = shlex.split(command)
+        assert program == "specfleet"
+        words = [re.sub(r"\b(\w+):(?=\d)", lambda match: f"{here(match[1])}:", word) for word in words]
+        records.append(tmp_path / f"{len(records)}.parquet")
+        own = [] if node == "verifier" else ["--host", here(host)]  # else it would take that port of all addresses
+        process = specfleet(node, *words, *own, "-o", records[-1], cwd=hosts / host)
+        started.append((node, process))
+    for node, process in started:
+        if node == "verifier":
+            status, _, err = ended(process)
+            assert status == 0, err
+            assert "done\n" in err
+    for node, process in started:
+        if node != "verifier":
+            process.send_signal(signal.SIGINT)
+            status, _, err = ended(process)
+            assert status == 128 + signal.SIGINT, err
+    fleet = settle(read_scenario(hosts / "alpha" / "fleet.toml"))
+    runs = [read_run(record) for record in records]
+    assert [replay(run) for run in runs] == [[]] * len(runs)
+    frames = [run.frame() for run in runs]
+    assert {station for frame in frames for station in frame.station} == set(stations(fleet))
+    assert not any((frame.event == "refusal").any() for frame in frames)
+    complete = {request for frame in frames for request in frame.query("event == 'join'").request}
+    assert complete == set(range(fleet.workload.requests))
