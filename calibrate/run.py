@@ -12,7 +12,7 @@ from calibrate.acceptance import accepted_lengths
 from calibrate.assemble import Measured, Points, merged, profile_from
 from calibrate.fits import fit_step
 from calibrate.inservice import FleetSetup, run_after_gap, run_half_loaded, run_over_gaps, run_saturated
-from calibrate.links import measure_round_trips
+from calibrate.links import measure_round_trips, without_stated_links
 from calibrate.reference import control_beside_steps_s
 from calibrate.steps import (
     Series,
@@ -143,7 +143,7 @@ class Bench:
     def setup(self) -> FleetSetup:
         """Return what small fleets need, with step times fitted to all points so far."""
         times = {name: fit_step(points)[0] for name, points in self.points.items()}
-        return FleetSetup(self.scenario, times, self.control_s, self.folder)
+        return FleetSetup(without_stated_links(self.scenario), times, self.control_s, self.folder)
 
     def measure_pass(self, number: int) -> None:
         """Measure single steps and drafters in service once more.

@@ -13,6 +13,7 @@ from fleet.records.paces import paces_of
 from fleet.records.run import Run
 from fleet.scenario.changes import flat
 from fleet.scenario.facts import accepts, crowds, models_of, replaced_acceptance
+from fleet.scenario.links import holds_links
 from fleet.scenario.provenance import measured_on
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settled import Fleet
@@ -53,9 +54,11 @@ def _profile(first: Run, second: Run) -> Iterator[str]:
     elif "drafters" not in second.header.replayed:
         yield from _models(profile, ran)
     elif STATIONS not in profile.provenance.items():
+        held = holds_links(second.header.fleet)
         yield (
-            "links and delays: replayed stations have those of their own host's processes, and the simulation had "
-            f"those of profile {profile.name}, or the scenario's"
+            f"{'delays' if held else 'links and delays'}: replayed stations have those of their own host's processes, "
+            f"and the simulation had those of profile {profile.name}, or the scenario's"
+            + ("; links were held back as stated" if held else "")
         )
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from itertools import product
 from typing import Literal
 
 import numpy as np
@@ -14,6 +13,7 @@ from fleet.policies.outcome import Outcome
 from fleet.records.playback import NOTHING_PLAYED, Playback
 from fleet.records.recorded import Log, RecordedStation
 from fleet.scenario.faults import Change, LinkFaults, moments
+from fleet.scenario.links import linked_pairs, ways_of
 from fleet.scenario.names import verifier_name
 from fleet.scenario.settled import Fleet, SettledDevice
 from fleet.scenario.workload import Request, streams_of
@@ -128,11 +128,9 @@ class Network:
         drafting = [self._drafter(drafter, rng) for drafter, rng in enumerate(of_each(drafters, M))]
         verifying = [self._verifier(target, rng) for target, rng in enumerate(targets.spawn(N))]
         routed = self.fleet.routed
-        dealt = {(self.fleet.target_of(tag), self.fleet.drafter_of(tag)) for tag in self.requests}
-        pairs = list(product(range(N), range(M))) if routed else sorted(dealt)
-        for (target, drafter), rng in zip(pairs, links.spawn(len(pairs)), strict=True):
+        for (target, drafter), sources in ways_of(linked_pairs(self.fleet, self.requests), links).items():
             link = self.fleet.link(target, drafter)
-            down_s, up_s = ways_between(link, drafting[drafter] if M else None, rng)
+            down_s, up_s = ways_between(link, drafting[drafter] if M else None, sources)
             ends = target, drafter
             down = self._wire(verifying[target], down_s, link.of_host, self._link_faults(*ends, "down"))
             up_faults = self._link_faults(*ends, "up")

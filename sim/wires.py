@@ -3,12 +3,12 @@
 from collections import deque
 from collections.abc import Callable, Mapping
 
-import numpy as np
 from simpy import Environment
 from simpy.events import Event
 
 from fleet.records.playback import Sent, sent_of
 from fleet.scenario.faults import LinkFaults
+from fleet.scenario.links import Ways
 from fleet.scenario.settled import SettledLink
 from fleet.stations.messages import Message
 from fleet.times.durations import one_way_s
@@ -104,13 +104,13 @@ class PlayedWire(Wire):
         self._send(message, payload_bytes, known_s.popleft() if known_s else self.one_way_s(payload_bytes))
 
 
-def ways_between(link: SettledLink, host: Server | None, rng: np.random.Generator) -> tuple[Way, Way]:
+def ways_between(link: SettledLink, host: Server | None, sources: Ways) -> tuple[Way, Way]:
     """Return what draws the times of both ways, down and up; a measured link goes at the pace of its drafter's host."""
-    way_s = one_way_s(link.time, rng)
+    down_s, up_s = one_way_s(link.time, sources.down), one_way_s(link.time, sources.up)
     if host is None or not link.of_host:
-        return way_s, way_s
-    busy_s = way_s if link.busy is None else one_way_s(link.busy, rng)
-    return _way_down(way_s, busy_s, host), _way_up(way_s, host)
+        return down_s, up_s
+    busy_s = down_s if link.busy is None else one_way_s(link.busy, sources.down)
+    return _way_down(down_s, busy_s, host), _way_up(up_s, host)
 
 
 def _way_down(way_s: Way, busy_s: Way, host: Server) -> Way:

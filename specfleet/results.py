@@ -19,6 +19,7 @@ from fleet.records.run import Run, write_run
 from fleet.records.tables import rounds_table
 from fleet.records.window import Metric
 from fleet.scenario.changes import flat
+from fleet.scenario.links import holds_links
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settled import Fleet
 from fleet.scenario.show import describe_fleet
@@ -101,7 +102,8 @@ class Result(Shown):
         title = f"{header.scenario.name}, world: {header.world}, seed {header.scenario.seed}, digest {digest}"
         played = f"{', '.join(header.played)} of {header.played_of}" if header.played else ""
         replayed = f"replayed: {' and '.join(header.replayed)}" if header.replayed else ""
-        return ", ".join(filter(None, (title, played, replayed, self.run.warning)))
+        held = "links held back as stated" if header.world == "engine" and holds_links(header.fleet) else ""
+        return ", ".join(filter(None, (title, played, replayed, held, self.run.warning)))
 
     def line(self) -> str:
         """Say which run this is, and its throughput, or that it was offered more than it could carry."""

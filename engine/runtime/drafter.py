@@ -17,6 +17,7 @@ from engine.runtime.lossy import lossy_links
 from engine.runtime.memory import rows_at_drafter, with_admission
 from engine.runtime.node import LOOPBACK, Node
 from engine.runtime.sockets import Sockets
+from engine.runtime.stated_links import stated_links
 from fleet.scenario.settled import Fleet
 from fleet.stations.build import drafter_station
 
@@ -48,13 +49,13 @@ class DrafterNode(Node):
         super().__init__(
             recorded_in(life, drafter_station(fleet, number), "real", journal_of(life)),
             executor,
-            Exchange(Door(fleet, time.time_ns(), vocabulary, state_numbers, number)),
+            Exchange(Door(fleet, time.time_ns(), vocabulary, state_numbers, number), links=stated_links(fleet, number)),
             sockets,
             timing=timing_of(drafter.device),
             lock=lock,
             say=say,
             life=life,
-            links=lossy_links(fleet, number, life.number),
+            lossy=lossy_links(fleet, number, life.number),
         )
 
 

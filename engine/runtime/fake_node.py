@@ -197,7 +197,7 @@ class FakeNode:
         if isinstance(instruction, Finished):
             self._next_request(instruction.tag)
         elif not isinstance(instruction, Ignored):
-            self._carry_out(self.exchange.post(instruction, content, self.network.now_s))
+            self._carry_out(self.exchange.post(instruction, content, self.network.now_s, self.worker.told_s))
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
         time_s = self.network.now_s

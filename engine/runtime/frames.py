@@ -19,9 +19,11 @@ from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal
 MAGIC = b"sf"
 VERSION = 3  # of frames and of what they may hold; both ends must have the same
 FLOAT16 = 1  # the only number format of weights so far; 0 where there are none
-HEADER = struct.Struct("<2sBBBBHIIIIII")
+HEADER = struct.Struct("<2sBBBBHIIIIIId")
 # magic, version, rule, formats of distributions and hidden states, bytes of the envelope; then numbers of tokens and
-# nodes (0: no tree; else one more than there are), rows and columns of distributions and of hidden states.
+# nodes (0: no tree; else one more than there are), rows and columns of distributions and of hidden states; when the
+# message is due by the host's clock, where its link is held back there (`stated_links.py`), else 0.
+DUE = struct.Struct("<d")
 MOST_ENVELOPE_BYTES = 8192  # a Hello with its terms is by far the largest
 
 Said = Message | Control | Ask | Status
@@ -50,13 +52,13 @@ def pack(message: Said, content: Content = NOTHING) -> bytes:
     if len(envelope) > MOST_ENVELOPE_BYTES:
         raise ValueError(f"an envelope of {len(envelope)} bytes; allowed: {MOST_ENVELOPE_BYTES}")
     if content is NOTHING:
-        return HEADER.pack(MAGIC, VERSION, 0, 0, 0, len(envelope), 0, 0, 0, 0, 0, 0) + envelope
+        return HEADER.pack(MAGIC, VERSION, 0, 0, 0, len(envelope), 0, 0, 0, 0, 0, 0, 0.0) + envelope
     nodes, drawn, hidden = content.nodes, content.distributions, content.hidden
     header = HEADER.pack(
         MAGIC, VERSION, DRAWN.index(content.rule) + 1 if content.rule else 0,
         0 if drawn is None else FLOAT16, 0 if hidden is None else FLOAT16, len(envelope),
         len(content.tokens), 0 if nodes is None else len(nodes) + 1,
-        *((0, 0) if drawn is None else drawn.shape), *((0, 0) if hidden is None else hidden.shape),
+        *((0, 0) if drawn is None else drawn.shape), *((0, 0) if hidden is None else hidden.shape), 0.0,
     )  # fmt: skip
     parts = [header, np.asarray(content.tokens, dtype="<i4").tobytes()]
     if nodes is not None:
@@ -69,7 +71,7 @@ def parse(frame: bytes) -> tuple[Said, Content]:
     """Return the message of a frame and its content; FrameError on anything else, whatever it is."""
     if len(frame) < HEADER.size:
         raise FrameError(f"{len(frame)} bytes are less than a header")
-    magic, version, rule, drawn, known, envelope, tokens, nodes, *shapes = HEADER.unpack_from(frame)
+    magic, version, rule, drawn, known, envelope, tokens, nodes, *shapes, _due_s = HEADER.unpack_from(frame)
     if magic != MAGIC:
         raise FrameError("not a frame of specfleet")
     if version != VERSION:
@@ -95,6 +97,17 @@ def parse(frame: bytes) -> tuple[Said, Content]:
     place += 2 * rows * columns
     hidden = np.frombuffer(frame, "<f2", states * width, place).reshape(states, width) if known else None
     return message, Content(ids, tree, distributions, hidden, DRAWN[rule - 1] if rule else "")
+
+
+def stamped(frame: bytes, due_s: float) -> bytes:
+    """Return the frame of a message that is due at `due_s`."""
+    return b"".join((frame[: HEADER.size - DUE.size], DUE.pack(due_s), memoryview(frame)[HEADER.size :]))
+
+
+def due_of(frame: bytes) -> float:
+    """Return when the message of a frame is due, in seconds of the sender's clock; 0 for at once, or for no frame."""
+    (due_s,) = DUE.unpack_from(frame, HEADER.size - DUE.size) if len(frame) >= HEADER.size else (0.0,)
+    return due_s if due_s > 0 else 0.0
 
 
 def payload_of(frame: bytes) -> int:

@@ -39,6 +39,7 @@ from fleet.files import check_writable
 from fleet.interrupts import ENDING, Interrupted
 from fleet.records.recorded import Log
 from fleet.records.run import make_run, write_run
+from fleet.scenario.links import with_links_of_hosts
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
@@ -63,7 +64,7 @@ def serve_drafter(
     `number`: which drafter of the fleet it is, from 0.
     """
     check_door(host, keys)
-    fleet, replayed = with_positions(settle(scenario)), scenario.drafters.kind == "replayed"
+    fleet, replayed = _settled(scenario), scenario.drafters.kind == "replayed"
     check_by_hand(fleet)
     if number >= fleet.drafters.count:
         raise InputError(f"--number {number + 1}: the scenario has drafters.count = {fleet.drafters.count}")
@@ -97,7 +98,7 @@ def serve_router(
     """
     check_door(host, keys)
     _check_lines(drafters, keys)
-    fleet = with_positions(settle(scenario))
+    fleet = _settled(scenario)
     check_by_hand(fleet)
     if not fleet.routed:
         raise InputError(
@@ -150,7 +151,7 @@ def serve_verifier(
     and Interrupted raised. Returns the new tokens of each request that a real target decoded.
     """
     _check_lines(connect, keys)
-    fleet = with_positions(settle(scenario))
+    fleet = _settled(scenario)
     check_by_hand(fleet)
     replayed, name = fleet.verifiers.kind == "replayed", _named(targets)
     if len(targets) > 1 and not replayed:
@@ -197,6 +198,11 @@ def _named(targets: Sequence[int]) -> str:
 def _check_lines(addresses: Sequence[str], keys: Keys | None) -> None:
     for address in addresses:
         check_line(address.removeprefix("tcp://").rpartition(":")[0], keys)
+
+
+def _settled(scenario: Scenario) -> Fleet:
+    """Settle a scenario for nodes on hosts of their own, whose clocks nobody compares: links are those between them."""
+    return with_links_of_hosts(with_positions(settle(scenario)))
 
 
 def _answers(fleet: Fleet) -> Callable[[Station], Answers]:

@@ -11,9 +11,9 @@ from fleet.stations.station import Start
 
 
 class InnerRouter:
-    """Hands what the targets of its process send to `route`, each request with its drafter's number."""
+    """Hands what the targets of its process send to `route`, each request with its drafter's number, and when."""
 
-    def __init__(self, fleet: Fleet, route: Callable[[Routed], None], zero_s: float, log: Log) -> None:
+    def __init__(self, fleet: Fleet, route: Callable[[Routed, float], None], zero_s: float, log: Log) -> None:
         self.recorded = RecordedStation(router_station(fleet), "real", log)
         self.route = route
         self.zero_s = zero_s
@@ -21,13 +21,13 @@ class InnerRouter:
     def deliver(self, event: StationEvent, time_s: float, payload_bytes: int = 0) -> None:
         """Take a request of a target, or news of a drafter; send on what has a drafter by now."""
         run_s = time_s - self.zero_s
-        self._obey(self.recorded.handle(event, run_s, payload_bytes))
+        self._obey(self.recorded.handle(event, run_s, payload_bytes), time_s)
         while self.recorded.station.ready:
             plan = self.recorded.plan(run_s)
             assert isinstance(plan, Start)
-            self._obey(self.recorded.handle(StepDone(plan.step.number, (Outcome(),), 0.0), run_s))
+            self._obey(self.recorded.handle(StepDone(plan.step.number, (Outcome(),), 0.0), run_s), time_s)
 
-    def _obey(self, instructions: list[Instruction]) -> None:
+    def _obey(self, instructions: list[Instruction], time_s: float) -> None:
         for instruction in instructions:
             if isinstance(instruction, Routed):
-                self.route(instruction)
+                self.route(instruction, time_s)

@@ -30,7 +30,7 @@ class Node:
     `users`: who asks a target for texts; `serve` ends when they have all theirs, or after `stop`. `opens_s`: when each
     request may be sent at the earliest, in seconds of the run; at once where it is not listed. `transport` belongs
     to `exchange`; a node without both talks to nobody. `say`: takes lines for whoever runs the node by hand. `life`: of
-    its process; `finished` is told each request whose user has its text; `links`: what goes wrong on the way.
+    its process; `finished` is told each request whose user has its text; `lossy`: what goes wrong on the way.
     """
 
     def __init__(
@@ -46,19 +46,20 @@ class Node:
         say: Callable[[str], None] = lambda _line: None,
         life: Life = FIRST,
         finished: Callable[[int], None] = lambda _request: None,
-        links: LossyLinks | None = None,
+        lossy: LossyLinks | None = None,
     ) -> None:
         self.life = life
         self.finished = finished
-        self.links = links
+        self.lossy = lossy
         self.worker = Worker(station, executor, self._post, timing, lock)
         self.users = dict(users or {})
         self.ends = users is not None
         self.opens_s = opens_s or {}
         self.sockets: SocketThread | None = None
         if exchange is not None and transport is not None:
-            self.sockets = SocketThread(exchange, transport, self.worker.inbox.put, self.stop, say, links)
-            self.worker.sending_wait_s = self.sockets.sending_wait_s
+            self.sockets = SocketThread(exchange, transport, self.worker.inbox.put, self.stop, say, lossy)
+            if exchange.links is None or not exchange.links.holds:  # else waits for cores are part of stated times
+                self.worker.sending_wait_s = self.sockets.sending_wait_s
 
     def open(self) -> None:
         """Answer, and call, from now on."""
@@ -77,8 +78,8 @@ class Node:
     def serve(self, zero_s: float) -> Log:
         """Serve until there is nothing left to do; return the station's log, its times counted from `zero_s`."""
         self.worker.zero_s = zero_s
-        if self.links is not None:
-            self.links.zero_s = zero_s
+        if self.lossy is not None:
+            self.lossy.zero_s = zero_s
         time.sleep(max(0.0, zero_s - now_s()))
         if self.life.number:
             self.worker.handle(Restarted(self.life.number), NOTHING, now_s())
@@ -120,4 +121,4 @@ class Node:
             self.finished(instruction.request)
             self._next_request(instruction.tag)
         elif not isinstance(instruction, Ignored) and self.sockets is not None:
-            self.sockets.post(instruction, content)
+            self.sockets.post(instruction, content, self.worker.told_s)

@@ -4,9 +4,11 @@ A verification takes the time that the scenario states for such a target; what i
 and queueing stay real; so do drafting and acceptance, where a real drafter's tokens are compared with real text.
 """
 
+import heapq
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 
 from engine.runtime.actions import HELLO_S, Action, Deliver, Turned
 from engine.runtime.answers import Answers
@@ -23,6 +25,7 @@ from engine.runtime.line import Line, recall_s
 from engine.runtime.replayed_target import ReplayedTarget
 from engine.runtime.socket_thread import SAY_AFTER_S, TICK_S
 from engine.runtime.sockets import Sockets
+from engine.runtime.stated_links import stated_links
 from engine.runtime.transport import carry_out
 from engine.runtime.waiting import Margin
 from engine.runtime.worker import READ_S, STILL_S
@@ -76,7 +79,11 @@ class ReplayedFleet:
             for (number, drafter), port in ports.items()
         }
         asked = (lambda _tag: 0) if fleet.routed else fleet.drafter_of
-        self.exchange = Exchange(lines=lines, line_of=lambda tag: ports[fleet.target_of(tag), asked(tag)])
+        self.exchange = Exchange(
+            lines=lines,
+            line_of=lambda tag: ports[fleet.target_of(tag), asked(tag)],
+            links=stated_links(fleet),
+        )
         self.router: InnerRouter | None = None
         self.transport = Sockets(
             connect=connect, most_bytes=most_bytes(fleet, fleet.vocabulary), keys=keys, recall_s=recall_s(fleet)
@@ -84,7 +91,8 @@ class ReplayedFleet:
         self.targets: dict[int, ReplayedTarget] = {}
         self.log: Log = []
         self.inbox: deque[tuple[Deliver, float, float]] = deque()
-        self.later: deque[tuple[float, Deliver]] = deque()  # news of drafters, all as old as the scenario says
+        self.later: list[tuple[float, int, Deliver]] = []  # a heap: what is kept until a time
+        self.kept = count()
         self.watched = fleet.verifiers.patience.patience_s > 0
         self.waits = CoreWaits(all_threads)
         self.due_s = 0.0
@@ -134,20 +142,20 @@ class ReplayedFleet:
         router = [] if self.router is None else [self.router.recorded]
         return [target.recorded for target in list(self.targets.values())] + router
 
-    def _post(self, message: Message, content: Content) -> None:
+    def _post(self, message: Message, content: Content, left_s: float) -> None:
         time_s = now_s()
         if self.router is not None and isinstance(message, DraftRequest | Leave):
-            self.router.deliver(message, time_s)
+            self.router.deliver(message, left_s)
         else:
-            self._carry_out(self.exchange.post(message, content, time_s), time_s)
+            self._carry_out(self.exchange.post(message, content, time_s, left_s), time_s)
 
-    def _route(self, routed: Routed) -> None:
+    def _route(self, routed: Routed, left_s: float) -> None:
         """Send a request where the router wants it, with what its target says then: all of it where it opens."""
         message, content = routed.message, NOTHING
         if isinstance(message, DraftRequest):
-            content = self.targets[self.fleet.target_of(routed.tag)].answers.content_of(message)
+            content = self.targets[self.fleet.target_of(routed.tag)].content_of(message)
         time_s = now_s()
-        self._carry_out(self.exchange.post(routed, content, time_s), time_s)
+        self._carry_out(self.exchange.post(routed, content, time_s, left_s), time_s)
 
     def _finish_due(self) -> None:
         time_s = now_s()
@@ -156,6 +164,7 @@ class ReplayedFleet:
             target.ring(time_s)
         due = [target for target in self.targets.values() if target.running is not None and target.due_s <= time_s]
         for target in sorted(due, key=lambda target: target.due_s):
+            self._turn(0.0)  # what came before the end of a step is told before it
             target.finish()
 
     def _turn(self, wait_s: float) -> bool:
@@ -173,22 +182,29 @@ class ReplayedFleet:
             self._carry_out(self.exchange.tick(time_s), time_s)
             for line in self.transport.tidy(()):
                 self.say(line)
+        self._hand_over()
+        return bool(frames)
+
+    def _hand_over(self) -> None:
+        """Hand over what has come in, and what was kept until now."""
         while self.later and self.later[0][0] <= now_s():
-            time_s, news = self.later.popleft()
-            if self.router is not None:
-                self.router.deliver(news.event, time_s, news.payload_bytes)
+            time_s, _, kept = heapq.heappop(self.later)
+            if isinstance(kept.event, View):
+                if self.router is not None:
+                    self.router.deliver(kept.event, time_s, kept.payload_bytes)
+            else:
+                self.inbox.append((kept, time_s, 0.0))
         while self.inbox:
             came, time_s, core_wait_s = self.inbox.popleft()
             target = self.targets[self.fleet.target_of(came.event.tag)]
             target.deliver(came.event, came.content, time_s, came.payload_bytes, core_wait_s)
-        return bool(frames)
 
     def _carry_out(self, actions: Sequence[Action], time_s: float, core_wait_s: float = 0.0) -> None:
         for action in carry_out(actions, self.exchange, self.transport, time_s):
             if isinstance(action, Turned):
                 raise InputError(action.reason)
-            if isinstance(action, Deliver) and isinstance(action.event, View):
-                self.later.append((time_s + action.after_s, action))
+            if isinstance(action, Deliver) and (action.after_s or isinstance(action.event, View)):
+                heapq.heappush(self.later, (time_s + action.after_s, next(self.kept), action))
             elif isinstance(action, Deliver) and not isinstance(action.event, Ping):
                 self.inbox.append((action, time_s, core_wait_s))  # it may follow from what a target posts just now
 
@@ -197,7 +213,7 @@ class ReplayedFleet:
         dues_s = [target.due_s for target in self.targets.values() if target.running is not None]
         dues_s += [target.opening[0][0] for target in self.targets.values() if target.opening]
         dues_s += [target.alarm_s() for target in self.targets.values() if self.watched]
-        due_s = min(dues_s + [time_s for time_s, _ in self.later][:1], default=None)
+        due_s = min(dues_s + [time_s for time_s, _, _ in self.later[:1]], default=None)
         before_s = now_s()
         wait_s = TICK_S if due_s is None else min(due_s - before_s - self.margin.s, TICK_S)
         if not self._turn(wait_s) and wait_s > 0:

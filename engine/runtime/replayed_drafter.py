@@ -15,6 +15,7 @@ from engine.runtime.limits import most_bytes
 from engine.runtime.lossy import lossy_links
 from engine.runtime.node import LOOPBACK, Node
 from engine.runtime.sockets import Sockets
+from engine.runtime.stated_links import stated_links
 from engine.runtime.waiting import Waiter
 from fleet.chance.sources import of_each, sources_of
 from fleet.policies.outcome import Outcome
@@ -40,7 +41,7 @@ class ReplayedDraftExecutor:
         self.fleet = fleet
         self.duration_s = draft_durations(times, source)
         self.used = LoadCount(times.recent_load)
-        self.waiter = Waiter()
+        self.wait_until = Waiter().until
 
     def receive(self, event: StationEvent, content: Content) -> None:
         """Take nothing: no text is drafted from."""
@@ -49,7 +50,7 @@ class ReplayedDraftExecutor:
         """Wait as long as the step takes."""
         begun_s = now_s()
         ends_s = begun_s + self.duration_s(step, self.used.until(begun_s, busy=False))
-        self.waiter.until(ends_s)
+        self.wait_until(ends_s)
         self.used.until(ends_s, busy=True)
         return (Outcome(),) * len(step.members)
 
@@ -98,12 +99,15 @@ class ReplayedDrafterNode(Node):
         self.fleet = fleet
         sockets = Sockets(f"{address}:{port}", most_bytes=most_bytes(fleet), keys=keys)
         self.port = sockets.bound_port
+        executor = ReplayedDraftExecutor(fleet, number)
         super().__init__(
             recorded_in(life, drafter_station(fleet, number), "replayed", journal_of(life)),
-            ReplayedDraftExecutor(fleet, number),
-            Exchange(Door(fleet, time.time_ns(), drafter=number)),
+            executor,
+            Exchange(Door(fleet, time.time_ns(), drafter=number), links=stated_links(fleet, number)),
             sockets,
             say=say,
             life=life,
-            links=lossy_links(fleet, number, life.number),
+            lossy=lossy_links(fleet, number, life.number),
         )
+        if fleet.routed:  # a router wants to know at once who waits here
+            executor.wait_until = self.worker.wait_until

@@ -46,7 +46,7 @@ class ReplayedTarget:
         fleet: Fleet,
         target: int,
         answers: Callable[[Station], Answers],
-        post: Callable[[Message, Content], None],
+        post: Callable[[Message, Content, float], None],
         zero_s: float,
         log: Log,
         life: Life = FIRST,
@@ -127,7 +127,7 @@ class ReplayedTarget:
             self.tails.append(event.tag, content)
             self.resent.heard(event.tag, event.epoch)
         for instruction in instructions:
-            self._post(instruction)
+            self._post(instruction, time_s)
         if self.recorded.station.ready:
             plan = self.recorded.plan(time_s - self.zero_s)
             if isinstance(plan, Start):
@@ -143,12 +143,12 @@ class ReplayedTarget:
         ended_s = now_s()
         self.deliver(StepDone(step.number, outcomes, ended_s - self.started_s), NOTHING, ended_s)
 
-    def _post(self, instruction: Instruction) -> None:
+    def _post(self, instruction: Instruction, time_s: float) -> None:
         match instruction:
             case DraftRequest():
-                self.post(instruction, self._content_of(instruction))
+                self.post(instruction, self.content_of(instruction), time_s)
             case Leave():
-                self.post(instruction, NOTHING)
+                self.post(instruction, NOTHING, time_s)
             case Finished():
                 if self.journal is not None:
                     self.journal.finished(instruction.request)
@@ -156,7 +156,7 @@ class ReplayedTarget:
             case _:
                 assert isinstance(instruction, Released | Ignored), instruction
 
-    def _content_of(self, request: DraftRequest) -> Content:
+    def content_of(self, request: DraftRequest) -> Content:
         """Return what is sent with a request: more than the target's own token where news may have been lost."""
         said = self.resent.tokens(request.tag, request.epoch, request.base, request.opening)
         content = self.answers.content_of(request)

@@ -13,6 +13,7 @@ from engine.runtime.limits import most_bytes
 from engine.runtime.line import Line
 from engine.runtime.node import LOOPBACK, Node
 from engine.runtime.sockets import Sockets
+from engine.runtime.stated_links import stated_links
 from fleet.policies.outcome import Outcome
 from fleet.records.recorded import RecordedStation
 from fleet.scenario.settled import Fleet
@@ -104,7 +105,9 @@ class RouterNode(Node):
         super().__init__(
             RecordedStation(router_station(fleet), "real"),
             executor,
-            Exchange(Door(fleet, life, drafter=None), lines, relays=True, seen=executor.seen),
+            Exchange(
+                Door(fleet, life, drafter=None), lines, relays=True, seen=executor.seen, links=stated_links(fleet)
+            ),
             sockets,
             say=say,
         )

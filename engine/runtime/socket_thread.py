@@ -39,7 +39,7 @@ class SocketThread(threading.Thread):
         deliver: Callable[[Arrival], None],
         failed: Callable[[], None],
         say: Callable[[str], None],
-        links: LossyLinks | None = None,
+        lossy: LossyLinks | None = None,
     ) -> None:
         super().__init__(name="sockets", daemon=True)
         self.exchange = exchange
@@ -47,9 +47,9 @@ class SocketThread(threading.Thread):
         self.deliver = deliver
         self.failed = failed
         self.say = say
-        self.links = links
-        self.posted: deque[tuple[Posted, Content]] = deque()
-        self.held: list[tuple[float, int, Posted, Content]] = []  # a heap of what is sent later, where links are faulty
+        self.lossy = lossy
+        self.posted: deque[tuple[Posted, Content, float | None]] = deque()  # each with when it left the station
+        self.held: list[tuple[float, int, Posted, Content]] = []  # a heap of what is sent later, where links are lossy
         self.numbers = count()
         self.news: queue.SimpleQueue[int | Exception] = queue.SimpleQueue()  # ports that are welcomed, and errors
         self.ending = False
@@ -66,9 +66,9 @@ class SocketThread(threading.Thread):
         """Return how long what was posted has waited for cores, since this was asked last; from any thread."""
         return self.zmq_waits.since_last_s() + sum(self.sending_waits.popleft() for _ in range(len(self.sending_waits)))
 
-    def post(self, message: Posted, content: Content) -> None:
-        """Have a message sent; whoever calls goes on at once."""
-        self.posted.append((message, content))
+    def post(self, message: Posted, content: Content, left_s: float | None = None) -> None:
+        """Have a message sent that left its station at `left_s`, or now; whoever calls goes on at once."""
+        self.posted.append((message, content, left_s))
         self.transport.wake()
 
     def run(self) -> None:
@@ -146,16 +146,16 @@ class SocketThread(threading.Thread):
     def _send_posted(self) -> None:
         while self.posted:
             time_s = now_s()
-            message, content = self.posted.popleft()
-            if self.links is not None and isinstance(message, TO_VERIFIER):
-                for due_s in self.links.arrivals_s(message.tag, "down", time_s):
+            message, content, left_s = self.posted.popleft()
+            if self.lossy is not None and isinstance(message, TO_VERIFIER):
+                for due_s in self.lossy.arrivals_s(message.tag, "down", left_s or time_s):
                     heapq.heappush(self.held, (due_s, next(self.numbers), message, content))
             else:
-                self._carry_out(self.exchange.post(message, content, time_s), time_s)
+                self._carry_out(self.exchange.post(message, content, time_s, left_s), time_s)
         while self.held and self.held[0][0] <= now_s():
             time_s = now_s()
-            _, _, message, content = heapq.heappop(self.held)
-            self._carry_out(self.exchange.post(message, content, time_s), time_s)
+            left_s, _, message, content = heapq.heappop(self.held)
+            self._carry_out(self.exchange.post(message, content, time_s, left_s), time_s)
 
     def _pause_s(self) -> float:
         """How long nothing is due but what wakes it."""
@@ -165,8 +165,9 @@ class SocketThread(threading.Thread):
         for action in carry_out(actions, self.exchange, self.transport, time_s):
             match action:
                 case Deliver():
+                    held_up_s = 0.0 if action.after_s else core_wait_s  # who is kept back waits for no core meanwhile
                     for at_s in self._arrivals_s(action, time_s):
-                        self.deliver(Arrival(action.event, action.content, at_s, action.payload_bytes, core_wait_s))
+                        self.deliver(Arrival(action.event, action.content, at_s, action.payload_bytes, held_up_s))
                 case Opened():
                     self.news.put(action.port)
                 case Turned():
@@ -176,8 +177,9 @@ class SocketThread(threading.Thread):
 
     def _arrivals_s(self, action: Deliver, time_s: float) -> Iterator[float]:
         """When an event reaches the station: once, but for what came over a faulty link."""
-        if self.links is not None and action.payload_bytes and isinstance(action.event, TO_DRAFTER):
-            yield from self.links.arrivals_s(action.event.tag, "up", time_s)
+        if self.lossy is not None and action.payload_bytes and isinstance(action.event, TO_DRAFTER):
+            for at_s in self.lossy.arrivals_s(action.event.tag, "up", time_s):
+                yield at_s + action.after_s
         else:
             yield time_s + action.after_s
 

@@ -16,6 +16,7 @@ from engine.runtime.line import Line, recall_s
 from engine.runtime.node import Node
 from engine.runtime.resent import Resent
 from engine.runtime.sockets import Sockets
+from engine.runtime.stated_links import stated_links
 from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import streams_of
 from fleet.stations.build import joins_of, verifier_station
@@ -113,4 +114,5 @@ def lines_to(
         )
         for drafter, address in addresses.items()
     }
-    return Exchange(lines=lines, line_of=(lambda _tag: min(lines)) if fleet.routed else fleet.drafter_of)
+    line_of = (lambda _tag: min(lines)) if fleet.routed else fleet.drafter_of
+    return Exchange(lines=lines, line_of=line_of, links=stated_links(fleet))

@@ -19,6 +19,7 @@ from engine.runtime.content import NOTHING, Content, Executor, Following
 from engine.runtime.core_waits import CoreWaits, this_thread
 from engine.runtime.device_lock import DeviceLock, no_lock
 from engine.runtime.identity import Ping
+from engine.runtime.waiting import MOST_MARGIN_S, Waiter
 from fleet.policies.outcome import Outcome
 from fleet.records.recorded import RecordedStation
 from fleet.stations.messages import (
@@ -108,6 +109,8 @@ class Worker:
         self.numbers = count()
         self.before: Callable[[Step], None] = lambda _step: None  # called right before a step's work
         self.inbox: queue.SimpleQueue[Item] = queue.SimpleQueue()
+        self.waiter = Waiter()
+        self.told_s = 0.0  # when what the station was told last had happened
 
     def run(self) -> None:
         """Serve until a Stop came and nothing is left to do."""
@@ -150,6 +153,7 @@ class Worker:
         self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0, core_wait_s: float = 0.0
     ) -> None:
         """Hand an event to the station; let the executor take its content if the station accepted it."""
+        self.told_s = time_s
         instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes, core_wait_s)
         if not any(isinstance(instruction, Ignored | Refusal) for instruction in instructions):
             self.executor.receive(event, content)
@@ -167,10 +171,25 @@ class Worker:
             else:
                 self.post(instruction, NOTHING)
 
+    def wait_until(self, due_s: float) -> None:
+        """Wait as long as a step that needs no thread; what comes meanwhile is handed over at once, as in a simulation.
+
+        Else news of it would wait for the end of the step.
+        """
+        stop = False
+        while (left_s := due_s - MOST_MARGIN_S - now_s()) > 0:
+            stop |= self._take_next(left_s)
+        if stop:
+            self.inbox.put(Stop())
+        self.waiter.until(due_s)
+
     def _take_next(self, wait_s: float | None) -> bool:
         """Take what comes next, or nothing within `wait_s`; return whether it was the end of the run."""
         self.waits.since_last_s()  # what it waited for until it had nothing to do held up nothing
         time_s = now_s()
+        if self.later and self.later[0][0] <= time_s:
+            stop = self._drain()
+            return self._ring() or stop
         due_s = min(self.later[0][0] if self.later else math.inf, self._alarm_s())
         if due_s < math.inf:
             left_s = max(due_s - time_s, 0.0)
@@ -181,7 +200,7 @@ class Worker:
         except queue.Empty:
             if wait_s is not None and now_s() - time_s - wait_s > STILL_S:
                 stop = self._drain(READ_S)
-        self._take_due(now_s())
+        self._take_due()
         return self._ring() or stop
 
     def _drain(self, wait_s: float = 0.0) -> bool:
@@ -191,7 +210,7 @@ class Worker:
             try:
                 stop |= self._take(self.inbox.get(timeout=wait_s))
             except queue.Empty:
-                self._take_due(now_s())
+                self._take_due()
                 return stop
 
     def _alarm_s(self) -> float:
@@ -208,9 +227,9 @@ class Worker:
             self.handle(event, NOTHING, time_s)
         return stop
 
-    def _take_due(self, until_s: float) -> None:
-        """Take what was kept for a time that has come by then."""
-        while self.later and self.later[0][0] <= until_s:
+    def _take_due(self) -> None:
+        """Take what was kept for a time that has come."""
+        while self.later and self.later[0][0] <= now_s():
             arrival = heapq.heappop(self.later)[2]
             self.handle(arrival.event, arrival.content, arrival.time_s, arrival.payload_bytes, arrival.core_wait_s)
 
@@ -219,11 +238,8 @@ class Worker:
             return True
         if isinstance(item.event, Ping):
             self.post(item.event, item.content)  # so that its round trip takes the path of a real message
-        elif item.time_s > now_s():
+        else:  # what was kept until a time before comes first
             heapq.heappush(self.later, (item.time_s, next(self.numbers), item))
-        else:
-            self._take_due(item.time_s)
-            self.handle(item.event, item.content, item.time_s, item.payload_bytes, item.core_wait_s)
         return False
 
 

@@ -10,19 +10,20 @@ from engine.decoding.sampling import Sampling
 from engine.decoding.telemetry import host_facts
 from engine.runtime.prompts import prompts_of
 from experiments.batch_rules import OURS
-from experiments.bench import batches, scale, simulator, single
+from experiments.bench import batches, scale, simulator, single, worker
 from experiments.bench.interleaved import interleaved, show
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.settle import settle
 
+PARTS = ("simulator", "scale", "worker", "single", "batches")
 PROMPT_TOKENS, NEW_TOKENS, LONGEST_PROMPT = 128, 96, 192
 
 
 def main() -> None:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(prog="python -m experiments.bench", description=__doc__)
-    parser.add_argument("--only", choices=["simulator", "scale", "single", "batches"], help="one of the four; else all")
-    parser.add_argument("--repetitions", type=int, default=8, help="of the simulator, and of each batch size")
+    parser.add_argument("--only", choices=list(PARTS), help="one of them; else all")
+    parser.add_argument("--repetitions", type=int, default=8, help="of the simulator, the worker, each batch size")
     parser.add_argument("--prompts", type=int, default=16, help="decoded one at a time")
     parser.add_argument("--threads", type=int, default=1, help="of torch, for every contestant")
     parser.add_argument("--depth", type=int, default=5, help="draft tokens a round")
@@ -37,6 +38,10 @@ def main() -> None:
     if options.only in (None, "scale"):
         scale.show_scale(scale.bench_scale())
     if options.only in ("simulator", "scale"):
+        return
+    if options.only in (None, "worker"):
+        worker.show_worker(worker.bench_worker(options.repetitions))
+    if options.only == "worker":
         return
     facts, _ = host_facts()
     small, large = (load_model("demo", role, options.precision) for role in ("drafter", "target"))

@@ -1,6 +1,7 @@
-"""The cells: one replayed drafter for N replayed targets at two ratios Z / S, and table 1 of StarSD by its S and Z."""
+"""The cells: M replayed drafters for N replayed targets at two ratios Z / S, and table 1 of StarSD by its S and Z."""
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -24,6 +25,8 @@ from sim.predict import predict
 
 RATIOS = (4.0, 16.0)  # t_v over S: N_full = 5 and 17
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
+DRAFTERS = (1, 2, 4)
+VIEW_DELAY_S = 0.001  # of the router's news, where there are several drafters; it is held back, and not measured
 CALIBRATED_ON = (3, 24)  # other N than those that are predicted
 SERVICE_S = 0.01
 DEPTH, PROMPT_TOKENS, NEW_TOKENS = 5, 64, 40
@@ -60,32 +63,43 @@ def of_host(profile: HardwareProfile | None, ratio: float) -> HardwareProfile:
     return msgspec.structs.replace(host, **times)  # type: ignore[arg-type]
 
 
-def fleet(profile: HardwareProfile | None, ratio: float, count: int, seconds: float, seed: int = 0) -> Scenario:
-    """One replayed drafter for `count` replayed targets, with requests for about `seconds`."""
+def fleet(
+    profile: HardwareProfile | None, ratio: float, count: int, seconds: float, seed: int = 0, drafters: int = 1
+) -> Scenario:
+    """Replayed drafters for `count` replayed targets, with requests for about `seconds`.
+
+    Several ones have a router before them, and share what they know of texts: a move costs nothing.
+    """
+    routed = {"count": drafters, "route": "shortest-queue", "move": "shared", "view_delay_s": VIEW_DELAY_S}
+    if drafters > 1:  # as many requests as its drafters would serve in that time, each with its share of the targets
+        each, sharing = max(1, count // drafters), min(drafters, count)
+        of_each_drafter = fleet(profile, ratio, each, seconds, seed).workload.requests
 
     def of_requests(requests: int) -> Scenario:
         return make_scenario(
             {
-                "name": f"replayed, Z/S = {ratio:g}, N = {count}",
+                "name": f"replayed, Z/S = {ratio:g}, M = {drafters}, N = {count}",
                 "seed": seed,
                 "profile": of_host(profile, ratio),
                 "acceptance": ACCEPTANCE,
-                "drafters": {"depth": DEPTH, **REPLAYED},
+                "drafters": {"depth": DEPTH, **REPLAYED} | (routed if drafters > 1 else {}),
                 "verifiers": {"count": count, **REPLAYED},
                 "workload": {"requests": requests, "prompt_tokens": PROMPT_TOKENS, "new_tokens": NEW_TOKENS},
             }
         )
 
+    if drafters > 1:
+        return of_requests(of_each_drafter * sharing)
     rounds = NEW_TOKENS / expected_committed(ACCEPTANCE, DEPTH)
     of_each = predict(of_requests(count)).rounds_per_s * seconds / rounds / count
     return of_requests(count * max(1, round(of_each)))
 
 
 def cells(profile: HardwareProfile, seconds: float) -> Iterator[Planned]:
-    """Yield the cells of all N at both ratios."""
-    for ratio in RATIOS:
-        for count in COUNTS:
-            yield Planned({"Z/S": ratio, "N": count}, fleet(profile, ratio, count, seconds))
+    """Yield the cells of all M and N at both ratios."""
+    for ratio, drafters, count in product(RATIOS, DRAFTERS, COUNTS):
+        scenario = fleet(profile, ratio, count, seconds, drafters=drafters)
+        yield Planned({"Z/S": ratio, "M": drafters, "N": count}, scenario)
 
 
 def table1(profile: HardwareProfile, seconds: float) -> Iterator[Planned]:

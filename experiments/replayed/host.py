@@ -5,14 +5,17 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrate.core_waits import core_waits_in
 from calibrate.fits import spread_of
 from calibrate.inservice import Rounds, rounds_in
 from calibrate.under_way import links_under_way
 from experiments.differences import STATIONS
 from experiments.replayed.cases import DRAFT, verify_time
 from fleet.records.run import Run
+from fleet.scenario.names import DRAFTER
 from fleet.times.effects import NEVER_IDLE
 from fleet.times.profile import HardwareProfile
+from sim.run import simulate
 
 Floats = NDArray[np.float64]
 
@@ -32,12 +35,33 @@ def host_profile(runs: Sequence[Run]) -> HardwareProfile:
         verify=verify_time(1.0),
         turnaround_s=float(turnarounds_s.mean()),
         wake_up_s=float(wake_ups_s.mean()),
-        dispatch_s=float(dispatches_s.mean()),
+        dispatch_s=float(dispatches_s.mean()) + late_s(runs),
         delay_spread=spread_of(np.concatenate([times / times.mean() for times in (turnarounds_s, wake_ups_s)])),
         link=link,
         busy_link=busy_link,
+        core_waits=core_waits_in(runs),
         provenance=dict([STATIONS]),
     )
+
+
+def late_s(runs: Sequence[Run]) -> float:
+    """Return by how much drafts ended later than was drawn, in seconds: a wait ends when its thread has a core.
+
+    Each run draws the numbers that its simulation draws, in the same order.
+    """
+    lates_s = []
+    for run in runs:
+        waited_s, drawn_s = (_drafts_s(of_world) for of_world in (run, simulate(run.header.scenario)))
+        both = min(len(waited_s), len(drawn_s))
+        lates_s.append(waited_s[:both] - drawn_s[:both])
+    return float(np.maximum(np.concatenate(lates_s), 0.0).mean())
+
+
+def _drafts_s(run: Run) -> Floats:
+    rows = run.frame()
+    drafts = rows[(rows.station == DRAFTER) & (rows.event == "done") & (rows.kind == "draft")]
+    times_s: Floats = drafts.sort_values("seq").duration_s.to_numpy()
+    return times_s
 
 
 def not_drafting(run: Run) -> tuple[float, float, float]:

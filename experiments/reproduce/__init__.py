@@ -14,11 +14,13 @@ from experiments.reproduce.specdecode_measured import specdecode_fig1
 from experiments.reproduce.specdecode_simulated import specdecode_fig10
 from experiments.reproduce.starsd_distributed import starsd_fig4
 from experiments.reproduce.starsd_draft_time import starsd_fig6, starsd_table2
+from experiments.reproduce.starsd_engine import starsd_table1_engine
 from experiments.reproduce.starsd_scaling import starsd_table1, starsd_table1_blind
 
 REPRODUCTIONS: dict[str, Callable[[Inputs], Reproduction]] = {
     "starsd-table1": starsd_table1,
     "starsd-table1-blind": starsd_table1_blind,
+    "starsd-table1-engine": starsd_table1_engine,
     "starsd-table2": starsd_table2,
     "starsd-fig4": starsd_fig4,
     "starsd-fig6": starsd_fig6,

@@ -17,7 +17,7 @@ PAPERS = {
     "specdecode": "SpecDecode-Bench",
     "estimates": "what others measured (estimates)",
 }
-MEASURED = ("dsde-table2", "batch-fig5b-engine")  # they run the engine, and predict nothing
+MEASURED = ("dsde-table2", "batch-fig5b-engine", "starsd-table1-engine")  # they run the engine, and predict nothing
 NEEDS_TRACE = ("amusd-a100",)
 
 

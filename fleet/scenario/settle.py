@@ -42,6 +42,7 @@ def settle(scenario: Scenario) -> Fleet:
         batch=_batch(scenario),
         devices=dict(_devices(scenario)),
         links=_links(scenario),
+        link_ranges=_link_ranges(scenario),
         streams=_streams(scenario),
         workload=scenario.workload,
         measure=scenario.measure,
@@ -276,15 +277,17 @@ def _core_wait(scenario: Scenario, profile: HardwareProfile, device: str) -> tup
 
 def _links(scenario: Scenario) -> tuple[tuple[SettledLink, ...], ...]:
     """The link of each pair of ranges of drafters and targets; empty where none is known."""
-    drafters = _firsts(scenario.drafters.tiers, scenario.drafters.count)
-    targets = _firsts(scenario.verifiers.tiers, scenario.verifiers.count)
+    drafters, targets = _link_ranges(scenario)
     table = [[_link(scenario, target, drafter) for target in targets] for drafter in drafters]
     known = [[link for link in row if link is not None] for row in table]
     return () if known != table else tuple(map(tuple, known))
 
 
 def _link(scenario: Scenario, target: int, drafter: int) -> SettledLink | None:
-    """The link between a target and a drafter: a tier's, the scenario's or the profile's; within one process none."""
+    """The link between a target and a drafter: a tier's, the scenario's or the profile's; within one process none.
+
+    What a profile states that nobody measured is a link of hardware that is not there; so are replayed stations.
+    """
     profile = _profile(scenario)
     if in_one_process(scenario, scenario.verifiers.device):
         return SettledLink(LinkTime(), of_host=False)
@@ -298,8 +301,18 @@ def _link(scenario: Scenario, target: int, drafter: int) -> SettledLink | None:
             if number + 1 >= tier.first and tier.link is not None:
                 chosen = tier.link
     if chosen is not None:
-        return SettledLink(chosen, of_host=False)
-    return SettledLink(profile.link, of_host=True, busy=profile.busy_link) if profile else None
+        return SettledLink(chosen, of_host=False, held=chosen != LinkTime())
+    if profile is None:
+        return None
+    replayed = scenario.drafters.kind == scenario.verifiers.kind == "replayed"
+    held = replayed and basis_of(profile) != "measured" and profile.link != LinkTime()
+    return SettledLink(profile.link, of_host=not held, busy=None if held else profile.busy_link, held=held)
+
+
+def _link_ranges(scenario: Scenario) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Numbers of drafters, and of targets, at which links begin to differ."""
+    drafters, verifiers = scenario.drafters, scenario.verifiers
+    return tuple(_firsts(drafters.tiers, drafters.count)), tuple(_firsts(verifiers.tiers, verifiers.count))
 
 
 def _firsts(tiers: Sequence[DrafterTier | Tier], count: int) -> list[int]:

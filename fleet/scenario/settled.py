@@ -5,6 +5,7 @@ drafters, targets and streams count from 0. What only a profile gives is missing
 engine needs no times, and whoever needs them asks through `Fleet`, whose error names the missing key.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Literal, TypeVar
 
@@ -132,12 +133,14 @@ class SettledDevice(msgspec.Struct, frozen=True):
 class SettledLink(msgspec.Struct, frozen=True):
     """One way between a drafter and a target. `of_host`: measured on the profile's host, whose pace it follows.
 
-    `busy`: the way down while the drafter begins another draft, where that is known to be another.
+    `busy`: the way down while the drafter begins another draft, where that is known to be another. `held`: it is stated
+    and not measured, so a run on one host holds each message back until so much time has passed.
     """
 
     time: LinkTime
     of_host: bool
     busy: LinkTime | None = None
+    held: bool = False
 
 
 class Room(msgspec.Struct, frozen=True):
@@ -151,12 +154,12 @@ class Room(msgspec.Struct, frozen=True):
 class Fleet(msgspec.Struct, frozen=True):
     """One fleet, ready to be built in either world.
 
-    `links[i][j]`: between drafters of `drafters.times[i]` and targets of `verifiers.times[j]`; empty if unknown.
+    `links[i][j]`: between drafters and targets from the i-th and the j-th number of `link_ranges` on; empty if unknown.
     `streams`: how many decode at a time in a closed loop; 0 if every request is a stream of its own. `needs`: what the
     length rule must know of draft tokens. `vocabulary` and `hidden` size what travels beside messages. `control_s`: the
     control computation at the pace that all times refer to; 0 if unknown. `core_waits`: how much of delays and links
     was waiting for a core of the host. `basis`: what the step times rest on.
-    `faults`: what goes wrong on purpose.
+    `faults`: what goes wrong on purpose. `one_clock`: whether nodes of a run read the same clock, that of their host.
     """
 
     name: str
@@ -183,6 +186,8 @@ class Fleet(msgspec.Struct, frozen=True):
     profile_digest: str = ""
     basis: Basis | Literal[""] = ""
     faults: tuple[Fault, ...] = ()
+    link_ranges: tuple[tuple[int, ...], tuple[int, ...]] = ((0,), (0,))
+    one_clock: bool = True
 
     @property
     def routed(self) -> bool:
@@ -228,7 +233,8 @@ class Fleet(msgspec.Struct, frozen=True):
     def link(self, target: int, drafter: int = 0) -> SettledLink:
         """The link between a target and a drafter; InputError if neither scenario nor profile give it."""
         links = self._known(self.links or None)
-        return links[_place(self.drafters.times, drafter)][_place(self.verifiers.times, target)]
+        drafters, targets = self.link_ranges
+        return links[bisect_right(drafters, drafter) - 1][bisect_right(targets, target) - 1]
 
     def acceptance_model(self) -> Acceptance:
         """The acceptance model; InputError if neither scenario nor profile have one."""

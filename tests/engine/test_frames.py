@@ -97,7 +97,7 @@ def test_a_frame_that_was_cut_short_or_has_more_behind_it_is_an_error(
 
 
 def test_a_header_that_promises_more_than_there_is_allocates_nothing() -> None:
-    huge = HEADER.pack(b"sf", VERSION, 0, 1, 1, 10, 0xFFFFFFFF, 0xFFFFFFFF, *[0xFFFFFFFF] * 4)
+    huge = HEADER.pack(b"sf", VERSION, 0, 1, 1, 10, 0xFFFFFFFF, 0xFFFFFFFF, *[0xFFFFFFFF] * 4, 0.0)
     with pytest.raises(FrameError, match="contradict"):
         parse(huge + bytes(10))
 

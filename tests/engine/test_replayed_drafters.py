@@ -110,7 +110,7 @@ def test_it_waits_for_its_steps_in_order_as_the_simulation_draws_them() -> None:
 def test_a_step_ends_after_its_time() -> None:
     executor = ReplayedDraftExecutor(settle(replayed(profile={"draft": {"base_s": 0.25}})))
     ends_s: list[float] = []
-    executor.waiter.until = ends_s.append  # type: ignore[method-assign]
+    executor.wait_until = ends_s.append
     before_s = now_s()
     executor.run(Step(0, "draft", (Member(0, 0, 1, 10, 5),)))
     assert 0.25 <= ends_s[0] - before_s <= 0.25 + (now_s() - before_s)

@@ -137,7 +137,14 @@ PREDICTED: dict[str, tuple[Printed, ...]] = {
     ),
 }
 # Those of data that are not ours, test_amusd.py and test_specdecode.py; measured on this host.
-ELSEWHERE = {"amusd-a100", "specdecode-fig10", "specdecode-fig1", "dsde-table2", "batch-fig5b-engine"}
+ELSEWHERE = {
+    "amusd-a100",
+    "specdecode-fig10",
+    "specdecode-fig1",
+    "dsde-table2",
+    "batch-fig5b-engine",
+    "starsd-table1-engine",
+}
 QUICK = ("starsd-table2", "starsd-fig4", "starsd-fig6", "goodspeed-fig2", "batch-table2", "estimates")
 
 

@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from experiments.differences import STATIONS
 from experiments.replayed.cases import CALIBRATED_ON, RATIOS, cells, fleet, of_host, table1, verify_time
 from experiments.replayed.command import Outcome, outcomes_of, print_errors
 from experiments.replayed.host import host_profile, not_drafting
@@ -17,7 +18,7 @@ from sim.run import simulate
 
 HOST = HardwareProfile(
     name="host", draft=StepTime(), verify=StepTime(), turnaround_s=2e-4, wake_up_s=1e-4, dispatch_s=5e-5,
-    link=LinkTime(3e-4),
+    link=LinkTime(3e-4), provenance=dict([STATIONS]),
 )  # fmt: skip
 
 
@@ -35,9 +36,9 @@ def test_a_host_s_records_give_back_what_passes_between_its_steps(read: Hardware
 
 
 def test_a_prediction_from_these_records_is_that_host(read: HardwareProfile) -> None:
-    for N in (1, 4, 16):
-        predicted, measured = (measure(simulate(fleet(profile, 4.0, N, 10.0))) for profile in (read, HOST))
-        assert predicted["rounds_per_s"].value == pytest.approx(measured["rounds_per_s"].value, rel=0.003)
+    for N in (1, 4, 16):  # all targets begin at once: in which order is chance, so runs are long
+        predicted, measured = (measure(simulate(fleet(profile, 4.0, N, 60.0))) for profile in (read, HOST))
+        assert predicted["rounds_per_s"].value == pytest.approx(measured["rounds_per_s"].value, rel=0.005)
 
 
 def test_the_worker_s_other_time_is_turnaround_and_dispatch_where_it_has_no_rest() -> None:

@@ -11,7 +11,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from experiments.reproduce import REPRODUCTIONS, amusd, batch_model, dsde, dsde_low, goodspeed, measured, starsd_scaling
+from experiments.reproduce import (
+    REPRODUCTIONS,
+    amusd,
+    batch_model,
+    dsde,
+    dsde_low,
+    goodspeed,
+    measured,
+    starsd_engine,
+    starsd_scaling,
+)
 from experiments.reproduce.rows import Inputs, Reproduction
 from fleet.scenario.scenario import Scenario
 
@@ -33,6 +43,7 @@ LESS = {
     },
     goodspeed: {"ITERATIONS": 60, "SEEDS": 1, "goodputs": partial(goodspeed.goodputs, iterations=60)},
     measured: {"SIZES": (1, 4), "batch_of": short_texts},
+    starsd_engine: {"SECONDS": 0.5},
 }
 
 

@@ -12,6 +12,7 @@ from engine.runtime.fake_node import FakeNode
 from engine.runtime.line import Line
 from engine.runtime.resent import Resent
 from engine.runtime.router import RouteExecutor
+from engine.runtime.stated_links import stated_links
 from engine.runtime.tails import Tails
 from fleet.policies.outcome import Outcome
 from fleet.records.recorded import Log, RecordedStation
@@ -145,7 +146,7 @@ class ToyFleet:
         fleet, name = self.fleet, self.fleet.drafter_name(drafter)
         executor = ToyDrafter() if fleet.in_turn else AheadDrafter()
         door = Door(fleet, 1 + self.deaths[name], drafter=drafter)
-        self._node(name, drafter_station(fleet, drafter), executor, Exchange(door))
+        self._node(name, drafter_station(fleet, drafter), executor, Exchange(door, links=stated_links(fleet, drafter)))
 
     def _start_router(self) -> None:
         fleet, drafters = self.fleet, range(self.fleet.drafters.count)
@@ -153,7 +154,8 @@ class ToyFleet:
         lines = {drafter: Line(fleet, 0, 1, "router", drafter, drafter) for drafter in drafters}
         for drafter in drafters:
             self.network.connect(ROUTER, drafter, fleet.drafter_name(drafter))
-        exchange = Exchange(Door(fleet, 1, drafter=None), lines, relays=True, seen=router.seen)
+        door, links = Door(fleet, 1, drafter=None), stated_links(fleet)
+        exchange = Exchange(door, lines, relays=True, seen=router.seen, links=links)
         self._node(ROUTER, router_station(fleet), router, exchange)
 
     def _start_target(self, target: int) -> None:
@@ -169,7 +171,8 @@ class ToyFleet:
             drafter: Line(fleet, target, 1 + deaths, drafter=drafter, port=drafter, goes_on=deaths > 0)
             for drafter in asked
         }
-        exchange = Exchange(lines=lines, line_of=(lambda _tag: 0) if fleet.routed else fleet.drafter_of)
+        line_of = (lambda _tag: 0) if fleet.routed else fleet.drafter_of
+        exchange = Exchange(lines=lines, line_of=line_of, links=stated_links(fleet))
         left = {tag: [request for request in own if request.number not in done] for tag, own in streams.items()}
         users = {tag: joins_of(fleet, tag, own) for tag, own in left.items() if own}
         lives.append(TailTarget(fleet))
