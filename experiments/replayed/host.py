@@ -67,8 +67,10 @@ def _drafts_s(run: Run) -> Floats:
 def not_drafting(run: Run) -> tuple[float, float, float]:
     """Return what a busy drafter's worker does beside its drafts: turnaround and dispatch, in seconds, and their share.
 
-    The share is of a draft's time; NaN where no draft followed another at once.
+    The share is of a draft's time; NaN where no draft followed another at once, and for several drafters.
     """
+    if run.header.fleet.drafters.count > 1:
+        return float("nan"), float("nan"), float("nan")
     rounds: Rounds = rounds_in(run, DRAFT, control_s=0.0)
     if not len(rounds.turnaround_s):
         return float("nan"), float("nan"), float("nan")

@@ -15,6 +15,7 @@ from fleet.scenario.scenario import Scenario
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import LinkTime, StepTime
 from sim.run import simulate
+from tests.helpers.stars import star
 
 HOST = HardwareProfile(
     name="host", draft=StepTime(), verify=StepTime(), turnaround_s=2e-4, wake_up_s=1e-4, dispatch_s=5e-5,
@@ -95,3 +96,8 @@ def test_errors_beyond_the_aims_are_an_exit_status(
     outcomes = [Outcome({"N": 1}, "rounds_per_s", predicted, [1.0], [1.0], [0.0], 1.0)]
     assert print_errors("rounds_per_s", outcomes) == status
     assert f"worst {abs(predicted - 1):.2%}" in capsys.readouterr().err
+
+
+def test_what_a_worker_does_beside_drafting_is_not_asked_of_several_drafters() -> None:
+    of_two = star(drafters={"count": 2}, verifiers={"count": 4}, workload={"requests": 16})
+    assert np.isnan(not_drafting(simulate(of_two))).all()
