@@ -215,13 +215,14 @@ def _ways(
     made = records(A_WAY, 2 * len(dealt))
     times: list[tuple[LinkTime, LinkTime]] = []  # of each way, and of a busy one
     for number, ((target, drafter), streams) in enumerate(dealt):
-        link, rng = fleet.link(target, drafter), cache(partial(child, links, number))
+        link, pair = fleet.link(target, drafter), slice(2 * number, 2 * number + 2)
+        down, up = (cache(partial(_of_way, links, number, way)) for way in range(2))
         busy = link.busy if link.of_host and link.busy is not None else link.time
-        jitter, pair = sources.add(link.time.spread, rng), slice(2 * number, 2 * number + 2)
+        jitter = [sources.add(link.time.spread, rng) for rng in (down, up)]
         made["station"][pair], made["room"][pair] = (target, N + drafter), 2 * streams
         made["host"][pair] = N + drafter if link.of_host and fleet.drafter_times(drafter).idle.overheads else -1
         made["jitter"][pair] = jitter
-        made["busy_jitter"][pair] = jitter if busy is link.time else sources.add(busy.spread, rng)
+        made["busy_jitter"][pair] = jitter if busy is link.time else [sources.add(busy.spread, down), jitter[1]]
         made["waits"][pair] = ONES
         if link.of_host and fleet.core_waits.way_s:
             made["waits_s"][pair] = fleet.core_waits.way_s
@@ -232,6 +233,11 @@ def _ways(
         made[f"busy_{name}"] = [getattr(busy, name) for _, busy in times]
     made["start"] = np.cumsum(made["room"]) - made["room"]
     return made, {pair: 2 * number for number, (pair, _) in enumerate(dealt)}
+
+
+def _of_way(links: np.random.Generator, number: int, way: int) -> np.random.Generator:
+    """The generator of one way of a link, 0 down and 1 up (`fleet.scenario.links.ways_of`)."""
+    return child(child(links, number), way)
 
 
 def _means(fleet: Fleet, requests: Sequence[Request]) -> Means:

@@ -5,6 +5,8 @@ from typing import Any, TypeVar, cast
 
 import numba
 
+from fleet.interrupts import deferred
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 # The loop allocates nothing, so nobody need count who holds its arrays, which would take half of its time.
@@ -23,3 +25,16 @@ def compiled(function: Function) -> Function:
     except RuntimeError:  # no folder for the cache
         made = njit(**UNCOUNTED)(function)
     return cast("Function", made)
+
+
+def ready(function: Function, *arguments: object) -> Function:
+    """Return a compiled function once it is compiled for these arguments, or loaded from disk.
+
+    Signals wait until then: what one raises in the compiler's callbacks would be lost.
+    """
+    made: Any = function
+    kinds = tuple(map(made.typeof_pyval, arguments))
+    if kinds not in made.overloads:
+        with deferred():
+            made.compile(kinds)
+    return function

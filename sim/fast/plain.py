@@ -25,8 +25,8 @@ def _names(text: str) -> frozenset[str]:
 # Fields of any value: the loop follows them, or nothing that is simulated depends on them.
 KNOWN: dict[type, frozenset[str]] = {
     Fleet: _names(
-        "name seed precision drafters verifiers links streams workload measure acceptance room memory vocabulary "
-        "hidden power control_s core_waits profile profile_digest basis"
+        "name seed precision drafters verifiers links link_ranges streams workload measure acceptance room memory "
+        "vocabulary hidden power control_s core_waits profile profile_digest basis"
     ),
     SettledDrafters: _names("count targets depth kind model allocate order move view_delay_s positions times"),
     SettledVerifiers: _names("count kind model rule speculates priorities drafters times"),
@@ -40,7 +40,7 @@ KNOWN: dict[type, frozenset[str]] = {
     CoreWaits: _names("start_s start_spread way_s way_spread"),
     IdleEffect: _names("gaps_s slowdowns overheads recoveries"),
     RecentLoad: _names("half_life_s loads slowdowns paces"),
-    SettledLink: _names("time of_host busy"),
+    SettledLink: _names("time of_host busy held"),
     LinkTime: _names("latency_s bandwidth_bytes_per_s spread"),
 }
 LENGTH_MODELS = (Geometric, BetaGeometric, PerPosition, Recorded)  # they draw a round's length whatever its place

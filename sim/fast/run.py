@@ -5,6 +5,7 @@ import pyarrow as pa
 
 from fleet.scenario.settled import Fleet
 from sim.fast.arrays import Star, star_of
+from sim.fast.compiled import ready
 from sim.fast.kernel import COLUMNS, LENGTHS, OVER, RATIOS, ROWS, TIMES, Array, run_star
 from sim.fast.table import Table
 
@@ -34,10 +35,11 @@ def records_of(fleet: Fleet) -> tuple[pa.Table, dict[str, int]]:
 def _run(star: Star, times: Array, rows: Array) -> tuple[Star, int]:
     """Let the loop go on until it needs new rows or is over, with all the random numbers that it needs."""
     while True:
-        need, whose = run_star(
+        arguments = (
             star.requests, star.streams, star.stations, star.ways, star.messages, star.means, star.idleness,
             star.numbers, star.heap, star.clocks, times, rows,
         )  # fmt: skip
+        need, whose = ready(run_star, *arguments)(*arguments)
         if need == RATIOS:
             star = star._replace(numbers=star.sources.refill(whose, star.numbers))
         elif need == LENGTHS:

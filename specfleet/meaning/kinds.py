@@ -58,6 +58,8 @@ def in_words(kind: inspect.Type) -> str:
         return _WORDS[type(kind)]
     if isinstance(kind, inspect.VarTupleType | inspect.ListType):
         return f"list: {in_words(kind.item_type)}"
+    if isinstance(kind, inspect.TupleType):
+        return f"list of {len(kind.item_types)}: {', '.join(in_words(item) for item in kind.item_types)}"
     if isinstance(kind, inspect.DictType):
         return f"{TABLE_BY_NAME}: {in_words(kind.value_type)}"
     if isinstance(kind, inspect.UnionType):

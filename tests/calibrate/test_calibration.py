@@ -103,7 +103,7 @@ def test_what_idleness_does_is_read_back() -> None:
         rounds_in(
             simulate(
                 star(
-                    profile=profile, workload={"requests": 150, "new_tokens": 60},
+                    profile=profile, workload={"requests": 600, "new_tokens": 60},
                     verifiers={"count": count, "kind": "replayed", "verify": {"base_s": 0.02, "spread": spread}},
                 )
             ),
@@ -118,7 +118,9 @@ def test_what_idleness_does_is_read_back() -> None:
         assert idle.overhead(gap_s) == pytest.approx(effect.overhead(gap_s), rel=0.08)
     warm = [without_idleness(rounds, idle) for rounds in runs]
     assert np.concatenate([rounds.dispatch_s for rounds in warm]).mean() == pytest.approx(0.00005, rel=0.05)
-    assert np.concatenate([rounds.wake_up_s for rounds in warm]).mean() == pytest.approx(0.00015, rel=0.05)
+    assert np.concatenate([rounds.wake_up_s for rounds in warm]).mean() == pytest.approx(
+        0.00015, rel=0.08
+    )  # seeds: 0.032
     turnarounds_s = np.concatenate([rounds.turnaround_s for rounds in runs])
     assert turnarounds_s.mean() == pytest.approx(0.0002, rel=0.05)
     np.testing.assert_allclose(np.quantile(turnarounds_s, [0.1, 0.9]), [0.00012, 0.00028], rtol=0.06)

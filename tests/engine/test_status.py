@@ -25,7 +25,6 @@ from fleet.errors import InputError
 from fleet.records.counts import Counts, OfStation, OfTarget
 from fleet.stations.messages import Draft, DraftRequest
 from tests.engine.test_strangers import Doorkeeper, Ring, calling, holds, ring  # noqa: F401  (a fixture)
-from tests.helpers.processes import eventually
 from tests.helpers.stars import repeatable
 from tests.helpers.toys import toy_fleet
 
@@ -201,9 +200,9 @@ def test_a_drafter_tells_whoever_is_on_its_host_and_keeps_that_connection_open()
             board.put(some_counts())
             assert asker.status().rounds == 50
             assert len(asker.status().rows) == 2
+            assert keeper.open == 1
         finally:
             asker.close()
-        assert eventually(lambda: keeper.open == 1)
         assert keeper.sockets.counts["silent connections"] == 0
 
 

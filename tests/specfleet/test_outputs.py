@@ -29,6 +29,7 @@ READ = {
     "--scenario",
     "--key",
     "--allowed",
+    "--server-key",
 }  # options that name what is read
 SMALL = ["--set", "workload.requests=12", "--set", "workload.new_tokens=24"]
 
