@@ -12,6 +12,7 @@ Begin with `schema.py` (the columns) and `run.py` (a run and its file).
     replay.py, matching.py   whether logged plans follow from logged events; whether texts are the same
     paces.py, playback.py    how slow the host was in a run, by its control; what else of it can be played back
     core_waits.py            what threads waited for cores of the host, by step and message
+    findings.py              the tables that metrics are computed from: of the rows, or of the compiled loop
     outages.py               how long targets decoded alone, because their drafter was silent
     counts.py, rates.py      what a run has done so far, and how fast it goes, for those who watch it
     tally.py, seen.py        counts of a log that grows

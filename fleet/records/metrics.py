@@ -15,68 +15,64 @@ import numpy as np
 from fleet.errors import InputError
 from fleet.policies.allocate import UNLIMITED
 from fleet.records.columns import Table
+from fleet.records.findings import Findings, findings_of
 from fleet.records.glossary import PERCENTILES
 from fleet.records.goodput import best_goodput, utility
-from fleet.records.grouped import Floats, Groups, at, find, means_of
+from fleet.records.grouped import Floats, Groups, means_of
 from fleet.records.intervals import NO_INTERVAL, jain_index, student_t_interval
 from fleet.records.outages import outage_metrics, without_steady_state
 from fleet.records.overload import Overload, overload_of, without_intervals
 from fleet.records.power import measured_energy
 from fleet.records.run import Run
 from fleet.records.steady import places_of, relaxation_s
-from fleet.records.tables import at_drafter, cache_bytes, commits_of, requests_of, rounds_table, verifications_of
+from fleet.records.tables import at_drafter, cache_bytes, requests_of
 from fleet.records.window import Metric, Window
 from fleet.scenario.scenario import GrantRule
 from fleet.scenario.settled import Fleet
-from fleet.scenario.workload import streams_of
 
 
-def measure(run: Run) -> dict[str, Metric]:
-    """Return all metrics of a run by name; those that it has nothing to say about are left out.
+def measure(run: Run | Findings) -> dict[str, Metric]:
+    """Return all metrics of a run by name, from its records or findings; those that it does not tell are left out.
 
     Raises InputError if the window holds no committed token.
     """
     return assess(run)[0]
 
 
-def assess(run: Run) -> tuple[dict[str, Metric], Overload | None]:
+def assess(run: Run | Findings) -> tuple[dict[str, Metric], Overload | None]:
     """Return the metrics of a run, as `measure` does, and the verdict where it was offered more than it can carry."""
-    known, overload = _metrics(run), overload_of(run)
+    findings = findings_of(run) if isinstance(run, Run) else run
+    known, overload = _metrics(findings), overload_of(findings)
     return known if overload is None else without_intervals(known), overload
 
 
-def _metrics(run: Run) -> dict[str, Metric]:
-    rows, fleet = run.columns(), run.header.fleet
-    targets, speculates = places_of(fleet), fleet.drafters.count > 0
-    commits = commits_of(rows)
-    window = window_of(fleet, commits)
-    relaxations = window.length_s / relaxation_s(fleet, rows, commits, window)
+def _metrics(findings: Findings) -> dict[str, Metric]:
+    fleet, rows, commits = findings.fleet, findings.rows, findings.commits
+    targets = places_of(fleet)
+    window = window_of(findings)
+    relaxations = window.length_s / relaxation_s(findings, window)
     window = msgspec.structs.replace(window, relaxations=relaxations)
     metrics = _throughput(window, commits, targets)
-    if speculates:
-        verified = verifications_of(rows)
-        in_turn = fleet.in_turn
-        rounds = rounds_table(fleet, rows)
-        if not in_turn:  # a draft that goes on has no end but its verification
-            rounds = rounds.plus(drafted_s=rounds.verified_s)
+    if findings.rounds is not None and findings.verified is not None and findings.draft_steps is not None:
+        rounds, verified = findings.rounds, findings.verified
         metrics |= _rounds(window, commits, rounds, targets)
         metrics |= _acceptance(window, verified)
-        if in_turn:
+        if fleet.in_turn:
             metrics |= _drafting(window, rounds)
             metrics |= _returning(window, rounds)
             metrics |= _in_time(window, rounds, fleet.verifiers.count, fleet.measure.deadlines_s)
-        metrics |= _load(window, rows, rounds, targets)
+        metrics |= _load(window, findings.draft_steps, findings.drafters, rounds, targets)
         if fleet.verifiers.allocate is not None:
             metrics |= _fair_goodput(window, verified, fleet.verifiers.allocate)
-        if fleet.memory is not None:
+        if fleet.memory is not None and rows is not None:
             metrics |= _draft_caches(window, rows, fleet.memory.drafter.kv_bytes_per_token)
-    if fleet.batch is not None:
-        metrics |= _batching(window, rows)
-    if fleet.verifiers.patience.patience_s:
+    if fleet.batch is not None and rows is not None:
+        metrics |= _batching(window, rows, commits)
+    if fleet.verifiers.patience.patience_s and rows is not None:
         metrics |= outage_metrics(window, rows, commits)
     tokens = window.sums(commits.time_s, commits.committed)
-    metrics |= _energy(window, rows, fleet, tokens) | measured_energy(window, run.header.energy, tokens)
-    metrics |= _latencies(window, rows, commits, speculates)
+    metrics |= _energy(window, findings, tokens) | measured_energy(window, findings.energy, tokens)
+    metrics |= _latencies(window, findings.requests, findings.rounds is not None)
     known = {name: metric for name, metric in metrics.items() if not math.isnan(metric.value)}
     if not without_steady_state(fleet.faults):
         return known
@@ -90,16 +86,15 @@ def measure_targets(run: Run) -> Table:
     round (NaN without a round). Ahead of a target and in a batch nobody waits, so those two are left out. Raises
     InputError as `measure` does.
     """
-    rows, fleet = run.columns(), run.header.fleet
-    commits = commits_of(rows)
-    window = window_of(fleet, commits)
+    findings = findings_of(run)
+    fleet, commits = findings.fleet, findings.commits
+    window = window_of(findings)
     places = places_of(fleet)
     counted = commits.where(window.inside(commits.time_s))
     committed = np.bincount(counted.tag % places, counted.committed, minlength=places)
     columns = {"tag": np.arange(places), "throughput": committed / window.length_s}
-    if fleet.drafters.count:
-        rounds = rounds_table(fleet, rows)
-        rounds = rounds.where(window.inside(rounds.verified_s))
+    if findings.rounds is not None:
+        rounds = findings.rounds.where(window.inside(findings.rounds.verified_s))
         target, waits = rounds.tag % places, ("wait_s", "return_s") if fleet.in_turn and fleet.batch is None else ()
         columns["rounds_per_s"] = np.bincount(target, minlength=places) / window.length_s
         columns |= {name: means_of(target, getattr(rounds, name), places) for name in (*waits, "acceptance_length")}
@@ -122,20 +117,15 @@ def combine(runs: Sequence[Mapping[str, Metric]]) -> dict[str, Metric]:
     return combined
 
 
-def window_of(fleet: Fleet, commits: Table) -> Window:
+def window_of(findings: Findings) -> Window:
     """Return the part of a run that counts; InputError if no token was committed in it.
 
     It ends when the first stream of a closed loop has finished its last request. Warm-up is a share of the time until
     then, not of the whole run, so that a slow stream cannot push it beyond that end. Where every request is a stream of
     its own, the run counts to its end.
     """
-    requests = requests_of(commits)
-    ended_s = np.empty(0)
-    if fleet.streams:
-        last = np.array([(tag, of_stream[-1].number) for tag, of_stream in streams_of(fleet).items()])
-        keys = commits.tag[requests.first], commits.request[requests.first]
-        ended_s = at(requests.largest(commits.time_s), find((last[:, 0], last[:, 1]), keys))
-        ended_s = ended_s[~np.isnan(ended_s)]
+    fleet, commits = findings.fleet, findings.commits
+    ended_s = findings.requests.last_s[findings.requests.last]
     end_s = min(ended_s if len(ended_s) else commits.time_s[-1:], default=math.nan)  # rows are in the order of time
     warm_up = fleet.measure.warm_up_share
     window = Window(np.linspace(warm_up * end_s, end_s, fleet.measure.batches + 1))
@@ -170,10 +160,9 @@ def _rounds(window: Window, commits: Table, rounds: Table, targets: int) -> dict
     }
 
 
-def _load(window: Window, rows: Table, rounds: Table, targets: int) -> dict[str, Metric]:
+def _load(window: Window, steps: Table, drafters: int, rounds: Table, targets: int) -> dict[str, Metric]:
     """Load of the drafters, and the idle time T_idle of an iteration (9)."""
-    drafters = rows.where(at_drafter(rows) | rows.kind.among("draft"))
-    busy_s = _busy_s(window, drafters) / max(len(drafters.station.present()), 1)
+    busy_s = window.within(steps.begun_s, steps.ended_s) / max(drafters, 1)
     iterations = window.sums(rounds.drafted_s) / targets
     return {
         "load": window.rate(busy_s, "share of time"),
@@ -195,7 +184,8 @@ def _drafting(window: Window, rounds: Table) -> dict[str, Metric]:
 
 
 def _percentiles(window: Window, name: str, time_s: Floats, values_s: Floats) -> dict[str, Metric]:
-    return {f"{name}_p{percent}_s": window.quantile(time_s, values_s, percent / 100, "s") for percent in PERCENTILES}
+    found = window.quantiles(time_s, values_s, [percent / 100 for percent in PERCENTILES], "s")
+    return {f"{name}_p{percent}_s": metric for percent, metric in zip(PERCENTILES, found, strict=True)}
 
 
 def _returning(window: Window, rounds: Table) -> dict[str, Metric]:
@@ -234,37 +224,27 @@ def _draft_caches(window: Window, rows: Table, bytes_per_token: int) -> dict[str
     return {"draft_cache_peak_bytes": Metric(float(peak), *NO_INTERVAL, "bytes")}
 
 
-def _latencies(window: Window, rows: Table, commits: Table, speculates: bool) -> dict[str, Metric]:
+def _latencies(window: Window, requests: Table, speculates: bool) -> dict[str, Metric]:
     """Times of requests that completed in the window: to the first token, for a token after it, and in all."""
-    requests = requests_of(commits)
-    named = commits.tag[requests.first], commits.request[requests.first]
-    first_s, last_s = requests.smallest(commits.time_s), requests.largest(commits.time_s)
-    tokens = requests.sums(commits.committed)
-    joins = rows.where(rows.event.among("join"))
-    joined = find(named, (joins.tag, joins.request))
-    finished = (tokens == at(joins.goal - joins.tokens, joined)) | requests.largest(commits.flag)
-    complete = finished & window.inside(last_s)
-    if not complete.any():
+    done = requests.where(requests.finished & window.inside(requests.last_s))
+    if not len(done):
         return {}
-    ended_s = last_s[complete]
+    ended_s, tokens = done.last_s, done.tokens
     metrics = {"requests": window.count(ended_s, "requests")}
     if speculates:
-        refusals = rows.where(rows.event.among("refusal"))
-        refused = find(named, (refusals.tag, refusals.request)) >= 0
-        metrics["refused"] = window.count(last_s[complete & refused], "requests")
-    joined_s = at(joins.time_s, joined)
+        metrics["refused"] = window.count(ended_s[done.refused], "requests")
     times_s = {
-        "ttft": first_s - joined_s,
-        "tpot": (last_s - first_s) / np.where(tokens > 1, tokens - 1, np.nan),  # a request of one token has none
-        "latency": last_s - joined_s,
+        "ttft": done.first_s - done.joined_s,
+        "tpot": (ended_s - done.first_s) / np.where(tokens > 1, tokens - 1, np.nan),  # a request of one token has none
+        "latency": ended_s - done.joined_s,
     }
     for name, values_s in times_s.items():
-        metrics[f"{name}_mean_s"] = window.mean(ended_s, values_s[complete], "s")
-        metrics |= _percentiles(window, name, ended_s, values_s[complete])
+        metrics[f"{name}_mean_s"] = window.mean(ended_s, values_s, "s")
+        metrics |= _percentiles(window, name, ended_s, values_s)
     return metrics
 
 
-def _batching(window: Window, rows: Table) -> dict[str, Metric]:
+def _batching(window: Window, rows: Table, commits: Table) -> dict[str, Metric]:
     """Where the time of a batch goes, how many of its rounds needed no realignment, and who waits for whom.
 
     `realign_share` is the overhead of Batch Speculative Decoding Done Right, c_overhead(B) in its equation (1), as a
@@ -286,15 +266,14 @@ def _batching(window: Window, rows: Table) -> dict[str, Metric]:
     ended_s = requests.largest(done.time_s)
     span_s = ended_s - requests.smallest(done.time_s - done.duration_s)
     blocked_s = window.sums(ended_s, span_s - requests.sums(done.duration_s))
-    metrics["block_efficiency"] = _committed_a_step(window, rows)
+    metrics["block_efficiency"] = _committed_a_step(window, commits)
     metrics["blocked_share"] = window.ratio(blocked_s, window.sums(ended_s, span_s), "share of time")
     metrics["rows_per_step"] = window.ratio(window.sums(done.time_s[done.kind.among("verify")]), verified, "rows")
     return metrics
 
 
-def _committed_a_step(window: Window, rows: Table) -> Metric:
+def _committed_a_step(window: Window, commits: Table) -> Metric:
     """Block efficiency (DSDE, table I): tokens that a verification adds to a sequence."""
-    commits = commits_of(rows)
     verified = commits.where(commits.kind.among("verify"))
     return window.mean(verified.time_s, verified.committed, "tokens/step")
 
@@ -330,14 +309,16 @@ def _acceptance_rates(verified: Table) -> list[float]:
     return [float(rate) for rate in rates]
 
 
-def _energy(window: Window, rows: Table, fleet: Fleet, tokens: Floats) -> dict[str, Metric]:
+def _energy(window: Window, findings: Findings, tokens: Floats) -> dict[str, Metric]:
     """Energy of all devices over the window, from the profile's powers and the time that each device worked."""
-    power = fleet.power
-    if power is None:
+    power, steps, fleet = findings.fleet.power, findings.steps, findings.fleet
+    if power is None or steps is None:
         return {}
-    working = ~rows.kind.among("")
-    drafting = rows.kind.among("draft", "draft_prefill") | (at_drafter(rows) & working)
-    draft_s, other_s = (_busy_s(window, rows.where(steps)) for steps in (drafting, working & ~drafting))
+    working, drafting = ~steps.kind.among(""), steps.kind.among("draft", "draft_prefill") | at_drafter(steps)
+    draft_s, other_s = (
+        window.within(of_side.begun_s, of_side.ended_s)
+        for of_side in (steps.where(working & drafting), steps.where(working & ~drafting))
+    )
     energy_j = draft_s * power.draft_w + other_s * power.verify_w
     energy_j += (device_count(fleet) * window.batch_s - draft_s - other_s) * power.idle_w
     return {
@@ -352,11 +333,3 @@ def device_count(fleet: Fleet) -> int:
         return 1
     sides = ((fleet.drafters.device, fleet.drafters.count), (fleet.verifiers.device, fleet.verifiers.count))
     return len({device for device, _ in sides if device}) + sum(count for device, count in sides if not device)
-
-
-def _busy_s(window: Window, rows: Table) -> Floats:
-    """How long the steps of these stations ran within each batch, one station after another: shape (batches,)."""
-    steps = Groups(rows.station, rows.step)
-    begun_s, ended_s = (at(rows.time_s, steps.first_of(rows.event.among(event))) for event in ("start", "done"))
-    whole = ~np.isnan(ended_s - begun_s)
-    return window.within(begun_s[whole], ended_s[whole])

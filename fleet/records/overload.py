@@ -21,10 +21,10 @@ from scipy.special import stdtrit
 
 from fleet.policies.group import Barrier, Batch, One
 from fleet.records.columns import Bools, Integers, Table
+from fleet.records.findings import Findings
 from fleet.records.grouped import Floats, Groups, at, find
 from fleet.records.intervals import NO_INTERVAL
-from fleet.records.run import Run
-from fleet.records.tables import at_drafter, commits_of, requests_of
+from fleet.records.tables import at_drafter, requests_of
 from fleet.records.window import Metric
 from fleet.scenario.names import BATCH, DRAFTER, ROUTER
 from fleet.scenario.scenario import Poisson
@@ -71,12 +71,11 @@ class _Demand(msgspec.Struct, frozen=True):
         return bool(per_s * (self.mean_s - quantile * self.error_s) > 1)
 
 
-def overload_of(run: Run) -> Overload | None:
+def overload_of(findings: Findings) -> Overload | None:
     """Return the verdict where requests come by themselves faster than they can be served; None else."""
-    fleet = run.header.fleet
-    if fleet.workload.arrivals is None or not fleet.in_turn:
+    fleet, rows = findings.fleet, findings.rows
+    if fleet.workload.arrivals is None or not fleet.in_turn or rows is None:
         return None
-    rows = run.columns()
     joins = rows.where(rows.event.among("join"))
     opened = Groups(joins.tag).first
     per_s, streams = _streams_per_s(fleet, joins.time_s[opened]), len(opened)
@@ -85,7 +84,7 @@ def overload_of(run: Run) -> Overload | None:
     if not beyond:
         return None
     worst = max(beyond, key=lambda demand: demand.mean_s)
-    offered, load = per_s * float(commits_of(rows).committed.sum()) / streams, per_s * worst.mean_s
+    offered, load = per_s * float(findings.commits.committed.sum()) / streams, per_s * worst.mean_s
     return Overload(offered, offered / load, load, _in_words(worst.station, [one.station for one in beyond]))
 
 

@@ -9,6 +9,7 @@ import math
 import numpy as np
 
 from fleet.records.columns import Table
+from fleet.records.findings import Findings
 from fleet.records.grouped import Groups
 from fleet.records.tables import at_drafter, requests_of
 from fleet.records.window import Floats, Window
@@ -19,7 +20,7 @@ from fleet.scenario.workload import streams_of
 CELLS = 512  # of the window, for the number of requests in the system
 
 
-def relaxation_s(fleet: Fleet, rows: Table, commits: Table, window: Window) -> float:
+def relaxation_s(findings: Findings, window: Window) -> float:
     """Return the integrated autocorrelation time of the fleet's slowest queue, in seconds; infinite at overload.
 
     Measurements that lie further apart are nearly independent, so a run of length T is worth T / relaxation_s of them.
@@ -28,7 +29,8 @@ def relaxation_s(fleet: Fleet, rows: Table, commits: Table, window: Window) -> f
     (c_a^2 + c_w^2) / 2 of general arrivals and work. Where steps serve several requests, load says nothing, and it is
     estimated from the number of requests in the system over time. In a closed loop it is half a round of a stream.
     """
-    if fleet.workload.arrivals is None:
+    fleet, rows, commits = findings.fleet, findings.rows, findings.commits
+    if fleet.workload.arrivals is None or rows is None:
         return window.length_s * places_of(fleet) / float(window.sums(commits.time_s).sum()) / 2
     work = _work_s(fleet, rows)
     if work is None:

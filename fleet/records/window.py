@@ -1,6 +1,7 @@
 """The part of a run that counts, and how estimates with intervals come out of it."""
 
 import math
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -63,16 +64,29 @@ class Window(msgspec.Struct, frozen=True):
     def sums(self, time_s: ArrayLike, values: ArrayLike | None = None) -> Floats:
         """Sum `values` over each batch, by the times that they belong to, or count these times: shape (batches,)."""
         times_s = np.asarray(time_s, dtype=float)
+        if (times_s[1:] >= times_s[:-1]).all():  # as most are: a batch is then a slice
+            ends = np.searchsorted(times_s, self.edges_s, side="right")
+            counts = np.diff(ends).astype(np.float64)
+            if values is None:
+                return counts
+            sums, some = np.zeros(len(counts)), counts > 0
+            if some.any():
+                known = np.asarray(values, dtype=float)[: ends[-1]]
+                sums[some] = np.add.reduceat(known, ends[:-1][some])
+            return sums
         inside = self.inside(times_s)
         batch = np.searchsorted(self.edges_s, times_s[inside]) - 1
         weights = None if values is None else np.asarray(values, dtype=float)[inside]
         return np.bincount(batch, weights, minlength=len(self.edges_s) - 1).astype(np.float64)
 
     def within(self, begun_s: Floats, ended_s: Floats) -> Floats:
-        """How long stretches of time lie within each batch, summed over them: shape (batches,)."""
-        length_s = ended_s - begun_s
-        before_s = [float(np.clip(edge_s - begun_s, 0.0, length_s).sum()) for edge_s in self.edges_s]
-        return np.diff(before_s)
+        """How long stretches of time lie within each batch, summed over them: shape (batches,).
+
+        Each counts where it ends, and what of it lies before a batch's beginning belongs to those before.
+        """
+        across = ((begun_s < edge_s) & (ended_s > edge_s) for edge_s in self.edges_s)
+        early_s = [float((edge_s - begun_s[those]).sum()) for edge_s, those in zip(self.edges_s, across, strict=True)]
+        return self.sums(ended_s, ended_s - begun_s) + np.diff(early_s)
 
     def rate(self, sums: Floats, unit: str) -> Metric:
         """Build what there is a second from sums over batches; interval by batch means."""
@@ -92,16 +106,27 @@ class Window(msgspec.Struct, frozen=True):
 
     def mean(self, time_s: ArrayLike, values: ArrayLike, unit: str) -> Metric:
         """Build the mean of the known values, by the times that they belong to; interval by the delta method."""
-        times_s, known = np.asarray(time_s, dtype=float), ~np.isnan(np.asarray(values, dtype=float))
-        return self.ratio(self.sums(times_s[known], np.asarray(values)[known]), self.sums(times_s[known]), unit)
+        times_s, numbers = np.asarray(time_s, dtype=float), np.asarray(values, dtype=float)
+        known = ~np.isnan(numbers)
+        if not known.all():
+            times_s, numbers = times_s[known], numbers[known]
+        return self.ratio(self.sums(times_s, numbers), self.sums(times_s), unit)
 
     def quantile(self, time_s: ArrayLike, values: ArrayLike, level: float, unit: str) -> Metric:
         """Build the quantile at `level` in (0, 1) of the known values; interval between two of the ordered values."""
+        return self.quantiles(time_s, values, [level], unit)[0]
+
+    def quantiles(self, time_s: ArrayLike, values: ArrayLike, levels: Sequence[float], unit: str) -> list[Metric]:
+        """Build the quantiles at several levels, as `quantile` does."""
         known = self.inside(time_s) & ~np.isnan(np.asarray(values, dtype=float))
         times_s, sample = np.asarray(time_s, dtype=float)[known], np.asarray(values, dtype=float)[known]
+        ordered = np.sort(sample)
+        return [self._quantile(times_s, sample, ordered, level, unit) for level in levels]
+
+    def _quantile(self, times_s: Floats, sample: Floats, ordered: Floats, level: float, unit: str) -> Metric:
         if not len(sample):
             return Metric(math.nan, *NO_INTERVAL, unit)
-        value = float(np.quantile(sample, level))
+        value = float(np.quantile(ordered, level))
         counts, below = self.sums(times_s), self.sums(times_s[sample <= value])
         needed = round(LEAST_BEYOND / min(level, 1 - level), 6)  # 1 - 0.9 is a little less than 0.1
         times_longer = max(self._times_longer(needed), needed / len(sample))
@@ -110,7 +135,7 @@ class Window(msgspec.Struct, frozen=True):
         levels = quantile_levels(below, counts, level)
         if times_longer > 1 or math.isnan(levels[0]):
             return Metric(value, *NO_INTERVAL, unit, times_longer)
-        ordered, last = np.sort(sample), len(sample) - 1
+        last = len(sample) - 1
         low, high = math.floor(levels[0] * len(sample)) - 1, math.ceil(levels[1] * len(sample))
         return Metric(value, float(ordered[max(low, 0)]), float(ordered[min(high, last)]), unit)
 

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from experiments.cell import run_cell
+from fleet.records.findings import findings_of
 from fleet.records.overload import FALSE_ALARM, Overload, overload_of
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
@@ -67,9 +68,13 @@ def arriving(tables: dict[str, Any], per_s: float, requests: int = 300, seed: in
     return make_scenario(content | tables | {"drafters": depth | drafters})
 
 
+def verdict_of(scenario: Scenario) -> Overload | None:
+    return overload_of(findings_of(simulate(scenario)))
+
+
 def verdict(name: str, load: float, seed: int, requests: int = 300) -> Overload | None:
     tables, demand_s, _ = FLEETS[name]
-    return overload_of(simulate(arriving(tables, load / demand_s, requests, seed)))
+    return verdict_of(arriving(tables, load / demand_s, requests, seed))
 
 
 def check(name: str, seeds: range) -> None:
@@ -136,21 +141,21 @@ def test_a_trace_counts_by_the_rate_at_which_it_comes(tmp_path: Path) -> None:
         (tmp_path / "trace.csv").write_text("\n".join(["arrived_at,num_prefill_tokens,num_decode_tokens", *rows]))
         trace = {"process": "trace", "file": str(tmp_path / "trace.csv")}
         content = msgspec.to_builtins(arriving(STAR, 1.0, 150))
-        run = simulate(make_scenario(content | {"workload": {"requests": 150, "arrivals": trace}}))
-        assert (overload_of(run) is not None) == overloaded
+        called = verdict_of(make_scenario(content | {"workload": {"requests": 150, "arrivals": trace}}))
+        assert (called is not None) == overloaded
 
 
 def test_a_queue_that_only_batches_have_is_no_overload() -> None:
     """A batch without a limit is nearly always busy, far below what it could do."""
     tables = {"drafters": {"count": 8}, "verifiers": {"count": 1, "group": "batch"}}
-    assert overload_of(simulate(arriving(tables, 0.5 / (PREFILL + ROUNDS * ROW)))) is None
+    assert verdict_of(arriving(tables, 0.5 / (PREFILL + ROUNDS * ROW))) is None
 
 
 def test_groups_and_pools_of_drafters_have_the_capacity_that_they_have_when_full() -> None:
     for tables in (GROUPED, POOL):
         demand_s = (DRAFT_PREFILL + TURNAROUND + ROUNDS * (S + TURNAROUND)) / 2
         for load, overloaded in ((0.8, False), (1.4, True)):
-            called = overload_of(simulate(arriving(tables, load / demand_s, 120)))
+            called = verdict_of(arriving(tables, load / demand_s, 120))
             assert (called is not None) == overloaded
             assert called is None or "drafter" in called.bottleneck
 
@@ -158,13 +163,13 @@ def test_groups_and_pools_of_drafters_have_the_capacity_that_they_have_when_full
 def test_a_rate_limit_is_a_bottleneck_of_its_own() -> None:
     for load, overloaded in ((0.8, False), (1.3, True)):
         limited = STAR | {"drafters": {"limits_per_s": [0.0] * 7 + [2.0]}}
-        called = overload_of(simulate(arriving(limited, load * 8 * 2.0 / ROUNDS, 200)))
+        called = verdict_of(arriving(limited, load * 8 * 2.0 / ROUNDS, 200))
         assert (called.bottleneck if called else None) == ("the rate limit of target 8 is" if overloaded else None)
 
 
 def test_a_closed_loop_offers_what_it_carries() -> None:
-    assert overload_of(simulate(arriving(STAR, 1.0, 40, arrivals=None))) is None
+    assert verdict_of(arriving(STAR, 1.0, 40, arrivals=None)) is None
 
 
 def test_what_drafts_ahead_is_not_judged() -> None:
-    assert overload_of(simulate(arriving({"drafters": {"overlap": "ahead"}}, 50.0, 40))) is None
+    assert verdict_of(arriving({"drafters": {"overlap": "ahead"}}, 50.0, 40)) is None

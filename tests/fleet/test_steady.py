@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from fleet.records.findings import findings_of
 from fleet.records.metrics import window_of
 from fleet.records.run import Run
 from fleet.records.steady import _of_number_inside_s, places_of, relaxation_s
-from fleet.records.tables import commits_of
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from sim.run import simulate
@@ -20,9 +20,8 @@ GAPS_OF_10_AND_20_S = [0.0, *(30.0 * pair + more for pair in range(10) for more 
 
 
 def remembered_s(run: Run) -> float:
-    rows, fleet = run.columns(), run.header.fleet
-    commits = commits_of(rows)
-    return relaxation_s(fleet, rows, commits, window_of(fleet, commits))
+    findings = findings_of(run)
+    return relaxation_s(findings, window_of(findings))
 
 
 def traced(folder: Path, arrived_at_s: list[float], **tables: Any) -> Scenario:
@@ -78,11 +77,10 @@ def test_where_steps_are_shared_the_number_of_requests_inside_is_asked(tmp_path:
     arrived_at_s = [8.0 * (number // 2) for number in range(60)]
     grouped = traced(tmp_path, arrived_at_s, drafters={"depth": 5, "group": "batch"}, verifiers={"count": 2})
     run = simulate(grouped)
-    rows, fleet = run.columns(), run.header.fleet
-    commits = commits_of(rows)
-    window = window_of(fleet, commits)
+    findings = findings_of(run)
+    window = window_of(findings)
     assert run.frame().query("event == 'done'").duplicated(["station", "step"]).any()
-    assert relaxation_s(fleet, rows, commits, window) == _of_number_inside_s(rows, commits, window)
+    assert relaxation_s(findings, window) == _of_number_inside_s(run.columns(), findings.commits, window)
 
 
 def test_places_are_streams_or_rows_or_targets(tmp_path: Path) -> None:
