@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 from simpy import Environment
 
+from fleet.records.findings import Findings, findings_of, needs_rows
 from fleet.records.playback import Playback
 from fleet.records.run import Run, make_header, make_run
 from fleet.scenario.names import SimPath
@@ -44,6 +45,24 @@ def simulate(
     if playback is not None:
         header = msgspec.structs.replace(header, played_of=playback.run_digest, played=playback.parts)
     return msgspec.structs.replace(run, header=header)
+
+
+def observe(
+    scenario: Scenario,
+    paces: Mapping[str, Pace] | None = None,
+    path: SimPath = "auto",
+) -> Findings:
+    """Simulate the scenario to its end and return what metrics are computed from, without records where that works.
+
+    That is where the compiled loop applies and no metric needs rows (`needs_rows`); metrics are the same. Arguments and
+    errors as `simulate`.
+    """
+    fleet = settle(scenario)
+    if needs_rows(fleet) or chosen(fleet, path, bool(paces)) != "fast":
+        return findings_of(simulate(scenario, paces, path=path))
+    from sim.fast.run import told_by  # noqa: PLC0415 (it imports numba)
+
+    return told_by(fleet)
 
 
 def _compiled(scenario: Scenario, fleet: Fleet) -> Run:

@@ -34,7 +34,7 @@ def main() -> None:
     if options.only in (None, "simulator"):
         for targets in simulator.REQUESTS:
             turns = simulator.bench_simulator(options.repetitions, targets)
-            show(f"simulator, one star of {targets} targets", "rounds/s of processor time", turns, simulator.FAST)
+            show(f"simulator, one star of {targets} targets", "rounds/s of processor time", turns, simulator.BARE, True)
     if options.only in (None, "scale"):
         scale.show_scale(scale.bench_scale())
     if options.only in ("simulator", "scale"):

@@ -51,23 +51,25 @@ def interleaved(contestants: Mapping[str, Callable[[int], Done]], rounds: int, t
     return turns
 
 
-def show(title: str, unit: str, turns: Turns, base: str) -> None:
-    """Print mean rates with 95 % intervals, ratios to `base` taken pair by pair, and the figures of each contestant."""
+def show(title: str, unit: str, turns: Turns, base: str, times: bool = False) -> None:
+    """Print mean rates with 95 % intervals, ratios to `base` taken pair by pair, and the figures of each contestant.
+
+    Ratios are those of the base over each, or, `times`, how many times the base each is.
+    """
     figures = list(dict.fromkeys(name for done in turns.values() for name in done[0].done.figures))
     table = Table(title=title, title_justify="left")
-    for heading in ("contestant", unit, "95 % interval", f"{base} over it", *figures):
+    for heading in ("contestant", unit, "95 % interval", f"times the {base}" if times else f"{base} over it", *figures):
         table.add_column(heading)
     base_rates = np.array([turn.rate for turn in turns[base]])
     for name, own in turns.items():
         rates = np.array([turn.rate for turn in own])
+        ratios = rates / base_rates if times else base_rates / rates
         shown = [[turn.done.figures[figure] for turn in own if figure in turn.done.figures] for figure in figures]
         table.add_row(
             name,
             f"{rates.mean():,.0f}",
             "{:,.0f} .. {:,.0f}".format(*student_t_interval(rates)[-2:]),
-            "{:.2f} ({:.2f} .. {:.2f})".format(
-                (base_rates / rates).mean(), *student_t_interval(base_rates / rates)[-2:]
-            ),
+            "{:.2f} ({:.2f} .. {:.2f})".format(ratios.mean(), *student_t_interval(ratios)[-2:]),
             *[f"{np.mean(values):.3g}" if values else "" for values in shown],
         )
     Console(width=170).print(table)

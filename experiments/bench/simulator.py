@@ -1,4 +1,7 @@
-"""The simulator's speed: completed rounds a second with full records, beside a bare SimPy loop of the same network."""
+"""The simulator's speed: completed rounds a second, with full records or all metrics of a run, beside a bare loop.
+
+That is a SimPy loop of the same network, which records and computes nothing.
+"""
 
 import time
 from collections.abc import Callable, Iterator
@@ -9,20 +12,24 @@ import pyarrow.compute as pc
 import simpy
 
 from experiments.bench.interleaved import Done, Turn, interleaved
+from fleet.records.metrics import assess
 from fleet.scenario.names import SimPath
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
-from sim.run import simulate
+from sim.run import observe, simulate
 
 SIMPY, FAST, BARE = "specfleet, full records", "specfleet compiled, full records", "bare SimPy loop"
-REQUESTS = {8: (400, 2000), 64: (400, 2000), 1000: (1000, 8000)}  # by targets: of the SimPy path, of the compiled loop
+METRICS = "specfleet compiled, metrics only"
+# By targets: of the SimPy path, of the compiled loop with records, and without.
+REQUESTS = {8: (400, 2000, 8000), 64: (400, 2000, 8000), 1000: (1000, 8000, 16_000)}
 BARE_ROUNDS = 20_000
 
 
 def bench_simulator(repetitions: int, targets: int) -> dict[str, list[Turn]]:
     """Rounds a second of processor time of the simulator's paths and the bare loop, for a star of so many targets."""
-    by_simpy, by_loop = REQUESTS[targets]
+    by_simpy, by_loop, unrecorded = REQUESTS[targets]
     contestants: dict[str, Callable[[int], Done]] = {
+        METRICS: lambda _: timed(partial(measured_rounds, star(unrecorded, targets))),
         FAST: lambda _: timed(partial(simulated_rounds, star(by_loop, targets), "fast")),
         SIMPY: lambda _: timed(partial(simulated_rounds, star(by_simpy, targets), "simpy")),
         BARE: lambda _: timed(partial(bare_rounds, targets, BARE_ROUNDS)),
@@ -58,6 +65,13 @@ def simulated_rounds(scenario: Scenario, path: SimPath) -> int:
     """Simulate with full records; return the completed rounds."""
     table = simulate(scenario, path=path).table
     return int(pc.sum(pc.and_(pc.equal(table["event"], "done"), pc.equal(table["kind"], "verify"))).as_py())
+
+
+def measured_rounds(scenario: Scenario) -> int:
+    """Simulate without records and compute all metrics; return the completed rounds."""
+    findings = observe(scenario, path="fast")
+    assess(findings)
+    return len(findings.rounds) if findings.rounds is not None else 0
 
 
 def bare_rounds(targets: int, rounds: int) -> int:

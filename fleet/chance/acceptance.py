@@ -24,6 +24,7 @@ Shape = Annotated[float, Meta(gt=0, le=1e12)]  # a Beta(a, b) beyond that is one
 Rates = Annotated[tuple[Probability, ...], Meta(min_length=1)]
 Rounds = Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1)]
 
+COUNTED_DEPTH = 16  # up to which lengths are found sooner by counting than by searching
 FIRST_BLOCK = DECK = 64  # numbers of a request's first block, and requests whose first blocks are drawn together
 
 
@@ -198,13 +199,14 @@ class Sampler:
 
     Each request has random numbers of its own, and a place of its own in a recording. So runs with the same seed
     accept the same lengths whatever their fleets, rules and worlds, and differ by these alone and not by luck.
-    `blocks(request)`: the lengths of its rounds in order, without end, as arrays of several.
+    `blocks(request)`: the lengths of its rounds in order, without end, as arrays of several. `deck(number)`: the first
+    blocks of DECK requests at once, from request DECK * number on, shape (DECK, FIRST_BLOCK); None where there is none.
     """
 
     def __init__(self, model: AcceptanceModel, depth: int, rng: np.random.Generator) -> None:
         _check_depth(model, depth)
         self.depth = depth
-        self.blocks = _blocks_of(model, depth, int(rng.integers(1 << 62)))
+        self.blocks, self.deck = _blocks_of(model, depth, int(rng.integers(1 << 62)))
         self._lengths: dict[int, Iterator[int]] = {}
 
     def begin_session(self, tag: int, first: int = 0, request: int = 0) -> None:
@@ -224,15 +226,25 @@ class Sampler:
 Lengths = NDArray[np.int16]  # of rounds, none beyond the deepest draft
 
 
-def _blocks_of(model: AcceptanceModel, depth: int, root: int) -> Callable[[int], Iterator[Lengths]]:
-    """Return the function that starts the session of a request: an endless iterator of its acceptance lengths."""
+def _blocks_of(
+    model: AcceptanceModel, depth: int, root: int
+) -> tuple[Callable[[int], Iterator[Lengths]], Callable[[int], Lengths] | None]:
+    """Return the functions `blocks` and `deck` of a sampler."""
     if isinstance(model, Recorded):
         deal, sessions = _dealer(model.sessions, root), [np.array(session, np.int16) for session in model.sessions]
-        return lambda request: _play_back(deal(request), sessions, partial(np.random.default_rng, [root, request]))
+        return lambda request: _play_back(
+            deal(request), sessions, partial(np.random.default_rng, [root, request])
+        ), None
 
     def lengths(model: AcceptanceModel, uniforms: NDArray[np.float64]) -> Lengths:
         # l = #{j: P(l >= j) > u}, a place in the survival table; searching wants it ascending, hence negated.
-        return (-survival(model, depth)).searchsorted(-uniforms).astype(np.int16)
+        reaching = survival(model, depth)
+        if depth > COUNTED_DEPTH:
+            return (-reaching).searchsorted(-uniforms).astype(np.int16)
+        counted: Lengths = np.zeros(uniforms.shape, dtype=np.int16)
+        for share in reaching:
+            counted += share > uniforms
+        return counted
 
     if isinstance(model, BetaGeometric) and model.per == "session":
 
@@ -241,7 +253,7 @@ def _blocks_of(model: AcceptanceModel, depth: int, root: int) -> Callable[[int],
             own = Geometric(rng.beta(model.a, model.b))
             return (lengths(own, block) for block in uniform_blocks(rng))
 
-        return session
+        return session, None
 
     @lru_cache(maxsize=1024)  # as many as hold the requests of a large fleet that are open at a time
     def first_blocks(deck: int) -> Lengths:
@@ -254,7 +266,7 @@ def _blocks_of(model: AcceptanceModel, depth: int, root: int) -> Callable[[int],
         for block in uniform_blocks(np.random.default_rng([root, request])):
             yield lengths(model, block)
 
-    return session_of_deck
+    return session_of_deck, first_blocks
 
 
 def _dealer(sessions: tuple[Rounds, ...], root: int) -> Callable[[int], int]:

@@ -19,8 +19,9 @@ class Findings(msgspec.Struct, frozen=True):
     """Tables of a run, in the order in which things happened.
 
     `commits`, `rounds`, `verified`: of `tables.py`; the last two are None without a drafter. `requests`: as
-    `requests_table` tells. `draft_steps`: the steps of `drafters` stations that draft, None without one; `steps`: those
-    of all stations, None where no profile knows their powers; both as `steps_of` tells. `energy`: what counters of
+    `requests_table` tells. `drafts`, `other_draft_steps`: the drafts and other steps of `drafters` stations that draft,
+    None without one; `steps`: those of all stations, None where no profile knows their powers; all as `steps_of` tells.
+    `energy`: what counters of
     devices measured. `rows`: the run's rows; None where there are none, and nothing that needs them (`needs_rows`).
     """
 
@@ -29,7 +30,8 @@ class Findings(msgspec.Struct, frozen=True):
     requests: Table
     rounds: Table | None = None
     verified: Table | None = None
-    draft_steps: Table | None = None
+    drafts: Table | None = None
+    other_draft_steps: Table | None = None
     drafters: int = 0
     steps: Table | None = None
     energy: tuple[EnergyCurve, ...] = ()
@@ -45,15 +47,17 @@ def findings_of(run: Run) -> Findings:
         known = msgspec.structs.replace(known, steps=steps_of(rows))
     if not fleet.drafters.count:
         return known
-    rounds, drafting = rounds_table(fleet, rows), rows.where(at_drafter(rows) | rows.kind.among("draft"))
+    rounds, drafts = rounds_table(fleet, rows), rows.kind.among("draft")
+    others = at_drafter(rows) & ~drafts
     if not fleet.in_turn:  # a draft that goes on has no end but its verification
         rounds = rounds.plus(drafted_s=rounds.verified_s)
     return msgspec.structs.replace(
         known,
         rounds=rounds,
         verified=verifications_of(rows),
-        draft_steps=steps_of(drafting),
-        drafters=len(drafting.station.present()),
+        drafts=steps_of(rows.where(drafts)),
+        other_draft_steps=steps_of(rows.where(others)),
+        drafters=len(rows.station[drafts | others].present()),
     )
 
 

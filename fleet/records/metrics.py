@@ -53,7 +53,7 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
     relaxations = window.length_s / relaxation_s(findings, window)
     window = msgspec.structs.replace(window, relaxations=relaxations)
     metrics = _throughput(window, commits, targets)
-    if findings.rounds is not None and findings.verified is not None and findings.draft_steps is not None:
+    if findings.rounds is not None and findings.verified is not None:
         rounds, verified = findings.rounds, findings.verified
         metrics |= _rounds(window, commits, rounds, targets)
         metrics |= _acceptance(window, verified)
@@ -61,7 +61,7 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
             metrics |= _drafting(window, rounds)
             metrics |= _returning(window, rounds)
             metrics |= _in_time(window, rounds, fleet.verifiers.count, fleet.measure.deadlines_s)
-        metrics |= _load(window, findings.draft_steps, findings.drafters, rounds, targets)
+        metrics |= _load(window, findings, rounds, targets)
         if fleet.verifiers.allocate is not None:
             metrics |= _fair_goodput(window, verified, fleet.verifiers.allocate)
         if fleet.memory is not None and rows is not None:
@@ -160,9 +160,11 @@ def _rounds(window: Window, commits: Table, rounds: Table, targets: int) -> dict
     }
 
 
-def _load(window: Window, steps: Table, drafters: int, rounds: Table, targets: int) -> dict[str, Metric]:
+def _load(window: Window, findings: Findings, rounds: Table, targets: int) -> dict[str, Metric]:
     """Load of the drafters, and the idle time T_idle of an iteration (9)."""
-    busy_s = window.within(steps.begun_s, steps.ended_s) / max(drafters, 1)
+    kinds = (steps for steps in (findings.drafts, findings.other_draft_steps) if steps is not None)
+    busy_s = np.sum([window.within(steps.begun_s, steps.ended_s) for steps in kinds], axis=0)
+    busy_s /= max(findings.drafters, 1)
     iterations = window.sums(rounds.drafted_s) / targets
     return {
         "load": window.rate(busy_s, "share of time"),
@@ -190,12 +192,13 @@ def _percentiles(window: Window, name: str, time_s: Floats, values_s: Floats) ->
 
 def _returning(window: Window, rounds: Table) -> dict[str, Metric]:
     """Z = t_c + t_v, equation (6): t_c is Z without the draft's stay at the target (t_v and any queueing)."""
+    round_s = rounds.returned_s - rounds.asked_s
     return {
         "return_s": window.mean(rounds.drafted_s, rounds.return_s, "s"),
         "communication_s": window.mean(rounds.drafted_s, rounds.return_s - rounds.at_target_s, "s"),
         "verify_s": window.mean(rounds.verified_s, rounds.verify_s, "s"),
-        "round_s": window.mean(rounds.drafted_s, rounds.returned_s - rounds.asked_s, "s"),
-    } | _percentiles(window, "round", rounds.drafted_s, rounds.returned_s - rounds.asked_s)
+        "round_s": window.mean(rounds.drafted_s, round_s, "s"),
+    } | _percentiles(window, "round", rounds.drafted_s, round_s)
 
 
 def _in_time(window: Window, rounds: Table, targets: int, deadlines_s: Sequence[float]) -> dict[str, Metric]:
@@ -229,6 +232,7 @@ def _latencies(window: Window, requests: Table, speculates: bool) -> dict[str, M
     done = requests.where(requests.finished & window.inside(requests.last_s))
     if not len(done):
         return {}
+    done = done.where(np.argsort(done.last_s, kind="stable"))
     ended_s, tokens = done.last_s, done.tokens
     metrics = {"requests": window.count(ended_s, "requests")}
     if speculates:
@@ -314,11 +318,11 @@ def _energy(window: Window, findings: Findings, tokens: Floats) -> dict[str, Met
     power, steps, fleet = findings.fleet.power, findings.steps, findings.fleet
     if power is None or steps is None:
         return {}
-    working, drafting = ~steps.kind.among(""), steps.kind.among("draft", "draft_prefill") | at_drafter(steps)
-    draft_s, other_s = (
-        window.within(of_side.begun_s, of_side.ended_s)
-        for of_side in (steps.where(working & drafting), steps.where(working & ~drafting))
-    )
+    drafts, working = steps.kind.among("draft"), ~steps.kind.among("")
+    drafting = drafts | steps.kind.among("draft_prefill") | at_drafter(steps)
+    kinds = (steps.where(working & kind) for kind in (drafts, drafting & ~drafts, ~drafting))
+    draft_s, before_s, other_s = (window.within(of_kind.begun_s, of_kind.ended_s) for of_kind in kinds)
+    draft_s += before_s
     energy_j = draft_s * power.draft_w + other_s * power.verify_w
     energy_j += (device_count(fleet) * window.batch_s - draft_s - other_s) * power.idle_w
     return {

@@ -5,7 +5,7 @@ Metrics are estimates from these tables. Times are in seconds since the run bega
 
 import numpy as np
 
-from fleet.records.columns import Bools, Table, Words
+from fleet.records.columns import Bools, Integers, Table, Words
 from fleet.records.grouped import Floats, Groups, at, find
 from fleet.scenario.names import DRAFTER, ROUTER
 from fleet.scenario.settled import Fleet
@@ -34,10 +34,15 @@ def commits_of(rows: Table) -> Table:
     end = np.where(done.flag, done.goal, np.iinfo(np.int64).max)
     joins = rows.where(rows.event.among("join"))
     goal = at(joins.goal, find((done.tag, done.request), (joins.tag, joins.request)))
-    room = np.minimum(goal, end) - done.base
-    return done.plus(
-        goal=goal, committed=np.minimum(done.accepted + 1, room), from_draft=np.minimum(done.accepted, room)
-    )
+    return done.plus(goal=goal, **added_tokens(done.accepted, np.minimum(goal, end) - done.base))
+
+
+def added_tokens(accepted: Integers, room: Floats | Integers) -> dict[str, Floats]:
+    """Return how many tokens each step added, `committed`, and how many of them were drafted, `from_draft`.
+
+    `accepted`: draft tokens. `room`: for how many its stream had room before its end.
+    """
+    return {"committed": np.minimum(accepted + 1, room), "from_draft": np.minimum(accepted, room)}
 
 
 def rounds_table(fleet: Fleet, rows: Table) -> Table:
@@ -99,10 +104,15 @@ def rounds_of(rows: Table) -> Table:
         acceptance_length=at(rows.accepted, verified[of]),
         returned_s=returned_s[of],
     )
-    return table.plus(
-        wait_s=table.begun_s - table.asked_s,
-        return_s=table.returned_s - table.drafted_s,
-        at_target_s=table.verified_s - table.arrived_s,
+    return with_differences(table)
+
+
+def with_differences(rounds: Table) -> Table:
+    """Return rounds with the times that lie between others: wait_s, return_s, at_target_s."""
+    return rounds.plus(
+        wait_s=rounds.begun_s - rounds.asked_s,
+        return_s=rounds.returned_s - rounds.drafted_s,
+        at_target_s=rounds.verified_s - rounds.arrived_s,
     )
 
 

@@ -1,7 +1,7 @@
 """The part of a run that counts, and how estimates with intervals come out of it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
@@ -63,21 +63,33 @@ class Window(msgspec.Struct, frozen=True):
 
     def sums(self, time_s: ArrayLike, values: ArrayLike | None = None) -> Floats:
         """Sum `values` over each batch, by the times that they belong to, or count these times: shape (batches,)."""
-        times_s = np.asarray(time_s, dtype=float)
-        if (times_s[1:] >= times_s[:-1]).all():  # as most are: a batch is then a slice
+        return self._sums_by(time_s)(values)
+
+    def _sums_by(self, time_s: ArrayLike) -> Callable[[ArrayLike | None], Floats]:
+        """Return the function that sums values over each batch, as `sums` does, by these times."""
+        times_s, batches = np.asarray(time_s, dtype=float), len(self.edges_s) - 1
+        if _ascend(times_s):  # as most do: a batch is then a slice
             ends = np.searchsorted(times_s, self.edges_s, side="right")
             counts = np.diff(ends).astype(np.float64)
-            if values is None:
-                return counts
-            sums, some = np.zeros(len(counts)), counts > 0
-            if some.any():
-                known = np.asarray(values, dtype=float)[: ends[-1]]
-                sums[some] = np.add.reduceat(known, ends[:-1][some])
-            return sums
+            some = counts > 0
+
+            def of_slices(values: ArrayLike | None) -> Floats:
+                if values is None:
+                    return counts
+                sums = np.zeros(batches)
+                if some.any():
+                    sums[some] = np.add.reduceat(np.asarray(values)[: ends[-1]], ends[:-1][some], dtype=np.float64)
+                return sums
+
+            return of_slices
         inside = self.inside(times_s)
         batch = np.searchsorted(self.edges_s, times_s[inside]) - 1
-        weights = None if values is None else np.asarray(values, dtype=float)[inside]
-        return np.bincount(batch, weights, minlength=len(self.edges_s) - 1).astype(np.float64)
+
+        def of_batches(values: ArrayLike | None) -> Floats:
+            weights = None if values is None else np.asarray(values, dtype=float)[inside]
+            return np.bincount(batch, weights, minlength=batches).astype(np.float64)
+
+        return of_batches
 
     def within(self, begun_s: Floats, ended_s: Floats) -> Floats:
         """How long stretches of time lie within each batch, summed over them: shape (batches,).
@@ -106,11 +118,12 @@ class Window(msgspec.Struct, frozen=True):
 
     def mean(self, time_s: ArrayLike, values: ArrayLike, unit: str) -> Metric:
         """Build the mean of the known values, by the times that they belong to; interval by the delta method."""
-        times_s, numbers = np.asarray(time_s, dtype=float), np.asarray(values, dtype=float)
-        known = ~np.isnan(numbers)
-        if not known.all():
+        times_s, numbers = np.asarray(time_s, dtype=float), np.asarray(values)
+        known = numbers.dtype.kind != "f" or ~np.isnan(numbers)
+        if not np.all(known):
             times_s, numbers = times_s[known], numbers[known]
-        return self.ratio(self.sums(times_s, numbers), self.sums(times_s), unit)
+        sums = self._sums_by(times_s)
+        return self.ratio(sums(numbers), sums(None), unit)
 
     def quantile(self, time_s: ArrayLike, values: ArrayLike, level: float, unit: str) -> Metric:
         """Build the quantile at `level` in (0, 1) of the known values; interval between two of the ordered values."""
@@ -118,26 +131,45 @@ class Window(msgspec.Struct, frozen=True):
 
     def quantiles(self, time_s: ArrayLike, values: ArrayLike, levels: Sequence[float], unit: str) -> list[Metric]:
         """Build the quantiles at several levels, as `quantile` does."""
-        known = self.inside(time_s) & ~np.isnan(np.asarray(values, dtype=float))
-        times_s, sample = np.asarray(time_s, dtype=float)[known], np.asarray(values, dtype=float)[known]
-        ordered = np.sort(sample)
-        return [self._quantile(times_s, sample, ordered, level, unit) for level in levels]
-
-    def _quantile(self, times_s: Floats, sample: Floats, ordered: Floats, level: float, unit: str) -> Metric:
+        times_s, sample = self._known_inside(time_s, values)
         if not len(sample):
-            return Metric(math.nan, *NO_INTERVAL, unit)
-        value = float(np.quantile(ordered, level))
-        counts, below = self.sums(times_s), self.sums(times_s[sample <= value])
-        needed = round(LEAST_BEYOND / min(level, 1 - level), 6)  # 1 - 0.9 is a little less than 0.1
-        times_longer = max(self._times_longer(needed), needed / len(sample))
-        if times_longer == 1 and self.mean(times_s, sample, unit).drifting:
-            return _still_changing(value, unit)
-        levels = quantile_levels(below, counts, level)
-        if times_longer > 1 or math.isnan(levels[0]):
-            return Metric(value, *NO_INTERVAL, unit, times_longer)
-        last = len(sample) - 1
-        low, high = math.floor(levels[0] * len(sample)) - 1, math.ceil(levels[1] * len(sample))
-        return Metric(value, float(ordered[max(low, 0)]), float(ordered[min(high, last)]), unit)
+            return [Metric(math.nan, *NO_INTERVAL, unit)] * len(levels)
+        found = [float(value) for value in np.quantile(sample, levels)]
+        needed = [
+            round(LEAST_BEYOND / min(level, 1 - level), 6) for level in levels
+        ]  # 1 - 0.9 is a little less than 0.1
+        longer = [max(self._times_longer(least), least / len(sample)) for least in needed]
+        if 1 in longer and self.mean(times_s, sample, unit).drifting:
+            return [
+                _still_changing(value, unit) if times == 1 else Metric(value, *NO_INTERVAL, unit, times)
+                for value, times in zip(found, longer, strict=True)
+            ]
+        counts = self.sums(times_s)
+        shares = [
+            quantile_levels(self.sums(times_s, sample <= value), counts, level) if times == 1 else NO_INTERVAL
+            for value, times, level in zip(found, longer, levels, strict=True)
+        ]
+        ends = [_places(both, len(sample)) for both in shares]
+        ordered = np.partition(sample, sorted({place for both in ends for place in both}))
+        return [
+            Metric(value, *NO_INTERVAL, unit, times)
+            if math.isnan(share[0])
+            else Metric(value, float(ordered[low]), float(ordered[high]), unit)
+            for value, times, share, (low, high) in zip(found, longer, shares, ends, strict=True)
+        ]
+
+    def _known_inside(self, time_s: ArrayLike, values: ArrayLike) -> tuple[Floats, Floats]:
+        """Return the times that fall into the window and the values that belong to them, of the known values."""
+        times_s, sample = np.asarray(time_s, dtype=float), np.asarray(values, dtype=float)
+        if _ascend(times_s):
+            first, end = np.searchsorted(times_s, self.edges_s[[0, -1]], side="right")
+            times_s, sample = times_s[first:end], sample[first:end]
+            known = ~np.isnan(sample)
+            if known.all():
+                return times_s, sample
+        else:
+            known = self.inside(times_s) & ~np.isnan(sample)
+        return times_s[known], sample[known]
 
     def count(self, time_s: ArrayLike, unit: str) -> Metric:
         """Count what happened; a count has no interval."""
@@ -157,6 +189,19 @@ class Window(msgspec.Struct, frozen=True):
         if times_longer > 1:
             return Metric(value, *NO_INTERVAL, unit, times_longer)
         return Metric(value, *_within(batch_interval(means), value, means, unit), unit)
+
+
+def _ascend(times_s: Floats) -> bool:
+    """Whether times are in order; NaN is not."""
+    return bool((times_s[1:] >= times_s[:-1]).all())
+
+
+def _places(shares: Interval, count: int) -> tuple[int, int]:
+    """Places of the ordered values, of so many, between which a quantile lies; the first for none."""
+    if math.isnan(shares[0]):
+        return 0, 0
+    low, high = math.floor(shares[0] * count) - 1, math.ceil(shares[1] * count)
+    return max(low, 0), min(high, count - 1)
 
 
 def _still_changing(value: float, unit: str) -> Metric:

@@ -30,7 +30,7 @@ ENDS = pa.schema(  # what a recorded run tells of where its texts ended
 )
 
 
-class Request(msgspec.Struct, frozen=True):
+class Request(msgspec.Struct, frozen=True, gc=False):
     """Number `number` (from 0) of the workload: its prompt is the prompt of that number.
 
     It opens at `not_before_s`, or when the one before it in its stream is complete, whichever is later.

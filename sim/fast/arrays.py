@@ -6,7 +6,7 @@ can occur; no formula stands here. Random sources are made in the order in which
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache, partial
+from functools import partial
 from itertools import count
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ from fleet.times.durations import grid_place, step_durations
 from fleet.times.effects import NEVER_IDLE
 from fleet.times.station_times import DrafterTimes, VerifierTimes
 from fleet.times.step import StepKind
-from fleet.times.step_time import Constant, LinkTime, StepTime
+from fleet.times.step_time import Constant, StepTime
 from sim.fast.kernel import (
     A_CLOCK,
     A_MESSAGE,
@@ -41,8 +41,9 @@ from sim.fast.kernel import (
     Means,
     Numbers,
 )
-from sim.fast.numbers import ONES, Lengths, Maker, Sources, child
+from sim.fast.numbers import ONES, Lengths, Maker, Sources, child, once
 
+SPARE = 1.15  # of random numbers that are drawn ahead, over those of a mean target
 UNUSED = np.random.default_rng(0)  # for step times without their spread, which draw nothing
 
 
@@ -75,10 +76,11 @@ def star_of(fleet: Fleet) -> Star:
     flat = [request for requests in streams.values() for request in requests]
     lengths, sources = _lengths(fleet, sampler, flat), Sources()
     drawn = sources_of(fleet.seed)
-    delays = (cache(partial(child, drawn.delays, number)) for number in count())
+    delays = (once(partial(child, drawn.delays, number)) for number in count())
     stations = _stations(fleet, sources, drawn.drafters, drawn.targets, delays)
     ways, way_of = _ways(fleet, streams, sources, drawn.links, delays)
-    at, to = sources.draw_ahead(lengths.rounds / fleet.verifiers.count)
+    rounds, own = SPARE * lengths.rounds, stations["steps"][fleet.verifiers.count :].tolist()
+    at, to = sources.draw_ahead(dict.fromkeys(own, rounds / max(len(own), 1)), rounds / fleet.verifiers.count)
     star = Star(
         requests=_requests(fleet, streams, lengths),
         streams=_streams(fleet, streams, way_of),
@@ -123,24 +125,55 @@ def _lengths(fleet: Fleet, sampler: Sampler, requests: Sequence[Request]) -> Len
 
 
 def _requests(fleet: Fleet, streams: dict[int, list[Request]], lengths: Lengths) -> Array:
-    M, size_of = fleet.drafters.count, _size_of(fleet)
-    made = records(A_REQUEST, sum(map(len, streams.values())))
-    mean_s = cache(lambda times, tokens: mean_of(times.prefill, "prefill")(tokens, 0))
-    opening_bytes = cache(lambda base: size_of(DraftRequest(0, 0, 1, base, opening=True), base - 1))
-    end = 0
-    for tag, requests in streams.items():
-        start, end = end, end + len(requests)
-        mine, prompts = made[start:end], [request.prompt_tokens for request in requests]
-        mine["number"] = [request.number for request in requests]
-        mine["prompt"], mine["goal"] = prompts, [request.prompt_tokens + request.new_tokens for request in requests]
-        mine["opens_s"] = [request.not_before_s for request in requests]
-        mine["prefill_s"] = list(map(partial(mean_s, fleet.verifier_times(fleet.target_of(tag))), prompts))
-        if M:  # its first round begins after the prompt and the token that the prefill gave
-            mine["draft_prefill_s"] = list(map(partial(mean_s, fleet.drafter_times(fleet.drafter_of(tag))), prompts))
-            mine["opening_bytes"] = [opening_bytes(prompt + 1) for prompt in prompts]
-            mine["leave_bytes"] = [size_of(Leave(tag, request.number), 0) for request in requests]
+    flat, tags = [request for requests in streams.values() for request in requests], list(streams)
+    made, size_of = records(A_REQUEST, len(flat)), _size_of(fleet)
+    prompts = made["prompt"] = _whole([request.prompt_tokens for request in flat])
+    made["goal"] = prompts + _whole([request.new_tokens for request in flat])
+    made["number"] = [request.number for request in flat]
+    made["opens_s"] = [request.not_before_s for request in flat]
     made["lengths_from"], made["lengths_to"] = lengths.start, lengths.end
+    lengths_of = list(map(len, streams.values()))
+    verifying = [fleet.verifier_times(fleet.target_of(tag)).prefill for tag in tags]
+    made["prefill_s"] = _prefills_s(verifying, lengths_of, prompts)
+    if fleet.drafters.count:  # its first round begins after the prompt and the token that the prefill gave
+        drafting = [fleet.drafter_times(fleet.drafter_of(tag)).prefill for tag in tags]
+        made["draft_prefill_s"] = _prefills_s(drafting, lengths_of, prompts)
+        each, of = np.unique(prompts, return_inverse=True)
+        opening = [size_of(DraftRequest(0, 0, 1, prompt + 1, opening=True), prompt) for prompt in each.tolist()]
+        made["opening_bytes"] = _whole(opening)[of]
+        # A message is as long as its parts, and a larger number is written at least as long as a smaller one.
+        of_tag = _rising(lambda tag: size_of(Leave(tag, 0), 0), _whole(tags))
+        of_number = _rising(lambda number: size_of(Leave(0, number), 0), made["number"])
+        made["leave_bytes"] = np.repeat(of_tag, lengths_of) + of_number - size_of(Leave(0, 0), 0)
     return made
+
+
+def _prefills_s(times: Sequence[StepTime], requests: Sequence[int], prompts: Array) -> Array:
+    """Mean prefill times, from the times and the number of requests of each stream."""
+    numbers = {id(time): time for time in times}
+    place = {key: number for number, key in enumerate(numbers)}
+    of_stream = np.repeat(_whole([place[id(time)] for time in times]), requests)
+    each, which = np.unique(of_stream * (prompts.max() + 1) + prompts, return_inverse=True)
+    time_of, prompt_of = np.divmod(each, prompts.max() + 1)
+    means_s = [mean_of(time, "prefill") for time in numbers.values()]
+    each_s = [means_s[time](prompt, 0) for time, prompt in zip(time_of.tolist(), prompt_of.tolist(), strict=True)]
+    return _real(each_s)[which]
+
+
+def _rising(function: Callable[[int], int], arguments: Array) -> Array:
+    """Return the values of a function that never falls, for any number of arguments by few calls."""
+    each, of = np.unique(arguments, return_inverse=True)
+    values = np.zeros(len(each), dtype=np.int64)
+    parts = [(0, len(each) - 1)]
+    while parts:
+        low, high = parts.pop()
+        values[low], values[high] = function(int(each[low])), function(int(each[high]))
+        if values[low] == values[high]:
+            values[low : high + 1] = values[low]
+        elif high - low > 1:
+            middle = (low + high) // 2
+            parts += [(low, middle), (middle, high)]
+    return values[of]
 
 
 def _size_of(fleet: Fleet) -> Callable[[Draft | DraftRequest | Leave, int], int]:
@@ -178,7 +211,7 @@ def _stations(
         own.append((drafting, drafting.draft, partial(_itself, rng)))
     for target in range(N):
         verifying = fleet.verifier_times(target)
-        own.append((verifying, verifying.verify if M else verifying.decode, cache(partial(child, targets, target))))
+        own.append((verifying, verifying.verify if M else verifying.decode, once(partial(child, targets, target))))
     order = [*range(N, N + M), *range(N)]
     places = {id(entry): place for place, entry in enumerate([*fleet.verifiers.times, *fleet.drafters.times])}
     made["times"][order] = [places[id(times)] for times, _, _ in own]
@@ -212,25 +245,33 @@ def _ways(
     """
     N, M = fleet.verifiers.count, fleet.drafters.count
     dealt = sorted(Counter((fleet.target_of(tag), fleet.drafter_of(tag)) for tag in tags).items()) if M else []
-    made = records(A_WAY, 2 * len(dealt))
-    times: list[tuple[LinkTime, LinkTime]] = []  # of each way, and of a busy one
+    ways: list[dict[str, float]] = []
     for number, ((target, drafter), streams) in enumerate(dealt):
-        link, pair = fleet.link(target, drafter), slice(2 * number, 2 * number + 2)
-        down, up = (cache(partial(_of_way, links, number, way)) for way in range(2))
+        link = fleet.link(target, drafter)
         busy = link.busy if link.of_host and link.busy is not None else link.time
-        jitter = [sources.add(link.time.spread, rng) for rng in (down, up)]
-        made["station"][pair], made["room"][pair] = (target, N + drafter), 2 * streams
-        made["host"][pair] = N + drafter if link.of_host and fleet.drafter_times(drafter).idle.overheads else -1
-        made["jitter"][pair] = jitter
-        made["busy_jitter"][pair] = jitter if busy is link.time else [sources.add(busy.spread, down), jitter[1]]
-        made["waits"][pair] = ONES
-        if link.of_host and fleet.core_waits.way_s:
-            made["waits_s"][pair] = fleet.core_waits.way_s
-            made["waits"][pair] = [sources.add(fleet.core_waits.way_spread, next(delays)) for _ in range(2)]
-        times += [(link.time, busy)] * 2
-    for name in ("latency_s", "s_per_byte"):
-        made[name] = [getattr(time, name) for time, _ in times]
-        made[f"busy_{name}"] = [getattr(busy, name) for _, busy in times]
+        waits_s = fleet.core_waits.way_s if link.of_host else 0.0
+        slowed = link.of_host and bool(fleet.drafter_times(drafter).idle.overheads)
+        for way, station in enumerate((target, N + drafter)):  # down, and up
+            rng = once(partial(_of_way, links, number, way))
+            jitter = sources.add(link.time.spread, rng)
+            ways.append(
+                {
+                    "station": station,
+                    "host": N + drafter if slowed else -1,
+                    "room": 2 * streams,
+                    "latency_s": link.time.latency_s,
+                    "s_per_byte": link.time.s_per_byte,
+                    "jitter": jitter,
+                    "busy_latency_s": busy.latency_s,
+                    "busy_s_per_byte": busy.s_per_byte,
+                    "busy_jitter": jitter if busy is link.time or way == 1 else sources.add(busy.spread, rng),
+                    "waits_s": waits_s,
+                    "waits": sources.add(fleet.core_waits.way_spread, next(delays)) if waits_s else ONES,
+                }
+            )
+    made = records(A_WAY, len(ways))
+    for name in ways[0] if ways else ():
+        made[name] = [way[name] for way in ways]
     made["start"] = np.cumsum(made["room"]) - made["room"]
     return made, {pair: 2 * number for number, (pair, _) in enumerate(dealt)}
 

@@ -15,7 +15,9 @@ times are rounded as SimPy rounds them. Random numbers come in blocks from Pytho
 before it touches anything, the loop looks at what the next event will draw. If a block is used up it returns, saying
 what it needs; called again, it goes on from there. So no distribution is written twice, and draws keep their order.
 
-Requests, streams, stations, ways and the heap are arrays of the records below; `arrays.py` fills them.
+Requests, streams, stations, ways and the heap are arrays of the records below; `arrays.py` fills them. The loop either
+records, a row for each thing that a station was told and did, or tells its findings: a row for each step, with the
+times of its round.
 """
 
 from typing import Any, NamedTuple
@@ -47,7 +49,13 @@ STATION, SEQ, EVENT, STEP, KIND, TAG, NUMBER, EPOCH, BASE, TOKENS, GOAL, ACCEPTE
 TIMES = ("time_s", "duration_s", "idle_gap_s", "core_wait_s")
 TIME_S, DURATION_S, IDLE_GAP_S, CORE_WAIT_S = range(4)
 
-WHOLE, REAL, TRUTH = np.int64, np.float64, np.bool_
+# columns of its findings: of drafts (`GROUP_BEGUN_S`: when their drafter began what it serves), and of targets' steps
+ENDED_S, BEGUN_S, LASTED_S, GROUP_BEGUN_S, ASKED_S, GAP_S, ARRIVED_S = range(7)  # of both the first three
+OF_REQUEST, OF_TOKENS, NEXT_DRAFT, VERIFIED, ASKED_BYTES, DRAFT_BYTES = range(6)
+OF_KIND, WAS_ACCEPTED, AT_BASE = 2, 3, 4  # of targets, after the first two
+DRAFT_COLUMNS, COMMIT_COLUMNS = (7, 6), (3, 5)  # of times, and of whole numbers
+
+WHOLE, SMALL, REAL, TRUTH = np.int64, np.int32, np.float64, np.bool_  # the less memory, the more of it is near
 
 A_REQUEST = np.dtype([  # those of a stream one after the other
     ("number", WHOLE),
@@ -60,53 +68,61 @@ A_REQUEST = np.dtype([  # those of a stream one after the other
     ("leave_bytes", WHOLE),
     ("lengths_from", WHOLE),  # place of the first length that its rounds accept
     ("lengths_to", WHOLE),
+    ("joined_s", REAL),  # findings: when it came, and its first and last commit
+    ("first_s", REAL),
+    ("last_s", REAL),
 ])  # fmt: skip
 
 A_STREAM = np.dtype([  # in the order of their first requests
-    ("tag", WHOLE),
-    ("target", WHOLE),  # its stations
-    ("drafter", WHOLE),  # -1 for none
-    ("down", WHOLE),  # the ways of its link
-    ("up", WHOLE),
-    ("priority", WHOLE),
-    ("request", WHOLE),  # the open one; between two, the one to come
-    ("last", WHOLE),  # its last request
-    ("epoch", WHOLE),
-    ("committed", WHOLE),  # tokens, prompt included
-    ("drafted", WHOLE),  # tokens of its last draft, 0 before the first one of a request
-    ("drafted_at", WHOLE),  # what was committed when that draft began
-    ("work", WHOLE),  # the kind of step that it waits for
-    ("behind", WHOLE),  # who is next in the queue after it, -1 for nobody
-    ("length", WHOLE),  # place of its next acceptance length
-    ("lengths_to", WHOLE),
+    ("tag", SMALL),
+    ("target", SMALL),  # its stations
+    ("drafter", SMALL),  # -1 for none
+    ("down", SMALL),  # the ways of its link
+    ("up", SMALL),
+    ("priority", SMALL),
+    ("request", SMALL),  # the open one; between two, the one to come
+    ("last", SMALL),  # its last request
+    ("epoch", SMALL),
+    ("committed", SMALL),  # tokens, prompt included
+    ("drafted", SMALL),  # tokens of its last draft, 0 before the first one of a request
+    ("drafted_at", SMALL),  # what was committed when that draft began
+    ("work", SMALL),  # the kind of step that it waits for
+    ("behind", SMALL),  # who is next in the queue after it, -1 for nobody
+    ("length", SMALL),  # place of its next acceptance length
+    ("lengths_to", SMALL),
+    ("asked_s", REAL),  # when its last request for a draft arrived, and how long that was
+    ("asked_bytes", WHOLE),
+    ("draft", SMALL),  # its last draft among the findings
     ("cold", TRUTH),  # whether its drafter lacks its prefix
 ], align=True)  # fmt: skip
 
 A_STATION = np.dtype([  # targets, then drafters
-    ("times", WHOLE),  # row of `Means.step_s`
-    ("steps", WHOLE),  # source of the ratios of its steps
-    ("prefills", WHOLE),  # the same of its prefills
-    ("jitter", WHOLE),  # the same of its turnarounds and wake-ups
+    ("times", SMALL),  # row of `Means.step_s`
+    ("steps", SMALL),  # source of the ratios of its steps
+    ("prefills", SMALL),  # the same of its prefills
+    ("jitter", SMALL),  # the same of its turnarounds and wake-ups
     ("turnaround_s", REAL),
     ("wake_up_s", REAL),
     ("dispatch_s", REAL),
-    ("first", WHOLE),  # in its queue, -1 for nobody
-    ("newest", WHOLE),  # in its queue
-    ("program", WHOLE),  # the stream whose draft follows its prefill, -1 for none
-    ("running", WHOLE),  # kind of the running step
-    ("stream", WHOLE),  # whose that is
-    ("tokens", WHOLE),  # of that
+    ("first", SMALL),  # in its queue, -1 for nobody
+    ("newest", SMALL),  # in its queue
+    ("program", SMALL),  # the stream whose draft follows its prefill, -1 for none
+    ("running", SMALL),  # kind of the running step
+    ("stream", SMALL),  # whose that is
+    ("tokens", SMALL),  # of that
     ("duration_s", REAL),  # of that, its dispatch included
     ("ending_s", REAL),  # its dispatch
-    ("steps_started", WHOLE),
-    ("written", WHOLE),  # rows
+    ("steps_started", SMALL),
+    ("written", SMALL),  # rows
     ("idle_gap_s", REAL),  # of idleness before what it serves
+    ("group_begun_s", REAL),  # when that began
+    ("begun_s", REAL),  # when its running step began
     ("ended_s", REAL),  # when its last step ended
     ("gap_s", REAL),  # of idleness before its last step
     ("load", REAL),  # recent load of its device
     ("counted_s", REAL),  # until when that is counted
     ("waits_s", REAL),  # mean time that it waits for a core before a step; 0 for none
-    ("waits", WHOLE),  # source of the ratios of that
+    ("waits", SMALL),  # source of the ratios of that
     ("core_wait_s", REAL),  # before the next step
     ("is_drafter", TRUTH),
     ("by_priority", TRUTH),  # whether the most urgent is served first
@@ -117,21 +133,21 @@ A_STATION = np.dtype([  # targets, then drafters
 ], align=True)  # fmt: skip
 
 A_WAY = np.dtype([  # one direction of a link; its messages under way are a ring of `room` places from `start` on
-    ("station", WHOLE),  # who receives
-    ("host", WHOLE),  # the drafter whose idleness slows it, -1 for none
+    ("station", SMALL),  # who receives
+    ("host", SMALL),  # the drafter whose idleness slows it, -1 for none
     ("latency_s", REAL),
     ("s_per_byte", REAL),
-    ("jitter", WHOLE),  # source of ratios
+    ("jitter", SMALL),  # source of ratios
     ("busy_latency_s", REAL),  # down, while its drafter is about to begin another step
     ("busy_s_per_byte", REAL),
-    ("busy_jitter", WHOLE),
+    ("busy_jitter", SMALL),
     ("waits_s", REAL),  # mean time that its messages wait for cores; 0 for none
-    ("waits", WHOLE),  # source of the ratios of that
+    ("waits", SMALL),  # source of the ratios of that
     ("last_s", REAL),  # when the last message arrives
-    ("start", WHOLE),
-    ("room", WHOLE),
-    ("oldest", WHOLE),
-    ("count", WHOLE),
+    ("start", SMALL),
+    ("room", SMALL),
+    ("oldest", SMALL),
+    ("count", SMALL),
 ])  # fmt: skip
 
 A_MESSAGE = np.dtype([("kind", WHOLE), ("stream", WHOLE), ("request", WHOLE), ("bytes", WHOLE), ("core_wait_s", REAL)])
@@ -144,6 +160,9 @@ A_CLOCK = np.dtype([  # where the loop stands; there is one
     ("events", WHOLE),  # to come
     ("scheduled", WHOLE),  # so far
     ("rows", WHOLE),  # written since they were last taken
+    ("drafts", WHOLE),  # among the findings
+    ("commits", WHOLE),
+    ("prefills", WHOLE),
 ])  # fmt: skip
 
 
@@ -169,6 +188,20 @@ class Idleness(NamedTuple):
     load_slowdowns: Array
     load_paces: Array  # empty for none
     two: float
+
+
+class Told(NamedTuple):
+    """The loop's findings by column and row: times and whole numbers of drafts and of targets' steps.
+
+    `prefills`: times of drafters' prefills, one a request that drafts, and `prefilled`: of which requests.
+    """
+
+    draft_times: Array
+    drafts: Array
+    commit_times: Array
+    commits: Array
+    prefills: Array
+    prefilled: Array
 
 
 class Numbers(NamedTuple):
@@ -350,7 +383,7 @@ def send(
 
 @compiled
 def write(times: Array, rows: Array, clock: Record, here: int, station: Record, event: int) -> int:
-    """Begin a row; return its place, for what else is in it."""
+    """Begin a row of the event table; return its place, for what else is in it."""
     row = clock.rows
     clock.rows += 1
     times[TIME_S, row] = clock.now_s
@@ -360,15 +393,59 @@ def write(times: Array, rows: Array, clock: Record, here: int, station: Record, 
 
 
 @compiled
+def tell_draft(told: Told, clock: Record, station: Record, one: Record, kind: int, size: int) -> None:
+    """Tell of a drafter's step that ends now; `size`: of its draft, in bytes."""
+    if kind == PREFILL:
+        prefill = clock.prefills
+        clock.prefills += 1
+        told.prefills[ENDED_S, prefill], told.prefills[BEGUN_S, prefill] = clock.now_s, station.begun_s
+        told.prefilled[prefill] = one.request
+        return
+    row = clock.drafts
+    clock.drafts += 1
+    times, numbers = told.draft_times, told.drafts
+    times[ENDED_S, row], times[BEGUN_S, row] = clock.now_s, station.begun_s
+    times[LASTED_S, row], times[GROUP_BEGUN_S, row] = station.duration_s - station.ending_s, station.group_begun_s
+    times[ASKED_S, row], times[GAP_S, row] = one.asked_s, station.idle_gap_s
+    numbers[OF_REQUEST, row], numbers[OF_TOKENS, row], numbers[NEXT_DRAFT, row] = one.request, station.tokens, -1
+    numbers[ASKED_BYTES, row], numbers[DRAFT_BYTES, row] = one.asked_bytes, size
+    if one.epoch > 1:  # not the first of its request
+        numbers[NEXT_DRAFT, one.draft] = row
+    one.draft = row
+
+
+@compiled
+def tell_commit(
+    told: Told, clock: Record, station: Record, one: Record, request: Record, kind: int, accepted: int
+) -> None:
+    """Tell of a target's step that ends now, before it commits."""
+    row = clock.commits
+    clock.commits += 1
+    times, numbers = told.commit_times, told.commits
+    times[ENDED_S, row], times[BEGUN_S, row] = clock.now_s, station.begun_s
+    times[LASTED_S, row] = station.duration_s - station.ending_s
+    numbers[OF_REQUEST, row], numbers[OF_KIND, row], numbers[OF_TOKENS, row] = one.request, kind, station.tokens
+    numbers[WAS_ACCEPTED, row], numbers[AT_BASE, row] = accepted, 0 if kind == PREFILL else one.committed
+    if kind == PREFILL:
+        request.first_s = clock.now_s
+    elif kind == VERIFY:
+        told.drafts[VERIFIED, one.draft] = row
+    request.last_s = clock.now_s
+
+
+@compiled
 def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, to be read from top to bottom)
     requests: Array, streams: Array, stations: Array, ways: Array, messages: Array, means: Means, idleness: Idleness,
-    numbers: Numbers, heap: Array, clocks: Array, times: Array, rows: Array,
+    numbers: Numbers, heap: Array, clocks: Array, times: Array, rows: Array, told: Told,
 ) -> tuple[int, int]:  # fmt: skip
     """Go on until all is over or something is needed; return what (OVER, ROWS, RATIOS, LENGTHS), and whose.
 
-    `times`, `rows`: the event table as it is written, by column (TIMES, COLUMNS) and row, zero at first.
+    `times`, `rows`: the event table as it is written, by column (TIMES, COLUMNS) and row, zero at first; if they have
+    no room at all, the loop does not record, and `told` are its findings.
     """
-    clock, room = clocks[0], times.shape[1] - 2  # no event writes more than two rows
+    clock, recorded = clocks[0], times.shape[1] > 0
+    room = times.shape[1] - 2 if recorded else 0  # no event writes more than two rows
+    draft_room, commit_room = (0, 0) if recorded else (told.drafts.shape[1] - 1, told.commits.shape[1] - 1)
     if clock.scheduled == 0:
         for stream in range(len(streams)):
             next_request(streams, requests, heap, clock, stream)
@@ -382,7 +459,7 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, to be read from top to 
             need, whose = lacks(event, here, requests, streams, stations, ways, numbers)
             if need != OVER:
                 return need, whose
-            if clock.rows > room:
+            if clock.rows > room or clock.drafts > draft_room or clock.commits > commit_room:
                 return ROWS, 0
             clock.now_s = heap[0].time_s
             pop(heap, clock)
@@ -413,7 +490,7 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, to be read from top to 
             if station.program >= 0:
                 station.program = -1
             else:
-                station.idle_gap_s = now_s - station.ended_s
+                station.idle_gap_s, station.group_begun_s = now_s - station.ended_s, now_s
                 if ahead < 0:
                     station.first = one.behind
                 else:
@@ -454,12 +531,14 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, to be read from top to 
                 duration_s += station.ending_s
             station.steps_started += 1
             station.running, station.stream, station.tokens, station.duration_s = kind, stream, tokens, duration_s
-            row = write(times, rows, clock, here, station, START)
-            rows[STEP, row], rows[KIND, row], rows[TAG, row] = station.steps_started, kind, one.tag
-            rows[NUMBER, row], rows[EPOCH, row] = request.number, one.epoch
-            rows[BASE, row], rows[TOKENS, row], times[IDLE_GAP_S, row] = base, tokens, station.idle_gap_s
-            if station.core_wait_s > 0:
-                times[CORE_WAIT_S, row], station.core_wait_s = station.core_wait_s, 0.0
+            station.begun_s = now_s
+            if recorded:
+                row = write(times, rows, clock, here, station, START)
+                rows[STEP, row], rows[KIND, row], rows[TAG, row] = station.steps_started, kind, one.tag
+                rows[NUMBER, row], rows[EPOCH, row] = request.number, one.epoch
+                rows[BASE, row], rows[TOKENS, row], times[IDLE_GAP_S, row] = base, tokens, station.idle_gap_s
+                if station.core_wait_s > 0:
+                    times[CORE_WAIT_S, row], station.core_wait_s = station.core_wait_s, 0.0
             push(heap, clock, now_s + duration_s, STEP_ENDS, here)
 
         elif event == STEP_ENDS:
@@ -478,11 +557,16 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, to be read from top to 
             if kind == VERIFY:
                 accepted = min(numbers.lengths[one.length], tokens)
                 one.length += 1
-            row = write(times, rows, clock, here, station, DONE)
-            rows[STEP, row], rows[KIND, row], rows[TAG, row] = station.steps_started, kind, one.tag
-            rows[NUMBER, row], rows[EPOCH, row] = request.number, one.epoch
-            rows[BASE, row], rows[TOKENS, row] = 0 if kind == PREFILL else one.committed, tokens
-            rows[ACCEPTED, row], times[DURATION_S, row] = accepted, station.duration_s - station.ending_s
+            if recorded:
+                row = write(times, rows, clock, here, station, DONE)
+                rows[STEP, row], rows[KIND, row], rows[TAG, row] = station.steps_started, kind, one.tag
+                rows[NUMBER, row], rows[EPOCH, row] = request.number, one.epoch
+                rows[BASE, row], rows[TOKENS, row] = 0 if kind == PREFILL else one.committed, tokens
+                rows[ACCEPTED, row], times[DURATION_S, row] = accepted, station.duration_s - station.ending_s
+            elif station.is_drafter:
+                tell_draft(told, clock, station, one, kind, means.draft_bytes[tokens] if kind == DRAFTING else 0)
+            else:
+                tell_commit(told, clock, station, one, request, kind, accepted)
 
             if kind == DRAFTING:
                 one.drafted, one.drafted_at = tokens, one.committed
@@ -540,22 +624,29 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, to be read from top to 
                 wait_s = message.core_wait_s
                 here, one, request = way.station, streams[stream], requests[place]
             station = stations[here]
-            row = write(times, rows, clock, here, station, kind)
-            rows[TAG, row], rows[NUMBER, row], rows[BYTES, row] = one.tag, request.number, size
-            if wait_s > 0:
-                times[CORE_WAIT_S, row] = wait_s
+            if recorded:
+                row = write(times, rows, clock, here, station, kind)
+                rows[TAG, row], rows[NUMBER, row], rows[BYTES, row] = one.tag, request.number, size
+                if wait_s > 0:
+                    times[CORE_WAIT_S, row] = wait_s
+                if kind == JOIN:
+                    rows[TOKENS, row], rows[GOAL, row], rows[PRIORITY, row] = request.prompt, request.goal, one.priority
+                elif kind == REQUEST:
+                    rows[EPOCH, row], rows[BASE, row], rows[TOKENS, row] = one.epoch, one.committed, -1
+                    rows[PRIORITY, row], rows[FLAG, row] = one.priority, one.epoch == 1
+                elif kind == DRAFT:
+                    rows[EPOCH, row], rows[BASE, row], rows[TOKENS, row] = one.epoch, one.committed, one.drafted
             if kind == JOIN:
-                rows[TOKENS, row], rows[GOAL, row], rows[PRIORITY, row] = request.prompt, request.goal, one.priority
+                request.joined_s = now_s
                 wait(stations, streams, here, stream, PREFILL)
             elif kind == REQUEST:
-                rows[EPOCH, row], rows[BASE, row] = one.epoch, one.committed
-                rows[TOKENS, row], rows[PRIORITY, row] = -1, one.priority
+                one.asked_s, one.asked_bytes = now_s, size
                 if one.epoch == 1:  # it opens
-                    rows[FLAG, row] = 1
                     one.cold, one.drafted = True, 0
                 wait(stations, streams, here, stream, DRAFTING)
             elif kind == DRAFT:
-                rows[EPOCH, row], rows[BASE, row], rows[TOKENS, row] = one.epoch, one.committed, one.drafted
+                if not recorded:
+                    told.draft_times[ARRIVED_S, one.draft] = now_s
                 wait(stations, streams, here, stream, VERIFY)
             if is_ready(station) and not station.pausing:
                 if station.idle and station.wake_up_s > 0:

@@ -1,17 +1,31 @@
 """Random numbers for the compiled loop: the generators, the code and the blocks are those of the SimPy path."""
 
+import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from fleet.chance.acceptance import Sampler
+from fleet.chance.acceptance import DECK, FIRST_BLOCK, Sampler
 from fleet.times.durations import ratio_blocks
 from fleet.times.step_time import Constant, Spread
 from sim.fast.kernel import Array, Numbers
 
 Maker = Callable[[], np.random.Generator]
 """Makes the generator of one or several sources, the same one each time."""
+
+
+def once(make: Callable[[], np.random.Generator]) -> Maker:
+    """Return the function that makes a generator when it is first called, and returns the same one ever after."""
+    made: list[np.random.Generator] = []
+
+    def maker() -> np.random.Generator:
+        if not made:
+            made.append(make())
+        return made[0]
+
+    return maker
+
 
 ONES = -1  # the source that needs no random numbers
 
@@ -47,6 +61,7 @@ class Sources:
 
     def __init__(self) -> None:
         self.blocks: list[Iterator[np.ndarray]] = []
+        self.spreads: list[tuple[Spread, np.random.Generator]] = []
         self.makers: list[Maker] = []
         self.places: list[tuple[int, int]] = []  # of each in the pool: from, and room
         self.pool = Pool(np.zeros(0))
@@ -56,26 +71,28 @@ class Sources:
         if isinstance(spread, Constant):
             return ONES
         self.blocks.append(ratio_blocks(spread, rng()))
+        self.spreads.append((spread, rng()))
         self.makers.append(rng)
         self.places.append((0, 0))
         return len(self.blocks) - 1
 
-    def draw_ahead(self, about: float) -> tuple[Array, Array]:
-        """Draw about so many numbers of each source whose generator is its own: when they are drawn is then no matter.
+    def draw_ahead(self, about: Mapping[int, float], others: float) -> tuple[Array, Array]:
+        """Draw numbers of each source whose generator is its own: when they are drawn is then no matter.
 
-        Returns where the numbers of all sources are, from and to; shape (sources,).
+        `about`: how many of a source, and `others` of each that is not there. Returns where the numbers of all sources
+        are, from and to; shape (sources,).
         """
-        places = np.zeros((2, len(self.blocks)), dtype=np.int64)
-        sources_of = Counter(self.makers)
-        for source, maker in enumerate(self.makers):
-            drawn: list[np.ndarray] = []
-            while sources_of[maker] == 1 and sum(map(len, drawn)) < about:
-                drawn.append(next(self.blocks[source]))
-            if drawn:
-                start = self.pool.append(np.concatenate(drawn))
-                self.places[source] = start, self.pool.used - start
-                places[:, source] = start, self.pool.used
-        return places[0].copy(), places[1].copy()
+        at, to = (np.zeros(len(self.blocks), dtype=np.int64) for _ in range(2))
+        drawn, sources_of, end = [self.pool.array], Counter(self.makers), 0
+        for source, ((spread, rng), maker) in enumerate(zip(self.spreads, self.makers, strict=True)):
+            count = math.ceil(about.get(source, others))
+            if sources_of[maker] == 1 and count:
+                drawn.append(spread.ratios(rng.random(count)))
+                self.places[source] = end, count
+                at[source], to[source] = end, end + count
+                end += count
+        self.pool = Pool(np.concatenate(drawn))
+        return at, to
 
     def refill(self, source: int, numbers: Numbers) -> Numbers:
         """Draw the next block of a source; return the loop's numbers with it."""
@@ -88,6 +105,11 @@ class Sources:
         return numbers._replace(pool=self.pool.array)
 
 
+def _enough(rounds: float) -> float:
+    """How many lengths to draw for about so many rounds: some more than those."""
+    return 1.1 * rounds + 4
+
+
 class Lengths:
     """What the rounds of requests accept, drawn beforehand: it follows from seed and request, whenever it is drawn.
 
@@ -97,11 +119,18 @@ class Lengths:
 
     def __init__(self, sampler: Sampler, numbers: Sequence[int], rounds: Sequence[float]) -> None:
         self.sampler, self.rounds = sampler, sum(rounds)
+        self.going_on: dict[int, Iterator[Array]] = {}  # requests that needed more, by number
+        if sampler.deck is not None and _enough(max(rounds)) <= FIRST_BLOCK:
+            decks, which = np.unique(np.array(numbers) // DECK, return_inverse=True)
+            self.pool = Pool(np.concatenate([sampler.deck(deck).ravel() for deck in decks.tolist()]))
+            self.start: Array = (which * DECK + np.array(numbers) % DECK) * FIRST_BLOCK
+            self.end: Array = self.start + FIRST_BLOCK
+            return
         parts: list[Array] = []
         ends: list[int] = []
         end = 0
         for number, about in zip(numbers, rounds, strict=True):
-            enough, blocks = end + 1.1 * about + 4, sampler.blocks(number)
+            enough, blocks = end + _enough(about), sampler.blocks(number)
             while end < enough:
                 parts.append(next(blocks))
                 end += len(parts[-1])
@@ -109,7 +138,6 @@ class Lengths:
         self.end = np.array(ends, dtype=np.int64)
         self.start = np.concatenate([[0], self.end[:-1]])
         self.pool = Pool(np.concatenate(parts))
-        self.going_on: dict[int, Iterator[Array]] = {}  # requests that needed more, by number
 
     def more(self, request: int, drawn: int) -> tuple[int, int]:
         """Draw more lengths of a request that has used up its first `drawn` ones; return their places, from and to."""

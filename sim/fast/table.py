@@ -9,16 +9,20 @@ from fleet.scenario.settled import Fleet
 from sim.fast.kernel import COLUMNS, TIMES, Array
 
 EVENTS = pa.array(["join", "draft-request", "draft", "leave", "start", "done"])  # by their numbers in `kernel.py`
-KINDS = pa.array(["", "prefill", "draft", "verify", "decode"])
+KINDS = ["", "prefill", "draft", "verify", "decode"]
+
+
+def station_names(fleet: Fleet) -> list[str]:
+    """Return the names of a fleet's stations, in the loop's order."""
+    targets = [verifier_name(target) for target in range(fleet.verifiers.count)]
+    return targets + [fleet.drafter_name(drafter) for drafter in range(fleet.drafters.count)]
 
 
 class Table:
     """The event table, batch by batch. Columns that always say the same share their memory."""
 
     def __init__(self, fleet: Fleet) -> None:
-        stations = [verifier_name(target) for target in range(fleet.verifiers.count)]
-        stations += [fleet.drafter_name(drafter) for drafter in range(fleet.drafters.count)]
-        self.named = {"station": pa.array(stations), "event": EVENTS, "kind": KINDS}
+        self.named = {"station": pa.array(station_names(fleet)), "event": EVENTS, "kind": pa.array(KINDS)}
         self.same: dict[str, Array] = {}
         self.batches: list[pa.RecordBatch] = []
 

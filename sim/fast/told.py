@@ -1,0 +1,165 @@
+"""What the compiled loop found, where no records are wanted: the tables that metrics are computed from."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from fleet.records.columns import Column, Integers, Table, Words
+from fleet.records.findings import Findings
+from fleet.records.tables import added_tokens, with_differences
+from fleet.scenario.settled import Fleet
+from sim.fast.arrays import Star
+from sim.fast.kernel import (
+    ARRIVED_S,
+    ASKED_BYTES,
+    ASKED_S,
+    AT_BASE,
+    BEGUN_S,
+    COMMIT_COLUMNS,
+    DRAFT_BYTES,
+    DRAFT_COLUMNS,
+    DRAFTING,
+    ENDED_S,
+    GAP_S,
+    GROUP_BEGUN_S,
+    LASTED_S,
+    NEXT_DRAFT,
+    OF_KIND,
+    OF_REQUEST,
+    OF_TOKENS,
+    PREFILL,
+    VERIFIED,
+    VERIFY,
+    WAS_ACCEPTED,
+    Array,
+    Told,
+)
+from sim.fast.table import KINDS, station_names
+
+
+def room_for(rounds: int, requests: int) -> Told:
+    """Return room for about so many rounds of so many requests."""
+    steps = rounds + requests
+    return Told(
+        np.empty((DRAFT_COLUMNS[0], rounds)),
+        np.empty((DRAFT_COLUMNS[1], rounds), dtype=np.int64),
+        np.empty((COMMIT_COLUMNS[0], steps)),
+        np.empty((COMMIT_COLUMNS[1], steps), dtype=np.int64),
+        np.empty((2, requests)),
+        np.empty(requests, dtype=np.int64),
+    )
+
+
+def with_more_room(told: Told) -> Told:
+    """Return the same findings with room for twice the rounds."""
+    names = ("draft_times", "drafts", "commit_times", "commits")
+    doubled = {name: np.concatenate([old, np.empty_like(old)], axis=1) for name, old in zip(names, told, strict=False)}
+    return told._replace(**doubled)
+
+
+def findings_of_told(fleet: Fleet, star: Star, told: Told) -> Findings:
+    """Return the findings of a loop that is over."""
+    clock, speculates = star.clocks[0], fleet.drafters.count > 0
+    told = Told(
+        told.draft_times[:, : clock["drafts"]],
+        told.drafts[:, : clock["drafts"]],
+        told.commit_times[:, : clock["commits"]],
+        told.commits[:, : clock["commits"]],
+        told.prefills[:, : clock["prefills"]],
+        told.prefilled[: clock["prefills"]],
+    )
+    drafters, targets, tags = (
+        np.repeat(star.streams[name], np.diff(star.streams["last"], prepend=-1))
+        for name in ("drafter", "target", "tag")
+    )  # of each request
+    return Findings(
+        fleet=fleet,
+        commits=_commits(star, tags, told),
+        requests=_requests(fleet, star, tags),
+        rounds=_rounds(tags, told) if speculates else None,
+        verified=_verified(told) if speculates else None,
+        drafts=_times(told.draft_times) if speculates else None,
+        other_draft_steps=_times(told.prefills) if speculates else None,
+        drafters=len(np.unique(drafters[told.prefilled])),
+        steps=_steps(fleet, drafters, targets, told) if fleet.power is not None else None,
+    )
+
+
+def _commits(star: Star, tags: Integers, told: Told) -> Table:
+    request = told.commits[OF_REQUEST]
+    room = star.requests["goal"][request] - told.commits[AT_BASE]
+    return Table.of(
+        time_s=told.commit_times[ENDED_S], tag=tags[request], **added_tokens(told.commits[WAS_ACCEPTED], room)
+    )
+
+
+def _requests(fleet: Fleet, star: Star, tags: Integers) -> Table:
+    requests = star.requests
+    last = np.zeros(len(requests), dtype=bool)
+    last[star.streams["last"]] = fleet.streams > 0
+    return Table.of(
+        tag=tags,
+        request=requests["number"],
+        joined_s=requests["joined_s"],
+        first_s=requests["first_s"],
+        last_s=requests["last_s"],
+        tokens=(requests["goal"] - requests["prompt"]).astype(np.float64),
+        finished=np.ones(len(requests), dtype=bool),
+        refused=np.zeros(len(requests), dtype=bool),
+        last=last,
+    ).where(np.lexsort((requests["number"], tags)))
+
+
+def _rounds(tags: Integers, told: Told) -> Table:
+    """The rounds; a column is made when it is asked for."""
+    times, numbers, ends = told.draft_times, told.drafts, told.commit_times
+    following = numbers[NEXT_DRAFT]
+    made: dict[str, Callable[[], Column]] = {
+        "tag": lambda: tags[numbers[OF_REQUEST]],
+        "drafted_s": lambda: times[ENDED_S],
+        "service_s": lambda: times[LASTED_S],
+        "draft_tokens": lambda: numbers[OF_TOKENS],
+        "asked_s": lambda: times[ASKED_S],
+        "request_bytes": lambda: numbers[ASKED_BYTES],
+        "begun_s": lambda: times[GROUP_BEGUN_S],
+        "idle_gap_s": lambda: times[GAP_S],
+        "arrived_s": lambda: times[ARRIVED_S],
+        "draft_bytes": lambda: numbers[DRAFT_BYTES],
+        "verified_s": lambda: ends[ENDED_S][numbers[VERIFIED]],
+        "verify_s": lambda: ends[LASTED_S][numbers[VERIFIED]],
+        "returned_s": lambda: np.where(following >= 0, times[ASKED_S][following], np.nan),
+    }
+    return with_differences(Table(len(following), list(made), lambda name: made[name]()))
+
+
+def _times(times: Array) -> Table:
+    return Table.of(begun_s=times[BEGUN_S], ended_s=times[ENDED_S])
+
+
+def _verified(told: Told) -> Table:
+    verified = np.flatnonzero(told.commits[OF_KIND] == VERIFY)
+    return Table.of(
+        verified_s=told.commit_times[ENDED_S][verified],
+        draft_tokens=told.commits[OF_TOKENS][verified],
+        acceptance_length=told.commits[WAS_ACCEPTED][verified],
+    )
+
+
+def _steps(fleet: Fleet, drafters: Integers, targets: Integers, told: Told) -> Table:
+    """All steps: drafts, then prefills of drafters, then steps of targets."""
+    stations = [drafters[told.drafts[OF_REQUEST]], drafters[told.prefilled], targets[told.commits[OF_REQUEST]]]
+    kinds = [np.full(len(stations[0]), DRAFTING), np.full(len(stations[1]), PREFILL), told.commits[OF_KIND]]
+    times = told.draft_times, told.prefills, told.commit_times
+    return Table.of(
+        station=_words(np.concatenate(stations), station_names(fleet)),
+        kind=_words(np.concatenate(kinds), KINDS),
+        begun_s=np.concatenate([columns[BEGUN_S] for columns in times]),
+        ended_s=np.concatenate([columns[ENDED_S] for columns in times]),
+    )
+
+
+def _words(numbers: Integers, names: Sequence[str]) -> Words:
+    """Return a column of words that are given by their places among names."""
+    alphabetical = sorted(names)
+    place = {word: number for number, word in enumerate(alphabetical)}
+    return Words(np.array([place[name] for name in names])[numbers], alphabetical)
