@@ -60,9 +60,10 @@ def simulate(
         report(f"note: {note}")
     unmet: tuple[str, ...] = ()
     if aims:
-        simulated, _, _, unmet = simulate_to(chosen, aims, paces, report, path)
+        recorded, _, _, unmet = simulate_to(chosen, aims, paces, report, path)
     else:
-        simulated = simulate_scenario(chosen, paces, path=path)
+        recorded = None
+    simulated = recorded or simulate_scenario(chosen, paces, path=path)
     if measured is not None and paces:
         header = msgspec.structs.replace(simulated.header, pace_of=measured.run.digest())
         simulated = msgspec.structs.replace(simulated, header=header)

@@ -7,14 +7,13 @@ from experiments.plan.prices import per_million_tokens
 from experiments.plan.question import Question, Shape
 from experiments.worlds import with_seed
 from fleet.errors import InputError
+from fleet.records.findings import Findings
+from fleet.records.grouped import Groups
 from fleet.records.metrics import assess
-from fleet.records.run import Run
-from fleet.scenario.names import verifier_name
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.workload import mean_lengths
-from sim.run import simulate
+from sim.run import observe
 
-VERIFIER = verifier_name(0).partition(".")[0]  # every target's name begins with it
 KEPT = ("throughput", "load", "wait_s", "service_s", "communication_s", "verify_s", "acceptance_length")
 TIMES = ("tpot", "ttft", "latency")
 
@@ -44,8 +43,8 @@ def trial_of(question: Question, shape: Shape, seed: int, scenario: Scenario) ->
     """Simulate a scenario in a fleet's place: of changed step times, for example."""
     copies = question.copies(shape)
     try:
-        run = simulate(with_seed(scenario, scenario.seed + seed))
-        known, overload = assess(run)
+        found = observe(with_seed(scenario, scenario.seed + seed))
+        known, overload = assess(found)
     except InputError as error:
         raise InputError(f"{shape.title}: {error}") from error
     values = {name: metric.value for name, metric in known.items() if name in KEPT or name.startswith(TIMES)}
@@ -54,7 +53,7 @@ def trial_of(question: Question, shape: Shape, seed: int, scenario: Scenario) ->
         values["cost_per_million"] = per_million_tokens(question.cost_per_hour(shape), values["throughput"])
     else:  # what comes is what has to be decoded; how much of it falls into the window is chance
         values["cost_per_million"] = per_million_tokens(question.cost_per_hour(shape), offered_tokens_per_s(question))
-    values["target_load"] = target_load(run)
+    values["target_load"] = target_load(found)
     return Trial(shape, seed, values, overload.line() if overload is not None else "")
 
 
@@ -63,12 +62,9 @@ def offered_tokens_per_s(question: Question) -> float:
     return question.arrivals_per_s * mean_lengths(question.base.workload)[1]
 
 
-def target_load(run: Run) -> float:
+def target_load(found: Findings) -> float:
     """Share of the whole run's time in which its targets worked, on average."""
-    rows = run.columns()
-    ends = rows.where(rows.event.among("done") & rows.station.having(lambda name: name.startswith(VERIFIER)))
-    if not len(ends):
-        return 0.0
-    _, first = np.unique(np.stack([ends.station.codes, ends.step], axis=1), axis=0, return_index=True)
-    lasted_s = rows.time_s[-1] * run.header.fleet.verifiers.count
-    return float(ends.duration_s[first].sum() / lasted_s)  # a row of a batch is one line of its step
+    ends = found.commits
+    if found.rows is not None:  # a row of a batch is one line of its step
+        ends = ends.where(np.sort(Groups(ends.station, ends.step).first))
+    return float(ends.duration_s.sum() / (ends.time_s[-1] * found.fleet.verifiers.count))

@@ -89,7 +89,10 @@ def _commits(star: Star, tags: Integers, told: Told) -> Table:
     request = told.commits[OF_REQUEST]
     room = star.requests["goal"][request] - told.commits[AT_BASE]
     return Table.of(
-        time_s=told.commit_times[ENDED_S], tag=tags[request], **added_tokens(told.commits[WAS_ACCEPTED], room)
+        time_s=told.commit_times[ENDED_S],
+        tag=tags[request],
+        duration_s=told.commit_times[LASTED_S],
+        **added_tokens(told.commits[WAS_ACCEPTED], room),
     )
 
 

@@ -37,6 +37,7 @@ def half_width(metric: Metric) -> float:
 def test_a_run_goes_on_until_the_named_metrics_are_known_and_holds_the_first_run_as_its_beginning() -> None:
     told: list[str] = []
     short = simulate_to(open_star(0.3), {})
+    assert simulate_to(open_star(0.3), {}, records=False)[:2] == (None, short.metrics)
     precise = simulate_to(open_star(0.3), {"throughput": 0.05, "wait_s": 0.3}, report=told.append)
     assert precise.unmet == ()
     assert told
@@ -73,6 +74,7 @@ def test_a_name_that_no_metric_has_is_refused_before_anything_runs(
         raise AssertionError("it ran")
 
     monkeypatch.setattr("experiments.precision.simulate", ran)
+    monkeypatch.setattr("experiments.precision.observe", ran)
     vary = ["--vary", "verifiers.count=1,2", "--jobs", "1", "-o", str(tmp_path / "out")] if study == "sweep" else []
     monkeypatch.setattr("sys.argv", ["specfleet", study, "star", *vary, "--precision", "nonsense=2%"])
     with pytest.raises(SystemExit) as ended:

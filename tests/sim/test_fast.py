@@ -88,6 +88,7 @@ profiles = st.fixed_dictionaries(
         ),
         "idle": idle,
         "recent_load": recent_load,
+        "power": st.just({"idle_w": 10.0, "draft_w": 110.0, "verify_w": 210.0}),
         "vocabulary": st.just(1000),
         "hidden": st.just(64),
         "positions": st.integers(90, 120),

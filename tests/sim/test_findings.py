@@ -2,32 +2,37 @@
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 numba = pytest.importorskip("numba", reason="the compiled loop needs numba: pip install 'specfleet[fast]'")
 
+from experiments.cell import run_cell
 from fleet.errors import InputError
-from fleet.records import findings
 from fleet.records.columns import Table, Words
-from fleet.records.findings import Findings
+from fleet.records.findings import Findings, findings_of, needs_rows
 from fleet.records.metrics import measure
-from fleet.records.run import Run
+from fleet.scenario.reading import change_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
+from sim.fast import run
+from sim.fast.kernel import run_star
 from sim.fast.run import told_by
-from sim.run import simulate
-from tests.helpers.stars import repeatable
+from sim.fast.told import room_for
+from sim.run import observe, simulate
+from tests.helpers.marks import slow
+from tests.helpers.stars import repeatable, star
 from tests.sim.test_fast import plain_stars
+from tests.sim.test_keys import CORNERS, corner
 
-POWER = {"power": {"idle_w": 10.0, "draft_w": 100.0, "verify_w": 250.0}}
 
-
-def measured(run: Run | Findings) -> str:
+def measured(found: Findings) -> str:
     """All metrics, or why there are none, as text: NaN is NaN."""
     try:
-        return str(measure(run))
+        return str(measure(found))
     except InputError as error:
         return str(error)
 
@@ -47,17 +52,51 @@ def check_tables(told: Table | None, expected: Table | None) -> None:
 
 def check(scenario: Scenario) -> None:
     fleet = settle(scenario)
-    run = simulate(scenario, path="fast")
-    expected, told = findings.findings_of(run), told_by(fleet)
+    recorded = simulate(scenario, path="fast")
+    expected, told = findings_of(recorded), told_by(fleet)
     for table in ("commits", "requests", "rounds", "verified", "drafts", "other_draft_steps"):
         check_tables(getattr(told, table), getattr(expected, table))
     assert told.drafters == expected.drafters
-    if findings.needs_rows(fleet):
-        return
-    assert measured(told) == measured(run)
+    if not needs_rows(fleet):
+        assert measured(told) == measured(expected)
 
 
 @settings(repeatable, max_examples=150, suppress_health_check=list(HealthCheck))
-@given(scenario=plain_stars())
-def test_without_records_the_loop_tells_the_same_tables_and_metrics(scenario: Scenario) -> None:
-    check(scenario)
+@given(scenario=plain_stars(), deadlines_s=st.sampled_from([[], [2.0], [0.5, 9.0, 1.0]]), batches=st.integers(2, 30))
+def test_without_records_the_loop_tells_the_same_tables_and_metrics(
+    scenario: Scenario, deadlines_s: list[float], batches: int
+) -> None:
+    deadlines = {"measure.deadlines_s": deadlines_s} if scenario.drafters.count else {}
+    check(change_scenario(scenario, {"measure.batches": batches, **deadlines}))
+
+
+@pytest.mark.parametrize("name", ["star", *(slow(name) for name in CORNERS if name != "star")])
+def test_what_is_observed_has_the_metrics_of_the_run_with_or_without_its_rows(name: str) -> None:
+    """Where rows are not needed, none are used; where they are, they are there."""
+    scenario = corner(name)
+    found = findings_of(simulate(scenario))
+    assert measured(observe(scenario)) == measured(found)
+    if not needs_rows(settle(scenario)):
+        assert measured(msgspec.structs.replace(found, rows=None)) == measured(found)
+
+
+def test_rounds_beyond_the_room_that_was_reserved_are_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = measured(told_by(settle(star())))
+    monkeypatch.setattr(run, "room_for", lambda _rounds, requests: room_for(1, requests))
+    assert measured(told_by(settle(star()))) == expected
+
+
+def test_the_loop_is_compiled_for_one_set_of_types() -> None:
+    """It looks at the types of its arguments before its first call only."""
+    told_by(settle(star()))
+    simulate(star(drafters={"count": 0}), path="fast")
+    assert len(run_star.overloads) == 1  # type: ignore[attr-defined]
+
+
+def test_a_cell_of_a_sweep_by_the_loop_keeps_no_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    def recorded(_fleet: object) -> None:
+        raise AssertionError("it recorded")
+
+    by_simpy = run_cell({}, star(), "sim", 2, path="simpy")
+    monkeypatch.setattr(run, "records_of", recorded)
+    assert str(run_cell({}, star(), "sim", 2, path="fast")) == str(by_simpy)
