@@ -1,6 +1,8 @@
 """Compilation by numba, an optional extra: `pip install 'specfleet[fast]'`."""
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
@@ -8,6 +10,8 @@ import numba
 from fleet.interrupts import deferred
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+COMPILING = "compiling the simulator's fast loop, some seconds, once on this machine\n"
 
 # The loop allocates nothing, so nobody need count who holds its arrays, which would take half of its time.
 UNCOUNTED = {"_nrt": False, "error_model": "numpy"}
@@ -27,6 +31,15 @@ def compiled(function: Function) -> Function:
     return cast("Function", made)
 
 
+def kept(function: Function) -> bool:
+    """Whether a compiled function lies on disk, from now or before, as it is written in its source file today."""
+    made: Any = function
+    folder, source = made.stats.cache_path, Path(made.py_func.__code__.co_filename)
+    names = f"{source.stem}.{made.py_func.__name__}-*.nbi"
+    changed_s = source.stat().st_mtime
+    return folder is not None and any(index.stat().st_mtime >= changed_s for index in Path(folder).glob(names))
+
+
 def ready(function: Function, *arguments: object) -> Function:
     """Return a compiled function once it is compiled for these arguments, or loaded from disk.
 
@@ -35,6 +48,8 @@ def ready(function: Function, *arguments: object) -> Function:
     """
     made: Any = function
     if not made.overloads:
+        if not kept(function):
+            sys.stderr.write(COMPILING)
         with deferred():
             made.compile(tuple(map(made.typeof_pyval, arguments)))
     return function

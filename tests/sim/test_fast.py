@@ -1,6 +1,10 @@
 """The compiled loop writes exactly the rows of the SimPy path, over the whole corner that it knows, and they replay."""
 
+import os
+import subprocess
+import sys
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,7 +22,7 @@ from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from sim.fast import choice
 from sim.fast.choice import Tally
-from sim.fast.compiled import compiled
+from sim.fast.compiled import COMPILING, compiled
 from sim.fast.plain import KNOWN, unknown_in
 from sim.fast.run import records_of
 from sim.run import simulate
@@ -253,6 +257,25 @@ def test_auto_loads_the_loop_once_that_would_have_paid(monkeypatch: pytest.Monke
     monkeypatch.setattr(choice, "WORTH_LOADING_TOKENS", 1200)
     assert [simulate(small).header.path for _ in range(4)] == ["simpy", "simpy", "fast", "fast"]
     assert simulate(star(drafters={"group": {"policy": "batch", "most": 4}})).header.path == "simpy"
+
+
+@pytest.mark.slow
+def test_it_says_in_one_line_that_it_compiles_the_first_time_on_a_machine_and_never_again(tmp_path: Path) -> None:
+    program = (
+        "from sim.run import simulate\n"
+        "from tests.helpers.stars import star\n"
+        "print(simulate(star(), path='fast').digest())\n"
+    )
+    outcomes = [
+        subprocess.run(
+            [sys.executable, "-c", program], env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)},
+            capture_output=True, text=True, check=True,
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    assert [outcome.stderr for outcome in outcomes] == [COMPILING, ""]
+    assert {outcome.stdout.strip() for outcome in outcomes} == {simulate(star(), path="simpy").digest()}
+    assert list(tmp_path.rglob("kernel.run_star-*.nbi"))
 
 
 def test_where_nothing_can_be_kept_functions_are_compiled_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
