@@ -3,6 +3,7 @@
 That is a SimPy loop of the same network, which records and computes nothing.
 """
 
+import gc
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -38,7 +39,8 @@ def bench_simulator(repetitions: int, targets: int) -> dict[str, list[Turn]]:
 
 
 def timed(rounds: Callable[[], int]) -> Done:
-    """Complete rounds and take the processor time of it: who else computes here does not count."""
+    """Complete rounds and take the processor time of it: who else computes here does not count, nor others' garbage."""
+    gc.collect()
     started_s = time.process_time()
     completed = rounds()
     return Done(completed, time_s=time.process_time() - started_s)

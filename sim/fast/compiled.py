@@ -32,12 +32,12 @@ def compiled(function: Function) -> Function:
 
 
 def kept(function: Function) -> bool:
-    """Whether a compiled function lies on disk, from now or before, as it is written in its source file today."""
+    """Whether a compiled function lies on disk, by the name of its file there: of its source, its line and Python."""
     made: Any = function
-    folder, source = made.stats.cache_path, Path(made.py_func.__code__.co_filename)
-    names = f"{source.stem}.{made.py_func.__name__}-*.nbi"
-    changed_s = source.stat().st_mtime
-    return folder is not None and any(index.stat().st_mtime >= changed_s for index in Path(folder).glob(names))
+    code, folder = made.py_func.__code__, made.stats.cache_path
+    python = "".join(map(str, sys.version_info[:2]))
+    names = f"{Path(code.co_filename).stem}.{code.co_name}-{code.co_firstlineno}.py{python}*"
+    return folder is not None and any(Path(folder).glob(names))
 
 
 def ready(function: Function, *arguments: object) -> Function:

@@ -148,7 +148,7 @@ A_WAY = np.dtype([  # one direction of a link; its messages under way are a ring
     ("room", SMALL),
     ("oldest", SMALL),
     ("count", SMALL),
-])  # fmt: skip
+], align=True)  # fmt: skip
 
 A_MESSAGE = np.dtype([("kind", WHOLE), ("stream", WHOLE), ("request", WHOLE), ("bytes", WHOLE), ("core_wait_s", REAL)])
 
