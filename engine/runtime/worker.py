@@ -69,7 +69,7 @@ def by_the_clock(work: Callable[[], Outcomes]) -> tuple[Outcomes, float]:
 
 
 class Timing(NamedTuple):
-    """How steps are timed. `timed`: on the device's own clock; `control_s`: the control computation's time, if any."""
+    """How steps are timed. `timed`: on the device's own clock; `control_s`: the control computation's, 0 if not due."""
 
     timed: Callable[[Callable[[], Outcomes]], tuple[Outcomes, float]] = by_the_clock
     control_s: Callable[[], float] = lambda: 0.0
