@@ -47,7 +47,7 @@ def test_between_two_controls_lies_their_distance_and_never_more_than_a_step_bey
     times_s = [ended_s for ended_s, control_s in Host().controls_s(steps_s) if control_s]
     assert times_s[0] == pytest.approx(steps_s[0])
     longest_s = EVERY_S + max(steps_s) + 1e-3
-    assert all(EVERY_S <= later - sooner <= longest_s for sooner, later in zip(times_s, times_s[1:], strict=False))
+    assert all(EVERY_S <= later - sooner <= longest_s for sooner, later in itertools.pairwise(times_s))
 
 
 @given(step_times)
@@ -58,8 +58,8 @@ def test_where_each_step_is_judged_each_has_a_control(steps_s: list[float]) -> N
 @given(step_times, st.integers(1, 5))
 def test_a_host_at_half_pace_from_some_second_on_is_seen_in_that_second(steps_s: list[float], second: int) -> None:
     steps_s = steps_s * math.ceil((second + 3) * WINDOW_S / sum(steps_s))
-    times_s, controls_s = zip(*(taken for taken in Host(second * WINDOW_S).controls_s(steps_s) if taken[1]), strict=True)
-    slowness = pace_of(times_s, controls_s, CONTROL_S).slowness
+    taken = [each for each in Host(second * WINDOW_S).controls_s(steps_s) if each[1]]
+    slowness = pace_of(*map(list, zip(*taken, strict=True)), CONTROL_S).slowness
     assert slowness[:second] == pytest.approx([1.0] * second)
     assert slowness[second:] == pytest.approx([2.0] * (len(slowness) - second))
 
