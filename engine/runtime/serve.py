@@ -238,12 +238,17 @@ def _targets_process(
     return NodeProcess(name, _replayed_body, fleet, texts, addresses, numbers, life, **observing.of(name))
 
 
+def _hit(fleet: Fleet) -> list[int]:
+    """Return the targets that a fault stops: each needs a process of its own, and with one of them the router does."""
+    hit = {fault.node for fault in fleet.faults if isinstance(fault, NodeFault)}
+    return [target for target in range(fleet.verifiers.count) if verifier_name(target) in hit]
+
+
 def _processes_of_replayed(fleet: Fleet) -> list[list[int]]:
     """Return which replayed targets share a process: all that no fault stops."""
-    hit = {fault.node for fault in fleet.faults if isinstance(fault, NodeFault)}
-    alone = [[target] for target in range(fleet.verifiers.count) if verifier_name(target) in hit]
-    others = [target for target in range(fleet.verifiers.count) if [target] not in alone]
-    return [*alone, others] if others else alone
+    alone = _hit(fleet)
+    others = [target for target in range(fleet.verifiers.count) if target not in alone]
+    return [*([target] for target in alone), *([others] if others else [])]
 
 
 def _nodes(places: Sequence[Place]) -> list[NodeProcess]:
@@ -317,7 +322,7 @@ def _serve(
         [] if drawn else continuations_of(fleet, continuations_folder) if replayed else prompts_of(fleet)
     )
     addresses, fleet = _start_drafters(fleet, lock_files.get(fleet.drafters.device), run, places, observing)
-    if fleet.routed and not replayed:
+    if fleet.routed and (not replayed or _hit(fleet)):
         addresses = _start_router(fleet, addresses, places)
     targets = _start_targets(fleet, texts, addresses, lock_files.get(fleet.verifiers.device), run, places, observing)
     for place in targets:
