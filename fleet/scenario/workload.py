@@ -67,7 +67,8 @@ def streams_of(fleet: Fleet) -> dict[int, list[Request]]:
     Raises InputError if a file of the workload cannot be read, or for more tokens than a run can record or the models
     know.
     """
-    rng = np.random.default_rng([fleet.seed, 1])
+    seed = fleet.seed if fleet.workload.seed is None else fleet.workload.seed
+    rng = np.random.default_rng([seed, 1])
     turns = list(islice(_turns(fleet.workload, partial(_length, rng)), fleet.workload.requests))
     tokens = sum(new_tokens for _, _, new_tokens in turns)
     if tokens > MOST_TOKENS:
