@@ -79,7 +79,7 @@ def overload_of(run: Run) -> Overload | None:
     rows = run.columns()
     joins = rows.where(rows.event.among("join"))
     opened = Groups(joins.tag).first
-    per_s, streams = _streams_per_s(fleet, joins.time_s[opened]), len(opened)
+    per_s, streams = streams_per_s(fleet, joins.time_s[opened]), len(opened)
     demands = list(_demands(fleet, rows, joins.tag[opened])) if np.isfinite(per_s) else []
     beyond = [demand for demand in demands if demand.beyond(per_s, FALSE_ALARM / len(demands))]
     if not beyond:
@@ -102,7 +102,7 @@ def _may_have_one(metric: Metric) -> bool:
     return metric.times_longer > 1 or not math.isnan(metric.low)
 
 
-def _streams_per_s(fleet: Fleet, opened_s: Floats) -> float:
+def streams_per_s(fleet: Fleet, opened_s: Floats) -> float:
     """How many streams open in a second: as the scenario says, or as the trace had them; NaN where all open at once."""
     if isinstance(fleet.workload.arrivals, Poisson):
         return fleet.workload.arrivals.per_s

@@ -41,7 +41,8 @@ def relaxation_s(fleet: Fleet, rows: Table, commits: Table, window: Window) -> f
         per_s, variability = fleet.workload.arrivals.per_s, 1.0
     else:
         per_s, variability = float(1 / gaps_s.mean()), float(gaps_s.var() / gaps_s.mean() ** 2)
-    return max(of_device_s(work_s, per_s, variability, len(arrivals_s)) for work_s in work)
+    times_s = [of_device_s(work_s, per_s, variability, len(arrivals_s)) for work_s in work]
+    return max(times_s, default=window.length_s / CELLS)  # where no work takes any time, nothing queues
 
 
 def places_of(fleet: Fleet) -> int:

@@ -22,8 +22,10 @@ from fleet.policies.route import Affinity, Route
 from fleet.policies.shapes import CHAIN, Shape
 from fleet.policies.svip import Svip
 from fleet.policies.warm_up import NoWarmUp, WarmUp
+from fleet.scenario.cost import Cost
 from fleet.scenario.faults import Fault
 from fleet.scenario.memory import DeviceMemory
+from fleet.scenario.slo import Slo
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import LinkTime, StepTime
 
@@ -332,6 +334,8 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             holds.
         workload: Who decodes what.
         measure: Which part of a run counts.
+        slo: What each request is to reach. Left out, no request is held against a goal.
+        cost: What devices cost, and draw. Left out, tokens have no price.
         memory: What devices and models hold. Where it is given, the analytic model says how many targets fit, the
             admission "within-memory" knows its room, and runs measure what the drafter's caches take.
         precision: Precision of the models' numbers in the real world.
@@ -350,6 +354,8 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     acceptance: Acceptance | None = None
     workload: Workload = Workload()
     measure: Measure = Measure()
+    slo: Slo | None = None
+    cost: Cost | None = None
     memory: DeviceMemory | None = None
     precision: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
     faults: tuple[Fault, ...] = ()

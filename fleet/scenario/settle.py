@@ -59,6 +59,8 @@ def settle(scenario: Scenario) -> Fleet:
         profile_digest=profile.digest() if profile else "",
         basis=basis_of(profile) if profile else "",
         faults=scenario.faults,
+        slo=scenario.slo,
+        cost=scenario.cost,
     )
 
 

@@ -25,6 +25,7 @@ from fleet.policies.ragged import BatchRule
 from fleet.policies.route import Route
 from fleet.policies.shapes import CHAIN, Shape
 from fleet.policies.warm_up import NoWarmUp, WarmUp
+from fleet.scenario.cost import Cost
 from fleet.scenario.faults import Fault
 from fleet.scenario.memory import DeviceMemory
 from fleet.scenario.names import drafter_name
@@ -40,6 +41,7 @@ from fleet.scenario.scenario import (
     VerificationRule,
     Workload,
 )
+from fleet.scenario.slo import Slo
 from fleet.times.effects import CoreWaits, Power
 from fleet.times.labels import Basis
 from fleet.times.station_times import BatchTimes, DrafterTimes, VerifierTimes
@@ -160,6 +162,7 @@ class Fleet(msgspec.Struct, frozen=True):
     control computation at the pace that all times refer to; 0 if unknown. `core_waits`: how much of delays and links
     was waiting for a core of the host. `basis`: what the step times rest on.
     `faults`: what goes wrong on purpose. `one_clock`: whether nodes of a run read the same clock, that of their host.
+    `slo`, `cost`: goals of requests, and prices of devices.
     """
 
     name: str
@@ -188,6 +191,8 @@ class Fleet(msgspec.Struct, frozen=True):
     faults: tuple[Fault, ...] = ()
     link_ranges: tuple[tuple[int, ...], tuple[int, ...]] = ((0,), (0,))
     one_clock: bool = True
+    slo: Slo | None = None
+    cost: Cost | None = None
 
     @property
     def routed(self) -> bool:

@@ -7,6 +7,7 @@ import msgspec
 from msgspec.structs import FieldInfo, fields
 
 from fleet.policies.shapes import CHAIN, Shape
+from fleet.scenario.facts import devices_of
 from fleet.scenario.names import BATCH, ROUTER, verifier_name
 from fleet.scenario.scenario import Trace
 from fleet.scenario.settled import Fleet, SettledLink
@@ -45,6 +46,14 @@ def _whole(fleet: Fleet) -> Iterator[Row]:
     yield place, "room of a row", f"{room.longest_row} tokens, {room.overshoot} of them beyond the text"
     if fleet.in_turn:
         yield place, "longest draft", f"{room.longest_draft} levels"
+    if fleet.slo is not None:
+        goals = ", ".join(f"{name} up to {_ms(limit_s)}" for name, limit_s in fleet.slo.limits_s.items())
+        yield place, "goals of a request", goals
+    if fleet.cost is not None:
+        drafters, targets = devices_of(fleet)
+        what = [f"{fleet.cost.per_hour(drafters, targets):g} {fleet.cost.unit} an hour"] * fleet.cost.has_prices
+        what += [f"{fleet.cost.watts(drafters, targets):g} W"] * fleet.cost.has_watts
+        yield place, "cost", f"{', '.join(what)}: {drafters} devices of drafters, {targets} of targets"
     yield place, "seed", str(fleet.seed)
 
 

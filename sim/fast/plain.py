@@ -26,7 +26,7 @@ def _names(text: str) -> frozenset[str]:
 KNOWN: dict[type, frozenset[str]] = {
     Fleet: _names(
         "name seed precision drafters verifiers links link_ranges streams workload measure acceptance room memory "
-        "vocabulary hidden power control_s core_waits profile profile_digest basis"
+        "vocabulary hidden power control_s core_waits profile profile_digest basis slo cost"
     ),
     SettledDrafters: _names("count targets depth kind model allocate order move view_delay_s positions times"),
     SettledVerifiers: _names("count kind model rule speculates priorities drafters times"),
