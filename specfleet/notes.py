@@ -11,6 +11,7 @@ import msgspec
 from fleet.chance.acceptance import PerPosition, expected_committed
 from fleet.errors import InputError
 from fleet.scenario.facts import accepts, mean_accepted, replaced_acceptance
+from fleet.scenario.lengths import TEXTS
 from fleet.scenario.names import World
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
@@ -36,7 +37,7 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     notes = [] if world == "engine" else [*_estimated(scenario), *_falling_rates(scenario), *_assumed_turns(scenario)]
     if world == "sim" or scenario.verifiers.kind == "replayed":  # a real target takes the time that it takes
         notes += [*_mixed_times(scenario), *_mixed_tiers(scenario)]
-    return (*notes, *_absent_tiers(scenario), *_replaced_acceptance(scenario))
+    return (*notes, *_absent_tiers(scenario), *_replaced_acceptance(scenario), *_published_texts(scenario))
 
 
 def notes_on_prediction(scenario: Scenario) -> tuple[str, ...]:
@@ -65,6 +66,13 @@ def _absent_tiers(scenario: Scenario) -> Iterator[str]:
         for tier in side.tiers:
             if tier.first > side.count:
                 yield f"{name}.tiers: that of first = {tier.first} is nobody's, with {name}.count = {side.count}"
+
+
+def _published_texts(scenario: Scenario) -> Iterator[str]:
+    """Note what of the lengths is published, and what assumed."""
+    texts = scenario.workload.texts
+    if texts:
+        yield f"workload.texts = {texts!r}: {TEXTS[texts].source}"
 
 
 def _replaced_acceptance(scenario: Scenario) -> Iterator[str]:

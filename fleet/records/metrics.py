@@ -29,6 +29,7 @@ from fleet.records.service import goodput, speedup
 from fleet.records.steady import places_of, relaxation_s
 from fleet.records.tables import at_drafter, cache_bytes, commits_of, requests_of, rounds_table, verifications_of
 from fleet.records.window import Metric, Window
+from fleet.scenario.arrivals import Ramp
 from fleet.scenario.scenario import GrantRule
 from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import streams_of
@@ -83,7 +84,7 @@ def _metrics(run: Run) -> dict[str, Metric]:
     metrics |= _latencies(window, rows, commits, fleet)
     metrics |= speedup(fleet, metrics)
     known = {name: metric for name, metric in metrics.items() if not math.isnan(metric.value)}
-    if not without_steady_state(fleet.faults):
+    if not (without_steady_state(fleet.faults) or isinstance(fleet.workload.arrivals, Ramp)):
         return known
     return {name: Metric(metric.value, *NO_INTERVAL, metric.unit) for name, metric in known.items()}
 

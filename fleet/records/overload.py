@@ -26,6 +26,7 @@ from fleet.records.intervals import NO_INTERVAL
 from fleet.records.run import Run
 from fleet.records.tables import at_drafter, commits_of, requests_of
 from fleet.records.window import Metric
+from fleet.scenario.arrivals import Gamma
 from fleet.scenario.names import BATCH, DRAFTER, ROUTER
 from fleet.scenario.scenario import Poisson
 from fleet.scenario.settled import Fleet
@@ -104,7 +105,7 @@ def _may_have_one(metric: Metric) -> bool:
 
 def streams_per_s(fleet: Fleet, opened_s: Floats) -> float:
     """How many streams open in a second: as the scenario says, or as the trace had them; NaN where all open at once."""
-    if isinstance(fleet.workload.arrivals, Poisson):
+    if isinstance(fleet.workload.arrivals, Poisson | Gamma):
         return fleet.workload.arrivals.per_s
     span_s = float(opened_s.max() - opened_s.min())
     return (len(opened_s) - 1) / span_s if span_s > 0 else math.nan

@@ -19,7 +19,7 @@ from fleet.scenario.settled import (
     SettledVerifiers,
 )
 from fleet.scenario.sharing import assumed, in_one_process, shared_device, turns_of
-from fleet.scenario.workload import longest_of
+from fleet.scenario.workload import as_told, longest_of
 from fleet.times.effects import CoreWaits
 from fleet.times.labels import basis_of
 from fleet.times.profile import HardwareProfile
@@ -44,7 +44,7 @@ def settle(scenario: Scenario) -> Fleet:
         links=_links(scenario),
         link_ranges=_link_ranges(scenario),
         streams=_streams(scenario),
-        workload=scenario.workload,
+        workload=as_told(scenario.workload),
         measure=scenario.measure,
         acceptance=scenario.acceptance or (profile.acceptance if profile else None),
         needs=needs_of(scenario),

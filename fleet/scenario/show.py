@@ -8,6 +8,7 @@ from msgspec.structs import FieldInfo, fields
 
 from fleet.policies.shapes import CHAIN, Shape
 from fleet.scenario.facts import devices_of
+from fleet.scenario.lengths import TEXTS
 from fleet.scenario.names import BATCH, ROUTER, verifier_name
 from fleet.scenario.scenario import Trace
 from fleet.scenario.settled import Fleet, SettledLink
@@ -37,9 +38,19 @@ def _whole(fleet: Fleet) -> Iterator[Row]:
         yield place, "profile", "none: times are unknown"
     yield place, "streams", _streams(fleet)
     file = _file(fleet)
-    yield place, "requests", f"{workload.requests}" + (f" at most, as {file} has them" if file else "")
+    yield (
+        place,
+        "requests",
+        f"{workload.requests}" + (f" at most, as {file} has them" if file and not workload.lengths_drawn else ""),
+    )
     lengths = f"prompts of {_length(workload.prompt_tokens)}, answers of {_length(workload.new_tokens)}"
-    yield place, "lengths", f"as {file} has them" if file else lengths
+    yield (
+        place,
+        "lengths",
+        (f"drawn from {file}" if workload.lengths_drawn else f"as {file} has them") if file else lengths,
+    )
+    if workload.texts:
+        yield place, f"texts like {workload.texts}", TEXTS[workload.texts].source
     yield place, "sampling", f"temperature {workload.temperature:g}, {fleet.precision}"
     yield place, "acceptance", _rule(fleet.acceptance) if fleet.acceptance else "unknown"
     room = fleet.room
@@ -53,14 +64,15 @@ def _whole(fleet: Fleet) -> Iterator[Row]:
         drafters, targets = devices_of(fleet)
         what = [f"{fleet.cost.per_hour(drafters, targets):g} {fleet.cost.unit} an hour"] * fleet.cost.has_prices
         what += [f"{fleet.cost.watts(drafters, targets):g} W"] * fleet.cost.has_watts
-        yield place, "cost", f"{', '.join(what)}: {drafters} devices of drafters, {targets} of targets"
+        yield place, "cost", f"{', '.join(what)}: devices of drafters {drafters}, of targets {targets}"
     yield place, "seed", str(fleet.seed)
 
 
 def _file(fleet: Fleet) -> str:
     """The file that tells the requests' lengths, if one does."""
     arrivals = fleet.workload.arrivals
-    return fleet.workload.conversations or (arrivals.file if isinstance(arrivals, Trace) else "")
+    trace = arrivals.file if isinstance(arrivals, Trace) else ""
+    return fleet.workload.conversations or trace or fleet.workload.lengths
 
 
 def _streams(fleet: Fleet) -> str:
@@ -225,7 +237,10 @@ def _shape(shape: Shape) -> str:
 
 
 def _length(length: Any) -> str:
-    return f"{length} tokens" if isinstance(length, int) else f"{length.low} to {length.high} tokens"
+    if isinstance(length, int):
+        return f"{length} tokens"
+    law = "" if length.law == "even" else f", {length.law} with cv {length.cv:.3g}, {length.drawn_mean:.4g} on average"
+    return f"{length.low} to {length.high} tokens{law}"
 
 
 def _step(time: StepTime) -> str:

@@ -125,6 +125,14 @@ def _of_goals_and_prices(scenario: Scenario) -> Iterator[str]:
 def _of_lengths(workload: Workload, names: Sequence[str]) -> Iterator[str]:
     """One file at most tells lengths, and then keys do not."""
     has_trace = isinstance(workload.arrivals, Trace)
+    if workload.texts:
+        told = [name for name in ("prompt_tokens", "new_tokens", "lengths", "conversations") if name in names]
+        yield from (f"workload.texts = {workload.texts!r} has the lengths; leave workload.{name} out" for name in told)
+        if has_trace:
+            yield f"the trace of workload.arrivals has the lengths; leave workload.texts = {workload.texts!r} out"
+        return
+    if workload.lengths_drawn and not workload.lengths:
+        yield "workload.lengths_drawn draws rows of a file, and there is none; give workload.lengths, or leave it out"
     if workload.lengths and (workload.conversations or has_trace):
         other = "workload.conversations" if workload.conversations else "the trace of workload.arrivals"
         yield f"{other} has the lengths; leave workload.lengths out"
