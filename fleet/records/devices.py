@@ -35,8 +35,10 @@ def energy(window: Window, rows: Table, fleet: Fleet, tokens: Floats) -> dict[st
         working = ~rows.kind.among("")
         drafting = rows.kind.among("draft", "draft_prefill") | (at_drafter(rows) & working)
         draft_s, other_s = (busy_s(window, rows.where(steps)) for steps in (drafting, working & ~drafting))
-        energy_j = draft_s * power.draft_w + other_s * power.verify_w
-        energy_j += (sum(devices) * window.batch_s - draft_s - other_s) * power.idle_w
+        of_target = fleet.target_power or power
+        energy_j = draft_s * power.draft_w + other_s * of_target.verify_w
+        for count, working_s, idle_w in zip(devices, (draft_s, other_s), (power.idle_w, of_target.idle_w), strict=True):
+            energy_j += (count * window.batch_s - working_s) * idle_w
     else:
         return {}
     return {

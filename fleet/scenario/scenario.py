@@ -75,6 +75,9 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             they accept from `acceptance`, as the simulation does.
         model: What the real world loads: the folder of a Hugging Face causal language model (for "eagle", of a head in
             the published layout), found relative to the working folder, or "demo", the pair that ships.
+        profile: The drafters' machine, where it is another than the targets': a profile as the scenario's `profile`. It
+            tells drafts, their prefill and what passes around them; links and acceptance stay the scenario's, or its
+            `profile`'s. Empty: `profile` tells these, too.
         device: Name of a shared device in `[devices]`; empty for a device of its own for each drafter.
         order: Which waiting request a drafter serves next.
         admit: Whether a drafter takes one more session.
@@ -100,6 +103,7 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shape: Shape = CHAIN
     kind: DraftKind = "model"
     model: str = "demo"
+    profile: HardwareProfile | str = ""
     device: str = ""
     order: Order = Fifo()
     admit: Admission = Everyone()
@@ -141,6 +145,9 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             recorded continuation, decoded beforehand; or draws what it accepts, where the drafter is replayed, too.
         model: What the real world loads: the folder of a Hugging Face causal language model, found relative to the
             working folder, or "demo", the pair that ships.
+        profile: The targets' machine, where it is another than the drafters': a profile as the scenario's `profile`. It
+            tells verifications, prefills, plain decoding and what passes around them. Empty: `profile` tells these,
+            too.
         device: Name of a shared device in `[devices]`; empty for a device of its own for each target.
         verify: Time of a verification, in place of the profile's.
         prefill: Time of a target's prefill, in place of the profile's `verify_prefill`.
@@ -165,6 +172,7 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     count: Number = 1
     kind: TargetKind = "real"
     model: str = "demo"
+    profile: HardwareProfile | str = ""
     device: str = ""
     verify: StepTime | None = None
     prefill: StepTime | None = None

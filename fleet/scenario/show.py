@@ -90,6 +90,8 @@ def _drafters(fleet: Fleet) -> Iterator[Row]:
     for first, last, times in _ranges(given.times, given.count) or [(0, given.count - 1, None)]:
         place = _span(fleet.drafter_name(first), fleet.drafter_name(last))
         yield place, "device", given.device or "its own"
+        if given.profile:
+            yield place, "profile", given.profile
         lengths = "as granted" if fleet.verifiers.allocate else _rule(given.allocate)
         lengths = lengths if fleet.in_turn else "token by token"
         by = "nobody: replayed, it waits" if given.kind == "replayed" else f"{given.kind} {given.model}"
@@ -134,6 +136,8 @@ def _verifiers(fleet: Fleet) -> Iterator[Row]:
     for first, last, times in _ranges(given.times, given.count) or [(0, given.count - 1, None)]:
         place = _span(verifier_name(first), verifier_name(last))
         yield place, "device", given.device or "its own"
+        if given.profile:
+            yield place, "profile", given.profile
         drawn = fleet.drafters.kind == "replayed"
         target = "replayed, accepts as drawn from `acceptance`" if drawn else f"{given.kind} {given.model}"
         yield place, "target", f"{target}, rule {given.rule}"

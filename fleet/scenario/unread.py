@@ -18,7 +18,7 @@ from fleet.scenario.scenario import DrafterTier, Scenario, Tier, Trace, Workload
 
 READ_IN_A_BATCH = {"drafters": {"depth", "shape", "kind", "model"}, "verifiers": {"model", "verify", "prefill", "rule"}}
 # What describes a drafter may stand there without one: a baseline is then one `--set drafters.count=0` away.
-DESCRIBES_A_DRAFTER = {"count", "depth", "shape", "kind", "model", "device"}
+DESCRIBES_A_DRAFTER = {"count", "depth", "shape", "kind", "model", "profile", "device"}
 READ_OF_A_SHAPE = {"chain": set[str](), "tree": {"branching"}, "dynamic": {"width", "most"}}
 
 
