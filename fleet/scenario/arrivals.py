@@ -46,8 +46,8 @@ class Ramp(msgspec.Struct, frozen=True, tag="ramp", tag_field="process", forbid_
         burstiness (factor): How even the arrivals are at any rate: 1 is Poisson, below 1 they come in bursts.
     """
 
-    at_s: Annotated[tuple[Seconds, ...], Meta(min_length=2)]
-    per_s: Annotated[tuple[Annotated[float, Meta(ge=0, le=1e9)], ...], Meta(min_length=2)]
+    at_s: Annotated[tuple[Seconds, ...], Meta(min_length=1)]
+    per_s: Annotated[tuple[Annotated[float, Meta(ge=0, le=1e9)], ...], Meta(min_length=1)]
     repeat: bool = False
     burstiness: Burstiness = 1.0
 
@@ -56,6 +56,8 @@ class Ramp(msgspec.Struct, frozen=True, tag="ramp", tag_field="process", forbid_
             raise ValueError(f"a ramp needs one of per_s for each of at_s: {len(self.per_s)} for {len(self.at_s)}")
         if self.at_s[0] != 0 or any(later <= before for before, later in pairwise(self.at_s)):
             raise ValueError("at_s of a ramp begins with 0 and rises")
+        if self.repeat and len(self.at_s) == 1:
+            raise ValueError("repeat of a ramp needs two times at least: the last one of at_s is when it begins anew")
         if not any(self.per_s):
             raise ValueError("per_s of a ramp is 0 all the time, and nobody comes; allowed: a rate above 0 somewhere")
 

@@ -191,6 +191,11 @@ def test_a_ramp_expects_by_each_time_what_lies_below_its_curve(ramp: Ramp, share
         assert min(abs(expected(ramp, at_s + around) - count) for around in (-1e-9, 0.0, 1e-9)) <= 1e-6 * count + 1e-6
 
 
+def test_a_ramp_of_one_rate_is_poisson() -> None:
+    even, steady = (each.openings_s(np.random.default_rng(3)) for each in (Ramp((0.0,), (4.0,)), Gamma(4.0)))
+    assert list(islice(even, 99)) == pytest.approx(list(islice(steady, 99)))
+
+
 def test_a_day_has_its_rush_hours_every_day() -> None:
     day = {"process": "ramp", "at_s": [0, 30, 60], "per_s": [0, 20, 0], "repeat": True}
     times_s = np.array([one.not_before_s for one in requests_with(requests=3000, arrivals=day)])
@@ -246,6 +251,7 @@ def test_bursts_wait_longer_than_even_arrivals_and_too_many_of_either_are_told()
         ({"arrivals": {"process": "ramp", "at_s": [0, 1], "per_s": [1]}}, "per_s"),
         ({"arrivals": {"process": "ramp", "at_s": [1, 2], "per_s": [1, 1]}}, "begins with 0 and rises"),
         ({"arrivals": {"process": "ramp", "at_s": [0, 2], "per_s": [0, 0]}}, "nobody comes"),
+        ({"arrivals": {"process": "ramp", "at_s": [0], "per_s": [1], "repeat": True}}, "needs two times at least"),
     ],
 )
 def test_loads_that_say_nothing_are_refused_in_a_line(changes: dict[str, Any], says: str) -> None:
