@@ -14,7 +14,7 @@ from fleet.errors import InputError
 from fleet.records.metrics import assess, measure
 from fleet.scenario.arrivals import Gamma, Ramp
 from fleet.scenario.lengths import TEXTS, Between
-from fleet.scenario.reading import make_scenario
+from fleet.scenario.reading import make_scenario, read_scenario
 from fleet.scenario.scenario import Workload
 from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
@@ -23,6 +23,8 @@ from fleet.scenario.workload import Request, longest_of, mean_lengths, streams_o
 from sim.fast.choice import has_numba
 from sim.fast.plain import is_plain_star
 from sim.run import simulate
+from specfleet.notes import notes_of
+from specfleet.scenario_file import lines_of
 from tests.helpers.stars import TABLES, repeatable, star
 
 GRID = (np.arange(20_000) + 0.5) / 20_000
@@ -277,3 +279,17 @@ def test_the_compiled_loop_knows_all_loads() -> None:
         assert is_plain_star(settle(scenario))
         if has_numba():
             assert simulate(scenario, path="fast").digest() == simulate(scenario, path="simpy").digest()
+
+
+def test_a_written_scenario_keeps_its_loads_goals_and_prices(tmp_path: Path) -> None:
+    for load in ({"texts": "chat"}, {"prompt_tokens": LOGNORMAL, "arrivals": {"process": "gamma", "per_s": 2.0}}):
+        prices = {"target_per_hour": 1.0, "drafter_per_hour": 0.5, "unit": "EUR"}
+        scenario = make_scenario({"workload": load, "slo": {"tpot_s": 0.04}, "cost": prices})
+        (tmp_path / "again.toml").write_text("\n".join(lines_of(scenario, "")))
+        assert read_scenario(tmp_path / "again.toml", base=Path()) == scenario
+
+
+def test_what_is_published_of_a_workload_stands_beside_its_results() -> None:
+    (note,) = notes_of(make_scenario(TABLES | {"workload": {"texts": "sharegpt"}}))
+    assert "published: Kwon et al. 2023" in note
+    assert "assumed: lognormal" in note
