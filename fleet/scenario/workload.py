@@ -75,8 +75,9 @@ def streams_of(fleet: Fleet) -> dict[int, list[Request]]:
     Raises InputError if a file of the workload cannot be read, or for more tokens than a run can record or the models
     know.
     """
-    rng = np.random.default_rng([fleet.seed, 1])
-    drawing = _Drawing(fleet.seed, rng)
+    seed = fleet.seed
+    rng = np.random.default_rng([seed, 1])
+    drawing = _Drawing(seed, rng)
     turns = list(islice(_turns(fleet.workload, drawing.length, drawing.places), fleet.workload.requests))
     tokens = sum(new_tokens for _, _, new_tokens in turns)
     if tokens > MOST_TOKENS:
@@ -85,7 +86,7 @@ def streams_of(fleet: Fleet) -> dict[int, list[Request]]:
             f"up to {MOST_TOKENS} in a run, whose records would not fit in memory; take fewer requests, or shorter ones"
         )
     count = fleet.streams
-    openings_s = _openings_s(fleet, rng)
+    openings_s = _openings_s(fleet, rng, own_source(seed, "arrivals"))
     if not turns:
         raise InputError(f"scenario {fleet.name!r}: its workload holds no request")
     streams: dict[int, list[Request]] = {}
@@ -214,8 +215,8 @@ def _conversations(path: Path, new_tokens: int | Between, length: Length) -> Ite
             context += answer
 
 
-def _openings_s(fleet: Fleet, rng: np.random.Generator) -> Iterator[float]:
-    """Yield when streams open; without arrivals, at once."""
+def _openings_s(fleet: Fleet, rng: np.random.Generator, own: np.random.Generator) -> Iterator[float]:
+    """Yield when streams open; without arrivals, at once. Poisson ones are drawn from `rng`, later ones from `own`."""
     match fleet.workload.arrivals:
         case None:
             while True:
@@ -226,7 +227,7 @@ def _openings_s(fleet: Fleet, rng: np.random.Generator) -> Iterator[float]:
                 now_s += float(rng.exponential(1 / per_s))
                 yield now_s
         case Gamma() | Ramp() as process:
-            yield from process.openings_s(own_source(fleet.seed, "arrivals"))
+            yield from process.openings_s(own)
         case Trace(file, speed):
             for row in _trace(Path(file)):
                 yield row.arrived_at / speed
