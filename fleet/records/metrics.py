@@ -16,7 +16,7 @@ import numpy as np
 from fleet.errors import InputError
 from fleet.policies.allocate import UNLIMITED
 from fleet.records.columns import Table
-from fleet.records.devices import busy_s, cost, energy, loads
+from fleet.records.devices import busy_s, cost, energy, loads, steps_of
 from fleet.records.glossary import PERCENTILES
 from fleet.records.goodput import best_goodput, utility
 from fleet.records.grouped import Floats, Groups, at, find, means_of
@@ -79,8 +79,9 @@ def _metrics(run: Run) -> dict[str, Metric]:
     if fleet.verifiers.patience.patience_s:
         metrics |= outage_metrics(window, rows, commits)
     tokens = window.sums(commits.time_s, commits.committed)
-    metrics |= energy(window, rows, fleet, tokens) | measured_energy(window, run.header.energy, tokens)
-    metrics |= cost(window, fleet, tokens) | loads(window, rows, fleet)
+    steps = steps_of(rows)
+    metrics |= energy(window, steps, fleet, tokens) | measured_energy(window, run.header.energy, tokens)
+    metrics |= cost(window, fleet, tokens) | loads(window, steps, fleet)
     metrics |= _latencies(window, rows, commits, fleet)
     metrics |= speedup(fleet, metrics)
     known = {name: metric for name, metric in metrics.items() if not math.isnan(metric.value)}
