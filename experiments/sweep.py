@@ -28,6 +28,7 @@ MOST_CELLS = 100_000
 RANGE = r"\s*-?\d{1,18}\s*:\s*-?\d{1,18}\s*(:\s*-?\d{1,18}\s*)?"
 LONGEST_NAME = 200  # file systems take 255 bytes
 TABLE = "sweep.csv"
+BY_SEED = "by_seed"  # its column of values seed by seed
 TABLED_SHARE = 0.02  # the table is written again with each cell, beyond 50 with every 2 % more: cells may be thousands
 
 
@@ -95,6 +96,7 @@ def sweep(
         if (
             kept
             and not kept.error
+            and (aims or seeds == 1 or kept.by_seed)
             and (kept.scenario_digest, kept.world, kept.seeds, kept.precision)
             == (resume_digest(scenario), world, 1 if aims else seeds, aims)
         ):
@@ -158,17 +160,23 @@ def keep_table(folder: Path, results: Mapping[int, CellResult]) -> None:
 def table(results: Sequence[CellResult]) -> pd.DataFrame:
     """One row a cell and metric: the varied keys, world (or "analytic"), basis, quantity, value, low, high, unit.
 
-    The columns are the same whatever the cells gave.
+    `by_seed`: the values at each of a cell's seeds, with spaces between; empty for one seed. The columns are the same
+    whatever the cells gave.
     """
     rows = []
     for result in results:
         place = shown(result.cell) | {"basis": result.basis}
         for name, metric in result.metrics.items():
-            rows.append({**place, "world": result.world, "quantity": name, **msgspec.structs.asdict(metric)})
+            row = {**place, "world": result.world, "quantity": name, **msgspec.structs.asdict(metric)}
+            rows.append(row | {BY_SEED: _spaced(result.by_seed.get(name, ()))})
         for name, value in result.analytic.items():
             rows.append({**place, "world": "analytic", "quantity": name, "value": value})
     keys = dict.fromkeys(key for result in results for key in result.cell)
-    return pd.DataFrame(rows, columns=[*keys, "world", "basis", "quantity", *Metric.__struct_fields__])
+    return pd.DataFrame(rows, columns=[*keys, "world", "basis", "quantity", *Metric.__struct_fields__, BY_SEED])
+
+
+def _spaced(values: Iterable[float | None]) -> str:
+    return " ".join("nan" if value is None else f"{value:.9g}" for value in values)
 
 
 def wide_table(results: Sequence[CellResult]) -> pd.DataFrame:
