@@ -110,7 +110,7 @@ METRICS = (
         "T_wait", "T_wait = max(0, (N - 1) S - Z)",
         "StarSD, table 1; the equation follows from (8) to (10)",
     ),
-    *_percentiles("wait", "that time, over rounds"),
+    *_percentiles("wait", "`wait_s` over rounds"),
     Meaning(
         "idle_gap_s", "s",
         "Idleness of the drafter before a draft step, the mean over rounds; 0 for those that waited. Another thing "
@@ -133,7 +133,7 @@ METRICS = (
         "round_s", "s", "Time of a round: from a target's request at the drafter until its next one in the same text.",
         "", "T_wait + S + Z, and the drafter's steps before the draft",
     ),
-    *_percentiles("round", "that time, over rounds"),
+    *_percentiles("round", "`round_s` over rounds"),
     Meaning("in_time", "share of rounds", "Share of rounds whose draft was there within `measure.deadlines_s`."),
     Meaning(
         "acceptance_length", "tokens/round",
