@@ -93,11 +93,13 @@ def print_plan(found: "Plan") -> None:
     shown = simulated[:TABLED]
     heading = ("fleet", "", "tokens/s", "a user", "TPOT P99, ms", f"{found.unit} / 10^6 tokens", "seeds")
     print_table(f"simulated; step times {found.basis}", heading, [_cells(row) for row in shown], texts=2)
-    print(
-        f"95 % ranges hold the simulation's chance and step times of each role off by {found.step_error:.0%}; "
-        f"{len(simulated) - len(shown)} more fleets were simulated, {len(found.rows) - len(simulated)} judged by "
-        "equations alone"
-    )
+    print(f"95 % ranges hold the simulation's chance and step times of each role off by {found.step_error:.0%}")
+    by_equations, off = len(found.rows) - len(simulated), ""
+    if found.approximation is not None:
+        what = {"tokens_per_s": "tokens/s", "tpot_s": "time for a token"}[found.approximation.metric]
+        missed = f"{found.approximation.mean:.1%} on average, {found.approximation.worst:.1%} at worst"
+        off = f", approximate: their {what} is off by {missed} for fleets that were simulated"
+    print(f"{len(simulated) - len(shown)} more fleets were simulated, {by_equations} judged by equations alone{off}")
 
 
 def _cells(row: "Row") -> tuple[str, ...]:
