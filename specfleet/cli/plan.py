@@ -42,7 +42,8 @@ def plan(
         typer.Option(metavar="GOALS", help="The least: tokens_per_s_per_user_p99=40,tokens_per_s=500."),
     ] = None,
     cost: Annotated[
-        list[str] | None, typer.Option(metavar="COSTS", help="Of an hour of a device: a100-80gb=1.8,rtx-4090=0.4.")
+        list[str] | None,
+        typer.Option(metavar="COSTS", help="Of an hour of a device: h100=3,l4=0.5 (h100=700W for energy)."),
     ] = None,
     vary: Annotated[
         list[str] | None, typer.Option(help="Values to try: verifiers.count=1:16, drafters.depth=2,4,8, any other key.")
