@@ -183,8 +183,9 @@ def plan_of(plan: Plan) -> Drawn:
     rows = pd.DataFrame(map(msgspec.structs.asdict, plan.rows))
     user = [goal for goal in plan.goals if goal.metric.startswith("tpot_")]
     least = max((1 / goal.limit for goal in user), default=None)
+    off = f", off by {plan.approximation.mean:.0%} on average" if plan.approximation is not None else ""
     caption = (
-        f"{plan.question}. Each dot is a fleet; those by equations are approximate. "
+        f"{plan.question}. Each dot is a fleet; those by equations are approximate{off}. "
         f"{_sentence(plan.lines[0])} Step times: {plan.basis}."
     )
     return pareto.draw(rows.assign(tokens_per_cost=1e6 / rows.cost_per_million), plan.unit, least), caption

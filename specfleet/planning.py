@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from experiments.draw import draw
 from experiments.plan.answer import Plan
 from experiments.plan.goals import ATTAINMENT, Goal, parse_least, parse_slo
 from experiments.plan.make import make_plan
@@ -197,6 +196,8 @@ def write_plan(found: Plan, folder: Path) -> list[Path]:
 
     Returns the files.
     """
+    from experiments.draw import draw  # it needs matplotlib, which takes a while to import
+
     kept = [folder / "plan.json", folder / "pareto.png"]
     write_file(kept[0], msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
     draw("plan", found, kept[1])
