@@ -36,7 +36,7 @@ def draw(table: pd.DataFrame, unit: str, least: float | None = None) -> Figure:
         if least is not None:
             axes.axvline(least, color="#D55E00", ls=":", lw=1.2, label="least for a user")
         axes.set_xlabel("tokens a second for a user")
-        axes.set_ylabel(f"tokens for a {unit.removesuffix('s') if unit.endswith('s') else f'unit of {unit}'}")
+        axes.set_ylabel(f"tokens for a {'unit of cost' if unit == 'cost' else unit.removesuffix('s')}")
         axes.set_xlim(left=0)
         axes.set_ylim(bottom=0)
         figure.legend(loc="outside upper center", ncols=2, fontsize=8)

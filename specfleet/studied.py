@@ -45,9 +45,16 @@ class Sweep(Shown):
         """
         return sweep.wide_table(self.cells)
 
-    def figure(self, name: Literal["throughput"] = "throughput", out: str | Path | None = None) -> Figure:
-        """Draw throughput against N, where `verifiers.count` was varied; write the figure to `out` if given."""
-        return draw(name, sweep.table(self.cells), Path(out) if out else None)
+    def figure(
+        self, name: Literal["throughput", "sweep"] = "throughput", out: str | Path | None = None, **asked: Any
+    ) -> Figure:
+        """Draw throughput against N, where `verifiers.count` was varied; write the figure to `out` if given.
+
+        "sweep" draws any metric along any varied key: `asked` as in `specfleet.figure`.
+        """
+        from specfleet.studies import figure
+
+        return figure(name, self, out, **asked)
 
 
 def _cases(rows: Iterable[Any], names: Sequence[str]) -> pd.DataFrame:

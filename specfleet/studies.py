@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import msgspec
 from matplotlib.figure import Figure
@@ -15,6 +15,7 @@ from experiments.precision import Precision, precision_of
 from experiments.reproduce import REPRODUCTIONS
 from experiments.reproduce.every import EVERY, every
 from experiments.reproduce.rows import Inputs
+from experiments.sweep_table import Asked, Kind
 from fleet.errors import InputError, OutputError
 from fleet.files import check_folder
 from fleet.inputs.text import shortened
@@ -145,11 +146,13 @@ def figure(
     name: str,
     results: Result | Sweep | Reproduction | HardwareProfile | str | Path,
     out: str | Path | None = None,
+    **asked: Any,
 ) -> Figure:
     """Draw a figure from results or their files, and write it to `out` if given; return the matplotlib figure.
 
-    "throughput" is drawn from a sweep or its folder, "timeline" from a run, "draft-time" and "residuals" from a
-    calibrated profile, "reproduction" from a reproduction (JSON). Raises InputError for anything else.
+    "throughput" and "sweep" are drawn from a sweep or its folder, "timeline" from a run, "draft-time" and "residuals"
+    from a calibrated profile, "plan" from a plan (JSON), "reproduction" from a reproduction (JSON). For "sweep"
+    `asked` says what to show, see `asked_of`. Raises InputError for anything else.
 
     >>> import specfleet
     >>> result = specfleet.simulate("star", workload={"requests": 20})
@@ -161,4 +164,28 @@ def figure(
         drawn = results.run
     elif isinstance(results, Sweep):
         drawn = sweeps.table(results.cells)
-    return draw(text_of(name, "figure"), drawn, path_of(out, "out") if out is not None else None)
+    question = asked_of(**asked) if asked or name == "sweep" else None
+    return draw(text_of(name, "figure"), drawn, path_of(out, "out") if out is not None else None, question)
+
+
+def asked_of(
+    x: str = "",
+    y: str = "throughput",
+    lines: str = "",
+    kind: str = "lines",
+    against: str | float = "",
+    where: Mapping[str, Any] | None = None,
+) -> Asked:
+    """Return what a figure of a sweep is to show, with the units of the keys.
+
+    `x`: a varied key, by default the first; of the kind "pareto", a metric. `y`: a metric. `lines`: a varied key, a
+    line for each of its values. `kind`: "lines", "heat" or "pareto". `against`: the value of `lines` from which
+    the differences of the others are drawn, seed by seed. `where`: values of the other varied keys.
+    """
+    from specfleet.meaning.lookup import units_of_keys
+
+    if kind not in get_args(Kind):
+        raise InputError(f"figure sweep: kind = {kind!r} is not known; allowed: {', '.join(get_args(Kind))}")
+    names = [text_of(one, what) for one, what in ((x, "x"), (y, "y"), (lines, "lines"))]
+    held = {key: str(value) for key, value in (where or {}).items()}
+    return Asked(*names, cast("Kind", kind), str(against), held, units_of_keys())

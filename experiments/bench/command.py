@@ -10,12 +10,13 @@ from engine.decoding.sampling import Sampling
 from engine.decoding.telemetry import host_facts
 from engine.runtime.prompts import prompts_of
 from experiments.batch_rules import OURS
-from experiments.bench import batches, scale, simulator, single, worker
+from experiments.bench import batches, scale, screening, simulator, single, worker
 from experiments.bench.interleaved import interleaved, show
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.settle import settle
 
-PARTS = ("simulator", "scale", "worker", "single", "batches")
+PARTS = ("simulator", "scale", "screening", "worker", "single", "batches")
+WITHOUT_MODELS = PARTS[:4]
 PROMPT_TOKENS, NEW_TOKENS, LONGEST_PROMPT = 128, 96, 192
 
 
@@ -23,7 +24,7 @@ def main() -> None:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(prog="python -m experiments.bench", description=__doc__)
     parser.add_argument("--only", choices=list(PARTS), help="one of them; else all")
-    parser.add_argument("--repetitions", type=int, default=8, help="of the simulator, the worker, each batch size")
+    parser.add_argument("--repetitions", type=int, default=8, help="of each contest but the one stream")
     parser.add_argument("--prompts", type=int, default=16, help="decoded one at a time")
     parser.add_argument("--threads", type=int, default=1, help="of torch, for every contestant")
     parser.add_argument("--depth", type=int, default=5, help="draft tokens a round")
@@ -31,17 +32,8 @@ def main() -> None:
     parser.add_argument("--precision", choices=list(PRECISIONS), default="float32")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    if options.only in (None, "simulator"):
-        for targets in simulator.REQUESTS:
-            turns = simulator.bench_simulator(options.repetitions, targets)
-            show(f"simulator, one star of {targets} targets", "rounds/s of processor time", turns, simulator.BARE, True)
-    if options.only in (None, "scale"):
-        scale.show_scale(scale.bench_scale())
-    if options.only in ("simulator", "scale"):
-        return
-    if options.only in (None, "worker"):
-        worker.show_worker(worker.bench_worker(options.repetitions))
-    if options.only == "worker":
+    bench_without_models(options.only, options.repetitions)
+    if options.only in WITHOUT_MODELS:
         return
     facts, _ = host_facts()
     small, large = (load_model("demo", role, options.precision) for role in ("drafter", "target"))
@@ -70,3 +62,18 @@ def main() -> None:
                 turns,
                 OURS,
             )
+
+
+def bench_without_models(only: str | None, repetitions: int) -> None:
+    """Run those of the benchmarks that need no models, all or one of them."""
+    if only in (None, "simulator"):
+        for targets in simulator.REQUESTS:
+            turns = simulator.bench_simulator(repetitions, targets)
+            show(f"simulator, one star of {targets} targets", "rounds/s of processor time", turns, simulator.BARE, True)
+    if only in (None, "scale"):
+        scale.show_scale(scale.bench_scale())
+    if only in (None, "screening"):
+        turns = screening.bench_screening(repetitions)
+        show("screening by equations", "cells/s of processor time", turns, screening.LIKE)
+    if only in (None, "worker"):
+        worker.show_worker(worker.bench_worker(repetitions))

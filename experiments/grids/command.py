@@ -1,10 +1,11 @@
 """Whether plans are right: random questions answered by a plan and by a full grid: `python -m experiments.grids`.
 
-The grid simulates every fleet of a question with seeds that the plan has not seen. Exit status 1 where a plan's fleet
-is worse than the grid's best by more than it says.
+The grid simulates every fleet of a question with seeds that the plan has not seen, those among which its best is more
+often than a plan does. Exit status 1 where a plan's fleet is worse than the grid's best by more than it says.
 """
 
 import argparse
+import math
 import os
 from pathlib import Path
 
@@ -55,6 +56,11 @@ HEADINGS = ("question", "plan", "grid's best", "excess cost", "goal missed by", 
 def texts(row: Held) -> tuple[str, ...]:
     """One row of the printed table."""
     return (
-        row.question, row.chosen, row.best, f"{row.excess:+.1%}", f"{row.miss:+.1%}" if row.miss > -1e9 else "-",
+        row.question, row.chosen, row.best, shown(row.excess), shown(row.miss),
         str(row.simulated), str(row.fleets), row.verdict,
     )  # fmt: skip
+
+
+def shown(share: float) -> str:
+    """A share with its sign, where there is one."""
+    return f"{share:+.1%}" if math.isfinite(share) else "-"

@@ -1,18 +1,20 @@
 """One plan held against its full grid."""
 
 import math
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
 from experiments.jobs import side_by_side
+from experiments.plan.goals import Goal
 from experiments.plan.make import make_plan
-from experiments.plan.question import Question
-from experiments.plan.race import INDIFFERENT, Entrant, entrants_of, leader_of
+from experiments.plan.question import Question, Shape
+from experiments.plan.race import INDIFFERENT, Entrant, entrants_of, leader_of, unsettled
 from experiments.plan.screen import screen
-from experiments.plan.trial import try_out
+from experiments.plan.trial import Trial, try_out
 
 FRESH = 1000  # seeds of the grid begin here: none that the plan has seen
-GRID_SEEDS = 3
+GRID_SEEDS, MORE_SEEDS = 2, 12  # of every fleet, and of those among which the grid's best is: a plan takes 8 at most
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -22,12 +24,13 @@ class Held(msgspec.Struct, frozen=True):
         question: The question.
         chosen: The plan's fleet; "none" where it says that none meets the goals.
         best: The grid's best fleet.
-        excess (share): How much more a token of the chosen fleet costs than of the grid's best, in the grid's trials.
+        excess (share): How much more a token of the chosen fleet costs than of the grid's best, in the grid's trials;
+            NaN where either is none.
         miss (share): By how much the chosen fleet misses its worst goal there; negative where it meets all.
         fleets (fleets): How many fleets the grid has.
         simulated (fleets): How many of them the plan simulated.
-        verdict: "best", "as good" (within a hundredth, or named by the plan as not told apart), "edge" where the
-            grid's best meets its goal by less than chance, or "WORSE".
+        verdict: "best", "as good" (within a hundredth, or named by the plan as not told apart), "edge" where chance
+            decides in the grid, too, if a goal is met, or "WORSE".
     """
 
     question: str
@@ -45,40 +48,44 @@ def held(question: Question, jobs: int) -> Held:
     found = make_plan(question, jobs)
     screened = [one for one in screen(question) if math.isfinite(one.tpot_s)]
     costs = {one.shape.title: one.cost_per_hour for one in screened}
-    trials = side_by_side(
-        try_out, [(question, one.shape, FRESH + seed) for one in screened for seed in range(GRID_SEEDS)], jobs
-    )
-    entrants = entrants_of(trials, costs)
     open_loop = bool(question.arrivals_per_s)
+
+    def simulated(shapes: Iterable[Shape], seeds: range) -> list[Trial]:
+        pairs = [(question, shape, FRESH + seed) for shape in shapes for seed in seeds]
+        return list(side_by_side(try_out, pairs, jobs))
+
+    trials = simulated([one.shape for one in screened], range(GRID_SEEDS))
+    entrants = entrants_of(trials, costs)
     best = leader_of(entrants.values(), question.goals, open_loop)
-    simulated = sum(row.known == "simulated" for row in found.rows)
-    if found.chosen is None or best is None:
-        chosen, name = "none" if found.chosen is None else found.chosen.title, "none" if best is None else best.title
-        edge = _near(entrants, question)
-        verdict = "best" if chosen == name else "edge" if edge else "WORSE"
-        return Held(question.title, chosen, name, 0.0, 0.0, len(costs), simulated, verdict)
-    ours = entrants[found.chosen.title]
-    excess = ours.mean("cost_per_million") / best.mean("cost_per_million") - 1
-    miss = ours.worst_miss(question.goals)
+    near = [] if best is None else [best, *unsettled(best, entrants.values(), question.goals, open_loop, True)]
+    names = {one.title for one in near} | ({found.chosen.title} if found.chosen is not None else set())
+    trials += simulated([one.shape for one in screened if one.shape.title in names], range(GRID_SEEDS, MORE_SEEDS))
+    entrants = entrants_of(trials, costs)
+    best = leader_of(entrants.values(), question.goals, open_loop)
+    ours = entrants[found.chosen.title] if found.chosen is not None else None
+    excess = miss = math.nan
+    if ours is not None:
+        miss = ours.worst_miss(question.goals)
+        excess = ours.mean("cost_per_million") / best.mean("cost_per_million") - 1 if best is not None else math.nan
+    return Held(
+        question.title, "none" if ours is None else ours.title, "none" if best is None else best.title, excess, miss,
+        len(costs), sum(row.known == "simulated" for row in found.rows),
+        verdict_of(ours, best, found.level, question.goals),
+    )  # fmt: skip
+
+
+def verdict_of(ours: Entrant | None, best: Entrant | None, level: Collection[str], goals: Sequence[Goal]) -> str:
+    """Say how a plan's fleet stands beside the grid's best; `level`: the titles that the plan does not tell from it."""
+    if ours is None or best is None:
+        one = ours or best
+        if one is None:
+            return "best"
+        return "edge" if one.is_at_the_edge(goals) else "WORSE"
     if ours.title == best.title:
-        verdict = "best"
-    elif (excess <= INDIFFERENT and miss <= 0) or best.title in found.level:
-        verdict = "as good"
-    elif question.goals and (_unsure(best, question) or (miss > 0 and not ours.misses_clearly(question.goals))):
-        verdict = "edge"
-    else:
-        verdict = "WORSE"
-    return Held(question.title, ours.title, best.title, excess, miss, len(costs), simulated, verdict)
-
-
-def _unsure(entrant: Entrant, question: Question) -> bool:
-    """Whether a fleet's worst goal is met or missed by less than chance."""
-    for goal in question.goals:
-        half, value = entrant.half_width(goal.metric), entrant.mean(goal.metric)
-        if goal.miss(value - half) * goal.miss(value + half) <= 0:
-            return True
-    return False
-
-
-def _near(entrants: dict[str, Entrant], question: Question) -> bool:
-    return any(_unsure(one, question) for one in entrants.values())
+        return "best"
+    excess, miss = ours.mean("cost_per_million") / best.mean("cost_per_million") - 1, ours.worst_miss(goals)
+    if (excess <= INDIFFERENT and miss <= 0) or best.title in level:
+        return "as good"
+    if best.is_at_the_edge(goals) or (miss > 0 and not ours.misses_clearly(goals)):
+        return "edge"
+    return "WORSE"

@@ -7,5 +7,5 @@ choose.py      the contest: trials, who leads, who needs more seeds; cheapest.py
 trial.py       one simulation of a fleet
 race.py        comparisons by common random numbers, pure
 doubt.py       what step times that are off change
-answer.py      the plan: five lines, table, rule of thumb; make.py puts all of it together
+answer.py      the plan: ranges, goals, table, rule of thumb; lines.py says it in five lines, make.py makes it
 """

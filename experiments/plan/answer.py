@@ -1,24 +1,21 @@
-"""The answer to a question: the fleet, what it gives, what limits it, what else there is at equal cost."""
+"""The answer to a question: the fleet, what it gives, what it makes of the goals, all fleets, the rule of thumb."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import msgspec
 
 from experiments.plan.choose import Choice
-from experiments.plan.doubt import BETTER, Range, helps_most
-from experiments.plan.question import APART, COLOCATED, PLAIN, Question, Shape
-from experiments.plan.race import Entrant, leader_of
+from experiments.plan.doubt import Range
+from experiments.plan.question import APART, Question, Shape
+from experiments.plan.race import Entrant
 from experiments.plan.screen import Screened
-from experiments.plan.trial import Trial, offered_tokens_per_s
+from experiments.plan.trial import offered_tokens_per_s
 from fleet.policies.admit import N_max
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from sim.analytic import N_full
 from sim.predict import star_inputs
-
-BUSY = 0.85  # the load from which a station is called the bottleneck
-TABLED = 12  # fleets of a table that is printed
 
 
 class Reached(msgspec.Struct, frozen=True):
@@ -96,6 +93,22 @@ class Rule(msgspec.Struct, frozen=True):
     planned: float
 
 
+class Approximation(msgspec.Struct, frozen=True):
+    """By how much the equations missed the simulations of the same fleets, as shares.
+
+    Keys:
+        metric: What is compared: tokens_per_s, or of arrivals tpot_s.
+        fleets (fleets): How many were simulated.
+        mean (share): Their mean error.
+        worst (share): The worst one.
+    """
+
+    metric: str
+    fleets: int
+    mean: float
+    worst: float
+
+
 class Plan(msgspec.Struct, frozen=True):
     """The answer to a question.
 
@@ -114,6 +127,7 @@ class Plan(msgspec.Struct, frozen=True):
         step_error (share): By how much a role's step times are taken to be off, at 95 %.
         screened (fleets): How many fleets the equations looked at.
         simulations (runs): How many simulations were run.
+        approximation: What the equations missed those fleets by that were simulated; None where none was.
     """
 
     question: str
@@ -130,6 +144,7 @@ class Plan(msgspec.Struct, frozen=True):
     step_error: float
     screened: int
     simulations: int
+    approximation: Approximation | None = None
 
 
 def rule_of(question: Question, shape: Shape) -> Rule | None:
@@ -140,6 +155,18 @@ def rule_of(question: Question, shape: Shape) -> Rule | None:
     S, Z = inputs.service_s, inputs.return_s
     most = N_max(S, Z, inputs.accepted_per_round + 1, inputs.standalone_tokens_per_s)
     return Rule(S, Z, N_full(S, Z), most, 1 + Z / S, shape.targets / shape.drafters)
+
+
+def approximation_of(question: Question, choice: Choice, screened: Iterable[Screened]) -> Approximation | None:
+    """Hold the equations against the fleets that were simulated, those aside that were offered more than they carry."""
+    simulated = "tpot_mean_s" if question.arrivals_per_s else "throughput"
+    known = {title: one.mean(simulated) for title, one in choice.entrants.items() if one.worst_miss(()) < 0}
+    said = {one.shape.title: one.tpot_s if question.arrivals_per_s else one.tokens_per_s for one in screened}
+    missed = [abs(said[title] / value - 1) for title, value in known.items()]
+    if not missed:
+        return None
+    metric = "tpot_s" if question.arrivals_per_s else "tokens_per_s"
+    return Approximation(metric, len(missed), sum(missed) / len(missed), max(missed))
 
 
 def reached(question: Question, ranges: dict[str, Range]) -> tuple[Reached, ...]:
@@ -190,111 +217,3 @@ def _by_equations(one: Screened) -> Row:
         shape.title, shape.kind, shape.drafters, shape.targets, shape.levers, "equations", 0, one.tokens_per_s,
         1 / one.tpot_s, None, one.cost_per_hour, one.per_million, None, "not simulated",
     )  # fmt: skip
-
-
-def lines_of(
-    question: Question, choice: Choice, ranges: dict[str, Range], goals: Sequence[Reached],
-    tried: dict[tuple[str, float], Trial], counts: str,
-) -> tuple[str, ...]:  # fmt: skip
-    """Say the answer in five lines: the fleet, what it gives, what limits it, the rivals, what to change next."""
-    leader, unit = choice.leader, question.prices.unit
-    assert leader is not None
-    shape = choice.shapes[leader.title]
-    tokens, cost, tpot = (ranges[name] for name in ("throughput", "cost_per_million", "tpot_p99_s"))
-    what = "cheapest that reaches the goals" if question.goals else "cheapest for a token"
-    same = [one.title for one in choice.level]
-    cheaper = min(choice.perhaps, key=lambda one: one.cost_per_hour, default=None)
-    perhaps = f"; {cheaper.title} is cheaper, and misses a goal, but not beyond chance" if cheaper else ""
-    told_apart = f"; not told apart from it: {', '.join(same[:3])}{' ...' * (len(same) > 3)}" if same else ""
-    told_apart += perhaps
-    gives = [
-        f"{_range(tokens)} tokens/s",
-        f"{1 / ranges['tpot_mean_s'].value:.3g} a user",
-        f"P99 of TPOT {_range(tpot, 1e3)} ms",
-        f"{leader.cost_per_hour:.4g} {unit} an hour, {_range(cost)} a million tokens",
-    ]
-    gives += [f"{goal.text}: {goal.state}" for goal in goals]
-    role, effect = helps_most(leader, tried, "tpot_mean_s" if question.arrivals_per_s else "throughput")
-    changed = "time for a token" if question.arrivals_per_s else "throughput"
-    quicker = f"steps of the {role} {BETTER:.0%} quicker change the {changed} by {effect:+.1%}"
-    return (
-        f"fleet: {leader.title}: {what} ({counts}){told_apart}",
-        f"gives: {'; '.join(gives)}",
-        f"limit: {_bottleneck(leader, shape)}{_rule_text(rule_of(question, shape))}",
-        f"instead: {_rivals(question, choice, leader)}",
-        f"next: {quicker}{_one_more(choice, shape)}",
-    )
-
-
-def unmet_lines(question: Question, choice: Choice, counts: str) -> tuple[str, ...]:
-    """Say that no fleet reaches the goals, and by how much the best of each kind misses them."""
-    lines = [f"fleet: none of those looked at reaches the goals ({counts})"]
-    for kind in (APART, COLOCATED, PLAIN):
-        own = [one for title, one in choice.entrants.items() if choice.shapes[title].kind == kind]
-        if own:
-            best = min(own, key=lambda one: one.worst_miss(question.goals))
-            miss = best.worst_miss(question.goals)
-            how = "more is offered than it can carry" if math.isinf(miss) else f"misses by {miss:.1%}"
-            worst = max(question.goals, key=lambda goal: goal.miss(best.mean(goal.metric)))
-            lines.append(f"closest, {kind}: {best.title}: {how} ({worst.text})")
-    if question.prices and not choice.entrants:
-        lines.append("no fleet can carry the load; allow more targets")
-    return tuple(lines)
-
-
-def _range(one: Range, factor: float = 1.0) -> str:
-    return f"{one.value * factor:.4g} ({one.low * factor:.4g} .. {one.high * factor:.4g})"
-
-
-def _bottleneck(leader: Entrant, shape: Shape) -> str:
-    """Which station has the least time left; where none is busy, the longest part of a round."""
-    if shape.kind != APART:
-        return "the targets, which do all the work"
-    drafter, target = leader.mean("load"), leader.mean("target_load")
-    if max(drafter, target) >= BUSY:
-        name, load = ("drafters", drafter) if drafter >= target else ("targets", target)
-        return f"the {name}, busy {load:.0%} of the time"
-    parts = {"drafting": leader.mean("service_s"), "the link": leader.mean("communication_s"),
-             "verification": leader.mean("verify_s"), "the wait for the drafter": leader.mean("wait_s")}  # fmt: skip
-    known = {name: part for name, part in parts.items() if not math.isnan(part)}
-    longest = max(known, key=lambda name: known[name])
-    share = known[longest] / sum(known.values())
-    return f"{longest}, {share:.0%} of a round; drafters are busy {drafter:.0%}, targets {target:.0%} of the time"
-
-
-def _rule_text(rule: Rule | None) -> str:
-    if rule is None:
-        return ""
-    text = f"; a drafter has {rule.planned:.3g} targets, where N_full = {rule.N_full}, the knee is at {rule.knee:.3g}"
-    return f"{text} and N_max = {rule.N_max}"
-
-
-def _rivals(question: Question, choice: Choice, leader: Entrant) -> str:
-    """What the best of the other kinds cost, or that they miss the goals."""
-    told = []
-    for kind in (APART, COLOCATED, PLAIN):
-        own = [one for title, one in choice.entrants.items() if choice.shapes[title].kind == kind]
-        if not own or choice.shapes[leader.title].kind == kind:
-            continue
-        best = leader_of(own, question.goals, bool(question.arrivals_per_s))
-        if best is None:
-            least = min(own, key=lambda one: one.worst_miss(question.goals))
-            told.append(f"{kind}: none simulated reaches the goals ({least.title} is closest)")
-            continue
-        more = best.mean("cost_per_million") / leader.mean("cost_per_million") - 1
-        same_cost = f", or {1 / (1 + more) - 1:+.0%} tokens at equal cost" if not question.arrivals_per_s else ""
-        told.append(f"{best.title}: {more:+.0%} cost for a token{same_cost}")
-    if question.colocated is None:
-        told.append("co-located is not known: nothing says what drafting takes on a target's device")
-    return "; ".join(told)
-
-
-def _one_more(choice: Choice, shape: Shape) -> str:
-    """What one target more gives, where that was simulated."""
-    more = [one for one in choice.shapes.values() if one.kind == shape.kind and one.drafters == shape.drafters
-            and one.targets == shape.targets + 1 and one.levers == shape.levers]  # fmt: skip
-    if not more:
-        return ""
-    ours, theirs = (choice.entrants[one.title] for one in (shape, more[0]))
-    tokens, cost = (theirs.mean(name) / ours.mean(name) - 1 for name in ("throughput", "cost_per_million"))
-    return f"; one target more: {tokens:+.1%} tokens/s at {cost:+.1%} cost for a token"

@@ -75,10 +75,30 @@ class Contest:
             best = self.leader()
             if best is None:
                 return
-            close = [best, *unsettled(best, self.contenders(), self.goals, self.open_loop)]
-            if len(close) == 1 and len(best.trials) >= SEEDS[0]:
+            close = unsettled(best, self.contenders(), self.goals, self.open_loop)
+            if self.open_loop:
+                close = self._of_interest(close, best, seeds)
+            is_sure = len(best.trials) >= SEEDS[0] and not best.is_at_the_edge(self.goals)
+            if not close and is_sure:
                 return
-            self.simulate([self.estimates[one.title] for one in close], range(seeds))
+            self.simulate([self.estimates[one.title] for one in (best, *close)], range(seeds))
+
+    def _of_interest(self, close: Iterable[Entrant], best: Entrant, seeds: int) -> list[Entrant]:
+        """Which fleets that are close to the leader are raced against it, where what a fleet costs is known.
+
+        Those that cost the same, by the first few seeds: they are told apart by their times alone. Of cheaper ones
+        that miss a goal by chance perhaps, the dearest of each kind: where it misses, those with less miss, too.
+        """
+        cheaper: dict[str, Entrant] = {}
+        same = [one for one in close if one.worst_miss(self.goals) <= 0 and seeds <= SEEDS[0]]
+        for one in close:
+            if one.worst_miss(self.goals) > 0 and one.cost_per_hour < best.cost_per_hour:
+                kind = self.estimates[one.title].shape.kind
+                cheaper[kind] = max(cheaper.get(kind, one), one, key=self._cost_and_miss)
+        return [*same, *cheaper.values()]
+
+    def _cost_and_miss(self, one: Entrant) -> tuple[float, float]:
+        return one.cost_per_hour, -one.worst_miss(self.goals)
 
     def choice(self) -> Choice:
         """What the trials say by now."""
@@ -88,5 +108,5 @@ class Contest:
         if best is not None:
             near = unsettled(best, self.contenders(), self.goals, self.open_loop, nothing_too=True)
         level = tuple(one for one in near if one.worst_miss(self.goals) <= 0)
-        perhaps = tuple(one for one in near if one.worst_miss(self.goals) > 0)
+        perhaps = tuple(one for one in near if one.worst_miss(self.goals) > 0 and len(one.trials) >= SEEDS[0])
         return Choice(entrants, shapes, best, level, perhaps)

@@ -60,6 +60,15 @@ class Entrant(msgspec.Struct, frozen=True):
                 return True
         return self.worst_miss(()) == math.inf
 
+    def is_at_the_edge(self, goals: Iterable[Goal]) -> bool:
+        """Whether chance decides if a goal is met; of a single trial, whether it is neither met nor missed by far."""
+        for goal in goals:
+            half, value = self.half_width(goal.metric), self.mean(goal.metric)
+            half = (CLEARLY - 1) * value if math.isnan(half) else half
+            if goal.miss(value - half) * goal.miss(value + half) <= 0:
+                return True
+        return False
+
 
 class Gap(msgspec.Struct, frozen=True):
     """How much worse than the leader a fleet is, as a share, and half of the interval of that; NaN if unknown."""
@@ -115,8 +124,11 @@ def gap_to(leader: Entrant, rival: Entrant, rivals: int, open_loop: bool) -> Gap
 def unsettled(
     leader: Entrant, entrants: Iterable[Entrant], goals: Sequence[Goal], open_loop: bool, nothing_too: bool = False
 ) -> list[Entrant]:
-    """Return the rivals that could still be better than the leader; `nothing_too`: and those as good as it."""
+    """Return the rivals that could still be better than the leader; `nothing_too`: and those as good as it.
+
+    Those that would be better, but for a goal that they miss by no more than chance, are among them.
+    """
     rivals = [one for one in entrants if one.title != leader.title and not one.misses_clearly(goals)]
     gaps = {one.title: gap_to(leader, one, len(rivals), open_loop) for one in rivals}
     near = [one for one in rivals if not gaps[one.title].is_clear]
-    return [one for one in near if nothing_too or not gaps[one.title].is_nothing]
+    return [one for one in near if nothing_too or one.worst_miss(goals) > 0 or not gaps[one.title].is_nothing]

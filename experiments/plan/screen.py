@@ -1,8 +1,8 @@
 """Every fleet by equations, in microseconds each: approximate, good for leaving out what cannot be the answer.
 
-Targets that decode all the time: the star's equations, or approximate mean value analysis where service varies
-(`sim/approximate.py`). Arrivals: the mean rates of rounds decide how many rows share a step, and whether the fleet can
-carry the load at all; waits are those of half a step.
+Targets that decode all the time: the star's equations, or approximate mean value analysis where services or returns
+vary (`sim/approximate.py`). Arrivals: the mean rates of rounds decide how many rows share a step, and whether the fleet
+can carry the load at all; who comes back between steps waits for half of one.
 """
 
 import itertools
@@ -22,6 +22,7 @@ from sim.approximate import rounds_per_s
 from sim.predict import StarInputs, star_inputs
 
 MOST_ROWS = 256  # of a step; beyond, a station does not come after its work
+MOST_TURNS = 200
 STEADY = 1e-6  # relative change of the rows at which their iteration ends
 
 
@@ -88,15 +89,24 @@ def _stars(question: Question, levers: dict[str, object]) -> Iterator[Screened]:
     if not shapes or inputs.service_s <= 0:
         return
     M, N = np.array(shapes).T
-    scv = _variability(fleet.drafter_times(0).draft.spread)
+    scv, return_scv = _variabilities(fleet, inputs)
     fewer, larger = N // M, N % M  # how many targets a drafter has, and how many drafters have one more
     S, Z = inputs.service_s, inputs.return_s
-    rounds = (M - larger) * rounds_per_s(fewer, S, Z, scv) + larger * rounds_per_s(fewer + 1, S, Z, scv)
+    fewer_rounds, more_rounds = (rounds_per_s(each, S, Z, scv, return_scv) for each in (fewer, fewer + 1))
+    rounds = (M - larger) * fewer_rounds + larger * more_rounds
     tokens_per_s = rounds * (inputs.accepted_per_round + 1)
     for drafters, targets, rate, tokens in zip(M, N, rounds, tokens_per_s, strict=True):
         shape = Shape(APART, int(drafters), int(targets), levers)
         load, busy = float(rate * S / drafters), float(rate * inputs.verify_s / targets)
         yield _decoding(question, shape, float(tokens), load, busy)
+
+
+def _variabilities(fleet: Fleet, inputs: StarInputs) -> tuple[float, float]:
+    """Squared coefficients of variation of S and of Z."""
+    Z, verify_s = inputs.return_s, inputs.verify_s
+    spreads = fleet.drafter_times(0).draft.spread, fleet.verifier_times(0).verify.spread, fleet.link(0).time.spread
+    draft, verify, link = (_variability(spread) for spread in spreads)
+    return draft, (verify * verify_s**2 + link * (Z - verify_s) ** 2) / Z**2 if Z > 0 else 0.0
 
 
 def _variability(spread: Spread) -> float:
@@ -155,31 +165,49 @@ class _Load:
                      self.verifies_alone)  # fmt: skip
 
     def plain(self, N: int) -> tuple[float, float]:
-        """Time for a token, and how busy targets are, where each of N decodes by itself, all its sessions at once."""
+        """Time for a token, and how busy targets are, where each of N decodes by itself, all its sessions at once.
+
+        Who decodes is in the next step, too: nobody waits for it.
+        """
         return _stay(self.target.decode, 1, self.context, self.tokens_per_s / N, self.prefill_s / N,
-                     self.verifies_alone)  # fmt: skip
+                     self.verifies_alone, waits=self.verifies_alone)  # fmt: skip
 
     def together(self, N: int) -> tuple[float, float]:
-        """The same where each of N targets drafts for itself."""
-        draft_s, drafting = _stay(
-            self.drafter.draft, self.depth, self.context, self.rounds_per_s / N, self.draft_prefill_s / N,
-            self.drafts_alone,
-        )  # fmt: skip
-        verify_s, verifying = self.verifying(N)
-        busy = drafting + verifying
-        if busy >= 1 and (self.drafts_alone or self.verifies_alone):
-            return float("inf"), busy
-        # Whoever drafts keeps others from verifying: each stays longer by the other's share of the device.
-        slowed = 1 / (1 - min(busy, 0.9))
-        return (draft_s + verify_s) * slowed / self.tokens_per_round, busy
+        """The same where each of N targets drafts for itself: two groups of its sessions by turns draft and verify."""
+        per_s, left = self.rounds_per_s / N, 1 - (self.draft_prefill_s + self.prefill_s) / N
+        if left <= 0:
+            return float("inf"), float("inf")
+        alone_s = self._round_s(1.0) / left
+        busy = per_s * alone_s
+        if self.drafts_alone or self.verifies_alone:
+            # Whoever drafts keeps others from verifying: one server, which they come back to at any time.
+            return (alone_s / (1 - busy) / self.tokens_per_round if busy < 1 else float("inf")), busy
+        sessions, round_s = 1.0, alone_s
+        for _ in range(MOST_TURNS):
+            # One session leaves the device to itself no time but its own, two have it by turns; more share its steps.
+            groups = min(sessions, 2.0)
+            round_s = groups * self._round_s(sessions / groups) / left
+            newer = 1 + per_s * round_s
+            if newer > MOST_ROWS:
+                return float("inf"), busy
+            if abs(newer - sessions) <= STEADY * sessions:
+                break
+            sessions = newer
+        return round_s / self.tokens_per_round, min(busy, 1.0)
+
+    def _round_s(self, rows: float) -> float:
+        """A draft and a verification of so many rows."""
+        draft_s = _rows_s(self.drafter.draft, self.depth, self.context, rows)
+        return draft_s + _rows_s(self.target.verify, self.nodes, self.context, rows)
 
 
 def _stay(
-    step: StepTime, tokens: float, context: float, per_s: float, prefill_share: float, alone: bool
+    step: StepTime, tokens: float, context: float, per_s: float, prefill_share: float, alone: bool, waits: bool = True
 ) -> tuple[float, float]:
     """How long work stays at a station to which `per_s` pieces come in a second, and how busy the station is.
 
-    As many rows share a step as come while one runs. Infinite where it does not come after its work.
+    As many rows share a step as come while one runs; `waits`: whether they come at any time of it. Infinite where the
+    station does not come after its work.
     """
     left = 1 - prefill_share
     if left <= 0:
@@ -189,7 +217,7 @@ def _stay(
     if alone:
         return (single_s * (1 + busy / (2 * (1 - busy))) if busy < 1 else float("inf")), busy
     rows, step_s = 1.0, single_s
-    for _ in range(200):
+    for _ in range(MOST_TURNS):
         step_s = _rows_s(step, tokens, context, rows) / left
         newer = max(1.0, per_s * step_s)
         if newer > MOST_ROWS:
@@ -197,7 +225,7 @@ def _stay(
         if abs(newer - rows) <= STEADY * rows:
             break
         rows = newer
-    return step_s * (1 + min(busy, 1.0) / 2), min(busy, 1.0)
+    return step_s * (1 + min(busy, 1.0) / 2 * waits), min(busy, 1.0)
 
 
 def _rows_s(step: StepTime, tokens: float, context: float, rows: float) -> float:

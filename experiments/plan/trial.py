@@ -1,20 +1,20 @@
 """One simulation of a fleet with one seed, and what a choice looks at of it."""
 
 import msgspec
-import numpy as np
 
 from experiments.plan.prices import per_million_tokens
 from experiments.plan.question import Question, Shape
 from experiments.worlds import with_seed
 from fleet.errors import InputError
-from fleet.records.findings import Findings
-from fleet.records.grouped import Groups
 from fleet.records.metrics import assess
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.workload import mean_lengths
 from sim.run import observe
 
-KEPT = ("throughput", "load", "wait_s", "service_s", "communication_s", "verify_s", "acceptance_length")
+KEPT = (
+    "throughput", "slo_attainment", "load", "target_load", "wait_s", "service_s", "communication_s", "verify_s",
+    "acceptance_length",
+)  # fmt: skip
 TIMES = ("tpot", "ttft", "latency")
 
 
@@ -53,18 +53,9 @@ def trial_of(question: Question, shape: Shape, seed: int, scenario: Scenario) ->
         values["cost_per_million"] = per_million_tokens(question.cost_per_hour(shape), values["throughput"])
     else:  # what comes is what has to be decoded; how much of it falls into the window is chance
         values["cost_per_million"] = per_million_tokens(question.cost_per_hour(shape), offered_tokens_per_s(question))
-    values["target_load"] = target_load(found)
     return Trial(shape, seed, values, overload.line() if overload is not None else "")
 
 
 def offered_tokens_per_s(question: Question) -> float:
     """What the arrivals ask for in a second."""
     return question.arrivals_per_s * mean_lengths(question.base.workload)[1]
-
-
-def target_load(found: Findings) -> float:
-    """Share of the whole run's time in which its targets worked, on average."""
-    ends = found.commits
-    if found.rows is not None:  # a row of a batch is one line of its step
-        ends = ends.where(np.sort(Groups(ends.station, ends.step).first))
-    return float(ends.duration_s.sum() / (ends.time_s[-1] * found.fleet.verifiers.count))

@@ -19,21 +19,19 @@ class Findings(msgspec.Struct, frozen=True):
     """Tables of a run, in the order in which things happened.
 
     `commits`, `rounds`, `verified`: of `tables.py`; the last two are None without a drafter. `requests`: as
-    `requests_table` tells. `drafts`, `other_draft_steps`: the drafts and other steps of `drafters` stations that draft,
-    None without one; `steps`: those of all stations, None where no profile knows their powers; all as `steps_of` tells.
-    `energy`: what counters of
-    devices measured. `rows`: the run's rows; None where there are none, and nothing that needs them (`needs_rows`).
+    `requests_table` tells. `draft_steps`: the drafts, and all steps of stations that only draft; `other_steps`: the
+    rest; both as `steps_of` tells. `drafters`: how many stations draft. `energy`: what counters of devices measured.
+    `rows`: the run's rows; None where there are none, and nothing that needs them (`needs_rows`).
     """
 
     fleet: Fleet
     commits: Table
     requests: Table
+    draft_steps: Table
+    other_steps: Table
+    drafters: int
     rounds: Table | None = None
     verified: Table | None = None
-    drafts: Table | None = None
-    other_draft_steps: Table | None = None
-    drafters: int = 0
-    steps: Table | None = None
     energy: tuple[EnergyCurve, ...] = ()
     rows: Table | None = None
 
@@ -42,23 +40,23 @@ def findings_of(run: Run) -> Findings:
     """Return the findings of a run, from its rows."""
     rows, fleet = run.columns(), run.header.fleet
     commits = commits_of(rows)
-    known = Findings(fleet, commits, requests_table(fleet, rows, commits), energy=run.header.energy, rows=rows)
-    if fleet.power is not None:
-        known = msgspec.structs.replace(known, steps=steps_of(rows))
+    drafting = at_drafter(rows) | rows.kind.among("draft")
+    known = Findings(
+        fleet=fleet,
+        commits=commits,
+        requests=requests_table(fleet, rows, commits),
+        draft_steps=steps_of(rows.where(drafting)),
+        other_steps=steps_of(rows.where(~drafting)),
+        drafters=len(rows.station[drafting].present()),
+        energy=run.header.energy,
+        rows=rows,
+    )
     if not fleet.drafters.count:
         return known
-    rounds, drafts = rounds_table(fleet, rows), rows.kind.among("draft")
-    others = at_drafter(rows) & ~drafts
+    rounds = rounds_table(fleet, rows)
     if not fleet.in_turn:  # a draft that goes on has no end but its verification
         rounds = rounds.plus(drafted_s=rounds.verified_s)
-    return msgspec.structs.replace(
-        known,
-        rounds=rounds,
-        verified=verifications_of(rows),
-        drafts=steps_of(rows.where(drafts)),
-        other_draft_steps=steps_of(rows.where(others)),
-        drafters=len(rows.station[drafts | others].present()),
-    )
+    return msgspec.structs.replace(known, rounds=rounds, verified=verifications_of(rows))
 
 
 def needs_rows(fleet: Fleet) -> bool:
@@ -110,6 +108,6 @@ def steps_of(rows: Table) -> Table:
     steps = Groups(begun.station, begun.step)
     named = begun.station.codes[steps.first], begun.step[steps.first]
     place = find((ended.station.codes, ended.step), named)
-    began = np.where(place >= 0, steps.first[place], -1)
-    table = Table.of(station=ended.station, kind=ended.kind, begun_s=at(begun.time_s, began), ended_s=ended.time_s)
-    return table.where(began >= 0)
+    begun_s = at(begun.time_s[steps.first], place)
+    table = Table.of(station=ended.station, kind=ended.kind, begun_s=begun_s, ended_s=ended.time_s)
+    return table.where(~np.isnan(begun_s))

@@ -7,7 +7,8 @@ count by the moment they end, requests by the moment they complete. Symbols and 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -15,18 +16,21 @@ import numpy as np
 from fleet.errors import InputError
 from fleet.policies.allocate import UNLIMITED
 from fleet.records.columns import Table
+from fleet.records.devices import busy_s, cost, energy, loads
 from fleet.records.findings import Findings, findings_of
 from fleet.records.glossary import PERCENTILES
 from fleet.records.goodput import best_goodput, utility
 from fleet.records.grouped import Floats, Groups, means_of
 from fleet.records.intervals import NO_INTERVAL, jain_index, student_t_interval
 from fleet.records.outages import outage_metrics, without_steady_state
-from fleet.records.overload import Overload, overload_of, without_intervals
+from fleet.records.overload import Overload, overload_of, streams_per_s, without_intervals
 from fleet.records.power import measured_energy
 from fleet.records.run import Run
+from fleet.records.service import goodput, speedup
 from fleet.records.steady import places_of, relaxation_s
-from fleet.records.tables import at_drafter, cache_bytes, requests_of
+from fleet.records.tables import cache_bytes, requests_of
 from fleet.records.window import Metric, Window
+from fleet.scenario.arrivals import Ramp
 from fleet.scenario.scenario import GrantRule
 from fleet.scenario.settled import Fleet
 
@@ -71,10 +75,12 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
     if fleet.verifiers.patience.patience_s and rows is not None:
         metrics |= outage_metrics(window, rows, commits)
     tokens = window.sums(commits.time_s, commits.committed)
-    metrics |= _energy(window, findings, tokens) | measured_energy(window, findings.energy, tokens)
-    metrics |= _latencies(window, findings.requests, findings.rounds is not None)
+    metrics |= energy(window, findings, tokens) | measured_energy(window, findings.energy, tokens)
+    metrics |= cost(window, fleet, tokens) | loads(window, findings)
+    metrics |= _latencies(window, findings)
+    metrics |= speedup(fleet, metrics)
     known = {name: metric for name, metric in metrics.items() if not math.isnan(metric.value)}
-    if not without_steady_state(fleet.faults):
+    if not (without_steady_state(fleet.faults) or isinstance(fleet.workload.arrivals, Ramp)):
         return known
     return {name: Metric(metric.value, *NO_INTERVAL, metric.unit) for name, metric in known.items()}
 
@@ -113,8 +119,15 @@ def combine(runs: Sequence[Mapping[str, Metric]]) -> dict[str, Metric]:
         times_longer = float(np.median([run[name].times_longer for run in runs]))
         interval = student_t_interval(values) if times_longer == 1 else NO_INTERVAL
         drifting = sum(run[name].drifting for run in runs) > len(runs) / 2
-        combined[name] = Metric(float(np.mean(values)), *interval, runs[0][name].unit, times_longer, drifting)
+        combined[name] = Metric(
+            float(np.mean(values)), *interval, _unit(run[name].unit for run in runs), times_longer, drifting
+        )
     return combined
+
+
+def _unit(units: Iterable[str]) -> str:
+    """The commonest of units: what follows a comma, such as the busiest station, may differ between runs."""
+    return Counter(units).most_common(1)[0][0]
 
 
 def window_of(findings: Findings) -> Window:
@@ -162,14 +175,12 @@ def _rounds(window: Window, commits: Table, rounds: Table, targets: int) -> dict
 
 def _load(window: Window, findings: Findings, rounds: Table, targets: int) -> dict[str, Metric]:
     """Load of the drafters, and the idle time T_idle of an iteration (9)."""
-    kinds = (steps for steps in (findings.drafts, findings.other_draft_steps) if steps is not None)
-    busy_s = np.sum([window.within(steps.begun_s, steps.ended_s) for steps in kinds], axis=0)
-    busy_s /= max(findings.drafters, 1)
+    working_s = busy_s(window, findings.draft_steps) / max(findings.drafters, 1)
     iterations = window.sums(rounds.drafted_s) / targets
     return {
-        "load": window.rate(busy_s, "share of time"),
-        "iteration_idle_s": window.ratio(window.batch_s - busy_s, iterations, "s"),
-        "iteration_s": window.ratio(np.full_like(busy_s, window.batch_s), iterations, "s"),
+        "load": window.rate(working_s, "share of time"),
+        "iteration_idle_s": window.ratio(window.batch_s - working_s, iterations, "s"),
+        "iteration_s": window.ratio(np.full_like(working_s, window.batch_s), iterations, "s"),
     }
 
 
@@ -227,15 +238,18 @@ def _draft_caches(window: Window, rows: Table, bytes_per_token: int) -> dict[str
     return {"draft_cache_peak_bytes": Metric(float(peak), *NO_INTERVAL, "bytes")}
 
 
-def _latencies(window: Window, requests: Table, speculates: bool) -> dict[str, Metric]:
-    """Times of requests that completed in the window: to the first token, for a token after it, and in all."""
+def _latencies(window: Window, findings: Findings) -> dict[str, Metric]:
+    """Requests that come and that complete in the window, with their times to the first token, a token, and in all."""
+    fleet, requests = findings.fleet, findings.requests
+    metrics = _offered(fleet, findings.rows)
     done = requests.where(requests.finished & window.inside(requests.last_s))
     if not len(done):
-        return {}
+        return metrics
     done = done.where(np.argsort(done.last_s, kind="stable"))
     ended_s, tokens = done.last_s, done.tokens
-    metrics = {"requests": window.count(ended_s, "requests")}
-    if speculates:
+    metrics["requests"] = window.count(ended_s, "requests")
+    metrics["carried_requests_per_s"] = window.rate(window.sums(ended_s), "requests/s")
+    if fleet.drafters.count:
         metrics["refused"] = window.count(ended_s[done.refused], "requests")
     times_s = {
         "ttft": done.first_s - done.joined_s,
@@ -245,7 +259,19 @@ def _latencies(window: Window, requests: Table, speculates: bool) -> dict[str, M
     for name, values_s in times_s.items():
         metrics[f"{name}_mean_s"] = window.mean(ended_s, values_s, "s")
         metrics |= _percentiles(window, name, ended_s, values_s)
-    return metrics
+    return metrics | goodput(window, fleet.slo, ended_s, times_s)
+
+
+def _offered(fleet: Fleet, rows: Table | None) -> dict[str, Metric]:
+    """Requests that come in a second, where they come by themselves at some rate."""
+    if fleet.workload.arrivals is None or rows is None:
+        return {}
+    joins = rows.where(rows.event.among("join"))
+    opened = Groups(joins.tag).first
+    if not len(opened):
+        return {}
+    per_s = streams_per_s(fleet, joins.time_s[opened]) * len(requests_of(joins)) / len(opened)
+    return {"offered_requests_per_s": Metric(per_s, *NO_INTERVAL, "requests/s")} if math.isfinite(per_s) else {}
 
 
 def _batching(window: Window, rows: Table, commits: Table) -> dict[str, Metric]:
@@ -311,29 +337,3 @@ def _acceptance_rates(verified: Table) -> list[float]:
     ratios = clients.sums(verified.ratio * verified.draft_tokens)
     rates = np.where(ratios > 0, ratios / np.maximum(drafted, 1), passed / np.maximum(tested, 1))
     return [float(rate) for rate in rates]
-
-
-def _energy(window: Window, findings: Findings, tokens: Floats) -> dict[str, Metric]:
-    """Energy of all devices over the window, from the profile's powers and the time that each device worked."""
-    power, steps, fleet = findings.fleet.power, findings.steps, findings.fleet
-    if power is None or steps is None:
-        return {}
-    drafts, working = steps.kind.among("draft"), ~steps.kind.among("")
-    drafting = drafts | steps.kind.among("draft_prefill") | at_drafter(steps)
-    kinds = (steps.where(working & kind) for kind in (drafts, drafting & ~drafts, ~drafting))
-    draft_s, before_s, other_s = (window.within(of_kind.begun_s, of_kind.ended_s) for of_kind in kinds)
-    draft_s += before_s
-    energy_j = draft_s * power.draft_w + other_s * power.verify_w
-    energy_j += (device_count(fleet) * window.batch_s - draft_s - other_s) * power.idle_w
-    return {
-        "power_w": window.rate(energy_j, "W"),
-        "energy_j_per_token": window.ratio(energy_j, tokens, "J/token"),
-    }
-
-
-def device_count(fleet: Fleet) -> int:
-    """Return how many devices the fleet's stations run on."""
-    if fleet.batch is not None:
-        return 1
-    sides = ((fleet.drafters.device, fleet.drafters.count), (fleet.verifiers.device, fleet.verifiers.count))
-    return len({device for device, _ in sides if device}) + sum(count for device, count in sides if not device)

@@ -193,7 +193,8 @@ class Idleness(NamedTuple):
 class Told(NamedTuple):
     """The loop's findings by column and row: times and whole numbers of drafts and of targets' steps.
 
-    `prefills`: times of drafters' prefills, one a request that drafts, and `prefilled`: of which requests.
+    `prefills`: times of drafters' prefills, one a request that drafts, and `prefilled`: of which requests, and
+    how many drafts had ended before.
     """
 
     draft_times: Array
@@ -399,7 +400,7 @@ def tell_draft(told: Told, clock: Record, station: Record, one: Record, kind: in
         prefill = clock.prefills
         clock.prefills += 1
         told.prefills[ENDED_S, prefill], told.prefills[BEGUN_S, prefill] = clock.now_s, station.begun_s
-        told.prefilled[prefill] = one.request
+        told.prefilled[0, prefill], told.prefilled[1, prefill] = one.request, clock.drafts
         return
     row = clock.drafts
     clock.drafts += 1

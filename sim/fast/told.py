@@ -46,7 +46,7 @@ def room_for(rounds: int, requests: int) -> Told:
         np.empty((COMMIT_COLUMNS[0], steps)),
         np.empty((COMMIT_COLUMNS[1], steps), dtype=np.int64),
         np.empty((2, requests)),
-        np.empty(requests, dtype=np.int64),
+        np.empty((2, requests), dtype=np.int64),
     )
 
 
@@ -66,7 +66,7 @@ def findings_of_told(fleet: Fleet, star: Star, told: Told) -> Findings:
         told.commit_times[:, : clock["commits"]],
         told.commits[:, : clock["commits"]],
         told.prefills[:, : clock["prefills"]],
-        told.prefilled[: clock["prefills"]],
+        told.prefilled[:, : clock["prefills"]],
     )
     drafters, targets, tags = (
         np.repeat(star.streams[name], np.diff(star.streams["last"], prepend=-1))
@@ -78,10 +78,9 @@ def findings_of_told(fleet: Fleet, star: Star, told: Told) -> Findings:
         requests=_requests(fleet, star, tags),
         rounds=_rounds(tags, told) if speculates else None,
         verified=_verified(told) if speculates else None,
-        drafts=_times(told.draft_times) if speculates else None,
-        other_draft_steps=_times(told.prefills) if speculates else None,
-        drafters=len(np.unique(drafters[told.prefilled])),
-        steps=_steps(fleet, drafters, targets, told) if fleet.power is not None else None,
+        draft_steps=_draft_steps(fleet, drafters, told),
+        other_steps=_other_steps(fleet, targets, told),
+        drafters=len(np.unique(drafters[told.prefilled[0]])),
     )
 
 
@@ -135,10 +134,6 @@ def _rounds(tags: Integers, told: Told) -> Table:
     return with_differences(Table(len(following), list(made), lambda name: made[name]()))
 
 
-def _times(times: Array) -> Table:
-    return Table.of(begun_s=times[BEGUN_S], ended_s=times[ENDED_S])
-
-
 def _verified(told: Told) -> Table:
     verified = np.flatnonzero(told.commits[OF_KIND] == VERIFY)
     return Table.of(
@@ -148,16 +143,29 @@ def _verified(told: Told) -> Table:
     )
 
 
-def _steps(fleet: Fleet, drafters: Integers, targets: Integers, told: Told) -> Table:
-    """All steps: drafts, then prefills of drafters, then steps of targets."""
-    stations = [drafters[told.drafts[OF_REQUEST]], drafters[told.prefilled], targets[told.commits[OF_REQUEST]]]
-    kinds = [np.full(len(stations[0]), DRAFTING), np.full(len(stations[1]), PREFILL), told.commits[OF_KIND]]
-    times = told.draft_times, told.prefills, told.commit_times
+def _draft_steps(fleet: Fleet, drafters: Integers, told: Told) -> Table:
+    """All steps of drafters: prefills stand before the drafts that ended after them."""
+    (of, places), times = told.prefilled, told.prefills
+
+    def merged(of_drafts: Array, of_prefills: Array) -> Array:
+        return np.insert(of_drafts, places, of_prefills)
+
+    made: dict[str, Callable[[], Column]] = {
+        "station": lambda: _words(merged(drafters[told.drafts[OF_REQUEST]], drafters[of]), station_names(fleet)),
+        "kind": lambda: _words(merged(np.full(told.drafts.shape[1], DRAFTING), np.full(len(of), PREFILL)), KINDS),
+        "begun_s": lambda: merged(told.draft_times[BEGUN_S], times[BEGUN_S]),
+        "ended_s": lambda: merged(told.draft_times[ENDED_S], times[ENDED_S]),
+    }
+    return Table(told.drafts.shape[1] + len(of), list(made), lambda name: made[name]())
+
+
+def _other_steps(fleet: Fleet, targets: Integers, told: Told) -> Table:
+    """All steps of targets."""
     return Table.of(
-        station=_words(np.concatenate(stations), station_names(fleet)),
-        kind=_words(np.concatenate(kinds), KINDS),
-        begun_s=np.concatenate([columns[BEGUN_S] for columns in times]),
-        ended_s=np.concatenate([columns[ENDED_S] for columns in times]),
+        station=_words(targets[told.commits[OF_REQUEST]], station_names(fleet)),
+        kind=_words(told.commits[OF_KIND], KINDS),
+        begun_s=told.commit_times[BEGUN_S],
+        ended_s=told.commit_times[ENDED_S],
     )
 
 

@@ -42,7 +42,8 @@ def plan(
         typer.Option(metavar="GOALS", help="The least: tokens_per_s_per_user_p99=40,tokens_per_s=500."),
     ] = None,
     cost: Annotated[
-        list[str] | None, typer.Option(metavar="COSTS", help="Of an hour of a device: a100-80gb=1.8,rtx-4090=0.4.")
+        list[str] | None,
+        typer.Option(metavar="COSTS", help="Of an hour of a device: h100=3,l4=0.5 (h100=700W for energy)."),
     ] = None,
     vary: Annotated[
         list[str] | None, typer.Option(help="Values to try: verifiers.count=1:16, drafters.depth=2,4,8, any other key.")
@@ -93,11 +94,13 @@ def print_plan(found: "Plan") -> None:
     shown = simulated[:TABLED]
     heading = ("fleet", "", "tokens/s", "a user", "TPOT P99, ms", f"{found.unit} / 10^6 tokens", "seeds")
     print_table(f"simulated; step times {found.basis}", heading, [_cells(row) for row in shown], texts=2)
-    print(
-        f"95 % ranges hold the simulation's chance and step times of each role off by {found.step_error:.0%}; "
-        f"{len(simulated) - len(shown)} more fleets were simulated, {len(found.rows) - len(simulated)} judged by "
-        "equations alone"
-    )
+    print(f"95 % ranges hold the simulation's chance and step times of each role off by {found.step_error:.0%}")
+    by_equations, off = len(found.rows) - len(simulated), ""
+    if found.approximation is not None:
+        what = {"tokens_per_s": "tokens/s", "tpot_s": "time for a token"}[found.approximation.metric]
+        missed = f"{found.approximation.mean:.1%} on average, {found.approximation.worst:.1%} at worst"
+        off = f", approximate: their {what} is off by {missed} for fleets that were simulated"
+    print(f"{len(simulated) - len(shown)} more fleets were simulated, {by_equations} judged by equations alone{off}")
 
 
 def _cells(row: "Row") -> tuple[str, ...]:

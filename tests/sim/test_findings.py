@@ -54,7 +54,7 @@ def check(scenario: Scenario) -> None:
     fleet = settle(scenario)
     recorded = simulate(scenario, path="fast")
     expected, told = findings_of(recorded), told_by(fleet)
-    for table in ("commits", "requests", "rounds", "verified", "drafts", "other_draft_steps"):
+    for table in ("commits", "requests", "rounds", "verified", "draft_steps", "other_steps"):
         check_tables(getattr(told, table), getattr(expected, table))
     assert told.drafters == expected.drafters
     if not needs_rows(fleet):

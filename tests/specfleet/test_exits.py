@@ -96,6 +96,7 @@ PROGRAMS: dict[str, tuple[list[str], list[str]]] = {  # arguments to go on for l
     "replayed": (["-o", "OUT"], ["-o", "OUT"]),
     "coverage": (["-o", "OUT.csv"], ["-o", "OUT.csv"]),
     "grids": (["-o", "OUT.csv"], ["-o", "OUT.csv"]),
+    "screening": (["-o", "OUT.csv"], ["-o", "OUT.csv"]),
     "zoo": (["-o", "OUT.csv"], ["-o", "OUT.csv"]),
     "gpu_check": (
         ["--device", "cpu", "--tiny", "--part", "laws", "--out", "OUT"], ["--device", "cpu", "--tiny", "--out", "OUT"]

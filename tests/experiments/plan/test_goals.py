@@ -55,6 +55,7 @@ def test_prices_are_of_devices_or_roles_and_count_all_devices_of_a_model() -> No
     assert parse_costs([], ("h100", 4), ("l4", 1)) == Prices(4.0, 1.0, "device-hours")
     assert by_device.per_hour(drafters=2, targets=3) == 37.0
     assert per_million_tokens(36.0, 1000.0) == pytest.approx(10.0)
+    assert parse_costs(["h100=700W,l4=72W"], ("h100", 2), ("l4", 1)) == Prices(1400.0, 72.0, "Wh")
 
 
 @pytest.mark.parametrize(
@@ -65,6 +66,7 @@ def test_prices_are_of_devices_or_roles_and_count_all_devices_of_a_model() -> No
         ("h100=cheap", "write DEVICE=COST"),
         ("h100=-1", "write DEVICE=COST"),
         ("h100=2", "the drafter has no price; add l4=COST"),
+        ("h100=700W,l4=0.5", "some prices are in watts"),
         ("h100=0,l4=0", "every price is 0"),
     ],
 )

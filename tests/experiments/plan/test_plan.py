@@ -6,10 +6,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 import specfleet
 from experiments.grids.held import held
 from experiments.grids.questions import question_of
+from experiments.jobs import side_by_side
+from experiments.plan import make
 from experiments.plan.answer import Plan
 from experiments.plan.make import make_plan
 from experiments.plan.question import APART, COLOCATED, PLAIN, Shape
@@ -17,7 +20,9 @@ from experiments.plan.screen import screen
 from experiments.plan.trial import try_out
 from fleet.errors import InputError
 from fleet.records.metrics import measure
+from fleet.scenario.scenario import Device
 from sim.run import simulate
+from specfleet.cli.plan import print_plan
 from specfleet.planning import write_plan
 from tests.helpers.marks import slow
 
@@ -149,6 +154,51 @@ def test_a_part_of_a_fleet_stands_for_all_of_it() -> None:
     assert part == pytest.approx(measure(run)["throughput"].value, rel=0.02)
 
 
+def test_what_equations_say_is_printed_as_approximate_with_what_it_missed_simulations_by(
+    closed: Plan, serving: Plan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for plan, metric, off in ((closed, "tokens_per_s", 0.15), (serving, "tpot_s", 0.25)):
+        assert plan.approximation is not None
+        assert plan.approximation.metric == metric
+        assert plan.approximation.fleets == sum(row.known == "simulated" for row in plan.rows)
+        assert 0 < plan.approximation.mean <= plan.approximation.worst < off
+        print_plan(plan)
+        printed = capsys.readouterr().out
+        assert f"approximate: their {'tokens/s' if metric == 'tokens_per_s' else 'time for a token'} is off" in printed
+        assert f"{plan.approximation.worst:.1%} at worst" in printed
+
+
+@pytest.mark.parametrize("kind", [APART, PLAIN, COLOCATED])
+def test_equations_are_near_simulations_of_requests_that_come_by_themselves(kind: str) -> None:
+    question = question_of(1003)
+    own = replace(question.base.drafters, device="own"), replace(question.base.verifiers, device="own")
+    together = {"devices": {"own": Device("one-process")}, "drafters": own[0], "verifiers": own[1]}
+    question = replace(question, colocated=replace(question.base, link=None, **together))
+    fleets = [one for one in screen(question) if one.shape.kind == kind and math.isfinite(one.tpot_s)]
+    carried = [one for one in fleets if one.target_load < 0.9 and one.shape.targets in (2, 5)][:3]
+    assert carried
+    for one in carried:
+        simulated = try_out(question, one.shape, 0).values["tpot_mean_s"]
+        assert one.tpot_s == pytest.approx(simulated, rel=0.2), one.shape.title
+
+
+def test_a_plan_simulates_in_its_own_process_until_others_pay_for_their_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[int] = []
+
+    def counted(call: Any, arguments: Any, jobs: int) -> Any:
+        used.append(jobs)
+        return side_by_side(call, arguments, 1)
+
+    monkeypatch.setattr(make, "side_by_side", counted)
+    question = replace(question_of(0), targets=(1, 2), vary={"drafters.depth": (2, 4)})
+    made = make_plan(question, jobs=2)
+    assert set(used) == {1}
+    used.clear()
+    monkeypatch.setattr(make, "WORTH_PROCESSES_S", 0.0)
+    assert make_plan(question, jobs=2) == made
+    assert 2 in used
+
+
 @pytest.mark.parametrize("number", [0, 2, 4])
 def test_screening_is_near_the_simulation_in_closed_loops(number: int) -> None:
     question = question_of(number)
@@ -197,3 +247,18 @@ def test_make_plan_needs_step_times() -> None:
     question = question_of(0)
     with pytest.raises(InputError, match="name a profile"):
         make_plan(msgspec.structs.replace(question, base=msgspec.structs.replace(question.base, profile="")))
+
+
+def test_the_scenario_s_prices_and_goals_hold_where_the_question_says_nothing() -> None:
+    prices, goal = {"target_per_hour": 3.0, "drafter_per_hour": 0.4, "unit": "EUR"}, {"tpot_s": 1e3, "ttft_s": 1e3}
+    tables = SMALL | {"cost": prices, "slo": goal}
+    told = {key: value for key, value in PAIR.items() if key != "cost"}
+    by_scenario = specfleet.plan("star", tables, vary=FEW, jobs=1, least="slo_attainment=99%", **told)
+    by_question = specfleet.plan("star", SMALL, vary=FEW, jobs=1, **PAIR)
+    assert by_scenario.chosen == by_question.chosen
+    assert by_scenario.unit == "EUR"
+    assert by_scenario.metrics["cost_per_million"].value == by_question.metrics["cost_per_million"].value
+    (goal_met,) = by_scenario.goals
+    assert (goal_met.metric, goal_met.limit, goal_met.state) == ("slo_attainment", 0.99, "met")
+    with pytest.raises(InputError, match=r"slo_attainment is the share of requests that meet \[slo\]"):
+        specfleet.plan("star", SMALL, vary=FEW, jobs=1, least="slo_attainment=99%", **told)

@@ -79,3 +79,16 @@ def test_an_overloaded_fleet_is_out_whatever_it_shows() -> None:
     over = Entrant(shape.title, 1.0, (Trial(shape, 0, {"tpot_p99_s": 0.001, "tpot_mean_s": 0.001}, "overload"),))
     assert leader_of([over], GOAL, open_loop=True) is None
     assert over.misses_clearly(())
+
+
+def test_a_cheaper_fleet_that_misses_a_goal_by_chance_perhaps_is_unsettled_whatever_it_saves() -> None:
+    dear = entrant(3, [3.0, 3.0], 0.03, per_hour=3.0)
+    cheap = entrant(2, [2.0], 0.041, per_hour=2.0)
+    hopeless = entrant(1, [1.0], 0.06, per_hour=1.0)
+    assert unsettled(dear, [dear, cheap, hopeless], GOAL, open_loop=True) == [cheap]
+
+
+def test_who_is_near_a_goal_is_at_its_edge() -> None:
+    assert entrant(1, [1.0], 0.041).is_at_the_edge(GOAL)
+    assert not entrant(1, [1.0], 0.03).is_at_the_edge(GOAL)
+    assert not entrant(1, [1.0, 1.0], 0.039).is_at_the_edge(GOAL)  # both say the same

@@ -1,0 +1,123 @@
+"""The answer in five lines, or what is missing where no fleet reaches the goals."""
+
+import math
+from collections.abc import Sequence
+
+from experiments.plan.answer import Reached, Rule, rule_of
+from experiments.plan.choose import Choice
+from experiments.plan.doubt import BETTER, Range, helps_most
+from experiments.plan.question import APART, COLOCATED, PLAIN, Question, Shape
+from experiments.plan.race import Entrant, leader_of
+from experiments.plan.trial import Trial, offered_tokens_per_s
+
+BUSY = 0.85  # the load from which a station is called the bottleneck
+
+
+def lines_of(
+    question: Question, choice: Choice, ranges: dict[str, Range], goals: Sequence[Reached],
+    tried: dict[tuple[str, float], Trial], counts: str,
+) -> tuple[str, ...]:  # fmt: skip
+    """Say the answer in five lines: the fleet, what it gives, what limits it, the rivals, what to change next."""
+    leader, unit = choice.leader, question.prices.unit
+    assert leader is not None
+    shape = choice.shapes[leader.title]
+    tokens, cost, tpot = (ranges[name] for name in ("throughput", "cost_per_million", "tpot_p99_s"))
+    what = "cheapest that reaches the goals" if question.goals else "cheapest for a token"
+    same = [one.title for one in choice.level]
+    told_apart = f"; not told apart from it: {', '.join(same[:3])}{' ...' * (len(same) > 3)}" if same else ""
+    carried = f"all of {offered_tokens_per_s(question):.4g}" if question.arrivals_per_s else _range(tokens)
+    gives = [
+        f"{carried} tokens/s",
+        f"{1 / ranges['tpot_mean_s'].value:.3g} a user",
+        f"P99 of TPOT {_range(tpot, 1e3)} ms",
+        f"{leader.cost_per_hour:.4g} {unit} an hour, {_range(cost)} a million tokens",
+    ]
+    gives += [f"{goal.text}: {goal.state}" for goal in goals]
+    role, effect = helps_most(leader, tried, "tpot_mean_s" if question.arrivals_per_s else "throughput")
+    changed = "time for a token" if question.arrivals_per_s else "throughput"
+    quicker = f"steps of the {role} {BETTER:.0%} quicker change the {changed} by {effect:+.1%}"
+    if choice.perhaps:
+        cheaper = min(choice.perhaps, key=lambda one: one.cost_per_hour)
+        told_apart += f"; {cheaper.title} is cheaper, and misses a goal, but not beyond chance"
+    return (
+        f"fleet: {leader.title}: {what} ({counts}){told_apart}",
+        f"gives: {'; '.join(gives)}",
+        f"limit: {_bottleneck(leader, shape)}{_rule_text(rule_of(question, shape))}",
+        f"instead: {_rivals(question, choice, leader)}",
+        f"next: {quicker}{_one_more(question, choice, shape)}",
+    )
+
+
+def unmet_lines(question: Question, choice: Choice, counts: str) -> tuple[str, ...]:
+    """Say that no fleet reaches the goals, and by how much the best of each kind misses them."""
+    lines = [f"fleet: none of those looked at reaches the goals ({counts})"]
+    for kind in (APART, COLOCATED, PLAIN):
+        own = [one for title, one in choice.entrants.items() if choice.shapes[title].kind == kind]
+        if own:
+            best = min(own, key=lambda one: one.worst_miss(question.goals))
+            miss = best.worst_miss(question.goals)
+            how = "more is offered than it can carry" if math.isinf(miss) else f"misses by {miss:.1%}"
+            worst = max(question.goals, key=lambda goal: goal.miss(best.mean(goal.metric)))
+            lines.append(f"closest, {kind}: {best.title}: {how} ({worst.text})")
+    if question.prices and not choice.entrants:
+        lines.append("no fleet can carry the load; allow more targets")
+    return tuple(lines)
+
+
+def _range(one: Range, factor: float = 1.0) -> str:
+    return f"{one.value * factor:.4g} ({one.low * factor:.4g} .. {one.high * factor:.4g})"
+
+
+def _bottleneck(leader: Entrant, shape: Shape) -> str:
+    """Which station has the least time left; where none is busy, the longest part of a round."""
+    if shape.kind != APART:
+        return "the targets, which do all the work"
+    drafter, target = leader.mean("load"), leader.mean("target_load")
+    if max(drafter, target) >= BUSY:
+        name, load = ("drafters", drafter) if drafter >= target else ("targets", target)
+        return f"the {name}, busy {load:.0%} of the time"
+    parts = {"drafting": leader.mean("service_s"), "the link": leader.mean("communication_s"),
+             "verification": leader.mean("verify_s"), "the wait for the drafter": leader.mean("wait_s")}  # fmt: skip
+    known = {name: part for name, part in parts.items() if not math.isnan(part)}
+    longest = max(known, key=lambda name: known[name])
+    share = known[longest] / sum(known.values())
+    return f"{longest}, {share:.0%} of a round; drafters are busy {drafter:.0%}, targets {target:.0%} of the time"
+
+
+def _rule_text(rule: Rule | None) -> str:
+    if rule is None:
+        return ""
+    text = f"; a drafter has {rule.planned:.3g} targets, where N_full = {rule.N_full}, the knee is at {rule.knee:.3g}"
+    return f"{text} and N_max = {rule.N_max}"
+
+
+def _rivals(question: Question, choice: Choice, leader: Entrant) -> str:
+    """What the best of the other kinds cost, or that they miss the goals."""
+    told = []
+    for kind in (APART, COLOCATED, PLAIN):
+        own = [one for title, one in choice.entrants.items() if choice.shapes[title].kind == kind]
+        if not own or choice.shapes[leader.title].kind == kind:
+            continue
+        best = leader_of(own, question.goals, bool(question.arrivals_per_s))
+        if best is None:
+            least = min(own, key=lambda one: one.worst_miss(question.goals))
+            told.append(f"{kind}: none simulated reaches the goals ({least.title} is closest)")
+            continue
+        more = best.mean("cost_per_million") / leader.mean("cost_per_million") - 1
+        same_cost = f", or {1 / (1 + more) - 1:+.0%} tokens at equal cost" if not question.arrivals_per_s else ""
+        told.append(f"{best.title}: {more:+.0%} cost for a token{same_cost}")
+    if question.colocated is None:
+        told.append("co-located is not known: nothing says what drafting takes on a target's device")
+    return "; ".join(told)
+
+
+def _one_more(question: Question, choice: Choice, shape: Shape) -> str:
+    """What one target more gives, where that was simulated."""
+    more = [one for one in choice.shapes.values() if one.kind == shape.kind and one.drafters == shape.drafters
+            and one.targets == shape.targets + 1 and one.levers == shape.levers]  # fmt: skip
+    if not more:
+        return ""
+    what, name = ("time for a token", "tpot_mean_s") if question.arrivals_per_s else ("tokens/s", "throughput")
+    ours, theirs = (choice.entrants[one.title] for one in (shape, more[0]))
+    change, cost = (theirs.mean(metric) / ours.mean(metric) - 1 for metric in (name, "cost_per_million"))
+    return f"; one target more: {change:+.1%} {what} at {cost:+.1%} cost for a token"

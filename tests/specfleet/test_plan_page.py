@@ -1,0 +1,85 @@
+"""docs/plan.md: its commands, as they stand there, answer both questions, and the first answer's fleet runs."""
+
+import re
+import shlex
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from experiments.plan.answer import Plan
+from experiments.plan.question import APART, COLOCATED, PLAIN
+from fleet.records.replay import replay
+from fleet.records.run import read_run
+from fleet.scenario.reading import read_scenario
+from tests.helpers.processes import ROOT, specfleet
+
+PAGE = (ROOT / "docs" / "plan.md").read_text()
+COMMANDS = [
+    shlex.split(command.replace("\\\n", " ").removeprefix("$ "))
+    for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
+    for command in re.split(r"\n(?=\$ )", block.strip())
+]
+ANSWER = ["fleet", "gives", "limit", "instead", "next"]
+LIMIT_S = 500
+DISAGREE = 1  # what a busy host makes of a comparison
+
+
+def run(words: list[str], folder: Path) -> tuple[int, str]:
+    process = specfleet(*words[1:], cwd=folder)
+    out, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode in (0, DISAGREE), err
+    return process.returncode, out
+
+
+def assert_answers(words: list[str], folder: Path) -> Plan:
+    """A command prints its question, five lines and the table, and keeps a plan, a figure and a scenario."""
+    status, out = run(words, folder)
+    assert status == 0
+    lines = out.splitlines()
+    assert [line.partition(":")[0] for line in lines[1:6]] == ANSWER
+    assert "step times estimated" in out
+    assert "judged by equations alone, approximate" in out
+    kept = folder / words[words.index("-o") + 1]
+    assert {path.name for path in kept.iterdir()} == {"plan.json", "pareto.png", "profile.json", "chosen.toml"}
+    plan = msgspec.json.decode((kept / "plan.json").read_bytes(), type=Plan)
+    assert lines[1:6] == list(plan.lines)
+    assert plan.chosen is not None
+    assert plan.rows[0].standing == "chosen"
+    assert {row.kind for row in plan.rows if row.known == "simulated"} == {APART, COLOCATED, PLAIN}
+    scenario = read_scenario(kept / "chosen.toml")
+    assert (scenario.drafters.count, scenario.verifiers.count) == (plan.chosen.drafters, plan.chosen.targets)
+    return plan
+
+
+def test_the_page_has_a_command_for_each_question_and_those_that_run_the_answer() -> None:
+    assert [words[:2] for words in COMMANDS] == [["specfleet", name] for name in ("plan", "run", "compare", "plan")]
+
+
+@pytest.mark.slow
+def test_one_drafter_for_targets_that_decode_all_the_time_how_many_and_how_deep(tmp_path: Path) -> None:
+    """And its fleet runs on this host, with the rounds that the scenario asks for, whatever their pace."""
+    plan = assert_answers(COMMANDS[0], tmp_path)
+    assert plan.chosen is not None
+    assert plan.rule is not None
+    assert (plan.chosen.kind, plan.chosen.drafters) == (APART, 1)
+    assert 1 < plan.chosen.targets <= plan.rule.N_max
+    assert {"throughput", "cost_per_million", "tpot_p99_s"} <= set(plan.metrics)
+    assert run(COMMANDS[1], tmp_path)[0] == 0
+    measured = read_run(tmp_path / COMMANDS[1][COMMANDS[1].index("-o") + 1])
+    assert replay(measured) == []
+    _, out = run(COMMANDS[2], tmp_path)
+    assert "throughput" in out
+    assert "mechanism" in out
+
+
+@pytest.mark.slow
+def test_requests_that_come_by_themselves_which_fleet_is_cheapest(tmp_path: Path) -> None:
+    plan = assert_answers(COMMANDS[3], tmp_path)
+    (goal,) = plan.goals
+    assert goal.state in ("met", "at its edge")
+    assert goal.range.value <= goal.limit
+    assert plan.chosen is not None
+    cheaper = [row for row in plan.rows if row.known == "simulated" and row.cost_per_hour < plan.rows[0].cost_per_hour]
+    assert cheaper
+    assert all(row.miss is None or row.miss > 0 for row in cheaper)
