@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -266,9 +266,17 @@ def figure(
     ] = None,
 ) -> None:
     """Draw a figure from results."""
-    from specfleet.studies import asked_of, figure
+    from specfleet.asking import asked_of
+    from specfleet.studies import figure
 
-    told = {"x": x, "y": y, "lines": lines, "kind": kind, "against": against, "where": _held(where or [])}
+    told: dict[str, Any] = {
+        "x": x,
+        "y": y,
+        "lines": lines,
+        "kind": kind,
+        "against": against,
+        "where": _held(where or []),
+    }
     asked = {option: value for option, value in told.items() if value}
     with keeping(out):
         figure(name, results, out, **asked)
