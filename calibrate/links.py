@@ -19,9 +19,9 @@ from engine.runtime.limits import most_bytes
 from engine.runtime.line import Line
 from engine.runtime.node import LOOPBACK
 from engine.runtime.process import NodeProcess
-from engine.runtime.serve import start_drafter
 from engine.runtime.socket_thread import TICK_S
 from engine.runtime.sockets import Sockets
+from engine.runtime.starting import start_drafter
 from engine.runtime.transport import carry_out
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settled import Fleet

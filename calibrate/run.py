@@ -39,6 +39,7 @@ from fleet.scenario.provenance import provenance_of
 from fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload, mean_tokens
 from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
+from fleet.scenario.workload import as_told
 from fleet.times.profile import HardwareProfile
 
 Report = Callable[[str], None]
@@ -241,8 +242,8 @@ def pair_of(scenario: Scenario, prompts: int) -> Scenario:
         verifiers=Verifiers(model=scenario.verifiers.model),
         workload=Workload(
             prompts=workload.prompts,
-            prompt_tokens=int(mean_tokens(workload.prompt_tokens)),
-            new_tokens=int(mean_tokens(workload.new_tokens)),
+            prompt_tokens=int(mean_tokens(as_told(workload).prompt_tokens)),
+            new_tokens=int(mean_tokens(as_told(workload).new_tokens)),
             requests=prompts,
         ),
     )

@@ -36,14 +36,17 @@ class Stopwatch:
         times_s = []
         for _ in range(repeats + 1):
             times_s.append(timed(work, self.device)[1])
-            if self.reference_s:
-                self.controls_s.append(self.control.seconds())
+            control_s = self.control.after_step_s() if self.reference_s else 0.0
+            if control_s:
+                self.controls_s.append(control_s)
         return times_s[1:]
 
     def slowness(self) -> float:
         """How slow the host was since it was last asked, relative to the reference pace."""
-        controls_s, self.controls_s = self.controls_s, []
-        return typical_control_s(controls_s) / self.reference_s if self.reference_s else 1.0
+        if not self.reference_s:
+            return 1.0
+        controls_s, self.controls_s = self.controls_s or [self.control.seconds()], []
+        return typical_control_s(controls_s) / self.reference_s
 
 
 def draft_series(drafter: Drafter, prompt: list[int], repeats: int, stopwatch: Stopwatch) -> Series:

@@ -8,9 +8,11 @@ reruns.py      one scenario with many seeds; an engine's runs simulated blind, a
 compare.py     two runs, quantity by quantity, and where the error comes from: mechanism, parameters, host
                differences.py says what they did not share, budget.py what each part of a run makes of the error,
                summary.py the errors of many cells in a few lines
-draw.py        figures from results
+draw.py        figures from results; sweep_figure.py the one that a question to a sweep asks for, sweep_table.py its
+               numbers
 demo/          calibrate, run both worlds, compare, draw: the main job
 plan/          which fleet to build: how many drafters and targets, at which depth, for goals and prices
+report/        one page of results, to send around
 reproduce/     the papers' tables and figures, row by row
 scenarios/     the scenarios that ship; batch_rules.py names the batch rules that are compared
 terminal/      how programs end, and what they print

@@ -5,7 +5,7 @@ It is what a worker process imports, so it needs no pandas.
 
 import math
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -34,7 +34,8 @@ class CellResult(msgspec.Struct, frozen=True):
     `analytic`: what the equations say of it, where they apply. `overload`: the verdict where it was offered more than
     it could carry; it then has no steady state, and no intervals. `precision`: how precise the metrics were asked to
     be, and `unmet` which of them are not, a line each. `scenario_digest`: of all that its runs read (`resume.py`).
-    `basis`: what its step times rest on; see `fleet/times/labels.py`.
+    `basis`: what its step times rest on; see `fleet/times/labels.py`. `by_seed`: each metric's value at every seed,
+    where there are several: cells have the same seeds, so that they can be compared seed by seed.
     """
 
     cell: dict[str, Any]
@@ -48,6 +49,7 @@ class CellResult(msgspec.Struct, frozen=True):
     precision: dict[str, float] = {}
     unmet: tuple[str, ...] = ()
     basis: str = ""
+    by_seed: dict[str, tuple[float | None, ...]] = {}
 
 
 def run_cell(
@@ -73,12 +75,17 @@ def run_cell(
         traceback.print_exc()
         return CellResult(cell, world, seeds, digest, error=f"{type(error).__name__}: {error}")
     runs = [metrics for metrics, _ in assessed]
-    metrics = combine(runs) if len(runs) > 1 else runs[0]
+    metrics, by_seed = (combine(runs), values_by_seed(runs)) if len(runs) > 1 else (runs[0], {})
     overload = next((verdict.line() for _, verdict in assessed if verdict is not None), "")
     if overload:
         metrics = without_intervals(metrics)
     values, basis = analytic_values(scenario), settle(scenario).basis if world == "sim" else "measured"
-    return CellResult(cell, world, len(runs), digest, metrics, values, overload, "", aims, unmet, basis)
+    return CellResult(cell, world, len(runs), digest, metrics, values, overload, "", aims, unmet, basis, by_seed)
+
+
+def values_by_seed(runs: Sequence[Mapping[str, Metric]]) -> dict[str, tuple[float, ...]]:
+    """Return the values of each metric that all runs have, in the order of their seeds."""
+    return {name: tuple(run[name].value for run in runs) for name in runs[0] if all(name in run for run in runs)}
 
 
 def analytic_values(scenario: Scenario) -> dict[str, float]:

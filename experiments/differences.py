@@ -17,6 +17,7 @@ from fleet.scenario.links import holds_links
 from fleet.scenario.provenance import measured_on
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settled import Fleet
+from fleet.scenario.sides import without_profiles
 from fleet.times.profile import HardwareProfile
 
 SAME_PACE = 0.01  # relative difference of paces that is not worth a line
@@ -200,4 +201,4 @@ def keys_apart(first: Run, second: Run) -> Iterator[str]:
 
 
 def _content(scenario: Scenario) -> Mapping[str, Any]:
-    return dict(flat(msgspec.to_builtins(msgspec.structs.replace(scenario, profile=""))))
+    return dict(flat(msgspec.to_builtins(without_profiles(scenario))))

@@ -1,32 +1,29 @@
 """Figures from results: what `specfleet figure` draws, from files or from what Python holds."""
 
-import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from experiments.plan.answer import Plan
-from experiments.reproduce.rows import Reproduction
-from experiments.sweep import TABLE
-from figures import draft_time, pareto, residuals, throughput, timeline
+from experiments.reproduce.rows import Picture, Reproduction
+from experiments.sweep_figure import sweep_figure
+from experiments.sweep_table import Asked, keys_of, read_sweep
+from figures import draft_time, paper_shapes, pareto, residuals, throughput, timeline
 from figures import reproduction as reproduction_figure
 from figures.style import add_caption, format_of, write
 from fleet.errors import InputError
 from fleet.inputs.strict import convert
-from fleet.inputs.text import is_file, read_json, read_text, reason, shortened
+from fleet.inputs.text import read_json, shortened
 from fleet.records.run import Run, read_run
-from fleet.records.window import Metric
 from fleet.times.labels import warning_of
 from fleet.times.measured import after_idle, after_warm_up, fitted_steps
 from fleet.times.profile import HardwareProfile, read_profile
 
 COUNT = "verifiers.count"
-NUMBERS = ("value", "low", "high")
 MARKS = ("N_full", "N_max", "colocated_tokens_per_s", "standalone_tokens_per_s")
 
 NO_PREFILL = "The analytic model knows rounds only and leaves out prefill."
@@ -35,10 +32,11 @@ Drawn = tuple[Figure, str]
 """A figure and its caption."""
 
 
-def draw(name: str, results: Any, out: Path | None = None) -> Figure:
+def draw(name: str, results: Any, out: Path | None = None, asked: Asked | None = None) -> Figure:
     """Draw the figure of that name from results, or from the path of their file, with its caption; write it to `out`.
 
-    InputError for an unknown name, and for results that another figure is made of.
+    `asked`: what a figure of a sweep is to show. InputError for an unknown name, and for results that another figure
+    is made of.
     """
     if name not in FIGURES:
         raise InputError(f"figure {shortened(name, quoted=False)}: unknown; allowed: {', '.join(FIGURES)}")
@@ -48,7 +46,9 @@ def draw(name: str, results: Any, out: Path | None = None) -> Figure:
     content = chosen.read(Path(results)) if isinstance(results, (str, Path)) else results
     if not isinstance(content, chosen.kind):
         raise InputError(f"figure {name}: drawn from {chosen.source}, not from a {type(results).__name__}")
-    figure, caption = chosen.draw(content)
+    if asked is not None and name != "sweep":
+        raise InputError(f"figure {name}: shows one thing; --x, --y, --lines and the like are for figure sweep")
+    figure, caption = sweep_figure(content, asked) if asked is not None else chosen.draw(content)
     add_caption(figure, caption)
     if out is not None:
         write(figure, out)
@@ -65,7 +65,9 @@ def timeline_of(run: Run) -> Drawn:
 
 
 def reproduction_of(reproduction: Reproduction) -> Drawn:
-    """Draw the rows of a reproduction, paper against ours."""
+    """Draw a reproduction as its paper does, or its rows, the paper's number against ours."""
+    if reproduction.picture is not None:
+        return _as_the_paper(reproduction, reproduction.picture)
     values: dict[str, set[str]] = {}
     for row in reproduction.rows:
         for key, value in row.case.items():
@@ -88,6 +90,17 @@ def reproduction_of(reproduction: Reproduction) -> Drawn:
     return reproduction_figure.draw(pd.DataFrame(rows)), caption
 
 
+def _as_the_paper(reproduction: Reproduction, picture: Picture) -> Drawn:
+    """Draw a reproduction in the shape that its paper draws."""
+    lines = pd.DataFrame(map(msgspec.structs.asdict, picture.lines))
+    note = f" {_sentence(picture.note)}" if picture.note else ""
+    caption = (
+        f"{reproduction.name}, in the shape of what the paper shows, with numbers computed by the simulator.{note} "
+        f"{_sentence(reproduction.score.line())}"
+    )
+    return paper_shapes.draw(lines, picture.shape, picture.x_label, picture.y_label), caption
+
+
 def _sentence(line: str) -> str:
     return f"{line[0].upper()}{line[1:]}."
 
@@ -100,8 +113,7 @@ def throughput_of(table: pd.DataFrame) -> Drawn:
     """Draw throughput against N from the long table of a sweep over verifiers.count."""
     if COUNT not in table:
         raise InputError(f"figure throughput: {COUNT} was not varied; sweep it, for example over 1 to 8")
-    known = {COUNT, "world", "basis", "quantity", *Metric.__struct_fields__}
-    varied = [name for name in table.columns if name not in known]
+    varied = [name for name in keys_of(table) if name != COUNT]
     rows, marks = [], dict[str, dict[str, float]]()
     for place, group in table.groupby([*varied, COUNT, "world"]):
         *others, count, world = place
@@ -155,26 +167,6 @@ def _frame(rows: Sequence[msgspec.Struct]) -> pd.DataFrame:
     return pd.DataFrame(map(msgspec.structs.asdict, rows))
 
 
-def _read_table(folder: Path) -> pd.DataFrame:
-    file = folder / TABLE
-    if not is_file(file):
-        raise InputError(f"{folder}: holds no {TABLE}; give the folder of `specfleet sweep --vary {COUNT}=...`")
-    text = read_text(file)
-    try:
-        table = pd.read_csv(io.StringIO(text))
-    except (ValueError, OverflowError) as error:  # pandas' ParserError and EmptyDataError among them
-        raise InputError(f"{file}: not the table of a sweep ({reason(error)})") from error
-    missing = [name for name in ("world", "quantity", *NUMBERS) if name not in table]
-    if missing:
-        raise InputError(f"{file}: lacks the column {missing[0]!r}; give the folder of a sweep")
-    for name in (*NUMBERS, COUNT):
-        if name in table and not pd.api.types.is_numeric_dtype(table[name]):
-            raise InputError(f"{file}: column {name!r} does not hold numbers only")
-        if name in table and np.isinf(table[name].astype(float)).any():
-            raise InputError(f"{file}: column {name!r} holds infinities")
-    return table
-
-
 def _read_profile(path: Path) -> HardwareProfile:
     return read_profile(path.name, path.parent)
 
@@ -206,6 +198,11 @@ def _read_plan(path: Path) -> Plan:
         raise InputError(f"{error}; not a plan: write one with plan -o FOLDER") from error
 
 
+def _sweep_of(table: pd.DataFrame) -> Drawn:
+    """Draw throughput along the first varied key, a line for each value of the second."""
+    return sweep_figure(table, Asked())
+
+
 class Drawing(NamedTuple):
     """What a figure is drawn from, in words and as a type, how that is read from a path, and how it is drawn."""
 
@@ -216,7 +213,8 @@ class Drawing(NamedTuple):
 
 
 FIGURES = {
-    "throughput": Drawing("a sweep's folder or table", pd.DataFrame, _read_table, throughput_of),
+    "throughput": Drawing("a sweep's folder or table", pd.DataFrame, read_sweep, throughput_of),
+    "sweep": Drawing("a sweep's folder or table", pd.DataFrame, read_sweep, _sweep_of),
     "timeline": Drawing("a run", Run, read_run, timeline_of),
     "draft-time": Drawing("a calibrated profile", HardwareProfile, _read_profile, draft_time_of),
     "reproduction": Drawing("a reproduction", Reproduction, _read_reproduction, reproduction_of),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from experiments.jobs import side_by_side
-from experiments.worlds import with_seed
+from experiments.worlds import redrawn
 from fleet.records.metrics import combine, measure
 from fleet.records.paces import paces_of
 from fleet.records.playback import MECHANISM, NOTHING_PLAYED, Part, Playback, playback_of
@@ -53,7 +53,10 @@ def played_back(scenario: Scenario, run: Run, parts: Sequence[Part], seeds: int)
 def replicate(
     scenario: Scenario, seeds: int, paces: Mapping[str, Pace], playback: Playback = NOTHING_PLAYED
 ) -> dict[str, Metric]:
-    """Simulate with seeds 0, 1, ... and return the metrics' means, with intervals over the replications."""
+    """Simulate with seeds 0, 1, ... and return the metrics' means, with intervals over the replications.
+
+    The requests are the scenario's in each: a run that is predicted has no others.
+    """
     jobs = min(os.cpu_count() or 1, seeds)
     every = [(scenario, paces, playback, seed) for seed in range(seeds)]
     return combine(list(side_by_side(_measured, every, jobs)))
@@ -61,4 +64,4 @@ def replicate(
 
 def _measured(scenario: Scenario, paces: Mapping[str, Pace], playback: Playback, seed: int) -> dict[str, Metric]:
     played = playback if playback.parts else None
-    return measure(simulate(with_seed(scenario, seed), paces, played))
+    return measure(simulate(redrawn(scenario, seed), paces, played))

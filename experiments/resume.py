@@ -9,6 +9,7 @@ import msgspec
 
 from fleet.inputs.text import is_file
 from fleet.scenario.scenario import Scenario
+from fleet.scenario.sides import without_profiles
 
 
 def resume_digest(scenario: Scenario) -> str:
@@ -17,7 +18,7 @@ def resume_digest(scenario: Scenario) -> str:
     Whatever text in it is the path of a file counts by that file's content, so that no key can be forgotten; a model's
     folder counts by the names, sizes and times of change of its files, which are large.
     """
-    content = msgspec.to_builtins(msgspec.structs.replace(scenario, profile=""))  # its numbers are in the scenario
+    content = msgspec.to_builtins(without_profiles(scenario))  # their numbers are in the scenario
     parts = [_content(Path(text)) for text in _texts(content) if is_file(Path(text))]
     models = [Path(model) for model in (scenario.drafters.model, scenario.verifiers.model)]
     parts += [_listing(folder) for folder in models if folder.is_dir()]

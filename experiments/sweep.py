@@ -28,6 +28,8 @@ MOST_CELLS = 100_000
 RANGE = r"\s*-?\d{1,18}\s*:\s*-?\d{1,18}\s*(:\s*-?\d{1,18}\s*)?"
 LONGEST_NAME = 200  # file systems take 255 bytes
 TABLE = "sweep.csv"
+SCENARIO = "scenario.json"  # that of the first cell, for who wants to know what was swept
+BY_SEED = "by_seed"  # its column of values seed by seed
 TABLED_SHARE = 0.02  # the table is written again with each cell, beyond 50 with every 2 % more: cells may be thousands
 
 
@@ -87,14 +89,17 @@ def sweep(
     would measure each other. InputError, before any is run, where a folder is in the place of a file of results.
     """
     results: dict[int, CellResult] = {}
-    todo, aims = [], dict(precision or {})
+    todo, aims, first = [], dict(precision or {}), None
     if folder:
-        _free(folder / TABLE)
+        for name in (TABLE, SCENARIO):
+            _free(folder / name)
     for place, (cell, scenario) in enumerate(cells):
+        first = first or scenario
         kept = _read(_free(cell_file(folder, cell))) if folder else None
         if (
             kept
             and not kept.error
+            and (aims or seeds == 1 or kept.by_seed)
             and (kept.scenario_digest, kept.world, kept.seeds, kept.precision)
             == (resume_digest(scenario), world, 1 if aims else seeds, aims)
         ):
@@ -102,6 +107,8 @@ def sweep(
             done(kept)
         else:
             todo.append((place, cell, scenario))
+    if folder:
+        write_file(folder / SCENARIO, msgspec.json.format(msgspec.json.encode(first), indent=2) + b"\n")
     at_once = 1 if world == "engine" else max(1, min(jobs, len(todo)))
     finished = side_by_side(
         run_cell, [(cell, scenario, world, seeds, aims, path) for _, cell, scenario in todo], at_once
@@ -112,6 +119,12 @@ def sweep(
         error.result = _in_order(results)
         raise
     return _in_order(results)
+
+
+def kept_cells(folder: Path) -> list[CellResult]:
+    """Return the cells that the folder of a sweep keeps, failed ones included, by the names of their files."""
+    kept = (_read(file) for file in sorted((folder / "cells").glob("*.json")))
+    return [cell for cell in kept if cell is not None]
 
 
 def _free(file: Path) -> Path:
@@ -158,17 +171,23 @@ def keep_table(folder: Path, results: Mapping[int, CellResult]) -> None:
 def table(results: Sequence[CellResult]) -> pd.DataFrame:
     """One row a cell and metric: the varied keys, world (or "analytic"), basis, quantity, value, low, high, unit.
 
-    The columns are the same whatever the cells gave.
+    `by_seed`: the values at each of a cell's seeds, with spaces between; empty for one seed. The columns are the same
+    whatever the cells gave.
     """
     rows = []
     for result in results:
         place = shown(result.cell) | {"basis": result.basis}
         for name, metric in result.metrics.items():
-            rows.append({**place, "world": result.world, "quantity": name, **msgspec.structs.asdict(metric)})
+            row = {**place, "world": result.world, "quantity": name, **msgspec.structs.asdict(metric)}
+            rows.append(row | {BY_SEED: _spaced(result.by_seed.get(name, ()))})
         for name, value in result.analytic.items():
             rows.append({**place, "world": "analytic", "quantity": name, "value": value})
     keys = dict.fromkeys(key for result in results for key in result.cell)
-    return pd.DataFrame(rows, columns=[*keys, "world", "basis", "quantity", *Metric.__struct_fields__])
+    return pd.DataFrame(rows, columns=[*keys, "world", "basis", "quantity", *Metric.__struct_fields__, BY_SEED])
+
+
+def _spaced(values: Iterable[float | None]) -> str:
+    return " ".join("nan" if value is None else f"{value:.9g}" for value in values)
 
 
 def wide_table(results: Sequence[CellResult]) -> pd.DataFrame:

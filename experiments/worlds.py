@@ -24,3 +24,10 @@ def run_in(world: World, scenario: Scenario, path: SimPath = "auto") -> Run:
 def with_seed(scenario: Scenario, seed: int) -> Scenario:
     """Return the scenario with another seed."""
     return msgspec.structs.replace(scenario, seed=seed)
+
+
+def redrawn(scenario: Scenario, seed: int) -> Scenario:
+    """Return the scenario with another seed for all that is drawn but its requests, which stay as they are."""
+    own = scenario.seed if scenario.workload.seed is None else scenario.workload.seed
+    workload = msgspec.structs.replace(scenario.workload, seed=own)
+    return msgspec.structs.replace(scenario, seed=seed, workload=workload)

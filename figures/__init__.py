@@ -1,1 +1,1 @@
-"""One file a figure: draw(table, ax); one style sheet."""
+"""One file a figure; style.py and labels.py hold what they share."""

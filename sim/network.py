@@ -48,7 +48,7 @@ from fleet.times.station_times import Delays
 from fleet.times.step import Step
 from sim.faults import FallibleServer
 from sim.playback import PlayedOutcomes, PlayedPace, deques_of, lateness_of, played_durations, waits_of
-from sim.servers import ContendedDevice, Device, OwnDevice, Server, Service, TurnsDevice
+from sim.servers import BatchDevice, ContendedDevice, Device, OwnDevice, Server, Service, TurnsDevice
 from sim.wires import PlayedWire, Waits, Way, Wire, no_wait, played_waits, ways_between
 
 
@@ -193,7 +193,7 @@ class Network:
         drafted = self.outcomes.drafting(station)
         duration_s = batch_durations(times, self.fleet.drafters.shape, batch.padded, rng, drafted)
         service = Service(duration_s, self.outcomes.at(station, batch.rule))
-        return self._server(station, OwnDevice(), service, times.delays)
+        return self._server(station, BatchDevice(), service, times.delays)
 
     def _server(
         self,

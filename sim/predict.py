@@ -10,6 +10,7 @@ from fleet.policies.allocate import Fixed
 from fleet.policies.group import One
 from fleet.policies.overlap import Ahead
 from fleet.policies.warm_up import NoWarmUp
+from fleet.scenario.facts import middle_context, plain_step_s
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
@@ -54,15 +55,14 @@ def star_inputs(fleet: Fleet, target: int = 0) -> StarInputs:
     depth, shape, workload = fleet.drafters.depth, fleet.drafters.shape, fleet.workload
     times, of_target, link = fleet.drafter_times(0), fleet.verifier_times(target), fleet.link(target)
     overhead = times.idle.overhead(0.0)
-    prompt, answer = mean_lengths(workload)
-    context = prompt + answer / 2
+    context = middle_context(fleet)
     reached = survival(fleet.length_model(), depth)
     accepted = float(reached.sum())
     hidden = fleet.hidden * (accepted + 1) if fleet.drafters.kind == "eagle" else 0
     up = payload_bytes(DraftRequest(0, 0, 0, 0), workload.temperature, fleet.vocabulary, hidden_numbers=hidden)
     down = payload_bytes(Draft(0, 0, 0, 0, depth), workload.temperature, fleet.vocabulary, shape)
     verify_s = of_target.verify.mean_s(shape.nodes(depth) + 1, context)
-    decode_s = of_target.decode.mean_s(1, context)
+    decode_s = plain_step_s(fleet)
     draft_s = _busy_slowdown(times) * times.draft.mean_s(depth, context)
     around_s = times.delays.turnaround_s + times.delays.dispatch_s * overhead
     return StarInputs(

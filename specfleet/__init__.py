@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from specfleet.exporting import export
     from specfleet.importing import Imported, import_record
     from specfleet.planning import plan
+    from specfleet.reporting import report
     from specfleet.results import Prediction, Result, SettledFleet
     from specfleet.running import analytic, play_back, read_run, run, show, simulate
     from specfleet.scenario import scenario_of
@@ -45,6 +46,7 @@ _HOMES = {
     "specfleet.exporting": ("export",),
     "specfleet.importing": ("Imported", "import_record"),
     "specfleet.planning": ("plan",),
+    "specfleet.reporting": ("report",),
     "specfleet.results": ("Prediction", "Result", "SettledFleet"),
     "specfleet.running": ("analytic", "play_back", "read_run", "run", "show", "simulate"),
     "specfleet.scenario": ("scenario_of",),
@@ -77,6 +79,7 @@ __all__ = [
     "plan",
     "play_back",
     "read_run",
+    "report",
     "reproduce",
     "run",
     "scenario_of",

@@ -37,9 +37,10 @@ def fitting(scenario: Scenario, profile: HardwareProfile) -> Scenario:
     Devices that it names stay; targets that stand for accelerators elsewhere, and batches, need none.
     """
     replace = msgspec.structs.replace
-    drafters, verifiers, devices = replace(scenario.drafters, tiers=()), scenario.verifiers, scenario.devices
+    drafters, verifiers = replace(scenario.drafters, tiers=(), profile=""), scenario.verifiers
+    devices = scenario.devices
     if verifiers.kind == "real":  # whose times and links were measured
-        verifiers = replace(verifiers, tiers=(), verify=None, prefill=None, decode=None)
+        verifiers = replace(verifiers, tiers=(), verify=None, prefill=None, decode=None, profile="")
         if scenario.batch is None and not devices and shares_device(scenario, profile):
             devices = {HOST: Device("turns")}
             drafters, verifiers = replace(drafters, device=HOST), replace(verifiers, device=HOST)

@@ -11,9 +11,11 @@ import msgspec
 from fleet.chance.acceptance import PerPosition, expected_committed
 from fleet.errors import InputError
 from fleet.scenario.facts import accepts, mean_accepted, replaced_acceptance
+from fleet.scenario.lengths import TEXTS
 from fleet.scenario.names import World
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
+from fleet.scenario.sides import SIDES, profile_of, shared_profile
 from fleet.scenario.unread import READ_IN_A_BATCH
 from fleet.scenario.workload import mean_lengths
 from fleet.times.labels import basis_of, estimated_numbers, warning_of
@@ -34,15 +36,16 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     'verifiers.verify = 40 ms'
     """
     notes = [] if world == "engine" else [*_estimated(scenario), *_falling_rates(scenario), *_assumed_turns(scenario)]
+    notes += [] if world == "engine" else [*_mixed_profiles(scenario)]
     if world == "sim" or scenario.verifiers.kind == "replayed":  # a real target takes the time that it takes
         notes += [*_mixed_times(scenario), *_mixed_tiers(scenario)]
-    return (*notes, *_absent_tiers(scenario), *_replaced_acceptance(scenario))
+    return (*notes, *_absent_tiers(scenario), *_replaced_acceptance(scenario), *_published_texts(scenario))
 
 
 def notes_on_prediction(scenario: Scenario) -> tuple[str, ...]:
     """Return the notes on what the equations say of a scenario: those on the scenario, and on a missing decode time."""
-    profile, decode = scenario.profile, scenario.verifiers.decode
-    known = decode or (profile.decode if isinstance(profile, HardwareProfile) else None)
+    profile, decode = profile_of(scenario, "verifiers"), scenario.verifiers.decode
+    known = decode or (profile.decode if profile is not None else None)
     if known is not None and known.mean_s(1, _middle_context(scenario)) == 0:
         return (*notes_of(scenario), "a plain decoding step takes no time here (decode is not given), so N_max is 0")
     return notes_of(scenario)
@@ -50,12 +53,26 @@ def notes_on_prediction(scenario: Scenario) -> tuple[str, ...]:
 
 def _estimated(scenario: Scenario) -> Iterator[str]:
     """Note step times that follow from a device's figures and nobody's measurement."""
-    profile = scenario.profile
-    if isinstance(profile, HardwareProfile) and (warning := warning_of(basis_of(profile))):
+    profiles = {profile.name: profile for side in SIDES if (profile := profile_of(scenario, side)) is not None}
+    for name, profile in profiles.items():
+        if warning := warning_of(basis_of(profile)):
+            yield (
+                f"profile {name}: {warning} ({', '.join(estimated_numbers(profile))}); delays between "
+                "steps and links are none unless the scenario gives them. `specfleet reproduce estimates` says how far "
+                "such estimates are off"
+            )
+
+
+def _mixed_profiles(scenario: Scenario) -> Iterator[str]:
+    """Note what the scenario's profile still tells where a side has another one."""
+    shared, sides = shared_profile(scenario), [profile_of(scenario, side) for side in SIDES]
+    if shared is None or all(own in (None, shared) for own in sides) or not scenario.drafters.count:
+        return
+    kept = [name for name, given in (("the link", scenario.link), ("acceptance", scenario.acceptance)) if given is None]
+    if kept:
         yield (
-            f"profile {profile.name}: {warning} ({', '.join(estimated_numbers(profile))}); delays between "
-            "steps and links are none unless the scenario gives them. `specfleet reproduce estimates` says how far "
-            "such estimates are off"
+            f"{' and '.join(kept)} {'is' if len(kept) == 1 else 'are'} profile {shared.name}'s, measured between other "
+            "machines than these; give [link] and [acceptance] where these are known"
         )
 
 
@@ -65,6 +82,13 @@ def _absent_tiers(scenario: Scenario) -> Iterator[str]:
         for tier in side.tiers:
             if tier.first > side.count:
                 yield f"{name}.tiers: that of first = {tier.first} is nobody's, with {name}.count = {side.count}"
+
+
+def _published_texts(scenario: Scenario) -> Iterator[str]:
+    """Note what of the lengths is published, and what assumed."""
+    texts = scenario.workload.texts
+    if texts:
+        yield f"workload.texts = {texts!r}: {TEXTS[texts].source}"
 
 
 def _replaced_acceptance(scenario: Scenario) -> Iterator[str]:
@@ -106,10 +130,10 @@ def _assumed_turns(scenario: Scenario) -> Iterator[str]:
 
 def _mixed_times(scenario: Scenario) -> Iterator[str]:
     """Note a target whose times come in part from the scenario and in part from the profile."""
-    profile, verifiers = scenario.profile, scenario.verifiers
+    profile, verifiers = profile_of(scenario, "verifiers"), scenario.verifiers
     read = [name for name in OF_TARGET if scenario.batch is None or name in READ_IN_A_BATCH["verifiers"]]
     given = {name: getattr(verifiers, name) for name in read if getattr(verifiers, name) is not None}
-    if isinstance(profile, str) or len(given) in (0, len(read)):
+    if profile is None or len(given) in (0, len(read)):
         return
     own = [
         f"verifiers.{name} = {_ms(scenario, name, time)} is the scenario's "
@@ -140,8 +164,8 @@ def _consequence(scenario: Scenario, given: dict[str, StepTime]) -> str:
 
 def _mixed_tiers(scenario: Scenario) -> Iterator[str]:
     """Note tiers whose devices differ in one step only: the others are the first device's."""
-    profile = scenario.profile
-    if isinstance(profile, str):
+    profile = profile_of(scenario, "verifiers")
+    if profile is None:
         return
     for tier in scenario.verifiers.tiers:
         if tier.verify is not None:

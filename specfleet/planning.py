@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from experiments.plan.answer import Plan
-from experiments.plan.goals import Goal, parse_least, parse_slo
+from experiments.plan.goals import ATTAINMENT, Goal, parse_least, parse_slo
 from experiments.plan.make import make_plan
-from experiments.plan.prices import parse_costs
+from experiments.plan.prices import Prices, parse_costs
 from experiments.plan.question import DEPTH, Question
 from fleet.chance.acceptance import Geometric
 from fleet.errors import InputError
@@ -91,15 +91,25 @@ def plan(
         targets or tuple(range(1, TARGETS + 1)),
         {DEPTH: DEPTHS} | {key: tuple(values) for key, values in wanted.items()},
         goals_of(slo, least),
-        parse_costs(_texts(cost), _device(target, verifying), _device(draft, drafting)),
+        _prices(base, _texts(cost), _device(target, verifying), _device(draft, drafting)),
         _title(base, verifying, drafting),
         apart,
     )
+    if base.slo is None and any(goal.metric == ATTAINMENT for goal in question.goals):
+        raise InputError(f"plan: {ATTAINMENT} is the share of requests that meet [slo], which the scenario has not")
     for name, counts in (("drafters.count", question.drafters), ("verifiers.count", question.targets)):
         if not all(isinstance(count, int) and count >= 1 for count in counts):
             raise InputError(f"plan: {name} = {list(counts)}: a plan varies it from 1 on")
     at_once = (os.cpu_count() or 1) if jobs is None else count_of(jobs, "jobs")
     return make_plan(question, at_once, step_error, done)
+
+
+def _prices(base: Scenario, costs: list[str], target: tuple[str, int], drafter: tuple[str, int]) -> Prices:
+    """Return what an hour of the devices costs: as the question says, else by the scenario's `[cost]`."""
+    told = base.cost
+    if costs or told is None or not told.has_prices:
+        return parse_costs(costs, target, drafter)
+    return msgspec.structs.replace(told, unit=told.unit or "cost")
 
 
 def goals_of(slo: str | Iterable[str], least: str | Iterable[str]) -> tuple[Goal, ...]:

@@ -8,7 +8,7 @@ import msgspec
 from fleet.scenario.scenario import Device, Drafters, Scenario, Verifiers, Workload
 from specfleet.meaning.kinds import changed, tag_of, toml
 
-TABLES = ("drafters", "verifiers", "batch", "link", "acceptance", "workload", "measure", "memory")
+TABLES = ("drafters", "verifiers", "batch", "link", "acceptance", "workload", "measure", "slo", "cost", "memory")
 ALWAYS = {
     Drafters: ("model", "depth"),
     Verifiers: ("model", "count"),

@@ -13,6 +13,7 @@ from experiments.cell import CellResult
 from experiments.draw import draw
 from experiments.reproduce import rows
 from experiments.terminal.printing import case_text
+from specfleet.asking import asked_of
 from specfleet.results import Shown
 
 
@@ -45,9 +46,15 @@ class Sweep(Shown):
         """
         return sweep.wide_table(self.cells)
 
-    def figure(self, name: Literal["throughput"] = "throughput", out: str | Path | None = None) -> Figure:
-        """Draw throughput against N, where `verifiers.count` was varied; write the figure to `out` if given."""
-        return draw(name, sweep.table(self.cells), Path(out) if out else None)
+    def figure(
+        self, name: Literal["throughput", "sweep"] = "throughput", out: str | Path | None = None, **asked: Any
+    ) -> Figure:
+        """Draw throughput against N, where `verifiers.count` was varied; write the figure to `out` if given.
+
+        "sweep" draws any metric along any varied key: `asked` as in `specfleet.figure`.
+        """
+        question = asked_of(**asked) if asked or name == "sweep" else None
+        return draw(name, sweep.table(self.cells), Path(out) if out else None, question)
 
 
 def _cases(rows: Iterable[Any], names: Sequence[str]) -> pd.DataFrame:

@@ -22,6 +22,7 @@ from fleet.scenario.changes import Changes, plain
 from fleet.scenario.names import SimPath, World
 from fleet.times.profile import HardwareProfile, read_profile
 from specfleet.arguments import count_of, function_of, path_of, text_of
+from specfleet.asking import asked_of
 from specfleet.results import Result
 from specfleet.scenario import Given, pairs_of_given, scenario_of
 from specfleet.studied import Reproduction, Sweep
@@ -145,11 +146,13 @@ def figure(
     name: str,
     results: Result | Sweep | Reproduction | HardwareProfile | str | Path,
     out: str | Path | None = None,
+    **asked: Any,
 ) -> Figure:
     """Draw a figure from results or their files, and write it to `out` if given; return the matplotlib figure.
 
-    "throughput" is drawn from a sweep or its folder, "timeline" from a run, "draft-time" and "residuals" from a
-    calibrated profile, "reproduction" from a reproduction (JSON). Raises InputError for anything else.
+    "throughput" and "sweep" are drawn from a sweep or its folder, "timeline" from a run, "draft-time" and "residuals"
+    from a calibrated profile, "plan" from a plan (JSON), "reproduction" from a reproduction (JSON). For "sweep"
+    `asked` says what to show, see `specfleet.asking`. Raises InputError for anything else.
 
     >>> import specfleet
     >>> result = specfleet.simulate("star", workload={"requests": 20})
@@ -161,4 +164,5 @@ def figure(
         drawn = results.run
     elif isinstance(results, Sweep):
         drawn = sweeps.table(results.cells)
-    return draw(text_of(name, "figure"), drawn, path_of(out, "out") if out is not None else None)
+    question = asked_of(**asked) if asked or name == "sweep" else None
+    return draw(text_of(name, "figure"), drawn, path_of(out, "out") if out is not None else None, question)

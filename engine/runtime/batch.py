@@ -68,7 +68,7 @@ def drive(
         if isinstance(instruction, Finished):
             open_next(instruction.tag)
 
-    worker = Worker(RecordedStation(station, "real"), executor, post, timing_of(device), zero_s=now_s())
+    worker = Worker(RecordedStation(station, "real"), executor, post, timing_of(device, every_s=0.0), zero_s=now_s())
     for tag in streams:
         open_next(tag)
     with watched(fleet, lambda: [worker.recorded], worker.zero_s, [worker]):

@@ -36,7 +36,7 @@ class Colocated:
         self.inbox: deque[tuple[Worker, StationEvent, Content]] = deque()
         self.requests = [requests_of(fleet, number) for number in numbers]
 
-        timing = timing_of(model.device)
+        timing = timing_of(model.device, every_s=0.0)
 
         def worker(station: Station, executor: DraftExecutor | VerifyExecutor) -> Worker:
             return Worker(RecordedStation(station, "real", self.log), executor, self._post, timing)

@@ -1,12 +1,15 @@
 """How long threads of this process were ready to run and waited for a core, as the kernel counts it."""
 
+import contextlib
 import os
+import resource
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 TASKS = Path("/proc/self/task")
-ZMQ_THREADS = "ZMQbg"  # how ZeroMQ's background threads begin their names
+ZMQ_THREADS = "ZMQbg/IO"  # how ZeroMQ's threads that send and receive begin their names
+OWN_USAGE = getattr(resource, "RUSAGE_THREAD", None)  # where the kernel tells it of one thread
 MOST = 64  # characters of a line of schedstat
 
 
@@ -31,21 +34,36 @@ class CoreWaits:
             counted_s, self.counted_s = self.counted_s, self._total_s(self.files)
             return max(self.counted_s - counted_s, 0.0)
 
-    def close(self) -> None:
-        """Close what the kernel tells it by; nothing is counted any more."""
-        with self.asking:
-            files, self.files = self.files or [], []
-            for file in files:
-                if file >= 0:
-                    os.close(file)
+    def __del__(self) -> None:
+        """Close what the kernel tells it by."""
+        for file in self.files or ():
+            with contextlib.suppress(OSError):
+                os.close(file)
 
     def _total_s(self, files: Sequence[int]) -> float:
         return sum(_waited_s(file) for file in files)
 
 
-def this_thread() -> list[int]:
-    """Return the thread that calls."""
-    return [threading.get_native_id()]
+class OwnCoreWaits(CoreWaits):
+    """Counts the waits of the one thread that asks.
+
+    It can have waited only if it was switched away since, which is cheaper to ask, and does not let go of the
+    interpreter: between two drafts another thread would take it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(lambda: [threading.get_native_id()])
+        self.switches = -1
+
+    def since_last_s(self) -> float:
+        """As `CoreWaits.since_last_s`."""
+        if OWN_USAGE is not None:
+            usage = resource.getrusage(OWN_USAGE)
+            switches = usage.ru_nvcsw + usage.ru_nivcsw
+            if switches == self.switches:
+                return 0.0
+            self.switches = switches
+        return super().since_last_s()
 
 
 def all_threads() -> list[int]:

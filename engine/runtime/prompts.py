@@ -12,6 +12,7 @@ from engine.runtime.demo_prompts import demo_prompts
 from fleet.errors import InputError
 from fleet.inputs.strict import convert
 from fleet.inputs.text import read_json_lines, shortened
+from fleet.scenario.lengths import Between
 from fleet.scenario.named_files import DEMO_PROMPTS
 from fleet.scenario.scenario import Trace
 from fleet.scenario.settled import Fleet
@@ -54,7 +55,8 @@ def prompts_of(fleet: Fleet) -> list[list[int]]:
 def _longest_prompt(fleet: Fleet) -> int:
     """The tokens of the longest prompt that a request may ask for."""
     workload, asked = fleet.workload, fleet.workload.prompt_tokens
-    if workload.lengths or isinstance(workload.arrivals, Trace):  # a file tells them
+    drawn = isinstance(asked, Between) and asked.law != "even"  # whose longest hardly ever comes
+    if drawn or workload.lengths or isinstance(workload.arrivals, Trace):  # a file tells them
         return max(request.prompt_tokens for requests in streams_of(fleet).values() for request in requests)
     return asked if isinstance(asked, int) else asked.high
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from fleet.errors import InputError
 from fleet.policies.group import One
 from fleet.scenario.faults import NodeFault
-from fleet.scenario.names import DRAFTER
 from fleet.scenario.scenario import Trace
 from fleet.scenario.settled import Fleet
 
@@ -41,7 +40,6 @@ def _reasons(fleet: Fleet) -> Iterator[str]:
         )
     if fleet.batch is not None:
         return
-    yield from _of_faults(fleet)
     yield from _in_one_process(fleet)
     yield from _of_continuations(fleet)
     yield from _of_models(fleet)
@@ -50,17 +48,6 @@ def _reasons(fleet: Fleet) -> Iterator[str]:
 def _drawn(fleet: Fleet) -> bool:
     """Whether no station has texts: all of them are replayed, and what is accepted is drawn."""
     return fleet.verifiers.kind == "replayed" and fleet.drafters.kind == "replayed"
-
-
-def _of_faults(fleet: Fleet) -> Iterator[str]:
-    """Replayed targets behind a router share its process, which a script cannot kill a part of."""
-    behind = fleet.routed and fleet.verifiers.kind == "replayed"
-    for fault in fleet.faults:
-        if behind and isinstance(fault, NodeFault) and not fault.node.startswith(DRAFTER):
-            yield (
-                f"faults: node = {fault.node!r}: replayed targets behind a router share a process with it; allowed: "
-                "a drafter, or verifiers.kind = 'real'"
-            )
 
 
 def _in_one_process(fleet: Fleet) -> Iterator[str]:

@@ -10,7 +10,7 @@ from itertools import count
 from engine.runtime.actions import DOOR, Action, Deliver, Lost, Opened, Turned
 from engine.runtime.clock import now_s
 from engine.runtime.content import Content
-from engine.runtime.core_waits import CoreWaits, this_thread, zmq_threads
+from engine.runtime.core_waits import CoreWaits, OwnCoreWaits, zmq_threads
 from engine.runtime.exchange import Exchange, Posted
 from engine.runtime.lossy import LossyLinks
 from engine.runtime.notices import Notices
@@ -59,12 +59,15 @@ class SocketThread(threading.Thread):
         self.notices = Notices(say, now_s())
         if exchange.door is not None:
             exchange.door.address_of = transport.address_of
-        self.own_waits, self.zmq_waits = CoreWaits(this_thread), CoreWaits(zmq_threads)
+        self.own_waits, self.zmq_waits = OwnCoreWaits(), CoreWaits(zmq_threads)
         self.sending_waits: deque[float] = deque()  # for a core, before something was sent
 
     def sending_wait_s(self) -> float:
         """Return how long what was posted has waited for cores, since this was asked last; from any thread."""
-        return self.zmq_waits.since_last_s() + sum(self.sending_waits.popleft() for _ in range(len(self.sending_waits)))
+        wait_s = self.zmq_waits.since_last_s()
+        while self.sending_waits:
+            wait_s += self.sending_waits.popleft()
+        return wait_s
 
     def post(self, message: Posted, content: Content, left_s: float | None = None) -> None:
         """Have a message sent that left its station at `left_s`, or now; whoever calls goes on at once."""

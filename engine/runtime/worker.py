@@ -16,7 +16,7 @@ import msgspec
 
 from engine.runtime.clock import now_s
 from engine.runtime.content import NOTHING, Content, Executor, Following
-from engine.runtime.core_waits import CoreWaits, this_thread
+from engine.runtime.core_waits import OwnCoreWaits
 from engine.runtime.device_lock import DeviceLock, no_lock
 from engine.runtime.identity import Ping
 from engine.runtime.waiting import MOST_MARGIN_S, Waiter
@@ -38,6 +38,7 @@ from fleet.times.step import Step
 
 STILL_S = 0.05  # a wait that ends so much too late: this process stood still
 READ_S = 0.05  # after which what came meanwhile has been read
+TURNED_DOWN, WITH_CONTENT = frozenset({Ignored, Refusal}), (Draft, DraftRequest)
 
 
 class Arrival(msgspec.Struct, frozen=True):
@@ -69,7 +70,7 @@ def by_the_clock(work: Callable[[], Outcomes]) -> tuple[Outcomes, float]:
 
 
 class Timing(NamedTuple):
-    """How steps are timed. `timed`: on the device's own clock; `control_s`: the control computation's time, if any."""
+    """How steps are timed. `timed`: on the device's own clock; `control_s`: the control computation's, 0 if not due."""
 
     timed: Callable[[Callable[[], Outcomes]], tuple[Outcomes, float]] = by_the_clock
     control_s: Callable[[], float] = lambda: 0.0
@@ -104,7 +105,7 @@ class Worker:
         self.zero_s = zero_s
         self.sending_wait_s = sending_wait_s
         self.settled = executor.settled if isinstance(executor, Following) else _as_they_are
-        self.waits = CoreWaits(this_thread)
+        self.waits = OwnCoreWaits()
         self.later: list[tuple[float, int, Arrival]] = []  # a heap: what is to be handed over at a time
         self.numbers = count()
         self.before: Callable[[Step], None] = lambda _step: None  # called right before a step's work
@@ -142,11 +143,12 @@ class Worker:
             ended_s = now_s()
             control_s = self.timing.control_s()
             self.waits.since_last_s()  # what was waited for during the step is in its time
+            sending_wait_s = self.sending_wait_s()
             stop |= self._drain()  # arrivals during the step happened before its end
             outcomes = self.settled(plan.step, outcomes)
             # Results go out before the device does: whoever has it next may take the core that would send them.
             done = StepDone(plan.step.number, outcomes, duration_s, control_s)
-            self.handle(done, NOTHING, ended_s, core_wait_s=self.sending_wait_s())
+            self.handle(done, NOTHING, ended_s, core_wait_s=sending_wait_s)
         return stop, None
 
     def handle(
@@ -155,7 +157,7 @@ class Worker:
         """Hand an event to the station; let the executor take its content if the station accepted it."""
         self.told_s = time_s
         instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes, core_wait_s)
-        if not any(isinstance(instruction, Ignored | Refusal) for instruction in instructions):
+        if TURNED_DOWN.isdisjoint(map(type, instructions)):
             self.executor.receive(event, content)
         self.obey(instructions)
 
@@ -164,7 +166,7 @@ class Worker:
         for instruction in instructions:
             if isinstance(instruction, Released):
                 self.executor.release(instruction.tag)
-            elif isinstance(instruction, Draft | DraftRequest):
+            elif isinstance(instruction, WITH_CONTENT):
                 self.post(instruction, self.executor.content_of(instruction))
             elif isinstance(instruction, Routed):
                 self.post(instruction, self.executor.content_of(instruction.message))
@@ -206,12 +208,13 @@ class Worker:
     def _drain(self, wait_s: float = 0.0) -> bool:
         """Take all that has come, and that comes with no longer a wait between; return whether the run's end did."""
         stop = False
-        while True:
+        while wait_s or not self.inbox.empty():
             try:
                 stop |= self._take(self.inbox.get(timeout=wait_s))
             except queue.Empty:
-                self._take_due()
-                return stop
+                break
+        self._take_due()
+        return stop
 
     def _alarm_s(self) -> float:
         """When silence will mean something to the station."""

@@ -9,10 +9,12 @@ from fleet.errors import InputError
 from fleet.inputs.quantities import quantity
 from fleet.records.glossary import PERCENTILES
 from fleet.scenario.changes import parts_of
+from fleet.scenario.slo import miss
 
 TIMES = {"ttft": "ttft", "tpot": "tpot", "latency": "latency", "e2el": "latency"}  # e2el: as vLLM's users call it
 FORMS = ("mean", *(f"p{percent}" for percent in PERCENTILES))
 USER = "tokens_per_s_per_user"
+ATTAINMENT = "slo_attainment"  # of the goals in the scenario's `[slo]`
 
 
 class Goal(msgspec.Struct, frozen=True):
@@ -32,7 +34,7 @@ class Goal(msgspec.Struct, frozen=True):
 
     def miss(self, value: float) -> float:
         """By which share a value misses the goal; negative where there is room left."""
-        return value / self.limit - 1 if self.sense == "at most" else self.limit / max(value, 1e-12) - 1
+        return miss(value, self.limit) if self.sense == "at most" else miss(self.limit, max(value, 1e-12))
 
     def met(self, values: Mapping[str, float]) -> bool:
         """Whether metrics' values meet it; what was not measured does not."""
@@ -60,14 +62,17 @@ def parse_least(texts: Iterable[str]) -> list[Goal]:
     """
     goals = []
     for text, name, value in _pairs("--least", texts):
-        number = _number("--least", text, value, "per_s")
+        number = _number("--least", text, value, "per_s", share=name == ATTAINMENT)
         form = name.removeprefix(USER).removeprefix("_") or "mean"
         if name.startswith(USER) and form in FORMS:
             goals.append(Goal(f"{name} >= {value.strip()}", f"tpot_{form}_s", 1 / number, "at most"))
         elif name == "tokens_per_s":
             goals.append(Goal(f"{name} >= {value.strip()}", "throughput", number, "at least"))
+        elif name == ATTAINMENT and number <= 1:
+            goals.append(Goal(f"{name} >= {value.strip()}", ATTAINMENT, number, "at least"))
         else:
-            allowed = f"tokens_per_s, {USER}, and {', '.join(f'{USER}_{form}' for form in FORMS[1:])}"
+            users = ", ".join(f"{USER}_{form}" for form in FORMS[1:])
+            allowed = f"tokens_per_s, {USER}, {users}, and {ATTAINMENT}, a share of requests"
             raise InputError(f"--least {text}: nothing is called {name!r}; allowed: {allowed}")
     return goals
 
@@ -80,9 +85,9 @@ def _pairs(option: str, texts: Iterable[str]) -> Iterable[tuple[str, str, str]]:
         yield text, name.strip(), value
 
 
-def _number(option: str, text: str, value: str, key: str) -> float:
+def _number(option: str, text: str, value: str, key: str, share: bool = False) -> float:
     try:
-        number = quantity(value, key, share=False, whole=False)
+        number = quantity(value, key, share, whole=False)
         number = float(value) if number is None else number
     except ValueError as error:
         raise InputError(f"{option} {text}: {error}") from error

@@ -2,37 +2,14 @@
 
 from collections.abc import Iterable
 
-import msgspec
-
 from fleet.errors import InputError
 from fleet.scenario.changes import parts_of
+from fleet.scenario.cost import Cost as Prices
+from fleet.scenario.cost import per_million_tokens
+
+__all__ = ["Prices", "parse_costs", "per_million_tokens"]
 
 ROLES = ("target", "drafter")
-HOUR_S = 3600.0
-MILLION = 1e6
-
-
-class Prices(msgspec.Struct, frozen=True):
-    """Costs of the devices.
-
-    Keys:
-        target_per_hour (the unit): What an hour of one target costs, all devices that share its model together.
-        drafter_per_hour (the unit): What an hour of one drafter costs.
-        unit: What the costs are in; device-hours where none were given.
-    """
-
-    target_per_hour: float = 1.0
-    drafter_per_hour: float = 1.0
-    unit: str = "device-hours"
-
-    def per_hour(self, drafters: int, targets: int) -> float:
-        """What an hour of a fleet costs."""
-        return drafters * self.drafter_per_hour + targets * self.target_per_hour
-
-
-def per_million_tokens(cost_per_hour: float, tokens_per_s: float) -> float:
-    """What a million tokens cost."""
-    return cost_per_hour / HOUR_S / tokens_per_s * MILLION
 
 
 def parse_costs(texts: Iterable[str], target: tuple[str, int], drafter: tuple[str, int]) -> Prices:
@@ -62,7 +39,7 @@ def parse_costs(texts: Iterable[str], target: tuple[str, int], drafter: tuple[st
     if len(in_watts) > 1:
         raise InputError("--cost: some prices are in watts and some are not; give all of them in one unit")
     if not told:
-        return Prices(float(target[1]), float(drafter[1]))
+        return Prices(float(target[1]), float(drafter[1]), "device-hours")
     prices = {}
     for role, (name, count) in devices.items():
         if role not in told and name not in told:

@@ -125,5 +125,9 @@ def check(question: Question) -> None:
         raise InputError(f"scenario {base.name!r}: workload.arrivals: a plan knows poisson arrivals, or none")
     if base.drafters.device or base.verifiers.device:
         raise InputError(f"scenario {base.name!r}: a plan places drafters and targets itself; leave their devices out")
+    if base.drafters.profile or base.verifiers.profile:
+        raise InputError(
+            f"scenario {base.name!r}: a plan knows one profile; leave drafters.profile, verifiers.profile out"
+        )
     if base.drafters.tiers or base.verifiers.tiers or base.faults:
         raise InputError(f"scenario {base.name!r}: a plan knows like devices without faults; leave tiers, faults out")

@@ -1,21 +1,20 @@
 """One simulation of a fleet with one seed, and what a choice looks at of it."""
 
 import msgspec
-import numpy as np
 
 from experiments.plan.prices import per_million_tokens
 from experiments.plan.question import Question, Shape
 from experiments.worlds import with_seed
 from fleet.errors import InputError
 from fleet.records.metrics import assess
-from fleet.records.run import Run
-from fleet.scenario.names import verifier_name
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.workload import mean_lengths
 from sim.run import simulate
 
-VERIFIER = verifier_name(0).partition(".")[0]  # every target's name begins with it
-KEPT = ("throughput", "load", "wait_s", "service_s", "communication_s", "verify_s", "acceptance_length")
+KEPT = (
+    "throughput", "slo_attainment", "load", "target_load", "wait_s", "service_s", "communication_s", "verify_s",
+    "acceptance_length",
+)  # fmt: skip
 TIMES = ("tpot", "ttft", "latency")
 
 
@@ -54,21 +53,9 @@ def trial_of(question: Question, shape: Shape, seed: int, scenario: Scenario) ->
         values["cost_per_million"] = per_million_tokens(question.cost_per_hour(shape), values["throughput"])
     else:  # what comes is what has to be decoded; how much of it falls into the window is chance
         values["cost_per_million"] = per_million_tokens(question.cost_per_hour(shape), offered_tokens_per_s(question))
-    values["target_load"] = target_load(run)
     return Trial(shape, seed, values, overload.line() if overload is not None else "")
 
 
 def offered_tokens_per_s(question: Question) -> float:
     """What the arrivals ask for in a second."""
     return question.arrivals_per_s * mean_lengths(question.base.workload)[1]
-
-
-def target_load(run: Run) -> float:
-    """Share of the whole run's time in which its targets worked, on average."""
-    rows = run.columns()
-    ends = rows.where(rows.event.among("done") & rows.station.having(lambda name: name.startswith(VERIFIER)))
-    if not len(ends):
-        return 0.0
-    _, first = np.unique(np.stack([ends.station.codes, ends.step], axis=1), axis=0, return_index=True)
-    lasted_s = rows.time_s[-1] * run.header.fleet.verifiers.count
-    return float(ends.duration_s[first].sum() / lasted_s)  # a row of a batch is one line of its step

@@ -8,11 +8,12 @@ number of a paper counts once; so do "estimated" ones, where ours is an estimate
 fitted on none of that source's numbers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Annotated, Any, Literal
 
 import msgspec
+import numpy as np
 from msgspec import Meta
 
 from fleet.times.profile import HardwareProfile
@@ -21,6 +22,7 @@ Kind = Literal["input", "fitted", "identity", "predicted", "estimated", "measure
 JUDGED = ("predicted", "estimated")  # kinds that count
 TINY = 0.05  # share of what it is a part of, below which a quantity is held against the whole
 FAR = 0.1  # an error beyond which a row is counted as missed
+PAPER = ", paper"  # how the name of a line ends that shows the paper's own numbers
 CLAIM = " (1: yes)"  # how the quantity of a claim ends
 
 
@@ -86,10 +88,34 @@ class Score(msgspec.Struct, frozen=True):
         return f"{self.kind}: {'; '.join(parts)}" if parts else "no row here is a prediction"
 
 
+class Line(msgspec.Struct, frozen=True):
+    """What one colour of a figure shows, in the panel of that title: `y` over `x`, with a band from `low` to `high`.
+
+    `x`: numbers, or words for bars. Ours, unless the panel's title or the line's name says that it is the paper's.
+    """
+
+    panel: str
+    name: str
+    x: tuple[float | str, ...]
+    y: tuple[float, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+
+class Picture(msgspec.Struct, frozen=True):
+    """The shape in which the paper draws what is reproduced, with our numbers: curves, stacked parts, grouped bars."""
+
+    shape: Literal["curves", "stacked", "grouped"]
+    x_label: str
+    y_label: str
+    lines: tuple[Line, ...]
+    note: str = ""
+
+
 class Reproduction(msgspec.Struct, frozen=True):
     """A table or figure of a paper, row by row, and what had to be assumed; `score` follows from the rows.
 
-    `parts`: the same by source, where there are several.
+    `parts`: the same by source, where there are several. `picture`: what the paper draws, where its shape is kept.
     """
 
     name: Annotated[str, Meta(max_length=200)]
@@ -97,6 +123,7 @@ class Reproduction(msgspec.Struct, frozen=True):
     assumptions: list[Annotated[str, Meta(max_length=2000)]]
     score: Score = Score()
     parts: dict[str, Score] = {}
+    picture: Picture | None = None
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "score", score_of(self.rows))
@@ -122,6 +149,13 @@ def row(
     whole = paper if part_of is None else part_of
     error = (ours - paper) / whole if paper is not None and whole and ours is not None else None
     return Row(quantity, case, kind, paper, ours, error, part_of, note)
+
+
+def line(panel: str, name: str, x: Iterable[float], y: Iterable[float], spread: Iterable[float] = ()) -> Line:
+    """Build a line of a picture to five digits; `spread`: half of its band."""
+    heights, halves = np.asarray(list(y)), np.asarray(list(spread))
+    low, high = (heights - halves, heights + halves) if len(halves) else (halves, halves)
+    return Line(panel, name, *(tuple(float(f"{one:.5g}") for one in part) for part in (x, heights, low, high)))
 
 
 def claim(quantity: str, case: dict[str, Any], holds: bool, note: str = "") -> Row:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
-from experiments.reproduce.rows import Inputs, Kind, Reproduction, Row, row
+from experiments.reproduce.rows import Inputs, Kind, Line, Picture, Reproduction, Row, row
 from fleet.records.metrics import measure
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
@@ -163,6 +163,24 @@ def simulated_rows(
     return rows
 
 
+def breakdown(services_s: Sequence[float], rows: Sequence[Row]) -> Picture:
+    """Return the table's time breakdown: a round's draft, its wait before, and the drafter's idleness, by N."""
+    ours = {(one.case["N"], one.quantity): 1e3 * (one.ours or 0.0) for one in rows}
+    columns = [f"N = {N}" for N in N_COLUMNS]
+    parts = {
+        "draft S": ([1e3 * service_s(c) for c in range(len(N_COLUMNS))], [1e3 * one for one in services_s]),
+        "wait T_wait": ([1e3 * one for one in WAIT_S], [ours[N, "wait_s"] for N in N_COLUMNS]),
+        "idle T_idle": ([1e3 * one for one in IDLE_GAP_S], [ours[N, "idle_gap_s"] for N in N_COLUMNS]),
+    }
+    lines = [
+        Line(("the paper", "ours")[which], name, tuple(columns), tuple(values[which]))
+        for which in (0, 1)
+        for name, values in parts.items()
+    ]
+    note = "S of the paper is its load over its R_q"
+    return Picture("stacked", "", "time breakdown of a round at the drafter, ms", tuple(lines), note)
+
+
 def identity_rows() -> list[Row]:
     """The paper's own numbers against each other: O is not N O_i, while R_q is N R_p."""
     rows = []
@@ -197,7 +215,7 @@ def starsd_table1(_inputs: Inputs) -> Reproduction:
             f"{remote_ms} ms by N = 4, 5, 6, if all targets wait equally long"
         ),
     ]
-    return Reproduction("starsd-table1", rows, [*ASSUMED, *notes])
+    return Reproduction("starsd-table1", rows, [*ASSUMED, *notes], picture=breakdown(services_s, simulated))
 
 
 def starsd_table1_blind(_inputs: Inputs) -> Reproduction:

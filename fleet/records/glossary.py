@@ -110,7 +110,7 @@ METRICS = (
         "T_wait", "T_wait = max(0, (N - 1) S - Z)",
         "StarSD, table 1; the equation follows from (8) to (10)",
     ),
-    *_percentiles("wait", "that time, over rounds"),
+    *_percentiles("wait", "`wait_s` over rounds"),
     Meaning(
         "idle_gap_s", "s",
         "Idleness of the drafter before a draft step, the mean over rounds; 0 for those that waited. Another thing "
@@ -133,7 +133,7 @@ METRICS = (
         "round_s", "s", "Time of a round: from a target's request at the drafter until its next one in the same text.",
         "", "T_wait + S + Z, and the drafter's steps before the draft",
     ),
-    *_percentiles("round", "that time, over rounds"),
+    *_percentiles("round", "`round_s` over rounds"),
     Meaning("in_time", "share of rounds", "Share of rounds whose draft was there within `measure.deadlines_s`."),
     Meaning(
         "acceptance_length", "tokens/round",
@@ -157,7 +157,48 @@ METRICS = (
         "measured_energy_j_per_token", "J/token", "Energy of the devices that were measured, for each committed token.",
         "", "measured_power_w / throughput", "StarSD, appendix F, for how it is read",
     ),
+    Meaning(
+        "energy_kwh_per_million_tokens", "kWh/million tokens", "The same energy for a million committed tokens.", "",
+        "energy_j_per_token / 3.6",
+    ),
+    Meaning(
+        "cost_per_million_tokens", "cost/million tokens",
+        "What a million committed tokens cost: the prices of `[cost]` for all devices over the window, whether they "
+        "work or not, over the tokens that were committed in it. After the comma: what prices are in.",
+        "", "cost an hour / 3600 / throughput 10^6",
+    ),
+    Meaning(
+        "target_load", "share of time", "Share of the time in which a target works, the mean over targets.",
+    ),
+    Meaning(
+        "bottleneck", "share of time",
+        "Load of the busiest station, or of the busiest device that several stations share; its name is after the "
+        "comma. Of many like stations it is the one that chance kept busiest.",
+    ),
     Meaning("requests", "requests", "How many requests completed in the window."),
+    Meaning("carried_requests_per_s", "requests/s", "Requests that complete in a second."),
+    Meaning(
+        "offered_requests_per_s", "requests/s",
+        "Requests that come in a second, as the scenario states it, or as the trace had them on average. What is "
+        "carried stays below it in a short run, whose end is counted until the last request is complete, and where "
+        "it is more than the fleet can carry.",
+    ),
+    Meaning(
+        "goodput_requests_per_s", "requests/s", "Requests that complete in a second and met all goals of `[slo]`.",
+        "", "slo_attainment carried_requests_per_s", "vLLM, `vllm bench serve --goodput`; AIPerf, `--goodput`",
+    ),
+    Meaning(
+        "slo_attainment", "share of requests",
+        "Share of the requests that completed in the window which met all goals of `[slo]`. A request of one token "
+        "has no time for a token after the first, and meets that goal.",
+    ),
+    Meaning(
+        "speedup", "factor",
+        "How many times as fast a user's tokens come as by plain decoding: the time of a plain decoding step of a "
+        "target that serves one request alone, in the middle of a text, by the profile or `verifiers.decode`, over "
+        "the mean TPOT. Below 1 speculation, or the wait for others, costs more than it gains.",
+        "", "decode / tpot_mean_s",
+    ),
     Meaning("refused", "requests", "How many of them a drafter refused, so that their target decoded alone."),
     *_latencies(),
     Meaning("given_up", "drafts", "How many drafts did not come within `verifiers.patience_s`, so that their target "

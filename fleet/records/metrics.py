@@ -7,7 +7,8 @@ count by the moment they end, requests by the moment they complete. Symbols and 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -15,17 +16,20 @@ import numpy as np
 from fleet.errors import InputError
 from fleet.policies.allocate import UNLIMITED
 from fleet.records.columns import Table
+from fleet.records.devices import busy_s, cost, energy, loads, steps_of
 from fleet.records.glossary import PERCENTILES
 from fleet.records.goodput import best_goodput, utility
 from fleet.records.grouped import Floats, Groups, at, find, means_of
 from fleet.records.intervals import NO_INTERVAL, jain_index, student_t_interval
 from fleet.records.outages import outage_metrics, without_steady_state
-from fleet.records.overload import Overload, overload_of, without_intervals
+from fleet.records.overload import Overload, overload_of, streams_per_s, without_intervals
 from fleet.records.power import measured_energy
 from fleet.records.run import Run
+from fleet.records.service import goodput, speedup
 from fleet.records.steady import places_of, relaxation_s
 from fleet.records.tables import at_drafter, cache_bytes, commits_of, requests_of, rounds_table, verifications_of
 from fleet.records.window import Metric, Window
+from fleet.scenario.arrivals import Ramp
 from fleet.scenario.scenario import GrantRule
 from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import streams_of
@@ -75,10 +79,13 @@ def _metrics(run: Run) -> dict[str, Metric]:
     if fleet.verifiers.patience.patience_s:
         metrics |= outage_metrics(window, rows, commits)
     tokens = window.sums(commits.time_s, commits.committed)
-    metrics |= _energy(window, rows, fleet, tokens) | measured_energy(window, run.header.energy, tokens)
-    metrics |= _latencies(window, rows, commits, speculates)
+    steps = steps_of(rows)
+    metrics |= energy(window, steps, fleet, tokens) | measured_energy(window, run.header.energy, tokens)
+    metrics |= cost(window, fleet, tokens) | loads(window, steps, fleet)
+    metrics |= _latencies(window, rows, commits, fleet)
+    metrics |= speedup(fleet, metrics)
     known = {name: metric for name, metric in metrics.items() if not math.isnan(metric.value)}
-    if not without_steady_state(fleet.faults):
+    if not (without_steady_state(fleet.faults) or isinstance(fleet.workload.arrivals, Ramp)):
         return known
     return {name: Metric(metric.value, *NO_INTERVAL, metric.unit) for name, metric in known.items()}
 
@@ -118,8 +125,15 @@ def combine(runs: Sequence[Mapping[str, Metric]]) -> dict[str, Metric]:
         times_longer = float(np.median([run[name].times_longer for run in runs]))
         interval = student_t_interval(values) if times_longer == 1 else NO_INTERVAL
         drifting = sum(run[name].drifting for run in runs) > len(runs) / 2
-        combined[name] = Metric(float(np.mean(values)), *interval, runs[0][name].unit, times_longer, drifting)
+        combined[name] = Metric(
+            float(np.mean(values)), *interval, _unit(run[name].unit for run in runs), times_longer, drifting
+        )
     return combined
+
+
+def _unit(units: Iterable[str]) -> str:
+    """The commonest of units: what follows a comma, such as the busiest station, may differ between runs."""
+    return Counter(units).most_common(1)[0][0]
 
 
 def window_of(fleet: Fleet, commits: Table) -> Window:
@@ -173,12 +187,12 @@ def _rounds(window: Window, commits: Table, rounds: Table, targets: int) -> dict
 def _load(window: Window, rows: Table, rounds: Table, targets: int) -> dict[str, Metric]:
     """Load of the drafters, and the idle time T_idle of an iteration (9)."""
     drafters = rows.where(at_drafter(rows) | rows.kind.among("draft"))
-    busy_s = _busy_s(window, drafters) / max(len(drafters.station.present()), 1)
+    working_s = busy_s(window, drafters) / max(len(drafters.station.present()), 1)
     iterations = window.sums(rounds.drafted_s) / targets
     return {
-        "load": window.rate(busy_s, "share of time"),
-        "iteration_idle_s": window.ratio(window.batch_s - busy_s, iterations, "s"),
-        "iteration_s": window.ratio(np.full_like(busy_s, window.batch_s), iterations, "s"),
+        "load": window.rate(working_s, "share of time"),
+        "iteration_idle_s": window.ratio(window.batch_s - working_s, iterations, "s"),
+        "iteration_s": window.ratio(np.full_like(working_s, window.batch_s), iterations, "s"),
     }
 
 
@@ -234,8 +248,8 @@ def _draft_caches(window: Window, rows: Table, bytes_per_token: int) -> dict[str
     return {"draft_cache_peak_bytes": Metric(float(peak), *NO_INTERVAL, "bytes")}
 
 
-def _latencies(window: Window, rows: Table, commits: Table, speculates: bool) -> dict[str, Metric]:
-    """Times of requests that completed in the window: to the first token, for a token after it, and in all."""
+def _latencies(window: Window, rows: Table, commits: Table, fleet: Fleet) -> dict[str, Metric]:
+    """Requests that come and that complete in the window, with their times to the first token, a token, and in all."""
     requests = requests_of(commits)
     named = commits.tag[requests.first], commits.request[requests.first]
     first_s, last_s = requests.smallest(commits.time_s), requests.largest(commits.time_s)
@@ -244,11 +258,13 @@ def _latencies(window: Window, rows: Table, commits: Table, speculates: bool) ->
     joined = find(named, (joins.tag, joins.request))
     finished = (tokens == at(joins.goal - joins.tokens, joined)) | requests.largest(commits.flag)
     complete = finished & window.inside(last_s)
+    metrics = _offered(fleet, joins)
     if not complete.any():
-        return {}
+        return metrics
     ended_s = last_s[complete]
-    metrics = {"requests": window.count(ended_s, "requests")}
-    if speculates:
+    metrics["requests"] = window.count(ended_s, "requests")
+    metrics["carried_requests_per_s"] = window.rate(window.sums(ended_s), "requests/s")
+    if fleet.drafters.count:
         refusals = rows.where(rows.event.among("refusal"))
         refused = find(named, (refusals.tag, refusals.request)) >= 0
         metrics["refused"] = window.count(last_s[complete & refused], "requests")
@@ -261,7 +277,16 @@ def _latencies(window: Window, rows: Table, commits: Table, speculates: bool) ->
     for name, values_s in times_s.items():
         metrics[f"{name}_mean_s"] = window.mean(ended_s, values_s[complete], "s")
         metrics |= _percentiles(window, name, ended_s, values_s[complete])
-    return metrics
+    return metrics | goodput(window, fleet.slo, ended_s, {name: each[complete] for name, each in times_s.items()})
+
+
+def _offered(fleet: Fleet, joins: Table) -> dict[str, Metric]:
+    """Requests that come in a second, where they come by themselves at some rate."""
+    opened = Groups(joins.tag).first
+    if fleet.workload.arrivals is None or not len(opened):
+        return {}
+    per_s = streams_per_s(fleet, joins.time_s[opened]) * len(requests_of(joins)) / len(opened)
+    return {"offered_requests_per_s": Metric(per_s, *NO_INTERVAL, "requests/s")} if math.isfinite(per_s) else {}
 
 
 def _batching(window: Window, rows: Table) -> dict[str, Metric]:
@@ -328,35 +353,3 @@ def _acceptance_rates(verified: Table) -> list[float]:
     ratios = clients.sums(verified.ratio * verified.draft_tokens)
     rates = np.where(ratios > 0, ratios / np.maximum(drafted, 1), passed / np.maximum(tested, 1))
     return [float(rate) for rate in rates]
-
-
-def _energy(window: Window, rows: Table, fleet: Fleet, tokens: Floats) -> dict[str, Metric]:
-    """Energy of all devices over the window, from the profile's powers and the time that each device worked."""
-    power = fleet.power
-    if power is None:
-        return {}
-    working = ~rows.kind.among("")
-    drafting = rows.kind.among("draft", "draft_prefill") | (at_drafter(rows) & working)
-    draft_s, other_s = (_busy_s(window, rows.where(steps)) for steps in (drafting, working & ~drafting))
-    energy_j = draft_s * power.draft_w + other_s * power.verify_w
-    energy_j += (device_count(fleet) * window.batch_s - draft_s - other_s) * power.idle_w
-    return {
-        "power_w": window.rate(energy_j, "W"),
-        "energy_j_per_token": window.ratio(energy_j, tokens, "J/token"),
-    }
-
-
-def device_count(fleet: Fleet) -> int:
-    """Return how many devices the fleet's stations run on."""
-    if fleet.batch is not None:
-        return 1
-    sides = ((fleet.drafters.device, fleet.drafters.count), (fleet.verifiers.device, fleet.verifiers.count))
-    return len({device for device, _ in sides if device}) + sum(count for device, count in sides if not device)
-
-
-def _busy_s(window: Window, rows: Table) -> Floats:
-    """How long the steps of these stations ran within each batch, one station after another: shape (batches,)."""
-    steps = Groups(rows.station, rows.step)
-    begun_s, ended_s = (at(rows.time_s, steps.first_of(rows.event.among(event))) for event in ("start", "done"))
-    whole = ~np.isnan(ended_s - begun_s)
-    return window.within(begun_s[whole], ended_s[whole])

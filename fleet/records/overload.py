@@ -26,6 +26,7 @@ from fleet.records.intervals import NO_INTERVAL
 from fleet.records.run import Run
 from fleet.records.tables import at_drafter, commits_of, requests_of
 from fleet.records.window import Metric
+from fleet.scenario.arrivals import Gamma
 from fleet.scenario.names import BATCH, DRAFTER, ROUTER
 from fleet.scenario.scenario import Poisson
 from fleet.scenario.settled import Fleet
@@ -79,7 +80,7 @@ def overload_of(run: Run) -> Overload | None:
     rows = run.columns()
     joins = rows.where(rows.event.among("join"))
     opened = Groups(joins.tag).first
-    per_s, streams = _streams_per_s(fleet, joins.time_s[opened]), len(opened)
+    per_s, streams = streams_per_s(fleet, joins.time_s[opened]), len(opened)
     demands = list(_demands(fleet, rows, joins.tag[opened])) if np.isfinite(per_s) else []
     beyond = [demand for demand in demands if demand.beyond(per_s, FALSE_ALARM / len(demands))]
     if not beyond:
@@ -102,9 +103,9 @@ def _may_have_one(metric: Metric) -> bool:
     return metric.times_longer > 1 or not math.isnan(metric.low)
 
 
-def _streams_per_s(fleet: Fleet, opened_s: Floats) -> float:
+def streams_per_s(fleet: Fleet, opened_s: Floats) -> float:
     """How many streams open in a second: as the scenario says, or as the trace had them; NaN where all open at once."""
-    if isinstance(fleet.workload.arrivals, Poisson):
+    if isinstance(fleet.workload.arrivals, Poisson | Gamma):
         return fleet.workload.arrivals.per_s
     span_s = float(opened_s.max() - opened_s.min())
     return (len(opened_s) - 1) / span_s if span_s > 0 else math.nan

@@ -42,7 +42,7 @@ class Row(NamedTuple):
         kld (nats): Mean of KL(p||q) over the draft (done of verify); 0 where unknown.
         kld_peak (nats): The largest KL(p||q) of the draft's tokens (done of verify); 0 where unknown.
         control_s: Time of the control computation right after the step (done of real steps on a cpu), which tells how
-            fast the host is just then.
+            fast the host is just then; 0 where it was not taken.
         core_wait_s: How long threads of a real node were ready and waited for a core: those that receive, before a
             message arrived; the one that runs the step, before it began (start); those that send, since the step before
             (done). Each wait is in one row.

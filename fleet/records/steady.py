@@ -12,6 +12,7 @@ from fleet.records.columns import Table
 from fleet.records.grouped import Groups
 from fleet.records.tables import at_drafter, requests_of
 from fleet.records.window import Floats, Window
+from fleet.scenario.arrivals import Gamma
 from fleet.scenario.scenario import Poisson
 from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import streams_of
@@ -39,9 +40,12 @@ def relaxation_s(fleet: Fleet, rows: Table, commits: Table, window: Window) -> f
         return math.inf
     if isinstance(fleet.workload.arrivals, Poisson):
         per_s, variability = fleet.workload.arrivals.per_s, 1.0
+    elif isinstance(fleet.workload.arrivals, Gamma):
+        per_s, variability = fleet.workload.arrivals.per_s, 1 / fleet.workload.arrivals.burstiness
     else:
         per_s, variability = float(1 / gaps_s.mean()), float(gaps_s.var() / gaps_s.mean() ** 2)
-    return max(of_device_s(work_s, per_s, variability, len(arrivals_s)) for work_s in work)
+    times_s = [of_device_s(work_s, per_s, variability, len(arrivals_s)) for work_s in work]
+    return max(times_s, default=window.length_s / CELLS)  # where no work takes any time, nothing queues
 
 
 def places_of(fleet: Fleet) -> int:

@@ -16,6 +16,13 @@ def conflicts(scenario: Scenario, needs: Needs) -> Iterator[str]:
     """Yield one line for each, naming the keys. `needs`: what the length rule must know of draft tokens."""
     yield from unread_keys(scenario)
     yield from _of_replayed_drafters(scenario)
+    shared = scenario.drafters.device or scenario.verifiers.device
+    for side in ("drafters", "verifiers"):
+        if getattr(scenario, side).profile and scenario.drafters.device == scenario.verifiers.device == shared != "":
+            yield (
+                f"{side}.profile is of a machine of that side's own, and both are on devices.{shared}; give `profile`, "
+                "what was measured on one device, or leave the devices out"
+            )
     if isinstance(scenario.drafters.overlap, Ahead) and isinstance(scenario.drafters.route, Central):
         yield "drafters.overlap = 'ahead' keeps drafters busy; drafters.route = 'central' would wait for ever"
     yield from _of_faults(scenario)

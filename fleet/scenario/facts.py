@@ -1,10 +1,11 @@
-"""Facts of a scenario that several rooms tell: what its acceptance comes to, how many models run at a time."""
+"""Facts of a scenario that several rooms tell: its acceptance, its models, its devices, its plain step in numbers."""
 
 from fleet.chance.acceptance import Geometric, LengthModel, Recorded, expected_accepted
 from fleet.chance.tokens import TokenModel
 from fleet.errors import InputError
 from fleet.scenario.scenario import Acceptance, Scenario, needs_of
 from fleet.scenario.settled import Fleet
+from fleet.scenario.workload import mean_lengths
 from fleet.times.profile import HardwareProfile
 
 
@@ -50,3 +51,24 @@ def models_of(fleet: Fleet) -> int:
 def crowds(fleet: Fleet, cores: int) -> bool:
     """Whether stations that have devices of their own would share the cores of one host without a GPU."""
     return fleet.batch is None and not fleet.devices and models_of(fleet) > cores
+
+
+def devices_of(fleet: Fleet) -> tuple[int, int]:
+    """Return how many devices there are of drafters, and of targets; one that both share is the targets'."""
+    if fleet.batch is not None:
+        return 0, 1
+    of_drafters, of_targets = fleet.drafters.device, fleet.verifiers.device
+    drafters = fleet.drafters.count if not of_drafters else int(of_drafters != of_targets)
+    return drafters, 1 if of_targets else fleet.verifiers.count
+
+
+def middle_context(fleet: Fleet) -> float:
+    """Return the tokens in the middle of a text: the mean prompt, and half of the mean answer."""
+    prompt, answer = mean_lengths(fleet.workload)
+    return prompt + answer / 2
+
+
+def plain_step_s(fleet: Fleet) -> float:
+    """Return the mean time of a plain decoding step of one target alone, in the middle of a text; 0 if unknown."""
+    times = fleet.verifiers.times
+    return times[0].decode.mean_s(1, middle_context(fleet)) if times else 0.0

@@ -46,10 +46,10 @@ def _of_link(rng: np.random.Generator, names: Sequence[str], length_s: float, ou
     for_s = None if rng.random() < 0.5 else float(rng.exponential(outage_s)) + 1e-6
     match rng.integers(4):
         case 0:
-            return Drop(share, node, way, at_s, for_s)
+            return Drop(share, node=node, way=way, at_s=at_s, for_s=for_s)
         case 1:
-            return Delay(share, by_s, node, way, at_s, for_s)
+            return Delay(share, by_s, node=node, way=way, at_s=at_s, for_s=for_s)
         case 2:
-            return Duplicate(share, by_s, node, way, at_s, for_s)
+            return Duplicate(share, by_s, node=node, way=way, at_s=at_s, for_s=for_s)
         case _:
-            return Reorder(share, by_s, node, way, at_s, for_s)
+            return Reorder(share, by_s, node=node, way=way, at_s=at_s, for_s=for_s)

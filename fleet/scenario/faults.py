@@ -19,36 +19,42 @@ Way = Literal["up", "down"]
 Change = Literal["kill", "start", "stall", "resume"]
 
 
-class Kill(msgspec.Struct, frozen=True, tag="kill", tag_field="what", forbid_unknown_fields=True):
-    """A station's process dies, and is started again empty: whatever it knew is lost, the running step too.
+class OnStation(msgspec.Struct, frozen=True):
+    """What happens to a station's process.
 
     Keys:
         node: Name of the station, as records have it: "drafter" ("drafter.2" of several), "verifier.1".
+    """
+
+    node: str
+
+
+class Kill(OnStation, frozen=True, tag="kill", tag_field="what", forbid_unknown_fields=True):
+    """A station's process dies, and is started again empty: whatever it knew is lost, the running step too.
+
+    Keys:
         at_s: When it dies, since the run began.
         for_s: How long until it is started again, 0 for at once. Left out, it stays dead.
     """
 
-    node: str
     at_s: When = 0.0
     for_s: When | None = None
 
 
-class Stall(msgspec.Struct, frozen=True, tag="stall", tag_field="what", forbid_unknown_fields=True):
+class Stall(OnStation, frozen=True, tag="stall", tag_field="what", forbid_unknown_fields=True):
     """A station's process stands still, and then goes on with all that it knew; what was sent to it waits.
 
     Keys:
-        node: Name of the station, as records have it: "drafter" ("drafter.2" of several), "verifier.1".
         at_s: When it stops, since the run began.
         for_s: How long it stands still.
     """
 
-    node: str
     for_s: HowLong
     at_s: When = 0.0
 
 
-class Drop(msgspec.Struct, frozen=True, tag="drop", tag_field="what", forbid_unknown_fields=True):
-    """Messages are lost.
+class OnLinks(msgspec.Struct, frozen=True, kw_only=True):
+    """What happens to messages, and to which of them.
 
     Keys:
         share (share): How many of the messages.
@@ -58,71 +64,49 @@ class Drop(msgspec.Struct, frozen=True, tag="drop", tag_field="what", forbid_unk
         for_s: For how long. Left out, to the end.
     """
 
-    share: Share
     node: str = ""
     way: Way | None = None
     at_s: When = 0.0
     for_s: HowLong | None = None
 
 
-class Delay(msgspec.Struct, frozen=True, tag="delay", tag_field="what", forbid_unknown_fields=True):
+class Drop(OnLinks, frozen=True, tag="drop", tag_field="what", forbid_unknown_fields=True):
+    """Messages are lost."""
+
+    share: Share
+
+
+class Delay(OnLinks, frozen=True, tag="delay", tag_field="what", forbid_unknown_fields=True):
     """Messages are late, and what is sent after them waits behind them.
 
     Keys:
-        share (share): How many of the messages.
         by_s: By how much at most; each by its own time, spread evenly from 0.
-        node: On the links of which station; empty for all links.
-        way: Up to drafters, or down to targets; left out, both.
-        at_s: From when on, since the run began.
-        for_s: For how long. Left out, to the end.
     """
 
     share: Share
     by_s: HowLong
-    node: str = ""
-    way: Way | None = None
-    at_s: When = 0.0
-    for_s: HowLong | None = None
 
 
-class Duplicate(msgspec.Struct, frozen=True, tag="duplicate", tag_field="what", forbid_unknown_fields=True):
+class Duplicate(OnLinks, frozen=True, tag="duplicate", tag_field="what", forbid_unknown_fields=True):
     """Messages arrive twice.
 
     Keys:
-        share (share): How many of the messages.
         by_s: How much later the second copy comes at most; each by its own time, spread evenly from 0.
-        node: On the links of which station; empty for all links.
-        way: Up to drafters, or down to targets; left out, both.
-        at_s: From when on, since the run began.
-        for_s: For how long. Left out, to the end.
     """
 
     share: Share
     by_s: HowLong
-    node: str = ""
-    way: Way | None = None
-    at_s: When = 0.0
-    for_s: HowLong | None = None
 
 
-class Reorder(msgspec.Struct, frozen=True, tag="reorder", tag_field="what", forbid_unknown_fields=True):
+class Reorder(OnLinks, frozen=True, tag="reorder", tag_field="what", forbid_unknown_fields=True):
     """Messages are late, and what is sent after them overtakes them.
 
     Keys:
-        share (share): How many of the messages.
         by_s: By how much at most; each by its own time, spread evenly from 0.
-        node: On the links of which station; empty for all links.
-        way: Up to drafters, or down to targets; left out, both.
-        at_s: From when on, since the run began.
-        for_s: For how long. Left out, to the end.
     """
 
     share: Share
     by_s: HowLong
-    node: str = ""
-    way: Way | None = None
-    at_s: When = 0.0
-    for_s: HowLong | None = None
 
 
 NodeFault = Kill | Stall

@@ -13,7 +13,8 @@ from fleet.scenario.changes import Changes, apply_changes
 from fleet.scenario.conflicts import conflicts
 from fleet.scenario.named_files import with_files
 from fleet.scenario.scenario import Scenario, needs_of
-from fleet.times.profile import read_profile
+from fleet.scenario.sides import with_profiles
+from fleet.times.profile import HardwareProfile, read_profile
 
 
 def read_scenario(path: Path, changes: Changes = (), base: Path | None = None) -> Scenario:
@@ -47,10 +48,13 @@ def make_scenario(content: Mapping[str, Any], origin: str = "scenario", base: Pa
             raise InputError(f"{origin}: {key} = {device!r} is no device of [devices]; allowed: {known}")
     for problem in conflicts(scenario, needs_of(scenario)):
         raise InputError(f"{origin}: {problem}")
-    if isinstance(scenario.profile, str) and scenario.profile:
+
+    def read(given: HardwareProfile | str, key: str) -> HardwareProfile | str:
+        if not isinstance(given, str) or not given:
+            return given
         try:
-            profile = read_profile(scenario.profile, base)
+            return read_profile(given, base)
         except InputError as error:
-            raise InputError(f"{origin}: {error}") from error
-        scenario = msgspec.structs.replace(scenario, profile=profile)
-    return with_files(scenario, lambda path: str(base / path))
+            raise InputError(f"{origin}: {key.removesuffix('profile')}{error}") from error
+
+    return with_files(with_profiles(scenario, read), lambda path: str(base / path))

@@ -22,17 +22,19 @@ from fleet.policies.route import Affinity, Route
 from fleet.policies.shapes import CHAIN, Shape
 from fleet.policies.svip import Svip
 from fleet.policies.warm_up import NoWarmUp, WarmUp
+from fleet.scenario.arrivals import Gamma, Ramp, Rate
+from fleet.scenario.cost import Cost
 from fleet.scenario.faults import Fault
+from fleet.scenario.lengths import Between, TextsName, Tokens
 from fleet.scenario.memory import DeviceMemory
+from fleet.scenario.slo import Slo
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import LinkTime, StepTime
 
 Count = Annotated[int, Meta(ge=1, le=10**9)]
 WholeNumber = Annotated[int, Meta(ge=0, le=10**9)]
-Tokens = Annotated[int, Meta(ge=1, le=10**7)]  # of a text: no model reads more
 Depth = Annotated[int, Meta(ge=1, le=4096)]
 Number = Annotated[int, Meta(ge=1, le=10**5)]  # of a station, from 1: a fleet has no more
-Rate = Annotated[float, Meta(gt=0, le=1e9)]
 
 
 DraftKind = Literal["model", "eagle", "lookup", "replayed"]
@@ -73,6 +75,9 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             they accept from `acceptance`, as the simulation does.
         model: What the real world loads: the folder of a Hugging Face causal language model (for "eagle", of a head in
             the published layout), found relative to the working folder, or "demo", the pair that ships.
+        profile: The drafters' machine, where it is another than the targets': a profile as the scenario's `profile`. It
+            tells drafts, their prefill and what passes around them; links and acceptance stay the scenario's, or its
+            `profile`'s. Empty: `profile` tells these, too.
         device: Name of a shared device in `[devices]`; empty for a device of its own for each drafter.
         order: Which waiting request a drafter serves next.
         admit: Whether a drafter takes one more session.
@@ -98,6 +103,7 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shape: Shape = CHAIN
     kind: DraftKind = "model"
     model: str = "demo"
+    profile: HardwareProfile | str = ""
     device: str = ""
     order: Order = Fifo()
     admit: Admission = Everyone()
@@ -139,6 +145,9 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             recorded continuation, decoded beforehand; or draws what it accepts, where the drafter is replayed, too.
         model: What the real world loads: the folder of a Hugging Face causal language model, found relative to the
             working folder, or "demo", the pair that ships.
+        profile: The targets' machine, where it is another than the drafters': a profile as the scenario's `profile`. It
+            tells verifications, prefills, plain decoding and what passes around them. Empty: `profile` tells these,
+            too.
         device: Name of a shared device in `[devices]`; empty for a device of its own for each target.
         verify: Time of a verification, in place of the profile's.
         prefill: Time of a target's prefill, in place of the profile's `verify_prefill`.
@@ -163,6 +172,7 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     count: Number = 1
     kind: TargetKind = "real"
     model: str = "demo"
+    profile: HardwareProfile | str = ""
     device: str = ""
     verify: StepTime | None = None
     prefill: StepTime | None = None
@@ -203,22 +213,6 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sharing: Sharing = "turns"
 
 
-class Between(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Lengths spread evenly from `low` to `high`, both included; each request draws its own.
-
-    Keys:
-        low (tokens): The smallest length.
-        high (tokens): The largest length; at least `low`.
-    """
-
-    low: Tokens
-    high: Tokens
-
-    def __post_init__(self) -> None:
-        if self.low > self.high:
-            raise ValueError(f"low = {self.low} is above high = {self.high}")
-
-
 class Poisson(msgspec.Struct, frozen=True, tag="poisson", tag_field="process", forbid_unknown_fields=True):
     """Requests, or first turns of conversations, come by themselves at random times.
 
@@ -247,15 +241,17 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Keys:
         requests (requests): How many requests there are in all; they are dealt to the streams in turn.
+        seed: Of lengths and arrivals that are drawn, so that the scenario's may change while requests stay the same.
+            Left out, it is the scenario's.
         streams (streams): How many requests decode at a time in a closed loop. 0 is one for each drafter or verifier,
             whichever are more; in a `[batch]`, all requests wait from the beginning.
         prompts: What the real world decodes: "demo/evaluation", "demo/calibration", or a JSON Lines file with a field
             `prompt` (text) or `prompt_ids` (token ids), found relative to the scenario's folder. The simulated world
             needs lengths only and does not read it.
-        prompt_tokens (tokens): Length of a prompt: a number, or a table with `low` and `high`.
-        new_tokens (tokens): Tokens to decode for a request: a number, or a table with `low` and `high`. Requests run to
-            that length, whatever the text says, so that equal work is compared; unless `ignore_eos` or `stop` lets a
-            text end by itself, which is then the longest that it may get.
+        prompt_tokens (tokens): Length of a prompt: a number, or a table with `low` and `high`, and a law.
+        new_tokens (tokens): Tokens to decode for a request: a number, or such a table. Requests run to that length,
+            whatever the text says, so that equal work is compared; unless `ignore_eos` or `stop` lets a text end by
+            itself, which is then the longest that it may get.
         arrivals: How requests come by themselves, each then a stream of its own. Left out, the loop is closed.
         conversations: A JSON Lines file with a list `turns` in each line (Spec-Bench), found relative to the scenario's
             folder. A stream is then one conversation, whose context grows from turn to turn; four characters count as a
@@ -263,6 +259,12 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         lengths: A CSV file with the columns num_prefill_tokens and num_decode_tokens, the lengths of request after
             request, found relative to the scenario's folder; they come one after the other, or by `arrivals`. Empty:
             there is none.
+        lengths_drawn: Whether each request draws one row of `lengths` at random, however often it was drawn, so that
+            there are as many requests as asked. If not, rows come in their order until the file ends.
+        texts: Lengths of prompts and answers like those of published workloads, in place of `prompt_tokens` and
+            `new_tokens`: "sharegpt" (means of the vLLM paper), "chat" and "summarising" (medians and 90th percentiles
+            of Sarathi-Serve's table 2); docs/loads.md says what is published and what assumed. Left out, these
+            two hold.
         ignore_eos: Whether end-of-text tokens are tokens like any other. If not, a request ends with the first one: in
             the real world with those of the target's generation config or, if it has none, of its tokenizer.
         stop: Texts that end a request, with the token that completes one. The real world looks for them in what the
@@ -276,13 +278,16 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     requests: Count = 64
+    seed: WholeNumber | None = None
     streams: WholeNumber = 0
     prompts: str = "demo/evaluation"
     prompt_tokens: Tokens | Between = 192
     new_tokens: Tokens | Between = 96
-    arrivals: Poisson | Trace | None = None
+    arrivals: Poisson | Gamma | Ramp | Trace | None = None
     conversations: str = ""
     lengths: str = ""
+    lengths_drawn: bool = False
+    texts: TextsName | None = None
     ignore_eos: bool = True
     stop: tuple[Annotated[str, Meta(min_length=1)], ...] = ()
     ends: str = ""
@@ -332,6 +337,8 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             holds.
         workload: Who decodes what.
         measure: Which part of a run counts.
+        slo: What each request is to reach. Left out, no request is held against a goal.
+        cost: What devices cost, and draw. Left out, tokens have no price.
         memory: What devices and models hold. Where it is given, the analytic model says how many targets fit, the
             admission "within-memory" knows its room, and runs measure what the drafter's caches take.
         precision: Precision of the models' numbers in the real world.
@@ -350,6 +357,8 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     acceptance: Acceptance | None = None
     workload: Workload = Workload()
     measure: Measure = Measure()
+    slo: Slo | None = None
+    cost: Cost | None = None
     memory: DeviceMemory | None = None
     precision: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
     faults: tuple[Fault, ...] = ()
@@ -361,7 +370,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def mean_tokens(length: int | Between) -> float:
     """Return the mean of a length."""
-    return length if isinstance(length, int) else (length.low + length.high) / 2
+    return length if isinstance(length, int) else length.drawn_mean
 
 
 def needs_of(scenario: Scenario) -> Needs:

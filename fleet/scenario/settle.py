@@ -19,7 +19,8 @@ from fleet.scenario.settled import (
     SettledVerifiers,
 )
 from fleet.scenario.sharing import assumed, in_one_process, shared_device, turns_of
-from fleet.scenario.workload import longest_of
+from fleet.scenario.sides import described, profile_of, shared_profile, told_of
+from fleet.scenario.workload import as_told, longest_of
 from fleet.times.effects import CoreWaits
 from fleet.times.labels import basis_of
 from fleet.times.profile import HardwareProfile
@@ -32,33 +33,37 @@ def settle(scenario: Scenario) -> Fleet:
 
     Raises InputError for a tree with more nodes than anybody can mean, or if a file of the workload cannot be read.
     """
-    profile, room = _profile(scenario), room_of(scenario)
+    profile, told, room = shared_profile(scenario), told_of(scenario), room_of(scenario)
+    of_drafters, of_targets = told.powers
     return Fleet(
         name=scenario.name,
         seed=scenario.seed,
         precision=scenario.precision,
-        drafters=_drafters(scenario, room),
+        drafters=_drafters(scenario, room, told.positions),
         verifiers=_verifiers(scenario),
         batch=_batch(scenario),
         devices=dict(_devices(scenario)),
         links=_links(scenario),
         link_ranges=_link_ranges(scenario),
         streams=_streams(scenario),
-        workload=scenario.workload,
+        workload=as_told(scenario.workload),
         measure=scenario.measure,
         acceptance=scenario.acceptance or (profile.acceptance if profile else None),
         needs=needs_of(scenario),
         room=room,
         memory=scenario.memory,
-        vocabulary=profile.vocabulary if profile else 0,
-        hidden=profile.hidden if profile else 0,
-        power=profile.power if profile else None,
-        control_s=profile.control_s if profile else 0.0,
+        vocabulary=told.vocabulary,
+        hidden=told.hidden,
+        power=of_drafters,
+        target_power=of_targets if of_targets != of_drafters else None,
+        control_s=told.control_s,
         core_waits=profile.core_waits if profile else CoreWaits(),
-        profile=profile.name if profile else "",
-        profile_digest=profile.digest() if profile else "",
-        basis=basis_of(profile) if profile else "",
+        profile=told.name,
+        profile_digest=told.digest,
+        basis=told.basis,
         faults=scenario.faults,
+        slo=scenario.slo,
+        cost=scenario.cost,
     )
 
 
@@ -80,10 +85,6 @@ def room_of(scenario: Scenario) -> Room:
     return Room(longest_draft, overshoot, longest_text + overshoot)
 
 
-def _profile(scenario: Scenario) -> HardwareProfile | None:
-    return None if isinstance(scenario.profile, str) else scenario.profile
-
-
 def _streams(scenario: Scenario) -> int:
     """How many streams decode at a time in a closed loop; 0 if every request is a stream of its own."""
     if scenario.workload.arrivals is not None:
@@ -93,7 +94,7 @@ def _streams(scenario: Scenario) -> int:
     return max(scenario.drafters.count, scenario.verifiers.count)
 
 
-def _drafters(scenario: Scenario, room: Room) -> SettledDrafters:
+def _drafters(scenario: Scenario, room: Room, positions: int) -> SettledDrafters:
     given = scenario.drafters
     return SettledDrafters(
         count=given.count,
@@ -114,8 +115,9 @@ def _drafters(scenario: Scenario, room: Room) -> SettledDrafters:
         view_delay_s=given.view_delay_s,
         limits_per_s=given.limits_per_s,
         cache_tokens=given.cache_tokens,
-        positions=profile.positions if (profile := _profile(scenario)) else 0,
+        positions=positions,
         lease_s=given.lease_s,
+        profile=described(scenario, "drafters"),
         times=tuple(_drafter_times(scenario)),
     )
 
@@ -139,7 +141,7 @@ def _admission(scenario: Scenario, room: Room) -> Admission:
 
 def _drafter_times(scenario: Scenario) -> Iterator[DrafterTimes]:
     """Yield the times of each range of drafters that are alike; nothing without a profile."""
-    profile = _profile(scenario)
+    profile = profile_of(scenario, "drafters")
     if profile is None:
         return
     turns = turns_of(scenario, profile, scenario.drafters.device)
@@ -181,13 +183,14 @@ def _verifiers(scenario: Scenario) -> SettledVerifiers:
         allocate=given.allocate,
         patience=Patience(given.patience_s, given.rejoin_s),
         drafters=1 if _moves(scenario) else max(scenario.drafters.count, 1),
+        profile=described(scenario, "verifiers"),
         times=tuple(_verifier_times(scenario)),
     )
 
 
 def _verifier_times(scenario: Scenario) -> Iterator[VerifierTimes]:
     """Yield the times of each range of targets that are alike; nothing where one of them is not known."""
-    given, profile = scenario.verifiers, _profile(scenario)
+    given, profile = scenario.verifiers, profile_of(scenario, "verifiers")
     turns = turns_of(scenario, profile, given.device)
     slowdowns = turns.slowdowns if turns else {}
     delays = _verifier_delays(scenario, profile)
@@ -210,7 +213,7 @@ def _verifier_times(scenario: Scenario) -> Iterator[VerifierTimes]:
 
 
 def _batch(scenario: Scenario) -> SettledBatch | None:
-    given, profile = scenario.batch, _profile(scenario)
+    given, profile = scenario.batch, shared_profile(scenario)
     if given is None:
         return None
     times = None
@@ -230,9 +233,9 @@ def _batch(scenario: Scenario) -> SettledBatch | None:
 
 def _devices(scenario: Scenario) -> Iterator[tuple[str, SettledDevice]]:
     """Yield name and costs of each device that several stations share."""
-    profile = _profile(scenario)
-    contention = profile.contention if profile else (1.0,)
     for name in scenario.devices:
+        profile = profile_of(scenario, "drafters" if scenario.drafters.device == name else "verifiers")
+        contention = profile.contention if profile else (1.0,)
         shared, turns = shared_device(scenario, name), turns_of(scenario, profile, name)
         if shared is not None:
             handover_s = turns.handover_s if turns else 0.0
@@ -288,7 +291,7 @@ def _link(scenario: Scenario, target: int, drafter: int) -> SettledLink | None:
 
     What a profile states that nobody measured is a link of hardware that is not there; so are replayed stations.
     """
-    profile = _profile(scenario)
+    profile = shared_profile(scenario)
     if in_one_process(scenario, scenario.verifiers.device):
         return SettledLink(LinkTime(), of_host=False)
     chosen = scenario.link

@@ -25,6 +25,7 @@ from fleet.policies.ragged import BatchRule
 from fleet.policies.route import Route
 from fleet.policies.shapes import CHAIN, Shape
 from fleet.policies.warm_up import NoWarmUp, WarmUp
+from fleet.scenario.cost import Cost
 from fleet.scenario.faults import Fault
 from fleet.scenario.memory import DeviceMemory
 from fleet.scenario.names import drafter_name
@@ -40,6 +41,7 @@ from fleet.scenario.scenario import (
     VerificationRule,
     Workload,
 )
+from fleet.scenario.slo import Slo
 from fleet.times.effects import CoreWaits, Power
 from fleet.times.labels import Basis
 from fleet.times.station_times import BatchTimes, DrafterTimes, VerifierTimes
@@ -56,6 +58,7 @@ class SettledDrafters(msgspec.Struct, frozen=True):
 
     `allocate`: how deep to draft, also where that is always the same. `route`: None where streams stay with their
     drafter, and no router is needed. `positions`: places of a text that the models have learned; 0 for any number.
+    `profile`: name and basis of a profile that this side has for itself.
     """
 
     count: int = 1
@@ -78,6 +81,7 @@ class SettledDrafters(msgspec.Struct, frozen=True):
     cache_tokens: int = 0
     positions: int = 0
     lease_s: float = 0.0
+    profile: str = ""
     times: tuple[DrafterTimes, ...] = ()
 
 
@@ -85,7 +89,7 @@ class SettledVerifiers(msgspec.Struct, frozen=True):
     """The verifying side: `count` targets. Keys of the same name are the scenario's.
 
     `speculates`: whether there is anybody who drafts for them. `drafters`: to how many drafters streams are dealt in
-    turn, one where a router stands before them.
+    turn, one where a router stands before them. `profile`: as the drafters'.
     """
 
     count: int = 1
@@ -101,6 +105,7 @@ class SettledVerifiers(msgspec.Struct, frozen=True):
     allocate: GrantRule | None = None
     patience: Patience = Patience()
     drafters: int = 1
+    profile: str = ""
     times: tuple[VerifierTimes, ...] = ()
 
     def priority(self, target: int) -> int:
@@ -160,6 +165,8 @@ class Fleet(msgspec.Struct, frozen=True):
     control computation at the pace that all times refer to; 0 if unknown. `core_waits`: how much of delays and links
     was waiting for a core of the host. `basis`: what the step times rest on.
     `faults`: what goes wrong on purpose. `one_clock`: whether nodes of a run read the same clock, that of their host.
+    `slo`, `cost`: goals of requests, and prices of devices. `power`: of the drafters' devices, and of the targets' but
+    where these have a `target_power` of their own.
     """
 
     name: str
@@ -188,6 +195,9 @@ class Fleet(msgspec.Struct, frozen=True):
     faults: tuple[Fault, ...] = ()
     link_ranges: tuple[tuple[int, ...], tuple[int, ...]] = ((0,), (0,))
     one_clock: bool = True
+    slo: Slo | None = None
+    cost: Cost | None = None
+    target_power: Power | None = None
 
     @property
     def routed(self) -> bool:
@@ -220,11 +230,11 @@ class Fleet(msgspec.Struct, frozen=True):
 
     def drafter_times(self, drafter: int) -> DrafterTimes:
         """Times of a drafter; InputError if the scenario has no profile."""
-        return self._known(_entry(self.drafters.times, drafter))
+        return self._known(_entry(self.drafters.times, drafter), "drafters.profile")
 
     def verifier_times(self, target: int) -> VerifierTimes:
         """Times of a target; InputError if neither scenario nor profile give them."""
-        return self._known(_entry(self.verifiers.times, target))
+        return self._known(_entry(self.verifiers.times, target), "verifiers.profile")
 
     def batch_times(self) -> BatchTimes:
         """Times of the batch; InputError if the scenario has no profile."""
@@ -232,6 +242,11 @@ class Fleet(msgspec.Struct, frozen=True):
 
     def link(self, target: int, drafter: int = 0) -> SettledLink:
         """The link between a target and a drafter; InputError if neither scenario nor profile give it."""
+        if not self.links and self.drafters.times and self.verifiers.times:
+            raise InputError(
+                f"scenario {self.name!r}: link is missing; neither drafters.profile nor verifiers.profile measured one "
+                "between their machines: give [link], latency_s = 0 for none"
+            )
         links = self._known(self.links or None)
         drafters, targets = self.link_ranges
         return links[bisect_right(drafters, drafter) - 1][bisect_right(targets, target) - 1]
@@ -253,9 +268,11 @@ class Fleet(msgspec.Struct, frozen=True):
             )
         return model
 
-    def _known(self, given: T | None) -> T:
+    def _known(self, given: T | None, of_side: str = "") -> T:
         if given is None:
-            raise InputError(f"scenario {self.name!r}: profile is missing; name a shipped profile or a profile file")
+            mixed = of_side and (self.drafters.profile or self.verifiers.profile)
+            missing = f"{of_side} is missing, and so is profile" if mixed else "profile is missing"
+            raise InputError(f"scenario {self.name!r}: {missing}; name a shipped profile or a profile file")
         return given
 
 

@@ -7,6 +7,8 @@ import msgspec
 from msgspec.structs import FieldInfo, fields
 
 from fleet.policies.shapes import CHAIN, Shape
+from fleet.scenario.facts import devices_of
+from fleet.scenario.lengths import TEXTS
 from fleet.scenario.names import BATCH, ROUTER, verifier_name
 from fleet.scenario.scenario import Trace
 from fleet.scenario.settled import Fleet, SettledLink
@@ -36,22 +38,41 @@ def _whole(fleet: Fleet) -> Iterator[Row]:
         yield place, "profile", "none: times are unknown"
     yield place, "streams", _streams(fleet)
     file = _file(fleet)
-    yield place, "requests", f"{workload.requests}" + (f" at most, as {file} has them" if file else "")
+    yield (
+        place,
+        "requests",
+        f"{workload.requests}" + (f" at most, as {file} has them" if file and not workload.lengths_drawn else ""),
+    )
     lengths = f"prompts of {_length(workload.prompt_tokens)}, answers of {_length(workload.new_tokens)}"
-    yield place, "lengths", f"as {file} has them" if file else lengths
+    yield (
+        place,
+        "lengths",
+        (f"drawn from {file}" if workload.lengths_drawn else f"as {file} has them") if file else lengths,
+    )
+    if workload.texts:
+        yield place, f"texts like {workload.texts}", TEXTS[workload.texts].source
     yield place, "sampling", f"temperature {workload.temperature:g}, {fleet.precision}"
     yield place, "acceptance", _rule(fleet.acceptance) if fleet.acceptance else "unknown"
     room = fleet.room
     yield place, "room of a row", f"{room.longest_row} tokens, {room.overshoot} of them beyond the text"
     if fleet.in_turn:
         yield place, "longest draft", f"{room.longest_draft} levels"
+    if fleet.slo is not None:
+        goals = ", ".join(f"{name} up to {_ms(limit_s)}" for name, limit_s in fleet.slo.limits_s.items())
+        yield place, "goals of a request", goals
+    if fleet.cost is not None:
+        drafters, targets = devices_of(fleet)
+        what = [f"{fleet.cost.per_hour(drafters, targets):g} {fleet.cost.unit} an hour"] * fleet.cost.has_prices
+        what += [f"{fleet.cost.watts(drafters, targets):g} W"] * fleet.cost.has_watts
+        yield place, "cost", f"{', '.join(what)}: devices of drafters {drafters}, of targets {targets}"
     yield place, "seed", str(fleet.seed)
 
 
 def _file(fleet: Fleet) -> str:
     """The file that tells the requests' lengths, if one does."""
     arrivals = fleet.workload.arrivals
-    return fleet.workload.conversations or (arrivals.file if isinstance(arrivals, Trace) else "")
+    trace = arrivals.file if isinstance(arrivals, Trace) else ""
+    return fleet.workload.conversations or trace or fleet.workload.lengths
 
 
 def _streams(fleet: Fleet) -> str:
@@ -69,6 +90,8 @@ def _drafters(fleet: Fleet) -> Iterator[Row]:
     for first, last, times in _ranges(given.times, given.count) or [(0, given.count - 1, None)]:
         place = _span(fleet.drafter_name(first), fleet.drafter_name(last))
         yield place, "device", given.device or "its own"
+        if given.profile:
+            yield place, "profile", given.profile
         lengths = "as granted" if fleet.verifiers.allocate else _rule(given.allocate)
         lengths = lengths if fleet.in_turn else "token by token"
         by = "nobody: replayed, it waits" if given.kind == "replayed" else f"{given.kind} {given.model}"
@@ -113,6 +136,8 @@ def _verifiers(fleet: Fleet) -> Iterator[Row]:
     for first, last, times in _ranges(given.times, given.count) or [(0, given.count - 1, None)]:
         place = _span(verifier_name(first), verifier_name(last))
         yield place, "device", given.device or "its own"
+        if given.profile:
+            yield place, "profile", given.profile
         drawn = fleet.drafters.kind == "replayed"
         target = "replayed, accepts as drawn from `acceptance`" if drawn else f"{given.kind} {given.model}"
         yield place, "target", f"{target}, rule {given.rule}"
@@ -216,7 +241,10 @@ def _shape(shape: Shape) -> str:
 
 
 def _length(length: Any) -> str:
-    return f"{length} tokens" if isinstance(length, int) else f"{length.low} to {length.high} tokens"
+    if isinstance(length, int):
+        return f"{length} tokens"
+    law = "" if length.law == "even" else f", {length.law} with cv {length.cv:.3g}, {length.drawn_mean:.4g} on average"
+    return f"{length.low} to {length.high} tokens{law}"
 
 
 def _step(time: StepTime) -> str:

@@ -18,7 +18,7 @@ from fleet.scenario.scenario import DrafterTier, Scenario, Tier, Trace, Workload
 
 READ_IN_A_BATCH = {"drafters": {"depth", "shape", "kind", "model"}, "verifiers": {"model", "verify", "prefill", "rule"}}
 # What describes a drafter may stand there without one: a baseline is then one `--set drafters.count=0` away.
-DESCRIBES_A_DRAFTER = {"count", "depth", "shape", "kind", "model", "device"}
+DESCRIBES_A_DRAFTER = {"count", "depth", "shape", "kind", "model", "profile", "device"}
 READ_OF_A_SHAPE = {"chain": set[str](), "tree": {"branching"}, "dynamic": {"width", "most"}}
 
 
@@ -27,6 +27,7 @@ def unread_keys(scenario: Scenario) -> Iterator[str]:
     yield from _of_depths(scenario)
     yield from _of_shapes(scenario)
     yield from _of_workload(scenario)
+    yield from _of_goals_and_prices(scenario)
     if scenario.batch is not None:
         yield from _beside_a_batch(scenario)
         return
@@ -101,9 +102,37 @@ def _of_workload(scenario: Scenario) -> Iterator[str]:
                 yield f"workload.temperature = 0 decodes greedily; leave workload.{name} out, or set a temperature"
 
 
+def _of_goals_and_prices(scenario: Scenario) -> Iterator[str]:
+    """Tables that say nothing, and a role that would silently cost or draw nothing."""
+    slo, cost, batch = scenario.slo, scenario.cost, scenario.batch is not None
+    if slo is not None and not slo.limits_s:
+        yield "[slo] has no goal; give slo.ttft_s, slo.tpot_s or slo.e2el_s, or leave it out"
+    if cost is None:
+        return
+    if not (cost.has_prices or cost.has_watts):
+        yield "[cost] has neither prices nor watts; give cost.target_per_hour or cost.target_w, or leave it out"
+    if cost.unit and not cost.has_prices:
+        yield f"cost.unit = {cost.unit!r} is what prices are in, and there is none; leave it out"
+    shared = scenario.drafters.device != "" and scenario.drafters.device == scenario.verifiers.device
+    drafts = bool(scenario.drafters.count) and not batch and not shared
+    for form, has in (("per_hour", cost.has_prices), ("w", cost.has_watts)):
+        if has and getattr(cost, f"target_{form}") is None:
+            yield f"cost.target_{form} is missing beside cost.drafter_{form}; give it, 0 where targets add nothing"
+        if has and drafts and getattr(cost, f"drafter_{form}") is None:
+            yield f"cost.drafter_{form} is missing beside cost.target_{form}; give it, 0 where drafters add nothing"
+
+
 def _of_lengths(workload: Workload, names: Sequence[str]) -> Iterator[str]:
     """One file at most tells lengths, and then keys do not."""
     has_trace = isinstance(workload.arrivals, Trace)
+    if workload.texts:
+        told = [name for name in ("prompt_tokens", "new_tokens", "lengths", "conversations") if name in names]
+        yield from (f"workload.texts = {workload.texts!r} has the lengths; leave workload.{name} out" for name in told)
+        if has_trace:
+            yield f"the trace of workload.arrivals has the lengths; leave workload.texts = {workload.texts!r} out"
+        return
+    if workload.lengths_drawn and not workload.lengths:
+        yield "workload.lengths_drawn draws rows of a file, and there is none; give workload.lengths, or leave it out"
     if workload.lengths and (workload.conversations or has_trace):
         other = "workload.conversations" if workload.conversations else "the trace of workload.arrivals"
         yield f"{other} has the lengths; leave workload.lengths out"

@@ -1,29 +1,37 @@
 """Requests: the same ones, in the same order in the same streams, in both worlds."""
 
-from collections.abc import Callable, Iterator
-from functools import partial
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar, get_args
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Meta
+from numpy.typing import NDArray
 
 from fleet.errors import InputError
 from fleet.inputs.parquet import read_table
 from fleet.inputs.strict import convert
 from fleet.inputs.text import parsed, read_csv, read_json_lines
-from fleet.scenario.scenario import Between, Poisson, Tokens, Trace, Workload, mean_tokens
+from fleet.scenario.arrivals import Gamma, Ramp
+from fleet.scenario.lengths import TEXTS, Between, Tokens
+from fleet.scenario.scenario import Poisson, Trace, Workload, mean_tokens
 from fleet.scenario.settled import Fleet
 from fleet.times.step_time import Seconds
 
 CHARACTERS_PER_TOKEN = 4  # of English text, roughly; only the lengths of conversations rest on it
 MOST_TOKENS = 5 * 10**7  # of a run: its records hold some hundred bytes for each
 
+BLOCK = 256  # numbers that are drawn at once
+
 R = TypeVar("R", bound=msgspec.Struct)
+What = Literal["prompts", "answers", "rows", "arrivals"]  # parts of a workload that are drawn apart
+Length = Callable[[What, int | Between], int]
+Places = Callable[[int], Iterable[int]]
+Turn = tuple[int, int, int]
 WHOLE = pa.int64()
 ENDS = pa.schema(  # what a recorded run tells of where its texts ended
     {"event": pa.string(), "request": WHOLE, "tokens": WHOLE, "goal": WHOLE, "flag": pa.bool_()}
@@ -67,8 +75,10 @@ def streams_of(fleet: Fleet) -> dict[int, list[Request]]:
     Raises InputError if a file of the workload cannot be read, or for more tokens than a run can record or the models
     know.
     """
-    rng = np.random.default_rng([fleet.seed, 1])
-    turns = list(islice(_turns(fleet.workload, partial(_length, rng)), fleet.workload.requests))
+    seed = fleet.seed if fleet.workload.seed is None else fleet.workload.seed
+    rng = np.random.default_rng([seed, 1])
+    drawing = _Drawing(seed, rng)
+    turns = list(islice(_turns(fleet.workload, drawing.length, drawing.places), fleet.workload.requests))
     tokens = sum(new_tokens for _, _, new_tokens in turns)
     if tokens > MOST_TOKENS:
         raise InputError(
@@ -76,7 +86,7 @@ def streams_of(fleet: Fleet) -> dict[int, list[Request]]:
             f"up to {MOST_TOKENS} in a run, whose records would not fit in memory; take fewer requests, or shorter ones"
         )
     count = fleet.streams
-    openings_s = _openings_s(fleet, rng)
+    openings_s = _openings_s(fleet, rng, own_source(seed, "arrivals"))
     if not turns:
         raise InputError(f"scenario {fleet.name!r}: its workload holds no request")
     streams: dict[int, list[Request]] = {}
@@ -100,31 +110,47 @@ def requests_of(fleet: Fleet, tag: int) -> Iterator[Request]:
     return iter(streams_of(fleet).get(tag, []))
 
 
+def as_told(workload: Workload) -> Workload:
+    """Return the workload with the lengths that `texts` names in place of its own."""
+    if workload.texts is None:
+        return workload
+    texts = TEXTS[workload.texts]
+    return msgspec.structs.replace(workload, prompt_tokens=texts.prompts, new_tokens=texts.answers)
+
+
 def longest_of(workload: Workload) -> tuple[int, int]:
     """Return the longest text, prompt and answer together, and the longest answer, in tokens, whatever the seed.
 
     Raises InputError if a file of the workload cannot be read.
     """
-    turns = list(islice(_turns(workload, _longest), workload.requests if _has_file(workload) else 1))  # else all alike
+    turns = _each_once(workload, lambda _what, given: given if isinstance(given, int) else given.high)
     return max((prompt + new for _, prompt, new in turns), default=0), max((new for _, _, new in turns), default=0)
 
 
 def mean_lengths(workload: Workload) -> tuple[float, float]:
     """Return the mean tokens of prompts and of answers, as scenario or file say; InputError as `longest_of`."""
     if not _has_file(workload):
-        return mean_tokens(workload.prompt_tokens), mean_tokens(workload.new_tokens)
-    turns = list(islice(_turns(workload, lambda given: round(mean_tokens(given))), workload.requests)) or [(0, 0, 0)]
+        told = as_told(workload)
+        return mean_tokens(told.prompt_tokens), mean_tokens(told.new_tokens)
+    turns = _each_once(workload, lambda _what, given: round(mean_tokens(given))) or [(0, 0, 0)]
     return sum(prompt for _, prompt, _ in turns) / len(turns), sum(new for _, _, new in turns) / len(turns)
+
+
+def _each_once(workload: Workload, length: Length) -> list[Turn]:
+    """List what requests may be like: those of a file, all its rows where they are drawn; else one for all."""
+    rows = (workload.requests if not workload.lengths_drawn else None) if _has_file(workload) else 1
+    return list(islice(_turns(as_told(workload), length), rows))
 
 
 def _has_file(workload: Workload) -> bool:
     return bool(workload.conversations or workload.lengths) or isinstance(workload.arrivals, Trace)
 
 
-def _turns(workload: Workload, length: Callable[[int | Between], int]) -> Iterator[tuple[int, int, int]]:
+def _turns(workload: Workload, length: Length, places: Places | None = None) -> Iterator[Turn]:
     """Yield (conversation, prompt tokens, new tokens) of each request, without end unless a file ends.
 
-    `length` says how long a text of a given range is.
+    `length` says how long a text of a given range is, of what: prompts or answers. `places`: which rows of a file of
+    lengths come, where they are drawn; without it each comes once.
     """
     if workload.conversations:
         yield from _conversations(Path(workload.conversations), workload.new_tokens, length)
@@ -132,36 +158,65 @@ def _turns(workload: Workload, length: Callable[[int | Between], int]) -> Iterat
         for number, row in enumerate(_trace(Path(workload.arrivals.file))):
             yield number, row.num_prefill_tokens, row.num_decode_tokens
     elif workload.lengths:
-        for number, lengths in enumerate(_rows(Path(workload.lengths), Lengths, "workload.lengths")):
+        rows: Iterable[Lengths] = _rows(Path(workload.lengths), Lengths, "workload.lengths")
+        if workload.lengths_drawn and places is not None:
+            known = list(rows)
+            rows = (known[place] for place in places(len(known))) if known else ()
+        for number, lengths in enumerate(rows):
             yield number, lengths.num_prefill_tokens, lengths.num_decode_tokens
     else:
         for number in range(workload.requests):
-            yield number, length(workload.prompt_tokens), length(workload.new_tokens)
+            yield number, length("prompts", workload.prompt_tokens), length("answers", workload.new_tokens)
 
 
-def _length(rng: np.random.Generator, given: int | Between) -> int:
-    return given if isinstance(given, int) else int(rng.integers(given.low, given.high + 1))
+class _Drawing:
+    """Draws lengths: even ones from `rng`, others and rows of a file each from numbers of their own.
+
+    So draws of one key leave those of another, and the arrivals, as they are.
+    """
+
+    def __init__(self, seed: int, rng: np.random.Generator) -> None:
+        self.seed, self.rng = seed, rng
+        self.drawn: dict[What, Iterator[int]] = {}
+
+    def length(self, what: What, given: int | Between) -> int:
+        """Draw the length of a prompt or an answer."""
+        if isinstance(given, int):
+            return given
+        if given.law == "even":
+            return int(self.rng.integers(given.low, given.high + 1))
+        if what not in self.drawn:
+            self.drawn[what] = chain.from_iterable(given.at(own).tolist() for own in self._uniforms(what))
+        return next(self.drawn[what])
+
+    def places(self, rows: int) -> Iterator[int]:
+        """Yield the numbers of rows of a file, drawn with replacement."""
+        return chain.from_iterable((rows * own).astype(np.int64).tolist() for own in self._uniforms("rows"))
+
+    def _uniforms(self, what: What) -> Iterator[NDArray[np.float64]]:
+        own = own_source(self.seed, what)
+        while True:
+            yield own.random(BLOCK)
 
 
-def _longest(given: int | Between) -> int:
-    return given if isinstance(given, int) else given.high
+def own_source(seed: int, what: What) -> np.random.Generator:
+    """Return the random numbers that decide on one part of a workload."""
+    return np.random.default_rng([seed, 1, 1 + get_args(What).index(what)])
 
 
-def _conversations(
-    path: Path, new_tokens: int | Between, length: Callable[[int | Between], int]
-) -> Iterator[tuple[int, int, int]]:
+def _conversations(path: Path, new_tokens: int | Between, length: Length) -> Iterator[Turn]:
     """Yield the turns of a Spec-Bench file; each one's prompt holds the whole conversation before it."""
     for conversation, (number, content) in enumerate(read_json_lines(path, "workload.conversations")):
         context = 0
         for text in convert(content, Conversation, f"{path}, line {number}").turns:
-            answer = length(new_tokens)
+            answer = length("answers", new_tokens)
             context += max(1, round(len(text) / CHARACTERS_PER_TOKEN))
             yield conversation, context, answer
             context += answer
 
 
-def _openings_s(fleet: Fleet, rng: np.random.Generator) -> Iterator[float]:
-    """Yield when streams open; without arrivals, at once."""
+def _openings_s(fleet: Fleet, rng: np.random.Generator, own: np.random.Generator) -> Iterator[float]:
+    """Yield when streams open; without arrivals, at once. Poisson ones are drawn from `rng`, later ones from `own`."""
     match fleet.workload.arrivals:
         case None:
             while True:
@@ -171,6 +226,8 @@ def _openings_s(fleet: Fleet, rng: np.random.Generator) -> Iterator[float]:
             while True:
                 now_s += float(rng.exponential(1 / per_s))
                 yield now_s
+        case Gamma() | Ramp() as process:
+            yield from process.openings_s(own)
         case Trace(file, speed):
             for row in _trace(Path(file)):
                 yield row.arrived_at / speed

@@ -26,13 +26,13 @@ def _names(text: str) -> frozenset[str]:
 KNOWN: dict[type, frozenset[str]] = {
     Fleet: _names(
         "name seed precision drafters verifiers links link_ranges streams workload measure acceptance room memory "
-        "vocabulary hidden power control_s core_waits profile profile_digest basis"
+        "vocabulary hidden power control_s core_waits profile profile_digest basis slo cost target_power"
     ),
-    SettledDrafters: _names("count targets depth kind model allocate order move view_delay_s positions times"),
-    SettledVerifiers: _names("count kind model rule speculates priorities drafters times"),
+    SettledDrafters: _names("count targets depth kind model allocate order move view_delay_s positions profile times"),
+    SettledVerifiers: _names("count kind model rule speculates priorities drafters profile times"),
     Workload: _names(
-        "requests streams prompts prompt_tokens new_tokens arrivals conversations lengths ignore_eos stop temperature "
-        "top_k top_p"
+        "requests seed streams prompts prompt_tokens new_tokens arrivals conversations lengths lengths_drawn texts "
+        "ignore_eos stop temperature top_k top_p"
     ),
     DrafterTimes: _names("first draft prefill transfer catch_up_s idle recent_load delays"),
     VerifierTimes: _names("first verify prefill decode delays"),

@@ -6,6 +6,7 @@
     show.py       show: what a scenario comes to
     study.py      sweep, compare, reproduce, figure: several runs, papers, pictures
     plan.py       plan: which fleet to build
+    report.py     report: one page of results, to send around
     profile.py    profile estimate, devices, models: hardware that nobody measured
     calibrate.py  calibrate, demo: this host is measured
     imports.py    import, export: records of other engines become scenarios; theirs is forced to a scenario's

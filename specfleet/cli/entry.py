@@ -12,6 +12,7 @@ from specfleet.cli.meaning import explain, init, profiles, scenarios
 from specfleet.cli.nodes import drafter, keys, router, verifier
 from specfleet.cli.plan import plan
 from specfleet.cli.profile import devices, estimate, models
+from specfleet.cli.report import report
 from specfleet.cli.run import analytic, run, simulate
 from specfleet.cli.show import show
 from specfleet.cli.study import compare, figure, reproduce, sweep
@@ -25,7 +26,7 @@ app = typer.Typer(
     context_settings={"max_content_width": 120},
 )
 COMMANDS = (
-    simulate, run, analytic, show, sweep, plan, compare, calibrate, import_, export, reproduce, demo, figure,
+    simulate, run, analytic, show, sweep, plan, compare, calibrate, import_, export, reproduce, demo, figure, report,
     drafter, verifier, router, top, keys, explain, profiles, scenarios, init,
 )  # fmt: skip
 for command in COMMANDS:

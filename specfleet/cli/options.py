@@ -86,6 +86,7 @@ ScenarioFile = Annotated[Path, _SCENARIO]
 ScenarioOrNone = Annotated[Path | None, _SCENARIO]
 Changes = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the scenario.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Everything = Annotated[bool, typer.Option("--all", help="Print all metrics, not the five lines that come first.")]
 RunFile = Annotated[Path | None, file_option("-o", "--out", metavar="RUN", help="Write the records here (Parquet).")]
 MetricsPort = Annotated[
     int | None,

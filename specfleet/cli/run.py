@@ -12,6 +12,7 @@ from fleet.errors import InputError, OutputError
 from specfleet.cli.options import (
     AsJson,
     Changes,
+    Everything,
     MetricsHost,
     MetricsPort,
     PathOption,
@@ -46,6 +47,7 @@ def simulate(
     ] = None,
     precision: Precision = None,
     path: PathOption = "auto",
+    everything: Everything = False,
     as_json: AsJson = False,
     out: RunFile = None,
 ) -> None:
@@ -57,11 +59,11 @@ def simulate(
         other = pace is not None or bool(aims) or path != "auto"
         result = _played_back(scenario, of, play_back, settings(changes), other)
         with keeping(out):
-            show_run(result, as_json, out)
+            show_run(result, as_json, out, everything)
         return
     with keeping(out):
         result = simulate(scenario, settings(changes), pace=pace, precision=aims, report=remark, path=path)
-        show_run(result, as_json, out)
+        show_run(result, as_json, out, everything)
     say_unmet(result.unmet)
 
 
@@ -84,6 +86,7 @@ def _played_back(
 def run(
     scenario: ScenarioFile,
     changes: Changes = None,
+    everything: Everything = False,
     as_json: AsJson = False,
     out: RunFile = None,
     signals: Annotated[
@@ -112,13 +115,14 @@ def run(
                 result = run(chosen, signals=signals, power=power, report=remark, watch=watch)
         except OutputError as error:
             if error.result is not None:
-                show_run(error.result, as_json, out)
+                show_run(error.result, as_json, out, everything)
             raise
-        show_run(result, as_json, out)
+        show_run(result, as_json, out, everything)
 
 
 def analytic(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = False) -> None:
     """Evaluate the equations: S, Z, N_full, N_max, throughput."""
+    from experiments.terminal.headline import acceptance_text
     from specfleet.running import analytic
 
     prediction = analytic(scenario, settings(changes))
@@ -127,11 +131,11 @@ def analytic(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = 
         return
     rows = [(name, value_text(value)) for name, value in prediction.frame().itertuples(index=False)]
     print_table(f"analytic model of {scenario}", ("quantity", "value"), [*rows, ("prefill", "left out")])
-    print(_acceptance_line(prediction.mean_acceptance_length))
+    print(acceptance_text(prediction.mean_acceptance_length))
     _print_notes(prediction.notes)
 
 
-def show_run(result: "Result", as_json: bool, out: Path | None) -> None:
+def show_run(result: "Result", as_json: bool, out: Path | None, everything: bool = False) -> None:
     """Write the records if asked to, and print the metrics of a run, whether or not they could be written."""
     failed = None
     if out is not None:
@@ -139,38 +143,36 @@ def show_run(result: "Result", as_json: bool, out: Path | None) -> None:
             result.save(out)
         except OutputError as error:
             failed = error
-    print_run(result, as_json)
+    print_run(result, as_json, everything)
     if failed is not None:
         raise failed
     if out is not None and not as_json:
         remark(f"records: {out}")
 
 
-def print_run(result: "Result", as_json: bool) -> None:
-    """Print the metrics of a run."""
+def print_run(result: "Result", as_json: bool, everything: bool = False) -> None:
+    """Print the five lines that come first of a run, or all its metrics."""
+    from experiments.terminal.headline import acceptance_text, headline
+
     header, metrics = result.run.header, result.metrics
     if as_json:
         described = {"scenario": header.scenario.name, "world": header.world, "seed": header.scenario.seed}
         told = {"overload": result.overload, "notes": result.notes, "unmet": result.unmet}
         print_json({**described, "metrics": metrics, **told})
         return
-    rows = [(name, number(metric.value), interval(metric), metric.unit) for name, metric in metrics.items()]
-    print_table(result.title(), ("metric", "value", "95 % interval", "unit"), rows)
-    if "mean_acceptance_length" in metrics:
-        print(_acceptance_line(metrics["mean_acceptance_length"].value))
+    if everything:
+        rows = [(name, number(metric.value), interval(metric), metric.unit) for name, metric in metrics.items()]
+        print_table(result.title(), ("metric", "value", "95 % interval", "unit"), rows)
+        if "mean_acceptance_length" in metrics:
+            print(acceptance_text(metrics["mean_acceptance_length"].value))
+    else:
+        print(f"{result.title()}; 95 % intervals; --all prints all {len(metrics)} metrics")
+        print("\n".join(f"{line.name:<11} {line.text}" for line in headline(metrics)))
     if result.overload is not None:
         print(
             f"{result.overload.line()}. Waits and latencies grow with the run's length: no steady state, no intervals"
         )
     _print_notes(result.notes)
-
-
-def _acceptance_line(with_bonus: float) -> str:
-    """Say how long rounds are in both counts, in the words of the engines that one would compare it with."""
-    return (
-        f"mean acceptance length: {with_bonus:.2f} tokens a round with the bonus token, as vLLM (Mean acceptance "
-        f"length) and SGLang (accept len) count; {with_bonus - 1:.2f} without"
-    )
 
 
 def _print_notes(notes: Sequence[str]) -> None:

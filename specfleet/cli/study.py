@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +20,7 @@ from experiments.terminal.printing import (
     remark,
 )
 from fleet.errors import InputError, OutputError
+from fleet.inputs.text import shortened
 from fleet.interrupts import Interrupted
 from fleet.scenario.names import World
 from specfleet.cli.options import (
@@ -38,6 +39,7 @@ from specfleet.cli.options import (
 if TYPE_CHECKING:
     from experiments.cell import CellResult
     from experiments.reproduce.rows import Row
+    from experiments.sweep_table import Asked
     from fleet.records.window import Metric
     from specfleet.studied import Reproduction, Sweep
 
@@ -233,21 +235,77 @@ def error_text(row: "Row") -> str:
 
 def figure(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="throughput, timeline, draft-time, residuals or reproduction.")
+        str,
+        typer.Argument(
+            metavar="NAME", help="throughput, sweep, timeline, draft-time, residuals, plan or reproduction."
+        ),
     ],
     results: Annotated[
         Path,
         typer.Argument(
-            metavar="RESULTS", help="A sweep's folder, a run (Parquet), a calibrated profile or a reproduction (JSON)."
+            metavar="RESULTS",
+            help="A sweep's folder, a run (Parquet), a calibrated profile, or a plan or reproduction (JSON).",
         ),
     ],
     out: Annotated[
         Path, file_option("-o", "--out", metavar="FILE", help="Picture; its ending says the format, such as .png.")
     ],
+    x: Annotated[
+        str, typer.Option("--x", metavar="KEY", help="sweep: along it, a varied key; a metric for pareto.")
+    ] = "",
+    y: Annotated[str, typer.Option("--y", metavar="METRIC", help="sweep: a metric, throughput by default.")] = "",
+    lines: Annotated[
+        str, typer.Option(metavar="KEY", help="sweep: a varied key, a line (a row, a colour) for each value.")
+    ] = "",
+    kind: Annotated[str, typer.Option(metavar="KIND", help="sweep: lines, heat or pareto.")] = "",
+    against: Annotated[
+        str, typer.Option(metavar="VALUE", help="sweep: draw how far the other lines are from this one, seed by seed.")
+    ] = "",
+    where: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="sweep: only cells with it; may be repeated.")
+    ] = None,
 ) -> None:
     """Draw a figure from results."""
+    from specfleet.asking import asked_of
     from specfleet.studies import figure
 
+    told: dict[str, Any] = {
+        "x": x,
+        "y": y,
+        "lines": lines,
+        "kind": kind,
+        "against": against,
+        "where": _held(where or []),
+    }
+    asked = {option: value for option, value in told.items() if value}
     with keeping(out):
-        figure(name, results, out)
+        figure(name, results, out, **asked)
+    if against:
+        print_differences(results, asked_of(**asked))
     remark(f"figure: {out}")
+
+
+def _held(texts: list[str]) -> dict[str, str]:
+    """Read what `--where` says, as values by key; InputError for a text that says none."""
+    parts = [text.partition("=") for text in texts]
+    for text, (key, equals, value) in zip(texts, parts, strict=True):
+        if not (key.strip() and equals and value.strip()):
+            raise InputError(f"--where {shortened(text, quoted=False)}: write KEY=VALUE")
+    return {key.strip(): value.strip() for key, _, value in parts}
+
+
+def print_differences(results: Path, asked: "Asked") -> None:
+    """Print how far the lines of a sweep are from one of them, with intervals."""
+    from experiments.sweep_figure import answer_of, unit_of_metric
+    from experiments.sweep_table import completed, read_sweep, text_of
+
+    table = read_sweep(results)
+    full = completed(table, asked)
+    unit = unit_of_metric(full.y, table[table.quantity == full.y])
+    rows = [
+        (f"{full.x} = {text_of(row.x)}, {full.lines} = {row.line}", number(row.value),
+         f"{number(row.low)} .. {number(row.high)}", "" if row.low <= 0 <= row.high else "yes")
+        for row in answer_of(table, asked).itertuples()
+    ]  # fmt: skip
+    title = f"{full.y} less that of {full.lines} = {full.against}, seed by seed"
+    print_table(title, ("cell", f"difference, {unit}", "95 % interval", "beyond chance"), rows)

@@ -36,6 +36,12 @@ def explain(word: str) -> list[Entry]:
     raise InputError(f"explain {shortened(word, quoted=False)}: unknown; {told}")
 
 
+def units_of_keys() -> dict[str, str]:
+    """Return the units of a scenario's keys, by their dotted names, as their descriptions have them."""
+    keys = [entry for entry in all_entries() if "key" in entry.kind]
+    return {name: text for entry in keys for name in entry.names for label, text in entry.facts if label == "unit"}
+
+
 def in_lines(entry: Entry) -> str:
     """Return an entry as text for a terminal."""
     lines = [f"{entry.title}: {entry.kind}"]

@@ -37,8 +37,8 @@ class Key(msgspec.Struct, frozen=True):
 class Table(msgspec.Struct, frozen=True):
     """A struct with its keys. `paths`: where it stands, as dotted names; `uses`: the keys whose value it may be.
 
-    `title`: its only path, the name of a policy or model, or else the struct's own name. `tag_field` says which key
-    names the policy or model, empty for a plain table.
+    `title`: its path (the shortest, if all others end with it), the name of a policy or model, or else the struct's own
+    name. `tag_field` says which key names the policy or model, empty for a plain table.
     """
 
     struct: type
@@ -113,5 +113,7 @@ def _table(struct: type, paths: Mapping[type, list[str]], owners: Mapping[type, 
 
 
 def _title(struct: type, paths: Mapping[type, list[str]]) -> str:
-    name = tag_of(struct)[1]
-    return name or (paths[struct][0] if len(paths[struct]) == 1 else struct.__name__)
+    """Its name as a policy or model; else its only path, or the one that all others end with; else its class's name."""
+    name, own = tag_of(struct)[1], min(paths[struct], key=len)
+    alike = all(f".{path}".endswith(f".{own}") for path in paths[struct])
+    return name or (own if alike else struct.__name__)

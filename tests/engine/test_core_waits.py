@@ -1,13 +1,15 @@
 """The kernel's count of waits for a core, read per thread."""
 
+import gc
+import os
 import threading
 import time
 
-from engine.runtime.core_waits import CoreWaits, this_thread
+from engine.runtime.core_waits import CoreWaits, OwnCoreWaits, all_threads
 
 
 def test_the_first_reading_is_nothing_and_no_wait_is_counted_twice() -> None:
-    waits = CoreWaits(this_thread)
+    waits = OwnCoreWaits()
     assert waits.since_last_s() == 0.0
     total_s = sum(waits.since_last_s() for _ in range(100))
     again_s = waits.since_last_s()
@@ -16,7 +18,7 @@ def test_the_first_reading_is_nothing_and_no_wait_is_counted_twice() -> None:
 
 
 def test_threads_that_compete_for_the_interpreter_wait_no_longer_than_time_passes() -> None:
-    waits, began_s = CoreWaits(this_thread), time.monotonic()
+    waits, began_s = OwnCoreWaits(), time.monotonic()
     waits.since_last_s()
     others = [threading.Thread(target=lambda: sum(range(200_000))) for _ in range(3)]
     for other in others:
@@ -29,4 +31,34 @@ def test_threads_that_compete_for_the_interpreter_wait_no_longer_than_time_passe
 def test_a_thread_that_the_kernel_does_not_know_waits_for_nothing() -> None:
     waits = CoreWaits(lambda: [2**30])
     assert waits.since_last_s() == waits.since_last_s() == 0.0
-    waits.close()
+
+
+def test_a_thread_that_was_switched_away_has_its_waits_counted_as_the_kernel_counts_them() -> None:
+    """Read by what it was switched, and by the file alone."""
+    own, told = OwnCoreWaits(), CoreWaits(lambda: [threading.get_native_id()])
+    own.since_last_s(), told.since_last_s()
+    others = [threading.Thread(target=lambda: sum(range(300_000))) for _ in range(3)]
+    for other in others:
+        other.start()
+    own_s = told_s = 0.0
+    for _ in range(50):
+        time.sleep(0.001)  # it is switched away
+        told_s += told.since_last_s()
+        own_s += own.since_last_s()
+    for other in others:
+        other.join()
+    assert abs(own_s + own.since_last_s() - told_s - told.since_last_s()) < 0.005
+
+
+def test_files_of_the_kernel_are_closed_with_who_read_them() -> None:
+    def open_files() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    gc.collect()
+    before = open_files()
+    for _ in range(5):
+        waits = CoreWaits(all_threads)
+        waits.since_last_s()
+        assert open_files() > before
+        del waits
+    assert open_files() == before

@@ -17,6 +17,7 @@ from experiments.summary import summary_of
 from experiments.terminal.printing import print_comparison
 from fleet.records.run import Run
 from fleet.records.window import Metric
+from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.times.pace import Pace
 from sim.run import simulate
@@ -52,6 +53,23 @@ def test_a_host_of_any_pace_is_no_error_of_the_mechanism(slowness: list[float], 
     row = errors_of(measured(scenario(count), tuple(slowness)))
     assert row.mechanism is not None
     assert abs(row.mechanism.value) < 0.015
+
+
+def test_whoever_asked_for_what_and_when_is_no_error_of_the_mechanism() -> None:
+    """Whatever their lengths and arrivals: a run has its own, and its prediction the same."""
+    workload = {"requests": 12, "prompt_tokens": {"low": 20, "high": 900}, "new_tokens": {"low": 4, "high": 200}}
+    open_loop = workload | {"arrivals": {"process": "poisson", "per_s": 0.01}}
+    known = {
+        "name": "asked",
+        "profile": {"name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 4.0, "per_row_token_s": 0.1}},
+        "acceptance": {"model": "geometric", "beta": 0.5},
+    }
+    batch = {"batch": {"rule": {"policy": "realign", "size": 4}}}
+    for asked in (batch | {"workload": workload}, batch | {"workload": open_loop}, {"workload": workload}):
+        comparison = specfleet.three_errors(specfleet.Result(measured(make_scenario(known | asked))), seeds=3)
+        left = {row.quantity: row.mechanism.value for row in comparison.rows if row.mechanism is not None}
+        assert len(left) > 10
+        assert left == pytest.approx(dict.fromkeys(left, 0.0), abs=1e-9)
 
 
 @pytest.mark.parametrize("factor", [1.5, 3.0])

@@ -34,6 +34,7 @@ REAL: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # drafters and verif
 REPLAYED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "replayed": ({}, {"count": 3}),
     "replayed ahead": ({"overlap": AHEAD}, {"count": 2}),
+    "replayed routed": ({"count": 2, "route": "shortest-queue"}, {"count": 3}),
 }
 NAMES = [*REAL, *REPLAYED]
 PATIENCE_S, REJOIN_S, LEASE_S = 0.3, 0.2, 1.0

@@ -36,7 +36,7 @@ def test_a_scenario_reads_faults_with_units() -> None:
         Kill("drafter", 0.5, 2.0),
         Stall("verifier.3", 1.0),
         Drop(0.01),
-        Reorder(0.5, 0.02, "verifier.1", "down", 3.0, 4.0),
+        Reorder(0.5, 0.02, node="verifier.1", way="down", at_s=3.0, for_s=4.0),
     )
 
 
@@ -104,7 +104,7 @@ def test_moments_come_in_the_order_of_time() -> None:
 
 def test_a_message_arrives_once_and_on_time_where_nothing_hits_it() -> None:
     others = (
-        Drop(1.0, "verifier.1"),
+        Drop(1.0, node="verifier.1"),
         Drop(1.0, way="down"),
         Drop(1.0, at_s=5.0),
         Drop(1.0, for_s=2.0),
@@ -116,7 +116,7 @@ def test_a_message_arrives_once_and_on_time_where_nothing_hits_it() -> None:
 
 @pytest.mark.parametrize("node", ["", "drafter", "verifier.2"])
 def test_faults_of_a_link_hit_both_of_its_ends(node: str) -> None:
-    assert link(Drop(1.0, node)).copies(0.0) == []
+    assert link(Drop(1.0, node=node)).copies(0.0) == []
 
 
 def test_late_messages_wait_or_are_overtaken_and_copies_are_overtaken() -> None:

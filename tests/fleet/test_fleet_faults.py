@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from fleet.policies.outcome import Outcome
 from fleet.scenario.names import DRAFTER, ROUTER, verifier_name
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.settle import settle
@@ -32,28 +31,14 @@ from fleet.stations.messages import (
     StepDone,
     View,
 )
-from fleet.stations.station import Start, Station
+from fleet.stations.station import Station
 from fleet.stations.verifier import VerifierStation
-from fleet.times.step import Step
+from tests.helpers.faulty import BUDGET, FLEETS
+from tests.helpers.machines import StationsMachine, choices, drawn_outcomes
 
-BUDGET = 5
-FLEETS: dict[str, dict[str, Any]] = {
-    "goodspeed": {
-        "drafters": {"count": 3},
-        "verifiers": {"count": 1, "group": "barrier", "allocate": {"policy": "goodspeed", "budget": BUDGET}},
-    },
-    "work-conserving": {
-        "drafters": {"count": 3},
-        "verifiers": {"count": 1, "group": "batch", "allocate": {"policy": "random-share", "budget": BUDGET}},
-    },
-    "ahead": {"drafters": {"overlap": {"policy": "ahead", "least": 2}}, "verifiers": {"count": 2}},
-    "ahead and busy": {"drafters": {"overlap": {"policy": "ahead", "busy": True}}, "verifiers": {"count": 2}},
-    "routed": {"drafters": {"count": 2, "route": "shortest-queue"}, "verifiers": {"count": 3}},
-    "central": {"drafters": {"count": 2, "route": "central", "move": "transfer"}, "verifiers": {"count": 3}},
-    "batched drafter": {"drafters": {"group": {"policy": "batch", "most": 2}}, "verifiers": {"count": 3}},
-    "shared target": {"verifiers": {"count": 1, "group": "batch"}, "workload": {"streams": 3}},
-}
-choices = st.integers(0, 1 << 16)
+NAMES = (
+    "goodspeed", "work-conserving", "ahead", "ahead and busy", "routed", "central", "batched drafter", "shared target",
+)  # fmt: skip
 
 
 def snapshot(station: Station) -> tuple[object, ...]:
@@ -62,10 +47,10 @@ def snapshot(station: Station) -> tuple[object, ...]:
     return dict(station.sessions), list(station.waiting), list(station.program), station.running, cold
 
 
-class FaultyFleet(RuleBasedStateMachine):
+class FaultyFleet(StationsMachine):
     """Stations of a scenario on links that the test controls."""
 
-    @initialize(name=st.sampled_from(sorted(FLEETS)), new_tokens=st.integers(1, 9))
+    @initialize(name=st.sampled_from(NAMES), new_tokens=st.integers(1, 9))
     def build(self, name: str, new_tokens: int) -> None:
         depth = {} if "ahead" in name else {"depth": 3}
         tables = {"drafters": depth, "workload": {"requests": 6, "prompt_tokens": 4, "new_tokens": new_tokens}}
@@ -124,14 +109,6 @@ class FaultyFleet(RuleBasedStateMachine):
     def busy_links(self) -> list[tuple[str, str]]:
         return sorted(link for link, messages in self.links.items() if messages)
 
-    @property
-    def running(self) -> list[str]:
-        return [name for name, station in self.stations.items() if station.running is not None]
-
-    @property
-    def ready(self) -> list[str]:
-        return [name for name, station in self.stations.items() if station.ready]
-
     @rule()
     def time_passes(self) -> None:
         """Nothing happens: there may be nothing left to happen."""
@@ -156,20 +133,13 @@ class FaultyFleet(RuleBasedStateMachine):
     @precondition(lambda self: self.ready)
     @rule(choice=choices)
     def device_starts(self, choice: int) -> None:
-        name = self.ready[choice % len(self.ready)]
-        plan = self.stations[name].plan(0.0)
-        assert isinstance(plan, Start)
-        tags = [member.tag for member in plan.step.members]
-        assert len(tags) == len(set(tags)) > 0
+        self.start_one(choice, now_s=0.0)
 
     @precondition(lambda self: self.running)
     @rule(choice=choices, luck=choices)
     def device_ends(self, choice: int, luck: int) -> None:
-        name = self.running[choice % len(self.running)]
-        station = self.stations[name]
-        step = station.running
-        assert step is not None
-        outcomes = tuple(self.outcome(station, step, place, luck) for place in range(len(step.members)))
+        name, station, step = self.running_one(choice)
+        outcomes = drawn_outcomes(station, step, luck)
         before = {member.tag: station.sessions.get(member.tag) for member in step.members}
         done = StepDone(step.number, outcomes, 1.0)
         self.tell(name, done)
@@ -183,27 +153,7 @@ class FaultyFleet(RuleBasedStateMachine):
         repeated = station.handle(done, 0.0)
         assert [type(instruction) for instruction in repeated] == [Ignored]
 
-    @staticmethod
-    def outcome(station: Station, step: Step, place: int, luck: int) -> Outcome:
-        member = step.members[place]
-        if step.kind != "verify":
-            return Outcome()
-        accepted = (luck >> (3 * place)) % (member.tokens + 1)
-        went_on = accepted == member.tokens < station.sessions[member.tag].tail
-        return Outcome(accepted, matches=went_on and luck % 2 == 0, ratio=0.5)
-
     # The laws.
-
-    @invariant()
-    def nobody_is_served_twice(self) -> None:
-        assert len(self.finished) == len(set(self.finished))
-
-    @invariant()
-    def targets_own_the_truth(self) -> None:
-        for station in self.stations.values():
-            if isinstance(station, VerifierStation):
-                for tag, session in station.sessions.items():
-                    assert session.base == self.committed[tag, session.request]
 
     @invariant()
     def the_budget_holds(self) -> None:

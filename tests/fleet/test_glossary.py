@@ -30,6 +30,8 @@ RUNS: dict[str, dict[str, Any]] = {
         "measure": {"deadlines_s": [2.0]},
         "memory": MEMORY,
         "drafters": {"admit": {"policy": "at-most", "sessions": 2}},
+        "slo": {"tpot_s": 9.0},
+        "cost": {"target_per_hour": 2.0, "drafter_per_hour": 0.5, "unit": "EUR"},
     },
     "drafting ahead": {"drafters": {"overlap": "ahead"}, "workload": SHORT},
     "a batch": {"verifiers": {"count": 1}, "batch": {"rule": {"policy": "realign", "size": 3}}, "workload": SHORT},
@@ -84,7 +86,7 @@ def test_every_metric_has_an_entry_with_its_unit_and_every_entry_a_metric() -> N
         for name, metric in metrics.items():
             unit, _, parameter = metric.unit.partition(", ")
             assert unit == units.get(name), f"{case}: {name}"
-            assert not parameter or name == "utility"
+            assert not parameter or name in ("utility", "bottleneck", "cost_per_million_tokens")
     assert seen == set(units)
 
 

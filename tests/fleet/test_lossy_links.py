@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, precondition, rule
 
-from fleet.policies.outcome import Outcome
 from fleet.scenario.names import ROUTER, verifier_name
 from fleet.scenario.settle import settle
 from fleet.scenario.workload import Request, streams_of
@@ -32,14 +31,12 @@ from fleet.stations.messages import (
     StepDone,
     View,
 )
-from fleet.stations.station import Start
 from fleet.stations.verifier import VerifierStation
 from tests.helpers.faulty import FLEETS, plain_fleet
+from tests.helpers.machines import StationsMachine, choices, drawn_outcomes
 
-choices = st.integers(0, 1 << 16)
 
-
-class LossyFleet(RuleBasedStateMachine):
+class LossyFleet(StationsMachine):
     """Stations of a fleet, all messages that are under way, and all that were."""
 
     @initialize(name=st.sampled_from([name for name in sorted(FLEETS) if name not in ("turns", "contended")]))
@@ -94,14 +91,6 @@ class LossyFleet(RuleBasedStateMachine):
         self.under_way.append((name, message))
         self.sent.append((name, message))
 
-    @property
-    def running(self) -> list[str]:
-        return [name for name, station in self.stations.items() if station.running is not None]
-
-    @property
-    def ready(self) -> list[str]:
-        return [name for name, station in self.stations.items() if station.ready]
-
     # What may happen.
 
     @rule(seconds=st.sampled_from([0.1, 0.8, 2.0, 5.0]))
@@ -136,29 +125,18 @@ class LossyFleet(RuleBasedStateMachine):
     @precondition(lambda self: self.ready)
     @rule(choice=choices)
     def a_step_starts(self, choice: int) -> None:
-        plan = self.stations[self.ready[choice % len(self.ready)]].plan(self.now_s)
-        assert isinstance(plan, Start)
-        tags = [member.tag for member in plan.step.members]
-        assert len(tags) == len(set(tags)) > 0
+        self.start_one(choice, self.now_s)
 
     @precondition(lambda self: self.running)
     @rule(choice=choices, luck=choices)
     def a_step_ends(self, choice: int, luck: int) -> None:
-        name = self.running[choice % len(self.running)]
-        station = self.stations[name]
-        step = station.running
-        assert step is not None
-        outcomes = []
-        for place, member in enumerate(step.members):
-            accepted = (luck >> (3 * place)) % (member.tokens + 1) if step.kind == "verify" else 0
-            session = station.sessions.get(member.tag)
-            went_on = step.kind == "verify" and session is not None and accepted == member.tokens < session.tail
-            outcomes.append(Outcome(accepted, matches=went_on and luck % 2 == 0))
-            if isinstance(station, VerifierStation):
-                assert session is not None
-                stream = member.tag, member.request
-                self.committed[stream] = min(self.committed[stream] + accepted + 1, session.goal)
-        self.tell(name, StepDone(step.number, tuple(outcomes), 1.0))
+        name, station, step = self.running_one(choice)
+        outcomes = drawn_outcomes(station, step, luck)
+        if isinstance(station, VerifierStation):
+            for member, outcome in zip(step.members, outcomes, strict=True):
+                stream, goal = (member.tag, member.request), station.sessions[member.tag].goal
+                self.committed[stream] = min(self.committed[stream] + outcome.accepted + 1, goal)
+        self.tell(name, StepDone(step.number, outcomes, 1.0))
 
     @precondition(lambda self: max(self.deaths.values()) < 3)
     @rule(choice=choices)
@@ -180,20 +158,6 @@ class LossyFleet(RuleBasedStateMachine):
         name = verifier_name(self.fleet.target_of(tag))
         session = self.stations[name].sessions[tag]
         self.tell(name, Retry(tag, request.number) if back else Overdue(tag, request.number, session.epoch))
-
-    # The laws.
-
-    @invariant()
-    def nobody_is_served_twice(self) -> None:
-        assert len(self.finished) == len(set(self.finished))
-
-    @invariant()
-    def targets_own_the_truth(self) -> None:
-        """What a target has committed is the sum of what its steps gave, whatever arrived."""
-        for station in self.stations.values():
-            if isinstance(station, VerifierStation):
-                for tag, session in station.sessions.items():
-                    assert session.base == self.committed[tag, session.request]
 
     def teardown(self) -> None:
         """Once nothing more goes wrong, all requests finish, and no drafter keeps a session."""

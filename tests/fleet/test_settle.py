@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 SHIPPED = sorted((ROOT / "experiments" / "scenarios").glob("*.toml"))
 DOORS = {  # where a scenario is read, changed, settled, kept, taken in, or told of
     *(f"fleet/scenario/{name}.py" for name in ("changes", "conflicts", "reading", "settle", "sharing", "unread")),
-    *(f"fleet/scenario/{name}.py" for name in ("facts", "named_files", "provenance")),
+    *(f"fleet/scenario/{name}.py" for name in ("facts", "named_files", "provenance", "sides")),
     *("fleet/records/run.py", "sim/run.py", "sim/predict.py"),
     *(f"engine/runtime/{name}.py" for name in ("batch", "colocated", "hosts", "serve")),
 }

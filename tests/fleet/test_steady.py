@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fleet.records.metrics import window_of
+from fleet.records.metrics import measure, window_of
 from fleet.records.run import Run
 from fleet.records.steady import _of_number_inside_s, places_of, relaxation_s
 from fleet.records.tables import commits_of
@@ -93,3 +93,11 @@ def test_places_are_streams_or_rows_or_targets(tmp_path: Path) -> None:
         (7, traced(tmp_path, [0.0, 9.0], batch=slots)),
     ):
         assert places_of(simulate(scenario).header.fleet) == expected
+
+
+def test_where_no_work_takes_any_time_nothing_queues() -> None:
+    """Requests of one token, whose prefill is free, are complete as they come; they could not be measured at all."""
+    run = simulate(star(workload={"new_tokens": 1, "arrivals": {"process": "poisson", "per_s": 1.0}}))
+    metrics = measure(run)
+    assert metrics["latency_mean_s"].value == 0
+    assert not math.isnan(metrics["throughput"].low)

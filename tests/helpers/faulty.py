@@ -9,16 +9,17 @@ from fleet.scenario.names import drafter_name, verifier_name
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 
+BUDGET = 5  # draft tokens a step, where a target grants them
 FLEETS: dict[str, dict[str, Any]] = {
     "star": {"verifiers": {"count": 3}},
     "shared target": {"verifiers": {"count": 1, "group": "batch"}, "workload": {"streams": 3}},
     "goodspeed": {
         "drafters": {"count": 3},
-        "verifiers": {"count": 1, "group": "barrier", "allocate": {"policy": "goodspeed", "budget": 5}},
+        "verifiers": {"count": 1, "group": "barrier", "allocate": {"policy": "goodspeed", "budget": BUDGET}},
     },
     "work-conserving": {
         "drafters": {"count": 3},
-        "verifiers": {"count": 1, "group": "batch", "allocate": {"policy": "random-share", "budget": 5}},
+        "verifiers": {"count": 1, "group": "batch", "allocate": {"policy": "random-share", "budget": BUDGET}},
     },
     "ahead": {"drafters": {"overlap": {"policy": "ahead", "least": 2}}, "verifiers": {"count": 2}},
     "ahead and busy": {"drafters": {"overlap": {"policy": "ahead", "busy": True}}, "verifiers": {"count": 2}},

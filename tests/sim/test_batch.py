@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.chance.acceptance import Geometric, committed_closed_form, pmf
@@ -239,6 +239,17 @@ def test_a_run_replays(policy: str) -> None:
     size = {"size": 3, "window": 6} if policy == "same-length" else {"size": 3}
     run = run_batch({"policy": policy} | size, requests=7, new_tokens=20, prompt_tokens={"low": 5, "high": 9})
     assert replay(run) == []
+
+
+@given(st.sampled_from(["realign", "same-length", "rollback", "slots"]), st.integers(1, 6), st.integers(1, 9))
+@settings(max_examples=25, deadline=None, derandomize=True)
+def test_the_first_step_takes_in_all_who_wait_from_the_beginning(policy: str, size: int, requests: int) -> None:
+    """As many as fit: nobody came first, and the engine's loop looks at all of them before it begins."""
+    window = {"window": size} if policy == "same-length" else {}
+    run = run_batch({"policy": policy, "size": size} | window, requests=requests, new_tokens=4)
+    log = run.frame()
+    first = log[(log.event == "start") & (log.step == 1)]
+    assert set(first.tag) == set(range(min(size, requests)))
 
 
 def test_a_batch_of_one_follows_equation_1() -> None:

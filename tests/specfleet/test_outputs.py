@@ -55,7 +55,7 @@ def test_every_option_for_a_path_is_known_as_one_that_is_read_or_written() -> No
         "simulate", "run", "sweep", "calibrate", "reproduce", "demo", "figure", "drafter", "router", "verifier", "keys",
         "init",
         "profile estimate",
-        "import", "plan",
+        "import", "plan", "report",
     }  # fmt: skip
 
 

@@ -65,6 +65,8 @@ def test_the_wheel_holds_the_packages_their_data_and_the_licence(wheel: Path) ->
         "calibrate/devices/",
         "calibrate/engines/",
         "experiments/scenarios/",
+        "experiments/report/page.css",
+        "experiments/report/page.js",
         "engine/demo_pair/",
         "fleet/py.typed",
         "specfleet/py.typed",
@@ -101,6 +103,11 @@ def test_a_simulation_and_its_figure_work_in_an_empty_environment(empty: Path, t
     drawn = run(empty / "specfleet", "figure", "timeline", "run.parquet", "-o", "timeline.png", cwd=tmp_path)
     assert drawn.returncode == 0, drawn.stderr
     assert (tmp_path / "timeline.png").stat().st_size > 10_000
+    paged = run(empty / "specfleet", "report", "run.parquet", "-o", "page.html", cwd=tmp_path)
+    assert paged.returncode == 0, paged.stderr
+    page = (tmp_path / "page.html").read_text()
+    assert "function sortable" in page
+    assert "svg.chart" in page
 
 
 def test_without_the_engine_a_run_says_in_one_line_what_to_install(empty: Path, tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "export": {"scenario": "star"},
     "import_record": {"kind": "vllm", "files": "a.json", "out": "a.toml", "draft_ms": 2.0, "verify_ms": 9.0},
     "figure": {"name": "timeline", "results": "a.parquet"},
+    "report": {"results": "a.parquet"},
     "read_run": {"path": "a.parquet"},
     "scenario_of": {"given": "star"},
 }

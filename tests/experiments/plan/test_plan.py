@@ -247,3 +247,18 @@ def test_make_plan_needs_step_times() -> None:
     question = question_of(0)
     with pytest.raises(InputError, match="name a profile"):
         make_plan(msgspec.structs.replace(question, base=msgspec.structs.replace(question.base, profile="")))
+
+
+def test_the_scenario_s_prices_and_goals_hold_where_the_question_says_nothing() -> None:
+    prices, goal = {"target_per_hour": 3.0, "drafter_per_hour": 0.4, "unit": "EUR"}, {"tpot_s": 1e3, "ttft_s": 1e3}
+    tables = SMALL | {"cost": prices, "slo": goal}
+    told = {key: value for key, value in PAIR.items() if key != "cost"}
+    by_scenario = specfleet.plan("star", tables, vary=FEW, jobs=1, least="slo_attainment=99%", **told)
+    by_question = specfleet.plan("star", SMALL, vary=FEW, jobs=1, **PAIR)
+    assert by_scenario.chosen == by_question.chosen
+    assert by_scenario.unit == "EUR"
+    assert by_scenario.metrics["cost_per_million"].value == by_question.metrics["cost_per_million"].value
+    (goal_met,) = by_scenario.goals
+    assert (goal_met.metric, goal_met.limit, goal_met.state) == ("slo_attainment", 0.99, "met")
+    with pytest.raises(InputError, match=r"slo_attainment is the share of requests that meet \[slo\]"):
+        specfleet.plan("star", SMALL, vary=FEW, jobs=1, least="slo_attainment=99%", **told)

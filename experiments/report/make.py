@@ -1,0 +1,80 @@
+"""Which kind of results a path holds, and its page."""
+
+import math
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from experiments.compare import Comparison
+from experiments.plan.answer import Plan
+from experiments.report.of_demo import demo_page
+from experiments.report.of_plan import plan_page
+from experiments.report.of_run import run_page
+from experiments.report.of_sweep import sweep_page
+from experiments.report.page import Page
+from experiments.sweep import SCENARIO, TABLE, kept_cells
+from experiments.sweep_table import read_sweep
+from fleet.errors import InputError
+from fleet.inputs.strict import convert
+from fleet.inputs.text import is_file, read_json
+from fleet.records.run import read_run
+from fleet.scenario.scenario import Scenario
+from fleet.times.profile import read_profile
+
+PLAN, COMPARISON, PROFILE = "plan.json", "comparison.json", "profile.json"
+NUMBERS = ("value", "low", "high", "absolute", "error", "sim_interval", "engine_interval")
+PARTS = ("rows", "budget", "metrics", "goals")  # of a plan and a comparison, where such numbers are
+T = TypeVar("T")
+ALLOWED = (
+    "allowed: a run (Parquet), the folder of a sweep (sweep.csv), of a plan (plan.json) or of a demo (comparison.json)"
+)
+
+
+def page_of(path: Path) -> Page:
+    """Return the page of the results at a path; InputError where they are of no known kind, or damaged."""
+    if is_file(path):
+        return plan_page(_made(path, Plan)) if path.suffix == ".json" else run_page(read_run(path))
+    if not path.is_dir():
+        raise InputError(f"{path}: is neither file nor folder; {ALLOWED}")
+    if is_file(path / PLAN):
+        return page_of(path / PLAN)
+    if is_file(path / TABLE):
+        return _of_sweep(path)
+    if is_file(path / COMPARISON):
+        return _of_demo(path)
+    raise InputError(f"{path}: holds no results; {ALLOWED}")
+
+
+def _of_sweep(folder: Path) -> Page:
+    file = folder / SCENARIO
+    scenario = convert(read_json(file), Scenario, str(file)) if is_file(file) else None
+    return sweep_page(folder.resolve().name, read_sweep(folder), kept_cells(folder), scenario)
+
+
+def _of_demo(folder: Path) -> Page:
+    comparison = _made(folder / COMPARISON, Comparison)
+    runs = (folder / "records").glob("*.sim.parquet")
+    largest = max(runs, key=lambda file: (file.stat().st_size, file.name), default=None)
+    header = read_run(largest).header if largest is not None else None
+    return demo_page(comparison, read_profile(PROFILE, folder), header)
+
+
+def _made(path: Path, kind: type[T]) -> T:
+    """Read what a program wrote as JSON, where numbers that do not exist are null; InputError where it is not that."""
+    content = read_json(path)
+    try:
+        if isinstance(content, dict):
+            content |= {part: _with_nan(content[part]) for part in PARTS if part in content}
+        return msgspec.convert(content, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise InputError(f"{path}: not a {kind.__name__.lower()} ({error}); {ALLOWED}") from error
+
+
+def _with_nan(value: Any, key: str = "") -> Any:
+    """Return JSON content with NaN for null where a number stands that may not exist."""
+    if isinstance(value, dict):
+        return {name: _with_nan(part, name) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_with_nan(part, key) for part in value]
+    return math.nan if value is None and key in NUMBERS else value

@@ -1,0 +1,122 @@
+"""A metric along a key of a sweep, a line for each value of another, with 95 % bands; below it how far lines differ."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from figures.labels import Scale, colour_of, name_lines
+from figures.style import STYLE, new_figure
+
+ANALYTIC = "analytic"
+
+
+def draw(
+    points: pd.DataFrame, x: Scale, y: Scale, heading: str = "", differences: pd.DataFrame | None = None,
+    against: str = "",
+) -> Figure:  # fmt: skip
+    """Draw the lines of a sweep, and in a second panel their differences from one of them.
+
+    `points`: x, line (text), value, low, high (NaN where there is no interval), world ("analytic" for equations, which
+    are dashed). `heading`: the key that lines are values of. `differences`: x, line, value, low, high. `against`: the
+    line they are from, in words.
+    """
+    lines = list(dict.fromkeys(points.line))
+    numeric = pd.api.types.is_numeric_dtype(points.x)
+    values = sorted(set(points.x)) if numeric else list(dict.fromkeys(map(str, points.x)))
+    with rc_context(STYLE):
+        figure = new_figure(7.2, 4.2 if differences is None else 5.6)
+        panels = figure.subplots(1 if differences is None else 2, 1, sharex=True, squeeze=False,
+                                 height_ratios=[1] if differences is None else [1.7, 1])[:, 0]  # fmt: skip
+        ends = [_line(panels[0], points[points.line == line], values, (x, y), colour_of(number), numeric)
+                for number, line in enumerate(lines)]  # fmt: skip
+        panels[0].set_ylabel(y.label)
+        _from_zero(panels[0])
+        if differences is not None:
+            _differences(panels[1], differences, lines, values, (x, y), numeric)
+            panels[1].set_ylabel(f"less that of\n{against}, {y.label.rpartition(', ')[2]}")
+        _ticks(panels[-1], values, x, numeric)
+        panels[-1].set_xlabel(x.label)
+        if heading:
+            named = zip(lines, ends, strict=True)
+            name_lines(panels[0], [(line, end, colour_of(number)) for number, (line, end) in enumerate(named)], heading)
+    return figure
+
+
+def _places(column: pd.Series, values: Sequence[object], x: Scale, numeric: bool) -> list[float]:
+    return [one * x.factor if numeric else float(values.index(str(one))) for one in column]
+
+
+def _line(axes: Axes, rows: pd.DataFrame, values: Sequence[object], scales: tuple[Scale, Scale], colour: str,
+          numeric: bool) -> float:  # fmt: skip
+    """Draw a line with its band, hollow where there is no interval; return its height at the right end."""
+    x, y = scales
+    end = math.nan
+    for analytic in (True, False):
+        part = rows[(rows.world == ANALYTIC) == analytic]
+        part = part.assign(place=_places(part.x, values, x, numeric)).sort_values("place")
+        if part.empty:
+            continue
+        places, heights = part.place.to_numpy(), y.factor * part.value.to_numpy(dtype=float)
+        if analytic:
+            axes.plot(places, heights, color=colour, ls="--", lw=0.9, alpha=0.65, zorder=1)
+        else:
+            low, high = (y.factor * part[name].to_numpy(dtype=float) for name in ("low", "high"))
+            known = ~np.isnan(low)
+            if numeric:
+                axes.fill_between(places, low, high, color=colour, alpha=0.18, lw=0)
+            _bars(axes, places[known], heights[known], (low[known], high[known]), colour)
+            axes.plot(places, heights, color=colour, lw=1.6 if numeric else 0.8)
+            axes.plot(places[~known], heights[~known], ls="", marker="o", ms=4.5, mfc="white", mec=colour, zorder=4)
+        end = float(heights[-1])
+    return end
+
+
+def _bars(
+    axes: Axes, places: np.ndarray, heights: np.ndarray, ends: tuple[np.ndarray, np.ndarray], colour: str
+) -> None:
+    below, above = np.clip(heights - ends[0], 0, None), np.clip(ends[1] - heights, 0, None)
+    axes.errorbar(places, heights, [below, above], fmt="o", ms=4, elinewidth=1, capsize=2, color=colour, zorder=3)
+
+
+def _differences(axes: Axes, rows: pd.DataFrame, lines: Sequence[str], values: Sequence[object],
+                 scales: tuple[Scale, Scale], numeric: bool) -> None:  # fmt: skip
+    x, y = scales
+    axes.axhline(0, color="#777777", lw=1)
+    for line, part in rows.groupby("line", sort=False):
+        colour = colour_of(lines.index(str(line)))
+        ordered = part.assign(place=_places(part.x, values, x, numeric)).sort_values("place")
+        heights, low, high = (y.factor * ordered[name].to_numpy() for name in ("value", "low", "high"))
+        places = ordered.place.to_numpy()
+        if numeric:
+            axes.fill_between(places, low, high, color=colour, alpha=0.18, lw=0)
+        _bars(axes, places, heights, (low, high), colour)
+        axes.plot(places, heights, color=colour, lw=1.6 if numeric else 0.8)
+
+
+def _from_zero(axes: Axes) -> None:
+    """Begin at zero, so that small differences look small, unless values are negative."""
+    low, high = axes.get_ylim()
+    if low > -0.05 * high:
+        axes.set_ylim(0, 1.03 * high)
+
+
+def _ticks(axes: Axes, values: Sequence[object], x: Scale, numeric: bool) -> None:
+    if not numeric:
+        axes.set_xticks(range(len(values)), [str(value) for value in values])
+        axes.set_xlim(-0.4, len(values) - 0.6)
+        return
+    numbers = [float(value) * x.factor for value in values]  # type: ignore[arg-type]
+    if min(numbers) > 0 and max(numbers) > 30 * min(numbers):
+        axes.set_xscale("log")
+        axes.set_xticks(numbers, [f"{number:g}" for number in numbers], minor=False)
+        axes.minorticks_off()
+    elif len(numbers) <= 12:
+        axes.set_xticks(numbers, [f"{number:g}" for number in numbers])
+    elif all(number.is_integer() for number in numbers):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -1,0 +1,98 @@
+"""Whose profile each side has: mixed hardware names one for drafters, one for targets, or one beside `profile`."""
+
+import hashlib
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from fleet.scenario.scenario import Scenario
+from fleet.times.effects import Power
+from fleet.times.labels import Basis, basis_of
+from fleet.times.profile import HardwareProfile
+
+Side = Literal["drafters", "verifiers"]
+SIDES: tuple[Side, ...] = ("drafters", "verifiers")
+DOUBTFUL: tuple[Basis, ...] = ("estimated", "assumed", "stated", "measured")  # what two profiles rest on: the first
+
+
+def profile_of(scenario: Scenario, side: Side) -> HardwareProfile | None:
+    """Return the profile that tells the times of a side: its own, or else the scenario's; None where there is none."""
+    given = getattr(scenario, side).profile or scenario.profile
+    return given if isinstance(given, HardwareProfile) else None
+
+
+def shared_profile(scenario: Scenario) -> HardwareProfile | None:
+    """Return the profile that tells what belongs to no side: links, acceptance, the host; None where there is none.
+
+    It is the scenario's, or that of both sides where they have the same one; without drafters the targets'.
+    """
+    if isinstance(scenario.profile, HardwareProfile):
+        return scenario.profile
+    drafting, verifying = (profile_of(scenario, side) for side in SIDES)
+    return verifying if drafting == verifying or not scenario.drafters.count else None
+
+
+def with_profiles(scenario: Scenario, made: Callable[[HardwareProfile | str, str], HardwareProfile | str]) -> Scenario:
+    """Return the scenario with what `made` makes of each of its profiles, which it is told with their keys."""
+    replace = msgspec.structs.replace
+    sides = {
+        side: replace(getattr(scenario, side), profile=made(getattr(scenario, side).profile, f"{side}.profile"))
+        for side in SIDES
+    }
+    return replace(scenario, profile=made(scenario.profile, "profile"), **sides)
+
+
+def without_profiles(scenario: Scenario) -> Scenario:
+    """Return the scenario without its profiles: what else it says.
+
+    >>> without_profiles(Scenario()) == Scenario()
+    True
+    """
+    return with_profiles(scenario, lambda _profile, _key: "")
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What a settled fleet keeps of its profiles: names, fingerprint, what they rest on, sizes and powers.
+
+    `control_s` is 0 where two profiles have two paces. `powers`: of the drafters' devices and the targets', where both
+    are known.
+    """
+
+    name: str = ""
+    digest: str = ""
+    basis: Basis | Literal[""] = ""
+    vocabulary: int = 0
+    hidden: int = 0
+    positions: int = 0
+    control_s: float = 0.0
+    powers: tuple[Power | None, Power | None] = (None, None)
+
+
+def told_of(scenario: Scenario) -> Told:
+    """Return that of a scenario: of one profile its own, of two what holds for both; nothing without any."""
+    drafting, verifying = (profile_of(scenario, side) for side in SIDES)
+    known = [profile for profile in (drafting, verifying) if profile is not None]
+    if not known:
+        return Told()
+    first, last = known[0], known[-1]
+    mixed = len(known) == 2 and first != last
+    both = hashlib.sha256("".join(profile.digest() for profile in known).encode()).hexdigest()[:16] if mixed else ""
+    positions = [profile.positions for profile in known if profile.positions]
+    bases = [basis_of(profile) for profile in known]
+    return Told(
+        name=f"{first.name} drafts for {last.name}" if mixed else first.name,
+        digest=both or first.digest(),
+        basis=min(bases, key=DOUBTFUL.index),
+        vocabulary=last.vocabulary,
+        hidden=last.hidden,
+        positions=min(positions, default=0),
+        control_s=0.0 if mixed else first.control_s,
+        powers=(first.power, last.power) if first.power and last.power else (None, None),
+    )
+
+
+def described(scenario: Scenario, side: Side) -> str:
+    """Name the profile that a side has for itself, with what it rests on; empty where it has none."""
+    own = getattr(scenario, side).profile
+    return f"{own.name} ({basis_of(own)}; digest {own.digest()})" if isinstance(own, HardwareProfile) else ""

@@ -1,0 +1,27 @@
+"""report: one page of a plan, sweep, run or demo."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from experiments.terminal.exits import keeping
+from experiments.terminal.printing import remark
+from specfleet.cli.options import file_option
+
+
+def report(
+    results: Annotated[
+        Path, typer.Argument(metavar="RESULTS", help="A run (Parquet), or the folder of a sweep, a plan or a demo.")
+    ],
+    out: Annotated[Path, file_option("-o", "--out", metavar="FILE", help="The page (HTML).")],
+) -> None:
+    """Write one page of results to send around: answer, figures to zoom, tables to sort, where every number is from.
+
+    It holds all that it shows, and no request leaves it.
+    """
+    from specfleet.reporting import report
+
+    with keeping(out):
+        page = report(results, out)
+    remark(f"report: {out}, {len(page.encode()) / 1000:.0f} kB")

@@ -1,0 +1,188 @@
+"""One page of results: whole, small, the same each time, with every label, and nothing in it that asks for more."""
+
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import specfleet
+from experiments.compare import Comparison, compare_metrics
+from experiments.report.axes import axis_of, nice_ticks
+from experiments.report.marks import Chart, Dot, Series
+from experiments.report.page import LABELS, Page, grid, html_of
+from fleet.errors import InputError
+from fleet.files import write_file
+from fleet.records.metrics import measure
+from fleet.records.run import write_run
+from fleet.times.profile import HardwareProfile, write_profile
+from sim.run import simulate
+from tests.helpers.stars import star
+
+MOST_BYTES = 1_000_000
+VOID = {"meta", "link", "br", "hr", "img", "input"}
+KINDS = ("run", "sweep", "plan", "demo")
+
+
+class Parsed(HTMLParser):
+    """A page taken apart: whether its tags fit together, their attributes, and the cells of its tables."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.misfits: list[str] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.open or self.open.pop() != tag:
+            self.misfits.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def count(self, tag: str) -> int:
+        return sum(name == tag for name, _ in self.tags)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("results")
+    small = {"workload.requests": 24, "workload.new_tokens": 32}
+    specfleet.simulate("star", small).save(folder / "run.parquet")
+    vary = {"verifiers.count": [1, 2, 4], "drafters.depth": [2, 5]}
+    specfleet.sweep("star", vary, small, out=folder / "sweep", seeds=2, jobs=1)
+    found = specfleet.plan("star", small, vary=["verifiers.count=1:3", "drafters.depth=4"], jobs=1)
+    write_file(folder / "plan" / "plan.json", msgspec.json.encode(found))
+    scenario = star()
+    run = simulate(scenario)
+    rows = compare_metrics({"targets": "replayed", "N": 3}, measure(run), measure(run))
+    write_file(folder / "demo" / "comparison.json", msgspec.json.encode(Comparison(rows, {"throughput": 0.0})))
+    assert isinstance(scenario.profile, HardwareProfile)
+    write_profile(scenario.profile, folder / "demo" / "profile.json")
+    write_run(run, folder / "demo" / "records" / "replayed.sim.parquet")
+    return {"run": folder / "run.parquet", **{kind: folder / kind for kind in KINDS[1:]}}
+
+
+@pytest.fixture(scope="module")
+def pages(results: dict[str, Path]) -> dict[str, str]:
+    return {kind: specfleet.report(path) for kind, path in results.items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_is_whole_small_and_the_same_each_time(
+    kind: str, results: dict[str, Path], pages: dict[str, str], tmp_path: Path
+) -> None:
+    parsed = Parsed(pages[kind])
+    assert (parsed.open, parsed.misfits) == ([], [])
+    assert parsed.count("svg") >= 1
+    assert parsed.count("table") >= 2
+    ids = [attrs["id"] for _, attrs in parsed.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    specfleet.report(results[kind], tmp_path / "again.html")
+    content = (tmp_path / "again.html").read_bytes()
+    assert content == pages[kind].encode()
+    assert len(content) < MOST_BYTES
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_in_a_page_asks_for_more(kind: str, pages: dict[str, str]) -> None:
+    parsed = Parsed(pages[kind])
+    for _, attrs in parsed.tags:
+        for name in ("src", "href", "xlink:href", "action", "srcset", "poster", "data"):
+            assert (attrs.get(name) or "data:").startswith("data:")
+    (policy,) = [attrs["content"] for _, attrs in parsed.tags if attrs.get("http-equiv") == "Content-Security-Policy"]
+    assert policy is not None
+    assert policy.startswith("default-src 'none';")
+    addresses = set(re.findall(r"https?://[^\s\"']+", pages[kind]))
+    assert addresses <= {"http://www.w3.org/2000/svg"}  # the name of a language, which nobody looks up
+    loading = r"@import|url\((?!#clip)|fetch\(|XMLHttpRequest|WebSocket|importScripts|sendBeacon"
+    assert not re.search(loading, pages[kind])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_answer_comes_first_and_numbers_say_how_they_are_known(kind: str, pages: dict[str, str]) -> None:
+    text = pages[kind]
+    assert text.index('class="answer"') < text.index("<svg") < text.index("<table")
+    chips = set(re.findall(r'<td><span class="chip (\w+)">', text))
+    assert chips <= set(LABELS)
+    assert "simulated" in chips
+    assert ("measured" in chips) == (kind == "demo")
+    assert chips & {"stated", "assumed", "fitted"}, "the numbers of the profile are labelled, too"
+    assert "The scenario, settled" in text
+
+
+def test_a_sweep_shows_every_cell_and_names_the_best(results: dict[str, Path], pages: dict[str, str]) -> None:
+    swept = specfleet.sweep(
+        "star", {"verifiers.count": [1, 2, 4], "drafters.depth": [2, 5]},
+        {"workload.requests": 24, "workload.new_tokens": 32}, out=results["sweep"], seeds=2, jobs=1,
+    ).frame()  # fmt: skip
+    best = swept.loc[swept.throughput.idxmax()]
+    assert f"verifiers.count = {best['verifiers.count']}, drafters.depth = {best['drafters.depth']}" in pages["sweep"]
+    for value in swept.throughput:
+        assert f'data-v="{value:.10g}"' in pages["sweep"]
+
+
+def test_a_run_shows_every_metric_with_its_value(results: dict[str, Path], pages: dict[str, str]) -> None:
+    for name, metric in specfleet.read_run(results["run"]).metrics.items():
+        assert f'<td>{name}</td><td class="n" data-v="{metric.value:.10g}">' in pages["run"]
+
+
+NASTY = "</script><script>alert(1)</script>\"'<img src=x onerror=alert(2)>&amp;"
+
+
+def test_all_text_is_escaped(tmp_path: Path) -> None:
+    chart = Chart(NASTY, axis_of(NASTY, [0, 1], [NASTY, "b"]), axis_of(NASTY, [0, 1]), NASTY,
+                  (Series(NASTY, "#000000", (Dot(0, 1, NASTY), Dot(1, 0, NASTY, 0, 1))),), heading=NASTY)  # fmt: skip
+    table = grid(NASTY, [NASTY], [[NASTY]], NASTY)
+    page = html_of(Page(NASTY, NASTY, ((NASTY, NASTY),), NASTY, (chart,), (table,)))
+    parsed, plain = Parsed(page), Parsed(html_of(Page("a", "a", (("a", "a"),), "a", (chart,), ())))
+    assert parsed.misfits == []
+    assert parsed.count("script") == plain.count("script") == 1
+    assert parsed.count("img") == 0
+    assert NASTY in parsed.text
+    named = tmp_path / "run.parquet"
+    specfleet.simulate("star", {"name": NASTY[:60], "workload.requests": 12}).save(named)
+    assert Parsed(specfleet.report(named)).count("script") == 1
+
+
+def test_large_tables_are_cut_and_say_so() -> None:
+    cut = grid("cells", ["n"], [[float(number)] for number in range(20_000)])
+    page = html_of(Page("a", "a", (), "", (), (cut,)))
+    assert len(page.encode()) < MOST_BYTES
+    assert f"{20_000 - len(cut.rows)} more rows are in the results" in page
+
+
+def wrong_places(folder: Path) -> Iterator[tuple[Path, str]]:
+    (folder / "empty").mkdir()
+    yield folder / "empty", "holds no results; allowed: a run"
+    yield folder / "nowhere", "is neither file nor folder; allowed: a run"
+    (folder / "other.json").write_text('{"rows": 3}')
+    yield folder / "other.json", "not a plan"
+    (folder / "text.parquet").write_text("no")
+    yield folder / "text.parquet", "text.parquet"
+
+
+def test_what_is_no_result_is_refused_in_one_line_that_says_what_is_one(tmp_path: Path) -> None:
+    for place, said in wrong_places(tmp_path):
+        with pytest.raises(InputError, match=re.escape(said)) as refused:
+            specfleet.report(place)
+        assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (0, 0.0037), (-5, 12), (1e6, 3e6), (0.99, 1.01)])
+def test_ticks_are_round_few_and_inside(low: float, high: float) -> None:
+    ticks = nice_ticks(low, high)
+    assert 3 <= len(ticks) <= 12
+    assert all(low - 1e-9 <= tick <= high + 1e-9 for tick in ticks)

@@ -1,0 +1,69 @@
+"""The five lines that come first of a run, and that all metrics are one option away."""
+
+import re
+import sys
+
+import msgspec
+import pytest
+
+import specfleet
+from experiments.terminal.headline import headline
+from experiments.terminal.printing import interval, number
+from fleet.records.metrics import measure
+from sim.run import simulate
+from specfleet import cli
+from tests.helpers.stars import star
+
+NAMES = ["throughput", "speed", "waiting", "load", "acceptance"]
+
+
+def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    monkeypatch.setattr(sys, "argv", ["specfleet", *words])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert not end.value.code
+    return capsys.readouterr().out
+
+
+def test_a_run_of_a_star_has_all_five_lines_in_order() -> None:
+    assert [line.name for line in headline(measure(simulate(star())))] == NAMES
+
+
+def test_without_a_drafter_there_is_neither_load_nor_acceptance() -> None:
+    lines = headline(specfleet.simulate("star", {"drafters.count": 0, "workload.requests": 20}).metrics)
+    assert [line.name for line in lines] == NAMES[:3]
+    assert "drafter" not in " ".join(line.text for line in lines)
+
+
+@pytest.mark.parametrize("requests", [12, 400])
+def test_every_value_of_a_line_is_that_of_its_metrics(requests: int) -> None:
+    """Whether or not a run is long enough for intervals."""
+    metrics = measure(simulate(star(workload={"requests": requests})))
+    lines = {line.name: line for line in headline(metrics)}
+    assert f"{number(metrics['throughput'].value)} tokens/s" in lines["throughput"].text
+    for percent in (50, 99):
+        tpot = metrics[f"tpot_p{percent}_s"].value
+        assert f"{number(1 / tpot)} at P{percent}" in lines["speed"].text
+        assert f"{number(1000 * tpot)} (" in lines["speed"].text
+    assert f"{number(100 * metrics['load'].value)} % of the time" in lines["load"].text
+    assert f"{metrics['mean_acceptance_length'].value:.2f} tokens a round" in lines["acceptance"].text
+    assert f"({interval(metrics['throughput'])})" in lines["throughput"].text
+
+
+@pytest.mark.parametrize("name", ["throughput", "tpot_p99_s", "load"])
+def test_what_has_no_interval_says_why(name: str) -> None:
+    metrics = measure(simulate(star()))
+    endless = {**metrics, name: msgspec.structs.replace(metrics[name], times_longer=float("inf"))}
+    (line,) = [line for line in headline(endless) if name in line.metrics]
+    assert "no steady state" in line.text
+
+
+def test_the_command_prints_five_lines_and_all_metrics_on_demand(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("simulate", "star", "--set", "workload.requests=12")
+    short, long = said(monkeypatch, capsys, *words), said(monkeypatch, capsys, *words, "--all")
+    assert [line.split()[0] for line in short.splitlines()[1:]] == NAMES
+
+    assert {"iteration_idle_s", "latency_p90_s"} <= set(re.findall(r"\w+", long))
+    assert "iteration_idle_s" not in short

@@ -1,0 +1,172 @@
+"""Mixed hardware: each side has its own profile, and nothing of a side comes from the other's."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from experiments.resume import resume_digest
+from fleet.errors import InputError
+from fleet.records.metrics import measure
+from fleet.records.run import read_run, write_run
+from fleet.scenario.reading import change_scenario, make_scenario, read_scenario
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.settle import settle
+from fleet.scenario.show import describe_fleet
+from fleet.times.profile import HardwareProfile, read_profile, write_profile
+from sim.fast.choice import has_numba
+from sim.fast.plain import is_plain_star
+from sim.predict import predict
+from sim.run import simulate
+from specfleet.notes import notes_of
+
+EDGE: dict[str, Any] = {
+    "name": "edge", "draft": {"base_s": 0.2, "per_token_s": 0.1}, "verify": {"base_s": 99.0},
+    "decode": {"base_s": 98.0}, "draft_prefill": {"base_s": 0.3}, "verify_prefill": {"base_s": 97.0},
+    "transfer": {"base_s": 0.5}, "catch_up_s": 0.01, "turnaround_s": 0.02, "dispatch_s": 0.03, "wake_up_s": 0.04,
+    "decode_turnaround_s": 96.0, "idle": {"gaps_s": [0.0, 1.0], "slowdowns": [1.0, 1.5]}, "vocabulary": 95,
+    "hidden": 94, "positions": 300, "power": {"idle_w": 1.0, "draft_w": 10.0, "verify_w": 93.0}, "control_s": 1e-5,
+    "sources": {"draft": "assumed"},
+}  # fmt: skip
+RACK: dict[str, Any] = {
+    "name": "rack", "draft": {"base_s": 77.0}, "verify": {"base_s": 2.0, "per_token_s": 0.01},
+    "decode": {"base_s": 1.0}, "draft_prefill": {"base_s": 76.0}, "verify_prefill": {"base_s": 0.7},
+    "catch_up_s": 75.0, "turnaround_s": 74.0, "dispatch_s": 0.05, "wake_up_s": 0.06, "decode_turnaround_s": 0.07,
+    "vocabulary": 100, "hidden": 16, "positions": 400, "control_s": 2e-5,
+    "power": {"idle_w": 50.0, "draft_w": 73.0, "verify_w": 300.0}, "sources": {"verify": "estimated by a roofline"},
+}  # fmt: skip
+LINK = {"latency_s": 0.05}
+COMMON: dict[str, Any] = {
+    "acceptance": {"model": "geometric", "beta": 0.8},
+    "workload": {"requests": 12, "prompt_tokens": 10, "new_tokens": 40},
+    "link": LINK,
+}
+
+
+def mixed(edge: dict[str, Any] = EDGE, rack: dict[str, Any] = RACK, **changes: Any) -> Scenario:
+    sides = {"drafters": {"profile": edge}, "verifiers": {"profile": rack, "count": 2}}
+    return make_scenario(COMMON | sides | changes)
+
+
+def alone(profile: dict[str, Any], **changes: Any) -> Scenario:
+    return make_scenario(COMMON | {"profile": profile, "verifiers": {"count": 2}} | changes)
+
+
+def test_each_side_has_the_times_of_its_own_profile_and_none_of_the_other() -> None:
+    both, edge, rack = settle(mixed()), settle(alone(EDGE)), settle(alone(RACK))
+    assert both.drafters.times == edge.drafters.times
+    assert both.verifiers.times == rack.verifiers.times
+    assert (both.vocabulary, both.hidden) == (100, 16)  # the target's, whose distributions travel
+    assert both.drafters.positions == 300  # of the model that has learned fewer
+    assert (both.power, both.target_power) == (edge.power, rack.power)
+    assert both.control_s == 0  # two machines have two paces
+
+
+def test_one_profile_named_twice_is_one_profile() -> None:
+    twice, once = mixed(EDGE, EDGE), alone(EDGE)
+    assert simulate(twice).digest() == simulate(once).digest()
+    settled, plain = settle(twice), settle(once)
+    assert msgspec.structs.replace(
+        settled,
+        drafters=msgspec.structs.replace(settled.drafters, profile=""),
+        verifiers=msgspec.structs.replace(settled.verifiers, profile=""),
+    ) == plain  # fmt: skip
+    assert settled.drafters.profile.startswith("edge (assumed")
+
+
+def test_the_compiled_loop_knows_mixed_hardware() -> None:
+    scenario = mixed(drafters={"profile": EDGE, "count": 2})
+    assert is_plain_star(settle(scenario))
+    if has_numba():
+        assert simulate(scenario, path="fast").digest() == simulate(scenario, path="simpy").digest()
+
+
+def test_a_side_without_a_profile_of_its_own_has_the_scenario_s() -> None:
+    beside = alone(EDGE, verifiers={"profile": RACK, "count": 2})
+    assert simulate(beside).digest() == simulate(mixed()).digest()
+    other = alone(RACK, drafters={"profile": EDGE})
+    assert simulate(other).digest() == simulate(mixed()).digest()
+
+
+def test_a_link_and_acceptance_are_the_scenario_s_or_its_profile_s_and_a_note_says_so() -> None:
+    told = RACK | {"link": {"latency_s": 0.4}, "acceptance": {"model": "geometric", "beta": 0.5}}
+    content = {key: value for key, value in COMMON.items() if key == "workload"}
+    beside = make_scenario(content | {"profile": told, "drafters": {"profile": EDGE}})
+    fleet = settle(beside)
+    assert fleet.link(0).time.latency_s == 0.4
+    assert fleet.acceptance == settle(make_scenario(content | {"profile": told})).acceptance
+    assert any("the link and acceptance are profile rack's" in note for note in notes_of(beside))
+    assert not any("measured between other machines" in note for note in notes_of(mixed()))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"link": None}, "link is missing; neither drafters.profile nor verifiers.profile"),
+        ({"acceptance": None}, "acceptance is missing, and its profile has none either"),
+        ({"drafters": {}}, "drafters.profile is missing, and so is profile"),
+        ({"verifiers": {}}, "verifiers.profile is missing, and so is profile"),
+        ({"drafters": {"profile": "none.json"}}, "drafters.profile: no file 'none.json'"),
+        (
+            {
+                "drafters": {"profile": EDGE, "device": "host"},
+                "verifiers": {"profile": RACK, "device": "host"},
+                "devices": {"host": {}},
+            },
+            "drafters.profile is of a machine of that side's own, and both are on devices.host",
+        ),
+        ({"batch": {"rule": {"policy": "realign", "size": 2}}, "verifiers": {}}, "leave drafters.profile out"),
+    ],
+)
+def test_what_neither_profile_tells_is_refused_in_a_line(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError, match=says) as refused:
+        simulate(mixed(**changes))
+    assert "\n" not in str(refused.value)
+
+
+def test_labels_of_both_profiles_are_kept_and_estimates_are_told() -> None:
+    fleet = settle(mixed())
+    assert fleet.profile == "edge drafts for rack"
+    assert fleet.basis == "estimated"
+    rows = [(place, value) for place, what, value in describe_fleet(fleet) if what == "profile"]
+    own = [value.partition(";")[0] for place, value in rows if place != fleet.name]
+    assert own == ["edge (assumed", "rack (estimated"]
+    assert any("profile rack: step times estimated" in note for note in notes_of(mixed()))
+    assert settle(mixed(rack={**RACK, "sources": {}})).basis == "assumed"
+
+
+def test_energy_is_that_of_each_side_s_devices() -> None:
+    run = simulate(mixed())
+    measured = measure(run)
+    drafting, verifying = measured["load"].value, 2 * measured["target_load"].value
+    watts = drafting * 10 + (1 - drafting) * 1 + verifying * 300 + (2 - verifying) * 50
+    assert measured["power_w"].value == pytest.approx(watts)
+    without = {key: value for key, value in RACK.items() if key != "power"}
+    assert "power_w" not in measure(simulate(mixed(rack=without)))
+
+
+def test_the_equations_take_S_from_one_and_Z_from_the_other() -> None:
+    star = predict(mixed())
+    assert star.S_s == pytest.approx(predict(alone(EDGE)).S_s)
+    assert star.Z_s == pytest.approx(predict(alone(RACK)).Z_s, rel=1e-6)
+
+
+def test_files_are_found_from_the_scenario_s_folder_and_numbers_stay_with_the_run(tmp_path: Path) -> None:
+    for content in (EDGE, RACK):
+        write_profile(msgspec.convert(content, HardwareProfile), tmp_path / f"{content['name']}.json")
+    file = tmp_path / "mixed.toml"
+    file.write_text(
+        'acceptance = {model = "geometric", beta = 0.8}\nlink = {latency_s = 0.05}\n'
+        "workload = {requests = 12, prompt_tokens = 10, new_tokens = 40}\n"
+        '[drafters]\nprofile = "edge.json"\n[verifiers]\ncount = 2\nprofile = "rack.json"\n'
+    )
+    scenario = read_scenario(file)
+    run = simulate(scenario)
+    assert run.digest() == simulate(mixed()).digest()
+    write_run(run, tmp_path / "run.parquet")
+    kept = read_run(tmp_path / "run.parquet").header.scenario
+    assert kept.drafters.profile == read_profile("edge.json", tmp_path)
+    assert simulate(kept).digest() == run.digest()
+    assert simulate(change_scenario(kept, ["drafters.count=0"])).digest() != run.digest()
+    assert resume_digest(scenario) == scenario.digest()
