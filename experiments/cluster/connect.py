@@ -37,6 +37,8 @@ def connected(address: str) -> Iterator[Any]:
                 client = _within(2 * CONNECT_S, connect)
         except Exception as error:  # of many kinds
             raise _nobody(address, error) from error
+        # What a lost scheduler leaves of dask's own tasks would be told by asyncio when they are forgotten, much later.
+        client.loop.asyncio_loop.set_exception_handler(lambda _loop, _context: None)
         try:
             _check(client, address)
             yield client

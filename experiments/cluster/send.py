@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from experiments.cluster.connect import connected, failure
-from experiments.cluster.parcels import Parcel, run_chunk, versions
+from experiments.cluster.parcels import Answer, Parcel, run_chunk, versions
 from fleet.errors import ClusterError
 from fleet.inputs.text import read_bytes
 
@@ -125,8 +125,12 @@ class Sending:
                 self.files[path] = sha256(content).hexdigest()[:16], self.client.submit(bytes, content, pure=False)
         return self.files[path]
 
-    def _answer(self, future: Any) -> Any:
+    def _answer(self, future: Any) -> Answer:
+        gone = f"cluster {self.address}: the scheduler is gone"
+        if future.status != "finished":
+            raise ClusterError(gone)
         try:
-            return future.result(timeout=ALONE_S)
+            answer: Answer = future.result(timeout=ALONE_S)
         except Exception as error:  # whatever dask raises for what it has lost
-            raise ClusterError(f"cluster {self.address}: the scheduler is gone") from error
+            raise ClusterError(gone) from error
+        return answer

@@ -51,7 +51,8 @@ def sweep(
         int, typer.Option(min=1, help="Replications a cell; with --precision, one as long as it takes.")
     ] = 3,
     jobs: Annotated[
-        int, typer.Option(min=1, help="Cells at once (simulation only).", show_default="the host's processors")
+        int,
+        typer.Option(min=1, help="Cells at once on this host (simulation only).", show_default="the host's processors"),
     ] = os.cpu_count() or 1,
     changes: Changes = None,
     precision: Precision = None,
