@@ -3,14 +3,14 @@
 import os
 import signal
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
 from joblib import Parallel, delayed
 
-from fleet.interrupts import unseen
+from fleet.interrupts import deferred, unseen
 
 TRACKERS = ("multiprocessing.resource_tracker", "joblib.externals.loky.backend.resource_tracker")
 """What starts first with the processes, and would let them see Ctrl-C."""
@@ -29,9 +29,10 @@ def side_by_side(call: Callable[..., Any], arguments: Iterable[tuple[Any, ...]],
         for tracker in TRACKERS:
             with suppress(ImportError):
                 import_module(tracker).ensure_running()
-    with unseen(signal.SIGINT):
-        results = Parallel(n_jobs=jobs, return_as="generator")(delayed(call)(*each) for each in arguments)
+    results: Generator[Any, None, None] | None = None
     try:
+        with deferred(), unseen(signal.SIGINT):  # half started, a process would complain
+            results = Parallel(n_jobs=jobs, return_as="generator")(delayed(call)(*each) for each in arguments)
         while True:
             with _unheard():  # a signal ends them from within
                 try:
@@ -41,7 +42,8 @@ def side_by_side(call: Callable[..., Any], arguments: Iterable[tuple[Any, ...]],
             yield result
     finally:
         with _unheard():
-            results.close()
+            if results is not None:
+                results.close()
 
 
 @contextmanager

@@ -4,11 +4,12 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from multiprocessing import forkserver, get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -25,6 +26,8 @@ PRELOADED = ["engine.runtime.serve", "transformers.models.llama.modeling_llama"]
 UNGUARDED = 97  # exit code of a node that was about to start nodes, because it imports the script that started it
 
 THREADS = 1  # of torch in each node: more would compete for the cores of a small host
+
+LONGEST = 60  # bytes of a folder's name that leave room for a socket's in it: 104 with it on some systems
 
 
 END_S = 0.5  # from asking a process to end until it is killed
@@ -69,7 +72,7 @@ class NodeProcess:
         )
         resource_tracker.ensure_running()  # it would let them see Ctrl-C
         if not light:
-            with unseen(signal.SIGINT):  # the launcher ends its nodes, and says so
+            with unseen(signal.SIGINT), _short_names():  # the launcher ends its nodes, and says so
                 forkserver.ensure_running()
         with deferred(), unseen(signal.SIGINT) if light else nullcontext():  # half sent, a node would complain
             self.process.start()
@@ -155,6 +158,18 @@ def end_all(nodes: Iterable[NodeProcess]) -> None:
         if process.is_alive():
             process.kill()
         process.join()
+
+
+@contextmanager
+def _short_names() -> Iterator[None]:
+    """Let Python keep its socket in /tmp where its name would be too long in the user's folder for such files."""
+    before = tempfile.tempdir
+    if len(os.fsencode(tempfile.gettempdir())) > LONGEST:
+        tempfile.tempdir = "/tmp"  # noqa: S108  (its folder is one that only this user may enter)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
 
 
 def _node(connection: Connection, asked: tuple[bool, Any], body: Callable[..., Any], *arguments: Any) -> None:

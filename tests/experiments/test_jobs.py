@@ -19,3 +19,28 @@ def test_what_is_left_of_the_processes_says_nothing_after_the_last_line() -> Non
     program = [sys.executable, "-c", LOST]
     ended = subprocess.run(program, check=False, capture_output=True, text=True, env={}, timeout=60)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "the last line\n", "")
+
+
+TORN = """
+import os, signal
+from joblib.externals.loky.backend import fork_exec as started
+from experiments.jobs import side_by_side
+from experiments.terminal.exits import run
+
+def fork_exec(*arguments, fork_exec=started.fork_exec, **more):
+    try:
+        return fork_exec(*arguments, **more)
+    finally:
+        os.kill(os.getpid(), signal.SIGTERM)  # a process has been started, and is still to be told what it is
+
+if __name__ == "__main__":
+    started.fork_exec = fork_exec
+    run(lambda: list(side_by_side(abs, [(-1,), (-2,)], jobs=2)))
+"""
+
+
+def test_a_signal_while_the_processes_start_lets_none_of_them_complain() -> None:
+    program = [sys.executable, "-c", TORN]
+    ended = subprocess.run(program, check=False, capture_output=True, text=True, env={}, timeout=60)
+    line = "specfleet: ended by SIGTERM; nothing was written\n"
+    assert (ended.returncode, ended.stdout, ended.stderr) == (143, "", line)

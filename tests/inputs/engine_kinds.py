@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Callable
+from multiprocessing import Pipe
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+from engine.runtime.launcher_pipe import LauncherPipe
 from fleet.errors import InputError
+from fleet.records.samples import PowerSample
 from tests.inputs.kinds import Kind
 from tests.inputs.values import toml_of
 
@@ -21,9 +23,12 @@ class InThisProcess:
         if name not in {"batch", "co-located"}:
             raise InputError(f"{name} would be one process of several")
         self.body, self.arguments = body, arguments
+        self.samples: list[PowerSample] = []
 
     def receive(self) -> Any:
-        return self.body(SimpleNamespace(watched=False), *self.arguments)
+        ours, theirs = Pipe()
+        with ours, theirs:
+            return self.body(LauncherPipe(theirs), *self.arguments)
 
     def end(self) -> None:
         pass

@@ -21,7 +21,8 @@ def test_a_damaged_file_is_refused_in_one_line_or_run_rightly(name: str, tmp_pat
     kind.write(good)
     with standing_in(kind):
         for command in dict.fromkeys(kind.commands if kind.files else ()):
-            assert judged(command, good, kind.statuses).verdict == "right", f"the good file: {' '.join(command)}"
+            outcome = judged(command, good, kind.statuses)
+            assert outcome.verdict == "right", f"the good file: {' '.join(command)}: {outcome.says}"
         (good / "out.parquet").unlink(missing_ok=True)
         mutants = [tried(name, kind, number, good, tmp_path) for number in range(EACH)]
     assert [mutant for mutant in mutants if mutant.outcome.verdict == "wrong"] == []

@@ -292,7 +292,7 @@ def test_a_node_that_is_killed_from_outside_ends_the_run_within_a_second_and_in_
 ) -> None:
     """Drafter or target; nothing is left: no process, no file."""
     pytest.importorskip("torch")
-    temporary, out = tmp_path / "tmp", tmp_path / "out"
+    temporary, out = tmp_path / "a-folder-whose-name-leaves-no-room-for-a-socket-in-it", tmp_path / "out"
     temporary.mkdir()
     more = REPLAYED if kind == "replayed" else []
     arguments = ["run", "star", *more, "--set", "workload.requests=5000", "-o", out]
