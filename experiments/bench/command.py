@@ -10,7 +10,7 @@ from engine.decoding.sampling import Sampling
 from engine.decoding.telemetry import host_facts
 from engine.runtime.prompts import prompts_of
 from experiments.batch_rules import OURS
-from experiments.bench import batches, scale, simulator, single, worker
+from experiments.bench import batches, drawn, simulator, single, worker
 from experiments.bench.interleaved import interleaved, show
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.settle import settle
@@ -29,6 +29,7 @@ def main() -> None:
     parser.add_argument("--depth", type=int, default=5, help="draft tokens a round")
     parser.add_argument("--temperature", type=float, default=0.0, help="one at a time; 0 is greedy")
     parser.add_argument("--precision", choices=list(PRECISIONS), default="float32")
+    parser.add_argument("--figure", type=drawn.figure_file, help="also draw the part scale here")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.only in (None, "simulator"):
@@ -36,7 +37,7 @@ def main() -> None:
             turns = simulator.bench_simulator(options.repetitions, targets)
             show(f"simulator, one star of {targets} targets", "rounds/s of processor time", turns, simulator.FAST)
     if options.only in (None, "scale"):
-        scale.show_scale(scale.bench_scale())
+        drawn.tell_scale(options.figure)
     if options.only in ("simulator", "scale"):
         return
     if options.only in (None, "worker"):

@@ -88,6 +88,7 @@ def test_a_call_that_goes_down_with_its_worker_is_made_again_by_another(tmp_path
     assert (tmp_path / "marker").exists()
 
 
+@pytest.mark.slow
 def test_a_call_that_takes_every_worker_with_it_is_given_up_and_the_others_are_not(tmp_path: Path) -> None:
     with local_cluster(tmp_path / "cluster", 3, {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0"}) as three:
         calls = [Parcel((number, tmp_path / "marker")) for number in range(9)]
@@ -247,6 +248,7 @@ def test_workers_with_other_sources_are_refused_before_anything_runs(tmp_path: P
     )
 
 
+@pytest.mark.slow
 def test_a_worker_without_us_is_refused(tmp_path: Path) -> None:
     with local_cluster(tmp_path, workers=1, env={"PYTHONPATH": ""}) as of_others:
         line = refused(of_others.address)

@@ -92,8 +92,9 @@ def test_every_command_ends_by_a_signal_with_its_status_and_one_line(name: str, 
 
 
 PROGRAMS: dict[str, tuple[list[str], list[str]]] = {  # arguments to go on for long; those that name a place
-    "bench": ([], []),
+    "bench": ([], ["--only", "scale", "--figure", "OUT.png"]),
     "modes": (["-o", "OUT"], ["-o", "OUT"]),
+    "scale": (["-o", "OUT"], ["-o", "OUT"]),
     "replayed": (["-o", "OUT"], ["-o", "OUT"]),
     "coverage": (["-o", "OUT.csv"], ["-o", "OUT.csv"]),
     "grids": (["-o", "OUT.csv"], ["-o", "OUT.csv"]),
