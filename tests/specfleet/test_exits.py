@@ -209,7 +209,7 @@ def test_an_interrupted_sweep_on_a_cluster_keeps_its_cells_and_leaves_the_cluste
     some = ["--vary", "workload.requests=12,16,100000", "--set", "workload.new_tokens=24", "--seeds", "1", "-o", out]
     with local_cluster(tmp_path / "cluster") as two:
         process = specfleet("sweep", "star", *some, "--path", "simpy", "--cluster", two.address)
-        assert eventually((out / "cells" / "workload.requests=16.json").exists, process)
+        assert eventually((out / "sweep.csv").exists, process)
         assert eventually(lambda: set(pd.read_csv(out / "sweep.csv")["workload.requests"]) == {12, 16}, process)
         tell(process, how)
         said = f"kept: 2 of 3 cells in {out}; the same command goes on from there"
