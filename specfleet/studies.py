@@ -43,6 +43,7 @@ def sweep(
     done: Callable[[CellResult], None] = lambda _result: None,
     precision: float | Precision | None = None,
     path: SimPath = "auto",
+    cluster: str = "",
     **keys: Any,
 ) -> Sweep:
     """Run a scenario with every combination of the values that `vary` names, in either world.
@@ -50,9 +51,10 @@ def sweep(
     `scenario`, `changes` and keywords as in `simulate`. `vary`: values by dotted key, or texts such as
     "verifiers.count=1:16". `out`: a folder that keeps the results, where a rerun finds them. `seeds`: replications a
     cell. `jobs`: simulations at once, by default one a core. `done` is called after each cell. `precision`: as in
-    `simulate`; a cell is then one simulation, as long as it takes. `path`: as in `simulate`. A cell that
-    fails loses no other: see `Sweep.errors`. Raises InputError for bad input before anything runs, and OutputError
-    where a cell cannot be written; its `result` is the sweep until then.
+    `simulate`; a cell is then one simulation, as long as it takes. `path`: as in `simulate`. `cluster`: HOST:PORT of a
+    dask scheduler whose workers run the cells, instead of `jobs` processes here; results are the same. A cell that
+    fails loses no other: see `Sweep.errors`. Raises InputError for bad input before anything runs, OutputError
+    where a cell cannot be written; its `result` is the sweep until then; and ClusterError for workers that are lost.
 
     >>> import specfleet
     >>> small = {"workload.requests": 20}
@@ -72,6 +74,8 @@ def sweep(
         raise InputError(f"path = {path!r} is not known; allowed: {', '.join(get_args(SimPath))}")
     if path != "auto" and world != "sim":
         raise InputError(f"path = {path!r}: only simulations have paths; leave it out, or world = sim")
+    if text_of(cluster, "cluster") and world != "sim":
+        raise InputError("cluster: only simulations run elsewhere; leave it out, or world = sim")
     folder = path_of(out, "out") if out is not None else None
     if folder is not None:
         check_folder(folder)
@@ -79,7 +83,7 @@ def sweep(
     # What varies wins, because it comes last.
     cells = [(cell, scenario_of(scenario, [*wanted, *cell.items()])) for cell in sweeps.cells_of(vary_of(vary))]
     try:
-        return Sweep(sweeps.sweep(cells, folder, world, seeds, at_once, done, aims, path))
+        return Sweep(sweeps.sweep(cells, folder, world, seeds, at_once, done, aims, path, cluster))
     except OutputError as error:
         error.result = Sweep(error.result)
         raise
