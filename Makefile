@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: install demo demo-short test test-all lint docs bench modes replayed gpu-check mutants fuzz faults by-hand
+.PHONY: install demo demo-short test test-all lint docs bench scale modes replayed gpu-check mutants fuzz faults by-hand
 
 install: $(VENV)/installed
 
@@ -57,6 +57,9 @@ replayed: install
 
 bench: install
 	$(BIN)/python -m experiments.bench
+
+scale: install
+	$(BIN)/python -m experiments.scale -o docs
 
 gpu-check: install
 	$(BIN)/python -m experiments.gpu_check --out runs/gpu

@@ -3,6 +3,7 @@
 worlds.py      run a scenario in either world
 sweep.py       any keys over values; cell.py runs one cell, jobs.py many side by side; resume.py says whether a kept one
                still holds
+cluster/       cells of a sweep on other machines, by dask
 precision.py   a simulation as long as it takes for intervals as narrow as asked
 reruns.py      one scenario with many seeds; an engine's runs simulated blind, at their pace, played back
 compare.py     two runs, quantity by quantity, and where the error comes from: mechanism, parameters, host
@@ -18,8 +19,8 @@ scenarios/     the scenarios that ship; batch_rules.py names the batch rules tha
 terminal/      how programs end, and what they print
 watching/      what people see of a fleet while it works
 
-bench/ modes/ replayed/ coverage/ grids/ screening/ zoo/ gpu_check/
+bench/ modes/ replayed/ coverage/ grids/ screening/ scale/ zoo/ gpu_check/
                programs: peers, every mode in both worlds, fleets of replayed stations, intervals, plans against full
-               grids, equations against simulations, types of models, a GPU machine.
+               grids, equations against simulations, fleets of 10^4 targets, types of models, a GPU machine.
                Each has its command in command.py; __main__.py puts it under terminal/exits.py before its imports.
 """

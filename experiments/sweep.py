@@ -5,6 +5,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import msgspec
 import pandas as pd
 
 from experiments.cell import ANALYTIC, Cell, CellResult, run_cell
+from experiments.cluster.cells import cells_on_cluster
 from experiments.jobs import side_by_side
 from experiments.precision import Precision
 from experiments.resume import resume_digest
@@ -78,11 +80,13 @@ def sweep(
     done: Callable[[CellResult], None] = lambda _result: None,
     precision: Precision | None = None,
     path: SimPath = "auto",
+    cluster: str = "",
 ) -> list[CellResult]:
     """Run all cells and return their results in order, failed ones included; `done` is called after each.
 
     With `precision` (`experiments/precision.py`) a cell is one simulation, as long as it takes, instead of `seeds`.
-    `path`: how to simulate cells; results are the same.
+    `path`: how to simulate cells; results are the same. `cluster`: the address of dask's scheduler, whose workers then
+    run them instead of `jobs` processes here, with the same results; errors as `experiments/cluster/send.py` says.
 
     With a folder, results stay there: a cell whose file is there for the same scenario, with the same content in the
     files that it names, world and seeds is not run again, unless it failed. The engine runs one cell at a time: two
@@ -110,11 +114,14 @@ def sweep(
     if folder:
         write_file(folder / SCENARIO, msgspec.json.format(msgspec.json.encode(first), indent=2) + b"\n")
     at_once = 1 if world == "engine" else max(1, min(jobs, len(todo)))
-    finished = side_by_side(
-        run_cell, [(cell, scenario, world, seeds, aims, path) for _, cell, scenario in todo], at_once
+    running = (
+        cells_on_cluster([(cell, scenario) for _, cell, scenario in todo], cluster, seeds, aims, path)
+        if cluster
+        else _run_here([(cell, scenario, world, seeds, aims, path) for _, cell, scenario in todo], at_once)
     )
     try:
-        _collect(finished, todo, results, folder, done)
+        with closing(running) as finished:
+            _collect(finished, todo, results, folder, done)
     except OutputError as error:
         error.result = _in_order(results)
         raise
@@ -127,6 +134,10 @@ def kept_cells(folder: Path) -> list[CellResult]:
     return [cell for cell in kept if cell is not None]
 
 
+def _run_here(arguments: Sequence[tuple[Any, ...]], at_once: int) -> Iterator[tuple[int, CellResult]]:
+    yield from enumerate(side_by_side(run_cell, arguments, at_once))
+
+
 def _free(file: Path) -> Path:
     """Return the place of a file of results; InputError where a folder is in it."""
     if file.is_dir():
@@ -135,16 +146,20 @@ def _free(file: Path) -> Path:
 
 
 def _collect(
-    finished: Iterator[CellResult],
+    finished: Iterator[tuple[int, CellResult]],
     todo: Sequence[tuple[int, Cell, Scenario]],
     results: dict[int, CellResult],
     folder: Path | None,
     done: Callable[[CellResult], None],
 ) -> None:
-    """Add to `results` what finishes; with a folder, keep each cell and the table there, interrupted or not."""
+    """Add to `results` what finishes, each with its number in `todo`.
+
+    With a folder, keep each cell and the table there, interrupted or not.
+    """
     tabled = 0
     try:
-        for (place, cell, _), result in zip(todo, finished, strict=True):
+        for number, result in finished:
+            place, cell, _ = todo[number]
             with deferred():  # what is kept is counted, too
                 results[place] = result
                 if folder:

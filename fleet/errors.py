@@ -17,6 +17,10 @@ class NodeDiedError(Exception):
     """
 
 
+class ClusterError(NodeDiedError):
+    """The workers of a sweep are gone, or one of them cannot run its cells; what was finished until then is kept."""
+
+
 class OutputError(InputError):
     """A file could not be written, after the work was done; what was there before is as it was.
 

@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fleet.errors import InputError, OutputError
+    from fleet.errors import ClusterError, InputError, OutputError
     from fleet.records.window import Metric
     from fleet.scenario.scenario import Scenario
     from fleet.times.profile import HardwareProfile
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
-    "fleet.errors": ("InputError", "OutputError"),
+    "fleet.errors": ("ClusterError", "InputError", "OutputError"),
     "fleet.records.window": ("Metric",),
     "fleet.scenario.scenario": ("Scenario",),
     "fleet.times.profile": ("HardwareProfile",),
@@ -56,6 +56,7 @@ _HOMES = {
 """Where each name is defined, as the imports above tell type checkers."""
 
 __all__ = [
+    "ClusterError",
     "Comparison",
     "HardwareProfile",
     "Imported",

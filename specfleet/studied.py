@@ -13,6 +13,7 @@ from experiments.cell import CellResult
 from experiments.draw import draw
 from experiments.reproduce import rows
 from experiments.terminal.printing import case_text
+from specfleet.asking import asked_of
 from specfleet.results import Shown
 
 
@@ -52,9 +53,8 @@ class Sweep(Shown):
 
         "sweep" draws any metric along any varied key: `asked` as in `specfleet.figure`.
         """
-        from specfleet.studies import figure
-
-        return figure(name, self, out, **asked)
+        question = asked_of(**asked) if asked or name == "sweep" else None
+        return draw(name, sweep.table(self.cells), Path(out) if out else None, question)
 
 
 def _cases(rows: Iterable[Any], names: Sequence[str]) -> pd.DataFrame:

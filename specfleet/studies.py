@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 import msgspec
 from matplotlib.figure import Figure
@@ -15,7 +15,6 @@ from experiments.precision import Precision, precision_of
 from experiments.reproduce import REPRODUCTIONS
 from experiments.reproduce.every import EVERY, every
 from experiments.reproduce.rows import Inputs
-from experiments.sweep_table import Asked, Kind
 from fleet.errors import InputError, OutputError
 from fleet.files import check_folder
 from fleet.inputs.text import shortened
@@ -23,6 +22,7 @@ from fleet.scenario.changes import Changes, plain
 from fleet.scenario.names import SimPath, World
 from fleet.times.profile import HardwareProfile, read_profile
 from specfleet.arguments import count_of, function_of, path_of, text_of
+from specfleet.asking import asked_of
 from specfleet.results import Result
 from specfleet.scenario import Given, pairs_of_given, scenario_of
 from specfleet.studied import Reproduction, Sweep
@@ -43,6 +43,7 @@ def sweep(
     done: Callable[[CellResult], None] = lambda _result: None,
     precision: float | Precision | None = None,
     path: SimPath = "auto",
+    cluster: str = "",
     **keys: Any,
 ) -> Sweep:
     """Run a scenario with every combination of the values that `vary` names, in either world.
@@ -50,9 +51,10 @@ def sweep(
     `scenario`, `changes` and keywords as in `simulate`. `vary`: values by dotted key, or texts such as
     "verifiers.count=1:16". `out`: a folder that keeps the results, where a rerun finds them. `seeds`: replications a
     cell. `jobs`: simulations at once, by default one a core. `done` is called after each cell. `precision`: as in
-    `simulate`; a cell is then one simulation, as long as it takes. `path`: as in `simulate`. A cell that
-    fails loses no other: see `Sweep.errors`. Raises InputError for bad input before anything runs, and OutputError
-    where a cell cannot be written; its `result` is the sweep until then.
+    `simulate`; a cell is then one simulation, as long as it takes. `path`: as in `simulate`. `cluster`: HOST:PORT of a
+    dask scheduler whose workers run the cells, instead of `jobs` processes here; results are the same. A cell that
+    fails loses no other: see `Sweep.errors`. Raises InputError for bad input before anything runs, OutputError
+    where a cell cannot be written; its `result` is the sweep until then; and ClusterError for workers that are lost.
 
     >>> import specfleet
     >>> small = {"workload.requests": 20}
@@ -72,6 +74,8 @@ def sweep(
         raise InputError(f"path = {path!r} is not known; allowed: {', '.join(get_args(SimPath))}")
     if path != "auto" and world != "sim":
         raise InputError(f"path = {path!r}: only simulations have paths; leave it out, or world = sim")
+    if text_of(cluster, "cluster") and world != "sim":
+        raise InputError("cluster: only simulations run elsewhere; leave it out, or world = sim")
     folder = path_of(out, "out") if out is not None else None
     if folder is not None:
         check_folder(folder)
@@ -79,7 +83,7 @@ def sweep(
     # What varies wins, because it comes last.
     cells = [(cell, scenario_of(scenario, [*wanted, *cell.items()])) for cell in sweeps.cells_of(vary_of(vary))]
     try:
-        return Sweep(sweeps.sweep(cells, folder, world, seeds, at_once, done, aims, path))
+        return Sweep(sweeps.sweep(cells, folder, world, seeds, at_once, done, aims, path, cluster))
     except OutputError as error:
         error.result = Sweep(error.result)
         raise
@@ -152,7 +156,7 @@ def figure(
 
     "throughput" and "sweep" are drawn from a sweep or its folder, "timeline" from a run, "draft-time" and "residuals"
     from a calibrated profile, "plan" from a plan (JSON), "reproduction" from a reproduction (JSON). For "sweep"
-    `asked` says what to show, see `asked_of`. Raises InputError for anything else.
+    `asked` says what to show, see `specfleet.asking`. Raises InputError for anything else.
 
     >>> import specfleet
     >>> result = specfleet.simulate("star", workload={"requests": 20})
@@ -166,26 +170,3 @@ def figure(
         drawn = sweeps.table(results.cells)
     question = asked_of(**asked) if asked or name == "sweep" else None
     return draw(text_of(name, "figure"), drawn, path_of(out, "out") if out is not None else None, question)
-
-
-def asked_of(
-    x: str = "",
-    y: str = "throughput",
-    lines: str = "",
-    kind: str = "lines",
-    against: str | float = "",
-    where: Mapping[str, Any] | None = None,
-) -> Asked:
-    """Return what a figure of a sweep is to show, with the units of the keys.
-
-    `x`: a varied key, by default the first; of the kind "pareto", a metric. `y`: a metric. `lines`: a varied key, a
-    line for each of its values. `kind`: "lines", "heat" or "pareto". `against`: the value of `lines` from which
-    the differences of the others are drawn, seed by seed. `where`: values of the other varied keys.
-    """
-    from specfleet.meaning.lookup import units_of_keys
-
-    if kind not in get_args(Kind):
-        raise InputError(f"figure sweep: kind = {kind!r} is not known; allowed: {', '.join(get_args(Kind))}")
-    names = [text_of(one, what) for one, what in ((x, "x"), (y, "y"), (lines, "lines"))]
-    held = {key: str(value) for key, value in (where or {}).items()}
-    return Asked(*names, cast("Kind", kind), str(against), held, units_of_keys())

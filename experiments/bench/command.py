@@ -1,6 +1,7 @@
 """Run all benchmarks and print them; what was measured where stands in the titles."""
 
 import argparse
+from pathlib import Path
 
 import torch
 
@@ -10,7 +11,7 @@ from engine.decoding.sampling import Sampling
 from engine.decoding.telemetry import host_facts
 from engine.runtime.prompts import prompts_of
 from experiments.batch_rules import OURS
-from experiments.bench import batches, scale, screening, simulator, single, worker
+from experiments.bench import batches, drawn, screening, simulator, single, worker
 from experiments.bench.interleaved import interleaved, show
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.settle import settle
@@ -30,9 +31,10 @@ def main() -> None:
     parser.add_argument("--depth", type=int, default=5, help="draft tokens a round")
     parser.add_argument("--temperature", type=float, default=0.0, help="one at a time; 0 is greedy")
     parser.add_argument("--precision", choices=list(PRECISIONS), default="float32")
+    parser.add_argument("--figure", type=drawn.figure_file, help="also draw the part scale here")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    bench_without_models(options.only, options.repetitions)
+    bench_without_models(options.only, options.repetitions, options.figure)
     if options.only in WITHOUT_MODELS:
         return
     facts, _ = host_facts()
@@ -64,14 +66,14 @@ def main() -> None:
             )
 
 
-def bench_without_models(only: str | None, repetitions: int) -> None:
-    """Run those of the benchmarks that need no models, all or one of them."""
+def bench_without_models(only: str | None, repetitions: int, figure: Path | None) -> None:
+    """Run those of the benchmarks that need no models, all or one of them; draw the part scale into `figure`."""
     if only in (None, "simulator"):
         for targets in simulator.REQUESTS:
             turns = simulator.bench_simulator(repetitions, targets)
             show(f"simulator, one star of {targets} targets", "rounds/s of processor time", turns, simulator.BARE, True)
     if only in (None, "scale"):
-        scale.show_scale(scale.bench_scale())
+        drawn.tell_scale(figure)
     if only in (None, "screening"):
         turns = screening.bench_screening(repetitions)
         show("screening by equations", "cells/s of processor time", turns, screening.LIKE)

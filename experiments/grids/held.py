@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 import msgspec
 
 from experiments.jobs import side_by_side
+from experiments.plan.answer import Reached
 from experiments.plan.goals import Goal
 from experiments.plan.make import make_plan
 from experiments.plan.question import Question, Shape
@@ -30,7 +31,8 @@ class Held(msgspec.Struct, frozen=True):
         fleets (fleets): How many fleets the grid has.
         simulated (fleets): How many of them the plan simulated.
         verdict: "best", "as good" (within a hundredth, or named by the plan as not told apart), "edge" where chance
-            decides in the grid, too, if a goal is met, or "WORSE".
+            decides, in the grid, too, if a goal is met, or the fleet misses it there within the plan's own interval of
+            chance, or "WORSE".
     """
 
     question: str
@@ -70,12 +72,19 @@ def held(question: Question, jobs: int) -> Held:
     return Held(
         question.title, "none" if ours is None else ours.title, "none" if best is None else best.title, excess, miss,
         len(costs), sum(row.known == "simulated" for row in found.rows),
-        verdict_of(ours, best, found.level, question.goals),
+        verdict_of(ours, best, found.level, question.goals, found.goals),
     )  # fmt: skip
 
 
-def verdict_of(ours: Entrant | None, best: Entrant | None, level: Collection[str], goals: Sequence[Goal]) -> str:
-    """Say how a plan's fleet stands beside the grid's best; `level`: the titles that the plan does not tell from it."""
+def verdict_of(
+    ours: Entrant | None, best: Entrant | None, level: Collection[str], goals: Sequence[Goal],
+    stated: Sequence[Reached] = (),
+) -> str:  # fmt: skip
+    """Say how a plan's fleet stands beside the grid's best.
+
+    `level`: the titles that the plan does not tell from its own. `stated`: what it says that its fleet makes of the
+    goals; the grid's value of a goal that is missed is to lie within chance of that.
+    """
     if ours is None or best is None:
         one = ours or best
         if one is None:
@@ -86,6 +95,8 @@ def verdict_of(ours: Entrant | None, best: Entrant | None, level: Collection[str
     excess, miss = ours.mean("cost_per_million") / best.mean("cost_per_million") - 1, ours.worst_miss(goals)
     if (excess <= INDIFFERENT and miss <= 0) or best.title in level:
         return "as good"
-    if best.is_at_the_edge(goals) or (miss > 0 and not ours.misses_clearly(goals)):
-        return "edge"
-    return "WORSE"
+    by_chance = best.is_at_the_edge(goals) or (miss > 0 and not ours.misses_clearly(goals))
+    as_stated = bool(stated) and all(
+        one.range.holds_by_chance(ours.mean(one.metric), ours.half_width(one.metric)) for one in stated
+    )
+    return "edge" if by_chance or (miss > 0 and as_stated) else "WORSE"

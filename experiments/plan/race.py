@@ -19,6 +19,7 @@ from experiments.plan.trial import Trial
 CONFIDENCE = 0.95
 INDIFFERENT = 0.01  # what costs less than this more, as a share, is as good
 CLEARLY = 1.10  # a first trial that misses a goal by this factor is not tried again
+CLEARLY_P99 = 1.20  # the same of a 99th percentile, which few requests decide
 FAR = 0.10  # what costs that much more in the only common trial is out
 SAME_COST = 1e-9
 
@@ -54,7 +55,7 @@ class Entrant(msgspec.Struct, frozen=True):
         for goal in goals:
             half, value = self.half_width(goal.metric), self.mean(goal.metric)
             if math.isnan(half):
-                if goal.miss(value) > CLEARLY - 1:
+                if goal.miss(value) > (CLEARLY_P99 if "p99" in goal.metric else CLEARLY) - 1:
                     return True
             elif goal.miss(value - half if goal.sense == "at most" else value + half) > 0:
                 return True

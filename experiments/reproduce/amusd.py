@@ -177,8 +177,8 @@ def amusd_fig4(_inputs: Inputs) -> Reproduction:
     ended_s = min(float(one.x[-1]) for one in lines)
     lines = [line(one.panel, one.name, *zip(*_until(one, ended_s), strict=True)) for one in lines]
     note = (
-        f"until the first has {DRAWN} tokens, times from section IV-A, a token of greedy decoding as long as a verification; the "
-        "paper prints no numbers of its curves"
+        f"until the first has {DRAWN} tokens, times from section IV-A, a token of greedy decoding as long as a "
+        "verification; the paper prints no numbers of its curves"
     )
     picture = Picture("curves", "time, s", "tokens", tuple(lines), note)
     return Reproduction("amusd-fig4", rows, assumed, picture=picture)

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,7 +19,7 @@ from experiments.terminal.printing import (
     progress,
     remark,
 )
-from fleet.errors import InputError, OutputError
+from fleet.errors import ClusterError, InputError, OutputError
 from fleet.inputs.text import shortened
 from fleet.interrupts import Interrupted
 from fleet.scenario.names import World
@@ -53,11 +53,20 @@ def sweep(
         int, typer.Option(min=1, help="Replications a cell; with --precision, one as long as it takes.")
     ] = 3,
     jobs: Annotated[
-        int, typer.Option(min=1, help="Cells at once (simulation only).", show_default="the host's processors")
+        int,
+        typer.Option(min=1, help="Cells at once on this host (simulation only).", show_default="the host's processors"),
     ] = os.cpu_count() or 1,
     changes: Changes = None,
     precision: Precision = None,
     path: PathOption = "auto",
+    cluster: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Run cells on the workers of this dask scheduler instead: `dask scheduler`, and on each machine `dask "
+            "worker HOST:PORT --nworkers -1 --nthreads 1`.",
+        ),
+    ] = "",
 ) -> None:
     """Vary keys of a scenario; a rerun computes what is missing."""
     from experiments.sweep import cells_of
@@ -65,6 +74,10 @@ def sweep(
 
     axes = vary_of(vary)
     cells, finished, failed = len(list(cells_of(axes))), 0, None
+
+    def kept() -> str:
+        return f"kept: {finished} of {cells} cells in {out}; the same command goes on from there"
+
     try:
         with progress("sweep", cells) as advance:
 
@@ -75,11 +88,13 @@ def sweep(
 
             swept = sweep(
                 scenario, axes, settings(changes), out=out, world=world, seeds=seeds, jobs=jobs, done=done,
-                precision=asked_precision(precision), path=path,
+                precision=asked_precision(precision), path=path, cluster=cluster,
             )  # fmt: skip
     except Interrupted as stop:
-        stop.kept = f"kept: {finished} of {cells} cells in {out}; the same command goes on from there"
+        stop.kept = kept()
         raise
+    except ClusterError as lost:
+        raise ClusterError(f"{lost}; {kept()}") from lost
     except OutputError as error:
         if error.result is None:
             raise
@@ -266,9 +281,17 @@ def figure(
     ] = None,
 ) -> None:
     """Draw a figure from results."""
-    from specfleet.studies import asked_of, figure
+    from specfleet.asking import asked_of
+    from specfleet.studies import figure
 
-    told = {"x": x, "y": y, "lines": lines, "kind": kind, "against": against, "where": _held(where or [])}
+    told: dict[str, Any] = {
+        "x": x,
+        "y": y,
+        "lines": lines,
+        "kind": kind,
+        "against": against,
+        "where": _held(where or []),
+    }
     asked = {option: value for option, value in told.items() if value}
     with keeping(out):
         figure(name, results, out, **asked)

@@ -1,6 +1,8 @@
 """Verdicts on plans: what a full grid says of the fleet that a plan chose."""
 
 from experiments.grids.held import verdict_of
+from experiments.plan.answer import Reached
+from experiments.plan.doubt import Range
 from experiments.plan.goals import parse_slo
 from experiments.plan.question import PLAIN, Shape
 from experiments.plan.race import Entrant, entrants_of
@@ -29,6 +31,9 @@ def test_chance_may_decide_only_where_a_goal_is_at_its_edge_in_the_grid() -> Non
     dear = fleet(3, 1.2, 0.03, 0.03)
     assert verdict_of(dear, unsure, (), GOAL) == "edge"
     assert verdict_of(missing, dear, (), GOAL) == "WORSE"
+    ranges = [Range(0.0395, 0.02, 0.06, chance) for chance in (0.3, 0.1)]
+    said = [Reached(GOAL[0].text, "tpot_p99_s", 0.04, one, "at its edge") for one in ranges]
+    assert [verdict_of(missing, dear, (), GOAL, [one]) for one in said] == ["edge", "WORSE"]
     assert verdict_of(unsure, None, (), GOAL) == "edge"
     assert verdict_of(missing, None, (), GOAL) == "WORSE"
     assert verdict_of(None, dear, (), GOAL) == "WORSE"

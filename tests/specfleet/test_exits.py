@@ -17,6 +17,7 @@ import pytest
 from experiments.terminal.exits import STATUSES
 from fleet.records.run import read_run
 from specfleet.reference.command_line import all_commands
+from tests.helpers.clusters import local_cluster
 from tests.helpers.marks import slow
 from tests.helpers.processes import ROOT, alive, ended, eventually, is_asleep, specfleet, start, state_of
 
@@ -91,8 +92,9 @@ def test_every_command_ends_by_a_signal_with_its_status_and_one_line(name: str, 
 
 
 PROGRAMS: dict[str, tuple[list[str], list[str]]] = {  # arguments to go on for long; those that name a place
-    "bench": ([], []),
+    "bench": ([], ["--only", "scale", "--figure", "OUT.png"]),
     "modes": (["-o", "OUT"], ["-o", "OUT"]),
+    "scale": (["-o", "OUT"], ["-o", "OUT"]),
     "replayed": (["-o", "OUT"], ["-o", "OUT"]),
     "coverage": (["-o", "OUT.csv"], ["-o", "OUT.csv"]),
     "grids": (["-o", "OUT.csv"], ["-o", "OUT.csv"]),
@@ -197,6 +199,36 @@ def test_an_interrupted_sweep_keeps_its_cells_and_its_table_and_goes_on_from_the
     status, _, err = ended(specfleet("sweep", "star", "--vary", "workload.requests=12,16", "--seeds", "1", "-o", out))
     assert status == 0, err
     assert {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()} == kept
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", slow("Ctrl-C")])
+def test_an_interrupted_sweep_on_a_cluster_keeps_its_cells_and_leaves_the_cluster_alone(
+    how: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("distributed")
+    out = tmp_path / "out"
+    some = ["--vary", "workload.requests=12,16,100000", "--set", "workload.new_tokens=24", "--seeds", "1", "-o", out]
+    with local_cluster(tmp_path / "cluster") as two:
+        process = specfleet("sweep", "star", *some, "--path", "simpy", "--cluster", two.address)
+        assert eventually((out / "sweep.csv").exists, process)
+        assert eventually(lambda: set(pd.read_csv(out / "sweep.csv")["workload.requests"]) == {12, 16}, process)
+        tell(process, how)
+        said = f"kept: 2 of 3 cells in {out}; the same command goes on from there"
+        assert assert_ended_by(process, how, said) == ""
+        assert [one.poll() for one in (two.scheduler, *two.workers)] == [None, None, None]
+
+
+def test_a_cluster_that_is_lost_ends_a_sweep_in_one_line_and_says_what_was_kept(tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    out = tmp_path / "out"
+    some = ["--vary", "workload.requests=12,100000", "--set", "workload.new_tokens=24", "--seeds", "1", "-o", out]
+    with local_cluster(tmp_path / "cluster") as two:
+        process = specfleet("sweep", "star", *some, "--path", "simpy", "--cluster", two.address)
+        assert eventually((out / "sweep.csv").exists, process)
+        two.scheduler.kill()
+        status, printed, err = ended(process)
+    kept = f"kept: 1 of 2 cells in {out}; the same command goes on from there"
+    assert (status, printed, err) == (1, "", f"specfleet: cluster {two.address}: the scheduler is gone; {kept}\n")
 
 
 @pytest.mark.slow

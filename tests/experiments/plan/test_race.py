@@ -69,7 +69,8 @@ def test_equal_fleets_are_called_different_in_one_of_twenty_at_most(first: int) 
 
 def test_a_goal_is_missed_clearly_beyond_chance_or_by_far_in_the_only_trial() -> None:
     assert entrant(1, [1.0], 0.05).misses_clearly(GOAL)
-    assert not entrant(1, [1.0], 0.042).misses_clearly(GOAL)
+    assert not entrant(1, [1.0], 0.047).misses_clearly(GOAL)  # of a 99th percentile a single trial says little
+    assert entrant(1, [1.0], 0.045).misses_clearly(parse_slo(["tpot_mean=40ms"]))
     assert entrant(1, [1.0, 1.0], 0.042).misses_clearly(GOAL)  # both say the same
     assert not entrant(1, [1.0, 1.0], 0.039).misses_clearly(GOAL)
 

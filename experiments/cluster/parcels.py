@@ -1,0 +1,97 @@
+"""What travels to a worker of a cluster, and what it does there: calls in chunks, with the files that they name.
+
+A worker needs neither our folder nor our files: what a scenario names by path is sent along, and lies in the worker's
+own folder. It does need the same versions, since results are the same only then.
+"""
+
+import hashlib
+import platform
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib import import_module, resources
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+CHUNK_S = 1.0  # after which a chunk comes back, done or not: no more is lost with a worker that is killed
+LIBRARIES = ("specfleet", "numpy", "scipy", "simpy", "msgspec")
+SOURCES = ("fleet", "sim", "experiments")  # what a cell runs
+
+Files = Mapping[str, tuple[str, Any]]
+"""A digest of what a file holds, and that, by the file's path."""
+
+_one_at_a_time = threading.Lock()  # a worker may have several threads: they would share one interpreter
+
+
+class Parcel(NamedTuple):
+    """One call's arguments, and the paths of the files that it reads."""
+
+    arguments: tuple[Any, ...]
+    paths: tuple[str, ...] = ()
+
+
+class Answer(NamedTuple):
+    """Results of a chunk's first calls, in their order; or, in words, why a worker ran none."""
+
+    results: list[Any]
+    refusal: str = ""
+
+
+def run_chunk(
+    call: Callable[..., Any], chunk: Sequence[tuple[Any, ...]], wanted: Mapping[str, str], files: Files
+) -> Answer:
+    """Make the calls of a chunk, each with where its files lie as its last argument, until CHUNK_S have passed.
+
+    This is what runs on a worker, whose folder goes away with it.
+    """
+    refusal = unlike(wanted, versions())
+    if refusal:
+        return Answer([], refusal)
+    results: list[Any] = []
+    with _one_at_a_time:
+        places = laid_out(files, Path(import_module("distributed").get_worker().local_directory)) if files else {}
+        until_s = time.monotonic() + CHUNK_S
+        while len(results) < len(chunk) and (not results or time.monotonic() < until_s):
+            results.append(call(*chunk[len(results)], places))
+    return Answer(results)
+
+
+def laid_out(files: Files, folder: Path) -> dict[str, str]:
+    """Write files below a folder, unless they lie there; return where each of them lies, by its own path.
+
+    Each keeps its name, whose ending may say what it holds, and its place from one chunk to the next.
+    """
+    places = {}
+    for path, (digest, content) in files.items():
+        place = folder / "specfleet" / digest / (Path(path).name or "file")
+        if not place.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+        places[path] = str(place)
+    return places
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Return what has to be the same on every worker: versions, and a fingerprint of the sources that a cell runs."""
+    return {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES} | {"sources": _sources()}
+
+
+def _sources() -> str:
+    """Fingerprint of all modules that a cell may run: an editable installation changes without its version."""
+    digest = hashlib.sha256()
+    for package in SOURCES:
+        folder = Path(str(resources.files(package)))
+        for file in sorted(folder.rglob("*.py")):
+            digest.update(f"{package}/{file.relative_to(folder).as_posix()}\0".encode())
+            digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def unlike(wanted: Mapping[str, str], there: Mapping[str, str]) -> str:
+    """Say which versions are not the wanted ones, as "has numpy 1.26.4 (here 2.4.6)"; empty where all are."""
+    other = {name: ours for name, ours in wanted.items() if there.get(name) != ours}
+    told = ", ".join(f"{name} {there.get(name, 'missing')} (here {ours})" for name, ours in other.items())
+    return told and f"has {told}"
