@@ -215,20 +215,9 @@ class BatchDevice(OwnDevice):
     So does the engine's loop: it takes all requests whose time has come, then begins a step.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked = False
-
     def offer(self, server: Server) -> None:
         """Start the server's step when this instant is over."""
-        if not self.asked:
-            self.asked = True
-            server.env.timeout(0.0).callbacks.append(partial(self._begin, server))
-
-    def _begin(self, server: Server, _over: Event) -> None:
-        self.asked = False
-        if server.station.ready:
-            super().offer(server)
+        server.pause(0.0, partial(super().offer, server))
 
 
 class TurnsDevice(Device):

@@ -15,6 +15,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fleet.files import write_file
+
 CHUNK_S = 1.0  # after which a chunk comes back, done or not: no more is lost with a worker that is killed
 LIBRARIES = ("specfleet", "numpy", "scipy", "simpy", "msgspec")
 SOURCES = ("fleet", "sim", "experiments")  # what a cell runs
@@ -67,8 +69,7 @@ def laid_out(files: Files, folder: Path) -> dict[str, str]:
     for path, (digest, content) in files.items():
         place = folder / "specfleet" / digest / (Path(path).name or "file")
         if not place.exists():
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(content)
+            write_file(place, content)
         places[path] = str(place)
     return places
 

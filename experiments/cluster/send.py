@@ -20,6 +20,8 @@ from fleet.inputs.text import read_bytes
 LOOK_S = 1.0  # how often to see who is there while no result comes
 ALONE_S = 30.0  # without any worker: until a nanny, or somebody, has started one again
 MOST_CALLS = 64  # of a chunk: sending one costs 26 ms
+ANSWER_S = 5.0  # until an answer is asked for again: its worker may be gone
+AGAIN = ("lost", "pending", "finished")  # of an answer that did not come: its worker died with it, another makes it
 AHEAD = 2  # chunks a worker: it goes on while an answer travels
 
 
@@ -77,6 +79,10 @@ class Sending:
             future = self.finished.get(timeout=LOOK_S)
         except Empty:
             return
+        answer = self._answer(future) if future.status == "finished" else None
+        if answer is None and future.status in AGAIN:
+            future.add_done_callback(self.finished.put)
+            return
         numbers, alone = self.sent.pop(future), future is self.alone
         if future.status == "error":
             error = future.exception()
@@ -87,7 +93,8 @@ class Sending:
             else:  # which of them it was, and whether any, will be seen when each is alone
                 self.suspects.extend(numbers)
             return
-        answer = self._answer(future)
+        if answer is None:
+            raise ClusterError(f"cluster {self.address}: the scheduler is gone")
         if answer.refusal:
             raise ClusterError(f"cluster {self.address}: a worker that came later {answer.refusal}")
         yield from zip(numbers, answer.results, strict=False)
@@ -125,12 +132,12 @@ class Sending:
                 self.files[path] = sha256(content).hexdigest()[:16], self.client.submit(bytes, content, pure=False)
         return self.files[path]
 
-    def _answer(self, future: Any) -> Answer:
-        gone = f"cluster {self.address}: the scheduler is gone"
-        if future.status != "finished":
-            raise ClusterError(gone)
+    def _answer(self, future: Any) -> Answer | None:
+        """Fetch an answer; None where its worker died with it, which dask may take a while to find."""
         try:
-            answer: Answer = future.result(timeout=ALONE_S)
+            answer: Answer = future.result(timeout=ANSWER_S)
+        except TimeoutError:
+            return None
         except Exception as error:  # whatever dask raises for what it has lost
-            raise ClusterError(gone) from error
+            raise ClusterError(f"cluster {self.address}: the scheduler is gone") from error
         return answer

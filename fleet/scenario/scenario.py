@@ -241,8 +241,8 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Keys:
         requests (requests): How many requests there are in all; they are dealt to the streams in turn.
-        seed: Of lengths and arrivals that are drawn, so that the scenario's may change while requests stay the same.
-            Left out, it is the scenario's.
+        seed (number): Of lengths and arrivals that are drawn, so that the scenario's may change while requests stay the
+            same. Left out, it is the scenario's.
         streams (streams): How many requests decode at a time in a closed loop. 0 is one for each drafter or verifier,
             whichever are more; in a `[batch]`, all requests wait from the beginning.
         prompts: What the real world decodes: "demo/evaluation", "demo/calibration", or a JSON Lines file with a field

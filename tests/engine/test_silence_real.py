@@ -160,7 +160,7 @@ def test_a_worker_that_stood_still_hears_what_came_before_it_hears_what_did_not(
         """Wakes late, as after a stall, and holds the draft only then: the thread that reads was stopped, too."""
 
         stalled = False
-        put = node.inbox.put
+        put, empty = node.inbox.put, node.inbox.empty
 
         def get(self, timeout: float | None = None) -> Any:
             asked = [message for message in posted if isinstance(message, DraftRequest)]

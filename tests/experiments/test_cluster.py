@@ -250,7 +250,8 @@ def test_workers_with_other_sources_are_refused_before_anything_runs(tmp_path: P
 
 @pytest.mark.slow
 def test_a_worker_without_us_is_refused(tmp_path: Path) -> None:
-    with local_cluster(tmp_path, workers=1, env={"PYTHONPATH": ""}) as of_others:
+    (tmp_path / "experiments.py").write_text("raise ModuleNotFoundError(\"No module named 'experiments'\")")
+    with local_cluster(tmp_path / "cluster", workers=1, env={"PYTHONPATH": str(tmp_path)}) as of_others:
         line = refused(of_others.address)
     assert re.search(
         r": worker tcp://127.0.0.1:\d+ cannot run us \(.*No module named '.*\); install the same ", line

@@ -97,6 +97,7 @@ ONE_DRAFTER = "to one drafter every route leads, so that drafters.count can be v
 ONE_TARGET = "orders tell targets apart, and there is one"
 ONE_SESSION = "steps are shared by sessions, and each target has one at a time"
 NOT_TAKEN = "the time of a step that this fleet does not take"
+ALIKE = "requests are alike, and nobody draws when they come"
 EQUATIONS = "a question of the equations, which know one star"
 LISTED: dict[str, tuple[str, tuple[str, ...]]] = {
     "name": (REAL, ()),
@@ -107,6 +108,7 @@ LISTED: dict[str, tuple[str, tuple[str, ...]]] = {
     "verifiers.kind": (REAL, ()),
     "verifiers.rule": (REAL, ()),
     "workload.prompts": (REAL, ()),
+    "workload.seed": (ALIKE, tuple(name for name in CORNERS if name not in ("batch", "arrivals"))),
     "workload.ignore_eos": (REAL, ()),
     "workload.stop": (REAL, ()),
     "workload.temperature": (REAL, ()),
