@@ -111,8 +111,6 @@ def sweep(
             done(kept)
         else:
             todo.append((place, cell, scenario))
-    if folder:
-        write_file(folder / SCENARIO, msgspec.json.format(msgspec.json.encode(first), indent=2) + b"\n")
     at_once = 1 if world == "engine" else max(1, min(jobs, len(todo)))
     running = (
         cells_on_cluster([(cell, scenario) for _, cell, scenario in todo], cluster, seeds, aims, path)
@@ -122,6 +120,8 @@ def sweep(
     try:
         with closing(running) as finished:
             _collect(finished, todo, results, folder, done)
+        if folder:
+            write_file(folder / SCENARIO, msgspec.json.format(msgspec.json.encode(first), indent=2) + b"\n")
     except OutputError as error:
         error.result = _in_order(results)
         raise

@@ -62,7 +62,7 @@ def star_inputs(fleet: Fleet, target: int = 0) -> StarInputs:
     up = payload_bytes(DraftRequest(0, 0, 0, 0), workload.temperature, fleet.vocabulary, hidden_numbers=hidden)
     down = payload_bytes(Draft(0, 0, 0, 0, depth), workload.temperature, fleet.vocabulary, shape)
     verify_s = of_target.verify.mean_s(shape.nodes(depth) + 1, context)
-    decode_s = plain_step_s(fleet)
+    decode_s = plain_step_s(fleet, context)
     draft_s = _busy_slowdown(times) * times.draft.mean_s(depth, context)
     around_s = times.delays.turnaround_s + times.delays.dispatch_s * overhead
     return StarInputs(

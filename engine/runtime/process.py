@@ -9,7 +9,7 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing import forkserver, get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -139,8 +139,9 @@ class NodeProcess:
         os.kill(self.process.pid, signal.SIGSTOP if stops else signal.SIGCONT)
 
     def send(self, value: Any) -> None:
-        """Send something to the node: its time zero, or that it shall stop."""
-        self.pipe.send(value)
+        """Send something to the node: its time zero, or that it shall stop. To one that is dead it is lost."""
+        with suppress(OSError):  # whoever waits for it next is told
+            self.pipe.send(value)
 
     def end(self) -> None:
         """Make sure that the process is gone."""

@@ -212,7 +212,7 @@ def goodspeed_fig3(_inputs: Inputs) -> Reproduction:
     rows: list[Row] = [row("fixed part of an iteration, s", {"models": "both"}, "fitted", None, fixed_s)]
     of_families: list[dict[tuple[str, str], float]] = []
     picture = Picture("stacked", "", "wall time, ms a committed token", tuple(
-        Line(family, name, tuple(parts), tuple(1e3 * value(part) for part in parts.values()))
+        Line(family, name, tuple(parts), tuple(float(1e3 * value(part)) for part in parts.values()))
         for family, parts in families.items()
         for name, value in (
             ("receiving", lambda part: part["receive"] + fixed_s * part["iterations"]),

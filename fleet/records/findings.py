@@ -73,8 +73,8 @@ def needs_rows(fleet: Fleet) -> bool:
 def requests_table(fleet: Fleet, rows: Table, commits: Table) -> Table:
     """Return one row for each request that committed anything, by stream and number.
 
-    Times in seconds: joined_s, first_s and last_s of its commits. `tokens` that were committed, whether it is
-    `finished`, and was `refused` a drafter, and whether it is the `last` of its stream.
+    Times in seconds: joined_s, first_s and last_s of its commits. Its `prompt_tokens`, and the `tokens` that were
+    committed; whether it is `finished`, and was `refused` a drafter, and whether it is the `last` of its stream.
     """
     requests = requests_of(commits)
     named = commits.tag[requests.first], commits.request[requests.first]
@@ -86,6 +86,7 @@ def requests_table(fleet: Fleet, rows: Table, commits: Table) -> Table:
         joined_s=at(joins.time_s, joined),
         first_s=requests.smallest(commits.time_s),
         last_s=requests.largest(commits.time_s),
+        prompt_tokens=at(joins.tokens, joined),
         tokens=tokens,
         finished=(tokens == at(joins.goal - joins.tokens, joined)) | requests.largest(commits.flag),
         refused=find(named, (refusals.tag, refusals.request)) >= 0,

@@ -78,7 +78,7 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
     metrics |= energy(window, findings, tokens) | measured_energy(window, findings.energy, tokens)
     metrics |= cost(window, fleet, tokens) | loads(window, findings)
     metrics |= _latencies(window, findings)
-    metrics |= speedup(fleet, metrics)
+    metrics |= speedup(fleet, findings.requests, metrics)
     known = {name: metric for name, metric in metrics.items() if not math.isnan(metric.value)}
     if not (without_steady_state(fleet.faults) or isinstance(fleet.workload.arrivals, Ramp)):
         return known

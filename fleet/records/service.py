@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
-from fleet.records.columns import Bools
+from fleet.records.columns import Bools, Table
 from fleet.records.grouped import Floats
 from fleet.records.window import Metric, Window
 from fleet.scenario.facts import plain_step_s
@@ -33,10 +33,15 @@ def goodput(window: Window, slo: Slo | None, ended_s: Floats, times_s: Mapping[s
     }
 
 
-def speedup(fleet: Fleet, metrics: Mapping[str, Metric]) -> dict[str, Metric]:
-    """How many times as fast a user's tokens come as by plain decoding: the plain step's time over the mean TPOT."""
-    tpot, step_s = metrics.get("tpot_mean_s"), plain_step_s(fleet)
-    if tpot is None or not step_s or not tpot.value > 0:
+def speedup(fleet: Fleet, requests: Table, metrics: Mapping[str, Metric]) -> dict[str, Metric]:
+    """How many times as fast a user's tokens come as by plain decoding: the plain step's time over the mean TPOT.
+
+    That step is one in the middle of the texts that the requests had.
+    """
+    tpot = metrics.get("tpot_mean_s")
+    context = float(np.mean(requests.prompt_tokens + requests.tokens / 2)) if len(requests) else math.nan
+    step_s = plain_step_s(fleet, context)
+    if tpot is None or not step_s > 0 or not tpot.value > 0:
         return {}
     low, high = (step_s / end if end > 0 else math.nan for end in (tpot.high, tpot.low))
     low, high = (math.nan, math.nan) if math.isnan(low + high) else (low, high)

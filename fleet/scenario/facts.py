@@ -68,7 +68,7 @@ def middle_context(fleet: Fleet) -> float:
     return prompt + answer / 2
 
 
-def plain_step_s(fleet: Fleet) -> float:
-    """Return the mean time of a plain decoding step of one target alone, in the middle of a text; 0 if unknown."""
+def plain_step_s(fleet: Fleet, context: float) -> float:
+    """Return the mean time of a plain decoding step of one target alone, after so many tokens; 0 if unknown."""
     times = fleet.verifiers.times
-    return times[0].decode.mean_s(1, middle_context(fleet)) if times else 0.0
+    return times[0].decode.mean_s(1, context) if times else 0.0

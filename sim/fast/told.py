@@ -105,6 +105,7 @@ def _requests(fleet: Fleet, star: Star, tags: Integers) -> Table:
         joined_s=requests["joined_s"],
         first_s=requests["first_s"],
         last_s=requests["last_s"],
+        prompt_tokens=requests["prompt"].astype(np.float64),
         tokens=(requests["goal"] - requests["prompt"]).astype(np.float64),
         finished=np.ones(len(requests), dtype=bool),
         refused=np.zeros(len(requests), dtype=bool),
