@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -41,7 +42,7 @@ def side_by_side(call: Callable[..., Any], arguments: Iterable[tuple[Any, ...]],
                     return
             yield result
     finally:
-        with _unheard():
+        with _unheard(), _threads_unheard():
             if results is not None:
                 results.close()
 
@@ -69,3 +70,14 @@ def _unheard() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*(executed|still being processed)")
         yield
+
+
+@contextmanager
+def _threads_unheard() -> Iterator[None]:
+    """The thread that looks after processes may be in the middle of something when they are killed under it."""
+    before = threading.excepthook
+    threading.excepthook = lambda _error: None
+    try:
+        yield
+    finally:
+        threading.excepthook = before

@@ -177,6 +177,19 @@ def test_what_a_node_that_dies_beside_has_reported_is_told_before() -> None:
     assert told == [1]
 
 
+def test_what_is_sent_to_a_node_that_has_died_is_lost_and_its_end_is_told() -> None:
+    """A target may be killed between its being ready and its time zero."""
+    dies = NodeProcess("dies", reports_and_dies, light=True)
+    try:
+        dies.process.join()
+        for number in range(2):
+            dies.send(number)
+        with pytest.raises(NodeDiedError, match="dies died with exit code 3"):
+            dies.receive()
+    finally:
+        dies.end()
+
+
 def test_a_run_is_told_twice_a_second_and_at_its_end_all_that_its_records_say() -> None:
     pytest.importorskip("torch")
     from engine.runtime.serve import serve
