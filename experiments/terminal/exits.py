@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any, NoReturn, TextIO
 
 from fleet.errors import InputError, NodeDiedError, OutputError
-from fleet.interrupts import ENDING, Interrupted
+from fleet.interrupts import ENDING, Interrupted, deferred
 
 BROKEN_PIPE = 128 + signal.SIGPIPE
 STATUSES = {
@@ -155,13 +155,16 @@ def keeping(*places: Path | None) -> Iterator[None]:
 
 def run_child(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
     """Run a command to its end; where this process is ended before, so is that one, which then ends its own."""
-    with subprocess.Popen(command, text=True, **options) as process:  # noqa: S603  (our own programs)
-        try:
-            out, err = process.communicate()
-        except BaseException:
-            process.terminate()
-            process.wait()
-            raise
+    process: subprocess.Popen[str] | None = None
+    try:
+        with deferred():  # half started, it would go on by itself
+            process = subprocess.Popen(command, text=True, **options)  # noqa: S603  (our own programs)
+        out, err = process.communicate()
+    except BaseException:
+        if process is not None:
+            with process:
+                process.terminate()
+        raise
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
