@@ -75,7 +75,12 @@ class NodeProcess:
             with unseen(signal.SIGINT), _short_names():  # the launcher ends its nodes, and says so
                 forkserver.ensure_running()
         with deferred(), unseen(signal.SIGINT) if light else nullcontext():  # half sent, a node would complain
-            self.process.start()
+            try:
+                self.process.start()
+            except BrokenPipeError as error:
+                raise NodeDiedError(
+                    f"{name} died while it started; the run is ended, and nothing was written"
+                ) from error
         theirs.close()
 
     def receive(self, beside: Sequence["NodeProcess"] = ()) -> Any:
