@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: install demo demo-short test test-all lint docs bench scale modes replayed gpu-check mutants fuzz faults by-hand
+.PHONY: install demo demo-short test test-all lint docs bench scale modes replayed shipped gpu-check mutants fuzz faults by-hand
 
 install: $(VENV)/installed
 
@@ -54,6 +54,9 @@ modes: install
 
 replayed: install
 	$(BIN)/python -m experiments.replayed -o runs/replayed
+
+shipped: install
+	$(BIN)/python -m experiments.shipped -o runs/shipped
 
 bench: install
 	$(BIN)/python -m experiments.bench

@@ -31,38 +31,60 @@ from fleet.times.step import Step
 
 Report = Callable[[str], None]
 
-SIZES, DEPTHS = (1, 2, 4, 8, 16), (1, 3, 5, 8)
-PASSES = 3  # a shared host is slow at times, which the control computation does not always show
-STAGES = (*(f"batches, pass {number + 1} of {PASSES}" for number in range(PASSES)), "acceptance")
+SIZES = (1, 2, 4, 8, 16)
 FEWEST = 12  # requests of a small run
-RECORDED = 384  # requests whose acceptance is recorded: means over 192 still differ by 5 % between sets of prompts
 
 
-def calibrate_batch(scenario: Scenario, folder: Path, report: Report = lambda _stage: None) -> HardwareProfile:
+class Grid(msgspec.Struct, frozen=True):
+    """How much of a batch to measure: passes over all sizes and depths, and requests whose acceptance is recorded.
+
+    A shared host is slow at times, which the control computation does not always show: hence several passes. Means of
+    acceptance over 192 requests still differ by 5 % between sets of prompts.
+    """
+
+    passes: int = 3
+    depths: tuple[int, ...] = (1, 3, 5, 8)
+    recorded: int = 384
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """What is reported, one after the other."""
+        return (*(f"batches, pass {number + 1} of {self.passes}" for number in range(self.passes)), "acceptance")
+
+
+WHOLE, QUICK = Grid(), Grid(passes=1, depths=(1, 4, 8), recorded=96)
+
+
+def calibrate_batch(
+    scenario: Scenario, folder: Path, report: Report = lambda _stage: None, grid: Grid = WHOLE
+) -> HardwareProfile:
     """Measure the scenario's batch on this host, on the scenario's prompts; its size may be any up to the largest.
 
     `folder` gets `signals.parquet`, the signals of every drafted token, where drafts are chains of a model's tokens.
     """
     large, measured = load_target(settle(scenario)), BatchMeasured()
-    for number in range(PASSES):
-        report(STAGES[number])
-        measure_pass(scenario, large, number, measured)
-    report(STAGES[-1])
-    return finish(scenario, large, measured, folder)
+    for number, stage in enumerate(grid.stages[:-1]):
+        report(stage)
+        measure_pass(scenario, large, number, measured, grid)
+    report(grid.stages[-1])
+    return finish(scenario, large, measured, folder, grid)
 
 
-def measure_pass(scenario: Scenario, large: CausalLM, number: int, measured: BatchMeasured) -> None:
+def measure_pass(scenario: Scenario, large: CausalLM, number: int, measured: BatchMeasured, grid: Grid = WHOLE) -> None:
     """Measure one pass over all sizes and depths: a small run of each."""
     torch.set_num_threads(THREADS)
     for size in sizes_up_to(largest_of(scenario)):
-        for depth in DEPTHS if scenario.drafters.shape.kind == "chain" else [scenario.drafters.depth]:
+        for depth in grid.depths if scenario.drafters.shape.kind == "chain" else [scenario.drafters.depth]:
             serve_part(scenario, of_size(scenario, size, depth, number), large, measured)
 
 
-def finish(scenario: Scenario, large: CausalLM, measured: BatchMeasured, folder: Path) -> HardwareProfile:
+def finish(
+    scenario: Scenario, large: CausalLM, measured: BatchMeasured, folder: Path, grid: Grid = WHOLE
+) -> HardwareProfile:
     """Record acceptance, and return the profile of what was measured."""
     torch.set_num_threads(THREADS)
-    profile = profile_of_batch(scenario, large.vocabulary, measured, record_acceptance(scenario, large, folder))
+    accepted = record_acceptance(scenario, large, folder, grid.recorded)
+    profile = profile_of_batch(scenario, large.vocabulary, measured, accepted)
     return msgspec.structs.replace(profile, positions=with_positions(settle(scenario)).drafters.positions)
 
 
@@ -129,15 +151,15 @@ def serve_part(scenario: Scenario, part: Scenario, large: CausalLM, measured: Ba
     measured.gaps.append(Gap(sum(rows for _, _, rows, _ in extents) / len(steps), between_s, control_s))
 
 
-def record_acceptance(scenario: Scenario, large: CausalLM, folder: Path) -> list[list[int]]:
-    """Decode calibration prompts with the scenario's depth; return the accepted lengths of each request's rounds."""
+def record_acceptance(scenario: Scenario, large: CausalLM, folder: Path, requests: int) -> list[list[int]]:
+    """Decode so many calibration prompts with the scenario's depth; return what each request's rounds accepted."""
     assert scenario.batch is not None
     recorded = of_size(scenario, scenario.batch.rule.size, scenario.drafters.depth, scenario.seed)
     recorded = msgspec.structs.replace(
         recorded,
         # What a draft is worth is no matter of the batch rule, of which one throws accepted tokens away.
         batch=Batch(Slots(scenario.batch.rule.size), padded=False),
-        workload=msgspec.structs.replace(recorded.workload, requests=RECORDED),
+        workload=msgspec.structs.replace(recorded.workload, requests=requests),
     )
     fleet = with_positions(settle(recorded))
     station = batch_station(fleet)

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from calibrate.fits import spread_of
-from fleet.records.playback import playback_of
+from fleet.records.playback import Playback, playback_of
 from fleet.records.run import Run
 from fleet.scenario.names import DRAFTER
 from fleet.times.effects import CoreWaits
@@ -21,11 +21,14 @@ def core_waits_in(runs: Sequence[Run]) -> CoreWaits:
     return CoreWaits(*_mean_and_spread(starts_s), *_mean_and_spread(ways_s))
 
 
-def before_starts(run: Run) -> pd.Series:
-    """Return what steps waited for a core before they began, in seconds, by station and step."""
+def before_starts(run: Run, playback: Playback | None = None) -> pd.Series:
+    """Return what steps waited for a core before they began, in seconds, by station and step.
+
+    `playback`: that of the run, where it has been read already; to read it takes most of the time.
+    """
     rows = run.frame()
     starts = rows[rows.event == "start"].sort_values("seq").drop_duplicates(["station", "step"])
-    waited_s = playback_of(run).starts_waited_s
+    waited_s = (playback_of(run) if playback is None else playback).starts_waited_s
     parts = [
         pd.Series(waited_s[str(name)], pd.MultiIndex.from_frame(of_station[["station", "step"]]), dtype=float)
         for name, of_station in starts.groupby("station")

@@ -19,8 +19,9 @@ scenarios/     the scenarios that ship; batch_rules.py names the batch rules tha
 terminal/      how programs end, and what they print
 watching/      what people see of a fleet while it works
 
-bench/ modes/ replayed/ coverage/ grids/ screening/ scale/ zoo/ gpu_check/
-               programs: peers, every mode in both worlds, fleets of replayed stations, intervals, plans against full
-               grids, equations against simulations, fleets of 10^4 targets, types of models, a GPU machine.
+bench/ modes/ replayed/ shipped/ coverage/ grids/ screening/ scale/ zoo/ gpu_check/
+               programs: peers, every mode in both worlds, fleets of replayed stations, the shipped scenarios on this
+               host, intervals, plans against full grids, equations against simulations, fleets of 10^4 targets, types
+               of models, a GPU machine.
                Each has its command in command.py; __main__.py puts it under terminal/exits.py before its imports.
 """

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fleet.errors import InputError, OutputError
+from fleet.interrupts import deferred
 
 PROBE_BYTES = 4096  # a block: a disk that is full already is found, too
 
@@ -92,14 +93,18 @@ def _probe(place: Path) -> None:
 
 @contextmanager
 def _beside(place: Path) -> Iterator[tuple[Path, int]]:
-    """Make an empty file in the folder of `place`; yield its path and descriptor. It is gone afterwards, or renamed."""
+    """Make an empty file in the folder of `place`; yield its path and descriptor. It is gone afterwards, or renamed.
+
+    Signals that end the process are handled after that: between two lines they would leave the file.
+    """
     draft = place.with_name(f".specfleet-{secrets.token_hex(6)}.part")
-    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)  # less what the umask takes
-    try:
-        yield draft, file
-    finally:
-        os.close(file)
-        draft.unlink(missing_ok=True)
+    with deferred():
+        file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)  # less what the umask takes
+        try:
+            yield draft, file
+        finally:
+            os.close(file)
+            draft.unlink(missing_ok=True)
 
 
 def _write_all(file: int, content: bytes) -> None:

@@ -143,15 +143,16 @@ class Network:
                 self.down[tag], self.up[tag] = self.wires[target, drafter]
         if not routed:
             return [*verifying, *drafting]
-        for number, server in enumerate(drafting):
-            server.post = partial(self._post_of_drafter, number)
         station = RecordedStation(router_station(self.fleet), "simulated", self.log)
         self.router = Server(self.env, station, OwnDevice(), Service(no_time, nothing), self._post_of_router, Delays())
+        for number, server in enumerate(drafting):
+            news = self._wire(self.router, lambda _payload: self.fleet.drafters.view_delay_s, of_host=False)
+            server.post = partial(self._post_of_drafter, number, news)
         for server in verifying:
             server.post = self._post_to_router
         return [*verifying, *drafting, self.router]
 
-    def _wire(self, server: Server, way_s: Way, of_host: bool, faults: LinkFaults | None) -> Wire:
+    def _wire(self, server: Server, way_s: Way, of_host: bool, faults: LinkFaults | None = None) -> Wire:
         if self.playback.plays("links"):
             return PlayedWire(self.env, server, way_s, self.ways_s, faults)
         if self.playback.plays("cores"):
@@ -275,14 +276,13 @@ class Network:
             _, up = self.wires[self.fleet.target_of(instruction.tag), instruction.drafter]
             up.send(instruction.message, self.size_of(instruction.message))
 
-    def _post_of_drafter(self, drafter: int, instruction: Instruction) -> None:
-        """Send a drafter's messages down, and its views to the router, who gets them late."""
+    def _post_of_drafter(self, drafter: int, news: Wire, instruction: Instruction) -> None:
+        """Send a drafter's messages down, and its views to the router, who gets them late: as `news`."""
         if isinstance(instruction, TO_VERIFIER):
             down, _ = self.wires[self.fleet.target_of(instruction.tag), drafter]
             down.send(instruction, self.size_of(instruction))
         elif isinstance(instruction, View):
-            arrival = self.env.timeout(self.fleet.drafters.view_delay_s)
-            arrival.callbacks.append(lambda _: self.router.deliver(instruction) if self.router else None)
+            news.send(instruction, 0)
         else:
             self._post(instruction)
 

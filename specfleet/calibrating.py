@@ -43,7 +43,7 @@ def calibrate(
             profile = specfleet.calibrate(drafters={"model": "models/small"}, verifiers={"model": "models/large"})
             specfleet.simulate("star", profile=profile)
     """
-    from calibrate.batches import calibrate_batch
+    from calibrate import batches
     from calibrate.run import QUICK, Effort
     from calibrate.run import calibrate as calibrate_pair
 
@@ -57,7 +57,7 @@ def calibrate(
     with tempfile.TemporaryDirectory() as kept_nowhere:
         folder = file.parent if file is not None else Path(kept_nowhere)
         if chosen.batch is not None:
-            profile = calibrate_batch(chosen, folder, report)
+            profile = batches.calibrate_batch(chosen, folder, report, batches.QUICK if quick else batches.WHOLE)
         else:
             profile = calibrate_pair(chosen, folder, QUICK if quick else Effort(), report)
     if file is not None:

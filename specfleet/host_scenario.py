@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from fleet.chance.signals import SIGNALS_FILE, SignalFile
+from fleet.chance.signals import SIGNALS_FILE
 from fleet.files import write_file
-from fleet.scenario.facts import models_of
+from fleet.scenario.facts import measured_acceptance, models_of
 from fleet.scenario.named_files import with_files
-from fleet.scenario.scenario import Acceptance, Device, Scenario, needs_of
+from fleet.scenario.scenario import Device, Scenario
 from fleet.scenario.settle import settle
 from fleet.times.profile import HardwareProfile
 from specfleet.scenario_file import lines_of
@@ -45,12 +45,7 @@ def fitting(scenario: Scenario, profile: HardwareProfile) -> Scenario:
             devices = {HOST: Device("turns")}
             drafters, verifiers = replace(drafters, device=HOST), replace(verifiers, device=HOST)
     fits = replace(scenario, profile=profile, drafters=drafters, verifiers=verifiers, devices=devices, link=None)
-    return replace(absolute(fits), acceptance=measured_acceptance(scenario))  # signals are found beside the profile
-
-
-def measured_acceptance(scenario: Scenario) -> Acceptance | None:
-    """Return the signals that a batch recorded, where a rule needs them; None leaves acceptance to the profile."""
-    return None if needs_of(scenario) == "lengths" else SignalFile(SIGNALS_FILE)
+    return replace(absolute(fits), acceptance=measured_acceptance(scenario, SIGNALS_FILE))  # beside the profile
 
 
 def shares_device(scenario: Scenario, profile: HardwareProfile) -> bool:

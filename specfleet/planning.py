@@ -1,7 +1,7 @@
 """plan: which fleet to build for a load, with goals and prices."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +10,17 @@ import msgspec
 from experiments.plan.answer import Plan
 from experiments.plan.goals import ATTAINMENT, Goal, parse_least, parse_slo
 from experiments.plan.make import make_plan
-from experiments.plan.prices import Prices, parse_costs
 from experiments.plan.question import DEPTH, Question
 from fleet.chance.acceptance import Geometric
 from fleet.errors import InputError
-from fleet.estimate.passes import Placed
-from fleet.estimate.profile import estimated_profile, placed_of
 from fleet.files import write_file
 from fleet.inputs.quantities import quantity
 from fleet.policies.group import Batch
 from fleet.scenario.changes import Changes
-from fleet.scenario.scenario import Device, Poisson, Scenario
+from fleet.scenario.scenario import Poisson, Scenario
 from fleet.times.profile import HardwareProfile, write_profile
-from specfleet.arguments import count_of, text_of
+from specfleet.arguments import count_of
+from specfleet.places import Named, pairs_of, places_of
 from specfleet.scenario import Given, pairs_of_given, scenario_of
 from specfleet.scenario_file import lines_of
 from specfleet.studies import Vary, vary_of
@@ -31,15 +29,14 @@ COUNTS = ("drafters.count", "verifiers.count")
 DRAFTERS = {False: (1,), True: (1, 2, 3, 4)}  # M to try, where requests come by themselves and where not
 TARGETS = 24  # N to try at most
 DEPTHS = tuple(range(1, 13))
-OWN = "own"  # name of the device on which a co-located pair runs
 
 
 def plan(
     scenario: Given = "star",
     changes: Changes | None = None,
     *,
-    target: str | None = None,
-    draft: str | None = None,
+    target: str | Iterable[str] | None = None,
+    draft: str | Iterable[str] | None = None,
     link_s: float | None = None,
     acceptance: float | None = None,
     arrivals_per_s: float | None = None,
@@ -57,13 +54,14 @@ def plan(
 
     `scenario`, `changes` and keywords as in `simulate`: the load, the link, the acceptance, the policies. `target`,
     `draft`: where the models run, MODEL@DEVICE as in `estimate`; without them the scenario's profile says what steps
-    take. `link_s`: one way. `acceptance`: the probability that a draft token passes. `arrivals_per_s`: requests that
-    come in a second; left out, each target decodes one request after the other. `slo`: the most that times may be,
-    "tpot_p99=40ms,ttft_p90=500ms". `least`: "tokens_per_s_per_user_p99=40" or "tokens_per_s=500". `cost`: of an hour of
-    a device, "a100-80gb=1.8,rtx-4090=0.4"; left out, each device costs the same. `vary`: values of keys to try, such as
-    "verifiers.count=1:16"; drafters, targets and depths have values by themselves. `apart`: whether only
-    fleets with drafters apart are to be chosen; the others stand beside them anyway. `jobs`: simulations at once, by
-    default one a core. `step_error`: by which share step times may be off, at 95 %. `done` is told each simulation.
+    take. Of several, each target's place with each drafter's is a candidate, and one pair is chosen. `link_s`: one way.
+    `acceptance`: the probability that a draft token passes. `arrivals_per_s`: requests that come in a second; left out,
+    each target decodes one request after the other. `slo`: the most that times may be, "tpot_p99=40ms,ttft_p90=500ms".
+    `least`: "tokens_per_s_per_user_p99=40" or "tokens_per_s=500". `cost`: of an hour of a device,
+    "a100-80gb=1.8,rtx-4090=0.4"; left out, each device costs the same. `vary`: values of keys to try, such as
+    "verifiers.count=1:16"; drafters, targets and depths have values by themselves. `apart`: whether only fleets with
+    drafters apart are to be chosen; the others stand beside them anyway. `jobs`: simulations at once, by default one a
+    core. `step_error`: by which share step times may be off, at 95 %. `done` is told each simulation.
     Raises InputError for what cannot be planned.
 
     >>> import specfleet
@@ -74,25 +72,18 @@ def plan(
     if (target is None) != (draft is None):
         raise InputError("plan: give target and draft, both as MODEL@DEVICE, or neither, and a profile")
     base = scenario_of(scenario, pairs_of_given(changes, keys))
-    verifying, drafting, colocated = None, None, None
-    if target is not None and draft is not None:
-        verifying, drafting = placed_of(text_of(target, "target")), placed_of(text_of(draft, "draft"))
-        base = msgspec.structs.replace(base, profile=estimated_profile(verifying, drafting))
+    targets, drafts = (places_of(given, what) for given, what in ((target, "target"), (draft, "draft")))
     base = _with_load(base, link_s, acceptance, arrivals_per_s)
-    if verifying is not None and drafting is not None:
-        colocated = _colocated(base, verifying, drafting)
     wanted = vary_of(vary) if vary is not None else {}
     open_loop = base.workload.arrivals is not None
-    drafters, targets = (tuple(wanted.pop(key, ())) for key in COUNTS)
+    M, N = (tuple(wanted.pop(key, ())) for key in COUNTS)
     question = Question(
-        base,
-        colocated,
-        drafters or DRAFTERS[open_loop],
-        targets or tuple(range(1, TARGETS + 1)),
+        pairs_of(base, targets, drafts, _texts(cost)),
+        M or DRAFTERS[open_loop],
+        N or tuple(range(1, TARGETS + 1)),
         {DEPTH: DEPTHS} | {key: tuple(values) for key, values in wanted.items()},
         goals_of(slo, least),
-        _prices(base, _texts(cost), _device(target, verifying), _device(draft, drafting)),
-        _title(base, verifying, drafting),
+        _title(base, targets, drafts),
         apart,
     )
     if base.slo is None and any(goal.metric == ATTAINMENT for goal in question.goals):
@@ -102,14 +93,6 @@ def plan(
             raise InputError(f"plan: {name} = {list(counts)}: a plan varies it from 1 on")
     at_once = (os.cpu_count() or 1) if jobs is None else count_of(jobs, "jobs")
     return make_plan(question, at_once, step_error, done)
-
-
-def _prices(base: Scenario, costs: list[str], target: tuple[str, int], drafter: tuple[str, int]) -> Prices:
-    """Return what an hour of the devices costs: as the question says, else by the scenario's `[cost]`."""
-    told = base.cost
-    if costs or told is None or not told.has_prices:
-        return parse_costs(costs, target, drafter)
-    return msgspec.structs.replace(told, unit=told.unit or "cost")
 
 
 def goals_of(slo: str | Iterable[str], least: str | Iterable[str]) -> tuple[Goal, ...]:
@@ -145,33 +128,11 @@ def _with_load(
     return base
 
 
-def _colocated(base: Scenario, verifying: Placed, drafting: Placed) -> Scenario:
-    """Return the fleet of one target whose drafter runs on the target's own device."""
-    replace = msgspec.structs.replace
-    beside = replace(drafting, device=verifying.device, parallel=1, named=f"{drafting.shape.name} beside the target")
-    return replace(
-        base,
-        profile=estimated_profile(verifying, beside),
-        devices={OWN: Device("one-process")},
-        drafters=replace(base.drafters, count=1, device=OWN),
-        verifiers=replace(base.verifiers, count=1, device=OWN),
-        link=None,
-    )
-
-
-def _device(text: str | None, placed: Placed | None) -> tuple[str, int]:
-    """Name and number of the devices of a model; no name where the question does not tell."""
-    if text is None or placed is None:
-        return "", 1
-    where = text.rpartition("@")[2].partition(":")[0]
-    count, times, name = where.partition("x")
-    return (name if times and count.isdecimal() else where), placed.parallel
-
-
-def _title(base: Scenario, verifying: Placed | None, drafting: Placed | None) -> str:
+def _title(base: Scenario, targets: Sequence[Named], drafts: Sequence[Named]) -> str:
     who = f"scenario {base.name}"
-    if verifying is not None and drafting is not None:
-        who = f"{drafting.named} drafts for {verifying.named}"
+    if targets:
+        drafting, verifying = (" or ".join(one.placed.named for one in places) for places in (drafts, targets))
+        who = f"{drafting} drafts for {verifying}"
     arrivals = base.workload.arrivals
     load = f"{arrivals.per_s:g} requests/s" if isinstance(arrivals, Poisson) else "targets that decode all the time"
     return f"{who}; {load}"

@@ -1,10 +1,10 @@
 """Which scenario: a file, the name of a shipped one, or a Scenario; with changes by dotted key and by keyword."""
 
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from experiments.shipped.scenarios import shipped_scenarios
 from fleet.errors import InputError
 from fleet.inputs.text import exists
 from fleet.scenario.changes import Changes, pairs_of
@@ -13,16 +13,6 @@ from fleet.scenario.scenario import Scenario
 from specfleet.arguments import path_of
 
 Given = str | Path | Scenario
-
-
-def shipped_scenarios() -> dict[str, Path]:
-    """List the scenarios that come with the project, by name.
-
-    >>> list(shipped_scenarios())[-2:]
-    ['star', 'tree']
-    """
-    folder = Path(str(resources.files("experiments"))) / "scenarios"
-    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
 def pairs_of_given(changes: Changes | None, keys: Mapping[str, Any]) -> list[tuple[str, Any]]:

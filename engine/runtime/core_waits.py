@@ -4,6 +4,7 @@ import contextlib
 import os
 import resource
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -54,16 +55,40 @@ class OwnCoreWaits(CoreWaits):
     def __init__(self) -> None:
         super().__init__(lambda: [threading.get_native_id()])
         self.switches = -1
+        self.begun = (-1, 0.0), 0.0
 
     def since_last_s(self) -> float:
         """As `CoreWaits.since_last_s`."""
-        if OWN_USAGE is not None:
-            usage = resource.getrusage(OWN_USAGE)
-            switches = usage.ru_nvcsw + usage.ru_nivcsw
-            if switches == self.switches:
-                return 0.0
-            self.switches = switches
+        switches, _ = _usage()
+        if switches == self.switches >= 0:
+            return 0.0
+        self.switches = switches
         return super().since_last_s()
+
+    def begin(self) -> None:
+        """From now on, what the thread waits for holds something up; nothing is read for it but clocks."""
+        self.begun = _usage(), time.perf_counter()
+
+    def held_up_s(self) -> float:
+        """Return how long the thread has waited for a core since `begin`.
+
+        That is what it has waited for since it was counted last, which may have begun before, and no more than the
+        time it was off its core.
+        """
+        (switches, cpu_s), began_s = self.begun
+        now_switches, now_cpu_s = _usage()
+        if switches == now_switches >= 0:
+            return 0.0
+        off_core_s = time.perf_counter() - began_s - (now_cpu_s - cpu_s)
+        return max(0.0, min(self.since_last_s(), off_core_s))
+
+
+def _usage() -> tuple[int, float]:
+    """How often the calling thread was switched away, and its processor time; -1 where the kernel does not tell it."""
+    if OWN_USAGE is None:
+        return -1, time.thread_time()
+    usage = resource.getrusage(OWN_USAGE)
+    return usage.ru_nvcsw + usage.ru_nivcsw, usage.ru_utime + usage.ru_stime
 
 
 def all_threads() -> list[int]:

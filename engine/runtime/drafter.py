@@ -43,6 +43,7 @@ class DrafterNode(Node):
         self.fleet = fleet = with_admission(fleet, drafter.device)
         executor = DraftExecutor(drafter, new_streams(fleet), ahead=not fleet.in_turn)
         executor.drafter.warm_up(8)  # the first steps of a process are slow; they are nobody's
+        life.wait_until_back()
         vocabulary, state_numbers = _inputs(drafter)
         sockets = Sockets(f"{address}:{port}", most_bytes=most_bytes(fleet, vocabulary, state_numbers), keys=keys)
         self.port = sockets.bound_port

@@ -2,11 +2,13 @@
 
 import os
 import struct
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+from engine.runtime.clock import now_s
 from fleet.records.recorded import Log, Origin, RecordedStation
 from fleet.scenario.workload import Request
 from fleet.stations.messages import Instruction, StationEvent
@@ -20,7 +22,7 @@ class Life(msgspec.Struct, frozen=True):
     """One life of a node's process. `number`: how often it was killed before; `written`: rows of its lives until then.
 
     `port`: of its door, 0 for any. `finished`: requests whose texts its users have. `journal`: the file that is to hold
-    what it writes, for a process that may be killed.
+    what it writes, for a process that may be killed. `back_s`: when it is to be reached again, by the engine's clock.
     """
 
     number: int = 0
@@ -28,6 +30,11 @@ class Life(msgspec.Struct, frozen=True):
     port: int = 0
     finished: frozenset[int] = frozenset()
     journal: Path | None = None
+    back_s: float = 0.0
+
+    def wait_until_back(self) -> None:
+        """Wait, before the node has any connection: its process was started, and has loaded its model, beforehand."""
+        time.sleep(max(self.back_s - now_s(), 0.0))
 
 
 FIRST = Life()

@@ -62,6 +62,7 @@ class ReplayedFleet:
         say: Callable[[str], None] = lambda _line: None,
         life: Life = FIRST,
     ) -> None:
+        life.wait_until_back()
         self.fleet = fleet
         self.life = life
         self.journal = journal_of(life)

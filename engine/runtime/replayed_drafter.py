@@ -97,6 +97,7 @@ class ReplayedDrafterNode(Node):
         life: Life = FIRST,
     ) -> None:
         self.fleet = fleet
+        life.wait_until_back()
         sockets = Sockets(f"{address}:{port}", most_bytes=most_bytes(fleet), keys=keys)
         self.port = sockets.bound_port
         executor = ReplayedDraftExecutor(fleet, number)

@@ -61,10 +61,14 @@ class SocketThread(threading.Thread):
             exchange.door.address_of = transport.address_of
         self.own_waits, self.zmq_waits = OwnCoreWaits(), CoreWaits(zmq_threads)
         self.sending_waits: deque[float] = deque()  # for a core, before something was sent
+        self.counted = False  # whether the waits of ZeroMQ's threads were read since something was sent
 
     def sending_wait_s(self) -> float:
-        """Return how long what was posted has waited for cores, since this was asked last; from any thread."""
-        wait_s = self.zmq_waits.since_last_s()
+        """Return how long what was posted has waited for cores, since this was asked last; from any thread.
+
+        What the threads that send have waited for is read here where nothing has come since they sent.
+        """
+        wait_s = 0.0 if self.counted else self.zmq_waits.since_last_s()
         while self.sending_waits:
             wait_s += self.sending_waits.popleft()
         return wait_s
@@ -123,6 +127,7 @@ class SocketThread(threading.Thread):
         wait_s = self.own_waits.since_last_s()
         if frames:
             wait_s += self.zmq_waits.since_last_s()
+            self.counted = True
         elif self.posted:
             self.sending_waits.append(wait_s)
         for frame in frames:
@@ -150,6 +155,7 @@ class SocketThread(threading.Thread):
         while self.posted:
             time_s = now_s()
             message, content, left_s = self.posted.popleft()
+            self.counted = False
             if self.lossy is not None and isinstance(message, TO_VERIFIER):
                 for due_s in self.lossy.arrivals_s(message.tag, "down", left_s or time_s):
                     heapq.heappush(self.held, (due_s, next(self.numbers), message, content))

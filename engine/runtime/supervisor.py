@@ -78,7 +78,7 @@ class Supervisor:
 
     def run(self) -> tuple[Log, dict[int, list[int]]]:
         """Wait until all requests are done; stop the others; return the rows and the texts of all lives."""
-        while any(place.goes or self._comes_back(place) for place in self.places if place.ends):
+        while any(place.goes for place in self.places if place.ends):
             due_s = self.script[0].time_s + self.zero_s if self.script else None
             if due_s is not None and due_s <= now_s():
                 moment = self.script.pop(0)
@@ -90,10 +90,10 @@ class Supervisor:
         log = [value for place in self.places for value in place.kept.log]
         return log, {request: text for place in self.places for request, text in place.kept.outputs.items()}
 
-    def _comes_back(self, place: Place) -> bool:
-        """Whether the script starts a dead process again."""
-        later = [moment for moment in self.script if moment.node == place.station]
-        return place.state == "dead" and any(moment.change == "start" for moment in later)
+    def _back_s(self, station: str) -> float:
+        """When the script starts a dead process again, by the engine's clock; 0 where it does not."""
+        starts_s = (moment.time_s for moment in self.script if (moment.node, moment.change) == (station, "start"))
+        return next((time_s + self.zero_s for time_s in starts_s), 0.0)
 
     def _listen(self, wait_s: float | None) -> None:
         """Take what comes from any process, or nothing within that time."""
@@ -115,15 +115,13 @@ class Supervisor:
             place.take_result(said)
 
     def _change(self, station: str, change: Change) -> None:
-        """Do what the script says; nothing where it finds nothing to change."""
+        """Do what the script says; nothing where it finds nothing to change: a dead process comes back by itself."""
         (place,) = [place for place in self.places if place.station == station]
         while place.goes and place.node.pipe.poll():  # it may be done
             place.node.take()
             self._hear(place)
-        if change == "kill" and place.goes:
+        if change == "kill" and place.goes and place.life.back_s <= now_s():
             self._kill(place)
-        elif change == "start" and place.state == "dead":
-            place.begin()
         elif change == "stall" and place.state == "serving":
             place.node.stall(stops=True)
             place.state = "stalled"
@@ -146,8 +144,11 @@ class Supervisor:
             written=written + 1,
             finished=life.finished | left.outputs.keys(),
             journal=life.journal.with_name(f"{place.station}.{life.number + 2}.journal"),
+            back_s=self._back_s(place.station),
         )
         place.state = "dead"
+        if place.life.back_s:  # it is loaded by then
+            place.begin()
 
     def _stop(self, place: Place) -> None:
         """End a process that serves others; of one that has not begun to serve again there is nothing to keep."""

@@ -55,6 +55,7 @@ class VerifierNode(Node):
             rejoins=fleet.verifiers.patience.patience_s > 0,
             resent=Resent(fleet),
         )
+        life.wait_until_back()
         speculates = fleet.drafters.count > 0
         if speculates and not fleet.routed:
             addresses = {drafter: addresses[drafter] for drafter in sorted({fleet.drafter_of(tag) for tag in streams})}

@@ -135,14 +135,14 @@ class Worker:
         with self.lock():
             stop = self._drain()  # what came in while waiting for the device is still considered for the step
             asked_s = now_s()
-            plan = self.recorded.plan(asked_s - self.zero_s, self.waits.since_last_s())
+            plan = self.recorded.plan(asked_s - self.zero_s, self.waits.held_up_s())
             if not isinstance(plan, Start):
                 return stop, _pause_s(plan, asked_s - self.zero_s)
             self.before(plan.step)
             outcomes, duration_s = self.timing.timed(lambda: self.executor.run(plan.step))
             ended_s = now_s()
             control_s = self.timing.control_s()
-            self.waits.since_last_s()  # what was waited for during the step is in its time
+            self.waits.begin()  # what was waited for during the step is in its time
             sending_wait_s = self.sending_wait_s()
             stop |= self._drain()  # arrivals during the step happened before its end
             outcomes = self.settled(plan.step, outcomes)
@@ -188,6 +188,7 @@ class Worker:
     def _take_next(self, wait_s: float | None) -> bool:
         """Take what comes next, or nothing within `wait_s`; return whether it was the end of the run."""
         self.waits.since_last_s()  # what it waited for until it had nothing to do held up nothing
+        self.waits.begin()
         time_s = now_s()
         if self.later and self.later[0][0] <= time_s:
             stop = self._drain()

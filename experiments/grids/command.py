@@ -25,21 +25,22 @@ def main() -> int:
     """Answer the questions, print the table; exit status 1 where a plan was worse than it says."""
     parser = argparse.ArgumentParser(prog="python -m experiments.grids", description=__doc__)
     parser.add_argument("--questions", type=int, default=QUESTIONS, help="how many; even numbers are closed loops")
+    parser.add_argument("--pairs", type=int, default=1, help="pairs of places to choose from, in each question")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="simulations at once")
     parser.add_argument("-o", "--out", type=Path, help="write the table here, too (CSV)")
     options = parser.parse_args()
     if options.out is not None:
         check_writable(options.out)
     with keeping(options.out):
-        return tell(options.questions, options.jobs, options.out)
+        return tell(options.questions, options.pairs, options.jobs, options.out)
 
 
-def tell(questions: int, jobs: int, out: Path | None) -> int:
+def tell(questions: int, pairs: int, jobs: int, out: Path | None) -> int:
     """Hold so many plans against their grids, print and write the table; return the exit status."""
     rows: list[Held] = []
     with progress("plans", questions) as advance:
         for number in range(questions):
-            rows.append(held(question_of(number), jobs))
+            rows.append(held(question_of(number, pairs), jobs))
             advance(rows[-1].question)
     worse, same = (sum(row.verdict == verdict for row in rows) for verdict in ("WORSE", "best"))
     title = f"plans against full grids: {same} of {len(rows)} are the grid's best, {worse} worse than they say"

@@ -1,10 +1,12 @@
 """Random questions of planning: times over two decades, closed loops and arrivals, goals that bind."""
 
 import numpy as np
+from msgspec.structs import replace
 
+from experiments.plan.doubt import DRAFTER_STEPS, TARGET_STEPS, slowed
 from experiments.plan.goals import Goal
 from experiments.plan.prices import Prices
-from experiments.plan.question import DEPTH, Question
+from experiments.plan.question import DEPTH, Pair, Question
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.settle import settle
 from sim.predict import star_inputs
@@ -13,8 +15,11 @@ TARGETS = tuple(range(1, 6))
 DEPTHS = (1, 2, 4, 6)
 
 
-def question_of(number: int) -> Question:
-    """Return random question number `number`: even ones are closed loops, odd ones have arrivals and a goal."""
+def question_of(number: int, pairs: int = 1) -> Question:
+    """Return random question number `number`: even ones are closed loops, odd ones have arrivals and a goal.
+
+    Of several pairs of places each has times and prices of its own; the first one's are those of the question with one.
+    """
     rng = np.random.default_rng([17, number])
     shortest_s, longest_s = (0.5e-3, 8e-3, 0.2e-3), (4e-3, 60e-3, 20e-3)
     token_s, verify_s, link_s = np.exp(rng.uniform(np.log(shortest_s), np.log(longest_s))).tolist()
@@ -46,4 +51,19 @@ def question_of(number: int) -> Question:
         limit_s = plain_s * float(rng.uniform(0.7, 1.3))
         goals = (Goal(f"tpot_p99 <= {1e3 * limit_s:.3g}ms", "tpot_p99_s", limit_s, "at most"),)
     base, name = make_scenario(content), str(content["name"])
-    return Question(base, None, drafters, TARGETS, {DEPTH: DEPTHS}, goals, prices, name)
+    first = Pair(base, None, prices)
+    candidates = (first,) if pairs == 1 else tuple(_elsewhere(first, number, place) for place in range(pairs))
+    return Question(candidates, drafters, TARGETS, {DEPTH: DEPTHS}, goals, name)
+
+
+def _elsewhere(first: Pair, number: int, place: int) -> Pair:
+    """Return a candidate whose devices are quicker or slower than the first one's, and about as much dearer."""
+    places = {"target_place": f"device {place}", "draft_place": f"device {place}"}
+    if place == 0:
+        return replace(first, **places)
+    rng = np.random.default_rng([17, number, place])
+    drafting, verifying, dearer, dearer_target = np.exp(rng.uniform(np.log(0.5), np.log(2.0), 4)).tolist()
+    base = slowed(slowed(first.base, DRAFTER_STEPS, drafting), TARGET_STEPS, verifying)
+    of_target, of_drafter = first.prices.target_per_hour or 0.0, first.prices.drafter_per_hour or 0.0
+    prices = Prices(of_target * dearer_target**0.5 / verifying, of_drafter * dearer**0.5 / drafting, first.prices.unit)
+    return Pair(base, None, prices, **places)

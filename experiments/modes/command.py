@@ -8,7 +8,7 @@ import msgspec
 import pandas as pd
 
 from calibrate.batch_profile import BatchMeasured
-from calibrate.batches import PASSES
+from calibrate.batches import WHOLE
 from engine.decoding.telemetry import host_facts
 from engine.runtime.build import load_target
 from experiments.compare import Row, summarise
@@ -39,10 +39,10 @@ def compare(options: argparse.Namespace) -> int:
     chosen = [mode for mode in modes() if not options.only or mode.name in options.only]
     large = load_target(settle(chosen[0].scenario))  # all modes have the same
     known = {mode.name: Progress(BatchMeasured(), None, {}) for mode in chosen}
-    with progress("modes", PASSES * len(chosen)) as advance:
-        for number in range(PASSES):
+    with progress("modes", WHOLE.passes * len(chosen)) as advance:
+        for number in range(WHOLE.passes):
             for mode in chosen:
-                advance(f"{mode.name}, pass {number + 1} of {PASSES}")
+                advance(f"{mode.name}, pass {number + 1} of {WHOLE.passes}")
                 run_pass(mode, large, number, known[mode.name], options.out)
     blind: list[Row] = []
     paced: list[Row] = []
@@ -57,7 +57,7 @@ def compare(options: argparse.Namespace) -> int:
     processor = host_facts()[0]["processor"]
     caption = (
         f"Demo pair on {processor}, one thread, float32, greedy, depth {DEPTH}: committed tokens a second, measured "
-        f"in {PASSES} runs of {REQUESTS} evaluation prompts (fleets: {FLEET_REQUESTS}), and simulated ({SEEDS} "
+        f"in {WHOLE.passes} runs of {REQUESTS} evaluation prompts (fleets: {FLEET_REQUESTS}), and simulated ({SEEDS} "
         "replications of each) from a profile of calibration prompts, at the pace that the host had in the runs. "
         f"Targets of fleets stand for accelerators that verify in {1000 * VERIFY_S:.0f} ms. Bars: 95 % intervals over "
         "the runs, the band is 10 %."

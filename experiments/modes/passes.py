@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from calibrate.batch_profile import BatchMeasured
-from calibrate.batches import PASSES, finish, measure_pass
+from calibrate.batches import WHOLE, finish, measure_pass
 from calibrate.run import QUICK, calibrate
 from engine.decoding.models import CausalLM
 from engine.demo_pair.corpus import read_prompts
@@ -66,7 +66,7 @@ def on_prompts(scenario: Scenario, prompts: str) -> Scenario:
 def share_of_prompts(out: Path, number: int) -> Path:
     """Write those evaluation prompts that pass `number` decodes; return their file."""
     path = out / f"evaluation-{number}.jsonl"
-    lines = [json.dumps({"prompt_ids": prompt}) for prompt in read_prompts("evaluation")[number::PASSES]]
+    lines = [json.dumps({"prompt_ids": prompt}) for prompt in read_prompts("evaluation")[number :: WHOLE.passes]]
     write_file(path, "\n".join(lines) + "\n")
     return path
 

@@ -4,10 +4,11 @@ import math
 from collections.abc import Iterable
 
 import msgspec
+from msgspec import UNSET
 
 from experiments.plan.choose import Choice
 from experiments.plan.doubt import Range
-from experiments.plan.question import APART, Question, Shape
+from experiments.plan.question import APART, Place, Question, Shape
 from experiments.plan.race import Entrant
 from experiments.plan.screen import Screened
 from experiments.plan.trial import offered_tokens_per_s
@@ -55,6 +56,8 @@ class Row(msgspec.Struct, frozen=True):
         miss (share): By how much it misses the goal that it misses most, negative where it meets all; none without
             goals.
         standing: "chosen", "level" with it, "costs more", "misses a goal", or "cheaper, may miss a goal".
+        target_place: Where its targets run; only where there were several pairs of places to choose from.
+        draft_place: Where its drafters run, in the same way; see `Shape`.
     """
 
     fleet: str
@@ -71,6 +74,8 @@ class Row(msgspec.Struct, frozen=True):
     cost_per_million: float
     miss: float | None
     standing: str
+    target_place: Place = UNSET
+    draft_place: Place = UNSET
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -208,6 +213,7 @@ def _simulated(question: Question, choice: Choice, entrant: Entrant, level: set[
     return Row(
         entrant.title, shape.kind, shape.drafters, shape.targets, shape.levers, "simulated", len(entrant.trials),
         tokens_per_s, user, p99_s, entrant.cost_per_hour, cost, known_miss, standing,
+        shape.target_place, shape.draft_place,
     )  # fmt: skip
 
 
@@ -216,4 +222,5 @@ def _by_equations(one: Screened) -> Row:
     return Row(
         shape.title, shape.kind, shape.drafters, shape.targets, shape.levers, "equations", 0, one.tokens_per_s,
         1 / one.tpot_s, None, one.cost_per_hour, one.per_million, None, "not simulated",
+        shape.target_place, shape.draft_place,
     )  # fmt: skip

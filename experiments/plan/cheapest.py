@@ -5,14 +5,14 @@ from collections.abc import Iterable, Sequence
 
 from experiments.plan.choose import Choice, Contest, Tries
 from experiments.plan.goals import Goal
-from experiments.plan.question import APART, COLOCATED, PLAIN, Question
+from experiments.plan.question import APART, COLOCATED, PLAIN, Family, Question
 from experiments.plan.race import Entrant
 from experiments.plan.screen import Screened
 
 WAVE = 8  # fleets simulated before the next look
 MARGIN = 0.12  # what equations may take for more expensive than it is, as a share
 SLACK = 0.10  # and how much slower
-MOST_FLEETS = 64  # simulated in all
+MOST_FLEETS = 64  # simulated in all, for each pair of places
 OF_A_RIVAL = 8  # fleets of another kind simulated until one meets the goals
 
 
@@ -21,22 +21,24 @@ def cheapest(question: Question, screened: Sequence[Screened], tries: Tries) -> 
     contest = Contest(question, screened, tries)
     hopeful = in_order(screened, question.goals)
     waiting = [one for one in hopeful if contest.may_win(one)]
-    while waiting and len(contest.entrants()) < MOST_FLEETS:
+    while waiting and len(contest.entrants()) < MOST_FLEETS * len(question.pairs):
         if _too_expensive(waiting[0], contest.leader()):
             break
         wave, waiting = waiting[:WAVE], waiting[WAVE:]
         contest.simulate(wave)
     contest.race()
-    for kind in (APART, COLOCATED, PLAIN):  # rivals that equations say are not worth a look are looked at
-        for one in [one for one in hopeful if one.shape.kind == kind][:OF_A_RIVAL]:
-            if any(e.worst_miss(question.goals) <= 0 for e in _of_kind(contest, kind)):
+    families = dict.fromkeys(one.shape.family for one in hopeful)
+    for family in sorted(families, key=lambda family: (APART, COLOCATED, PLAIN).index(family[0])):
+        # Rivals that equations say are not worth a look are looked at, on each of the devices.
+        for one in [one for one in hopeful if one.shape.family == family][:OF_A_RIVAL]:
+            if any(e.worst_miss(question.goals) <= 0 for e in _of_family(contest, family)):
                 break
             contest.simulate([one])
     return contest.choice()
 
 
-def _of_kind(contest: Contest, kind: str) -> list[Entrant]:
-    return [one for title, one in contest.entrants().items() if contest.estimates[title].shape.kind == kind]
+def _of_family(contest: Contest, family: Family) -> list[Entrant]:
+    return [one for title, one in contest.entrants().items() if contest.estimates[title].shape.family == family]
 
 
 def in_order(screened: Iterable[Screened], goals: Sequence[Goal]) -> list[Screened]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from experiments.plan.goals import Goal
-from experiments.plan.question import APART, Question, Shape
+from experiments.plan.question import APART, Family, Question, Shape
 from experiments.plan.race import Entrant, entrants_of, leader_of, unsettled
 from experiments.plan.screen import Screened
 from experiments.plan.trial import Trial
@@ -87,14 +87,14 @@ class Contest:
         """Which fleets that are close to the leader are raced against it, where what a fleet costs is known.
 
         Those that cost the same, by the first few seeds: they are told apart by their times alone. Of cheaper ones
-        that miss a goal by chance perhaps, the dearest of each kind: where it misses, those with less miss, too.
+        that miss a goal by chance perhaps, the dearest of each family: where it misses, those with less miss, too.
         """
-        cheaper: dict[str, Entrant] = {}
+        cheaper: dict[Family, Entrant] = {}
         same = [one for one in close if one.worst_miss(self.goals) <= 0 and seeds <= SEEDS[0]]
         for one in close:
             if one.worst_miss(self.goals) > 0 and one.cost_per_hour < best.cost_per_hour:
-                kind = self.estimates[one.title].shape.kind
-                cheaper[kind] = max(cheaper.get(kind, one), one, key=self._cost_and_miss)
+                family = self.estimates[one.title].shape.family
+                cheaper[family] = max(cheaper.get(family, one), one, key=self._cost_and_miss)
         return [*same, *cheaper.values()]
 
     def _cost_and_miss(self, one: Entrant) -> tuple[float, float]:

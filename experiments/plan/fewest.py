@@ -2,8 +2,9 @@
 
 More targets are never slower, so the fewest are searched for between one that misses the goals and one that meets them,
 where the equations, corrected by what they missed in the last simulation, say that it is. First with the number of
-drafters that looks cheapest, for each kind of fleet; then with others, which need to be looked at only as far as they
-cost no more than what was found. Around what is found other levers are tried, too.
+drafters that looks cheapest, for each kind of fleet; then on each of the other devices, up to a multiple of what that
+costs, to say how they compare; then with other numbers of drafters, which need to be looked at only as far as they cost
+no more than what was found. Around what is found other levers are tried, too.
 """
 
 import math
@@ -12,27 +13,33 @@ from collections.abc import Iterable, Sequence
 
 from experiments.plan.cheapest import estimated_miss
 from experiments.plan.choose import Choice, Contest, Tries
-from experiments.plan.question import Question
+from experiments.plan.question import Family, Question
 from experiments.plan.race import CLEARLY, Entrant
 from experiments.plan.screen import Screened
 
+TOO_DEAR = 2.0  # times the cost of what was found: beyond, fleets on other devices are not looked at
 LEVERS = 2  # the best by equations, tried around the fewest targets
 MOST_ROUNDS = 4  # of racing, and of adding a target where the race says that it was luck
 TRUSTED = 3  # simulations of a search after which it bisects, whatever equations say
 
 Line = dict[int, list[Screened]]
-"""Fleets of one kind with one number of drafters, by their targets: the best levers first."""
+"""Fleets of one family with one number of drafters, by their targets: the best levers first."""
 
 
 def fewest(question: Question, screened: Sequence[Screened], tries: Tries) -> Choice:
     """Choose the cheapest fleet that reaches the goals; of those that cost the same, the quickest."""
     contest = Contest(question, screened, tries)
     searches = sorted((Search(line, question) for line in lines_of(screened)), key=Search.expected_cost)
-    first = {search.kind: search for search in reversed(searches)}
-    _advance(list(first.values()), contest)
-    others = [search for search in searches if search is not first[search.kind]]
+    first = {search.family: search for search in reversed(searches)}
+    of_kind = {search.family[0]: search for search in reversed(searches)}
+    _advance(list(of_kind.values()), contest)
+    elsewhere = [search for search in first.values() if search is not of_kind[search.family[0]]]
+    for search in elsewhere:
+        search.limit(TOO_DEAR * _least_cost(searches, contest), of_kind[search.family[0]].missed)
+    _advance(elsewhere, contest)
+    others = [search for search in searches if search is not first[search.family]]
     for search in others:
-        search.limit(_least_cost(searches, contest), first[search.kind].missed)
+        search.limit(_least_cost(searches, contest), first[search.family].missed)
     _advance(others, contest)
     for _ in range(MOST_ROUNDS):
         found = contest.entrants()
@@ -54,10 +61,10 @@ def _advance(searches: Sequence["Search"], contest: Contest) -> None:
 
 def lines_of(screened: Iterable[Screened]) -> list[Line]:
     """Sort fleets that can carry the load into lines along which only the number of targets grows."""
-    lines: dict[tuple[str, int], Line] = defaultdict(lambda: defaultdict(list))
+    lines: dict[tuple[Family, int], Line] = defaultdict(lambda: defaultdict(list))
     for one in sorted(screened, key=lambda one: one.tpot_s):
         if math.isfinite(one.tpot_s):
-            lines[one.shape.kind, one.shape.drafters][one.shape.targets].append(one)
+            lines[one.shape.family, one.shape.drafters][one.shape.targets].append(one)
     return [dict(sorted(line.items())) for line in lines.values()]
 
 
@@ -78,9 +85,9 @@ class Search:
         self.missed = 1.0  # what simulations said over what equations said, of the goal that is missed most
 
     @property
-    def kind(self) -> str:
-        """The kind of its fleets."""
-        return self.line[self.counts[0]][0].shape.kind
+    def family(self) -> Family:
+        """The family of its fleets."""
+        return self.line[self.counts[0]][0].shape.family
 
     @property
     def found(self) -> Screened | None:

@@ -3,13 +3,17 @@
 import math
 from collections.abc import Sequence
 
+import msgspec
+from msgspec import UNSET
+
 from experiments.plan.answer import Reached, Rule, rule_of
 from experiments.plan.choose import Choice
 from experiments.plan.doubt import BETTER, Range, helps_most
-from experiments.plan.question import APART, COLOCATED, PLAIN, Question, Shape
+from experiments.plan.question import APART, COLOCATED, PLAIN, Family, Question, Shape
 from experiments.plan.race import Entrant, leader_of
 from experiments.plan.trial import Trial, offered_tokens_per_s
 
+ELSEWHERE = 3  # other pairs of places that the lines name
 BUSY = 0.85  # the load from which a station is called the bottleneck
 
 
@@ -18,7 +22,7 @@ def lines_of(
     tried: dict[tuple[str, float], Trial], counts: str,
 ) -> tuple[str, ...]:  # fmt: skip
     """Say the answer in five lines: the fleet, what it gives, what limits it, the rivals, what to change next."""
-    leader, unit = choice.leader, question.prices.unit
+    leader, unit = choice.leader, question.unit
     assert leader is not None
     shape = choice.shapes[leader.title]
     tokens, cost, tpot = (ranges[name] for name in ("throughput", "cost_per_million", "tpot_p99_s"))
@@ -59,7 +63,7 @@ def unmet_lines(question: Question, choice: Choice, counts: str) -> tuple[str, .
             how = "more is offered than it can carry" if math.isinf(miss) else f"misses by {miss:.1%}"
             worst = max(question.goals, key=lambda goal: goal.miss(best.mean(goal.metric)))
             lines.append(f"closest, {kind}: {best.title}: {how} ({worst.text})")
-    if question.prices and not choice.entrants:
+    if not choice.entrants:
         lines.append("no fleet can carry the load; allow more targets")
     return tuple(lines)
 
@@ -92,32 +96,61 @@ def _rule_text(rule: Rule | None) -> str:
 
 
 def _rivals(question: Question, choice: Choice, leader: Entrant) -> str:
-    """What the best of the other kinds cost, or that they miss the goals."""
-    told = []
+    """What the best of the other kinds, and of the chosen kind on other devices, cost, or that they miss the goals."""
+    chosen, told = choice.shapes[leader.title], []
     for kind in (APART, COLOCATED, PLAIN):
         own = [one for title, one in choice.entrants.items() if choice.shapes[title].kind == kind]
-        if not own or choice.shapes[leader.title].kind == kind:
-            continue
-        best = leader_of(own, question.goals, bool(question.arrivals_per_s))
-        if best is None:
-            least = min(own, key=lambda one: one.worst_miss(question.goals))
-            told.append(f"{kind}: none simulated reaches the goals ({least.title} is closest)")
-            continue
-        more = best.mean("cost_per_million") / leader.mean("cost_per_million") - 1
-        same_cost = f", or {1 / (1 + more) - 1:+.0%} tokens at equal cost" if not question.arrivals_per_s else ""
-        told.append(f"{best.title}: {more:+.0%} cost for a token{same_cost}")
-    if question.colocated is None:
+        if own and chosen.kind != kind:
+            told.append(_rival(question, leader, kind, own))
+    told += _elsewhere(question, choice, leader)
+    if all(pair.colocated is None for pair in question.pairs):
         told.append("co-located is not known: nothing says what drafting takes on a target's device")
     return "; ".join(told)
 
 
+def _rival(question: Question, leader: Entrant, called: str, own: Sequence[Entrant]) -> str:
+    """What the best of some fleets costs, or that none of them reaches the goals."""
+    best = leader_of(own, question.goals, bool(question.arrivals_per_s))
+    if best is None:
+        least = min(own, key=lambda one: one.worst_miss(question.goals))
+        return f"{called}: none simulated reaches the goals ({least.title} is closest)"
+    more = best.mean("cost_per_million") / leader.mean("cost_per_million") - 1
+    same_cost = f", or {1 / (1 + more) - 1:+.0%} tokens at equal cost" if not question.arrivals_per_s else ""
+    return f"{best.title}: {more:+.0%} cost for a token{same_cost}"
+
+
+def _elsewhere(question: Question, choice: Choice, leader: Entrant) -> list[str]:
+    """The same of the chosen kind on the other devices, the best few of them."""
+    families: dict[Family, list[Entrant]] = {}
+    for title, one in choice.entrants.items():
+        families.setdefault(choice.shapes[title].family, []).append(one)
+    chosen = choice.shapes[leader.title].family
+    others = [(family, own) for family, own in families.items() if family[0] == chosen[0] and family != chosen]
+    ranked = sorted(others, key=lambda other: _standing(question, other[1]))
+    told = [_rival(question, leader, _places(family), own) for family, own in ranked[:ELSEWHERE]]
+    left = len(ranked) - len(told)
+    return [*told, f"{left} more pair{'s' * (left > 1)} of devices in the table"] if left else told
+
+
+def _standing(question: Question, own: Sequence[Entrant]) -> tuple[bool, float]:
+    """Whether fleets miss the goals, and what the best costs, or by how much it misses them."""
+    best = leader_of(own, question.goals, bool(question.arrivals_per_s))
+    if best is None:
+        return True, min(one.worst_miss(question.goals) for one in own)
+    return False, best.mean("cost_per_million")
+
+
+def _places(family: Family) -> str:
+    _, target_place, draft_place = family
+    return f"on {target_place}" if draft_place is UNSET else f"{draft_place} for {target_place}"
+
+
 def _one_more(question: Question, choice: Choice, shape: Shape) -> str:
     """What one target more gives, where that was simulated."""
-    more = [one for one in choice.shapes.values() if one.kind == shape.kind and one.drafters == shape.drafters
-            and one.targets == shape.targets + 1 and one.levers == shape.levers]  # fmt: skip
-    if not more:
+    more = msgspec.structs.replace(shape, targets=shape.targets + 1)
+    if more not in choice.shapes.values():
         return ""
     what, name = ("time for a token", "tpot_mean_s") if question.arrivals_per_s else ("tokens/s", "throughput")
-    ours, theirs = (choice.entrants[one.title] for one in (shape, more[0]))
+    ours, theirs = (choice.entrants[one.title] for one in (shape, more))
     change, cost = (theirs.mean(metric) / ours.mean(metric) - 1 for metric in (name, "cost_per_million"))
     return f"; one target more: {change:+.1%} {what} at {cost:+.1%} cost for a token"

@@ -29,9 +29,9 @@ def make_plan(
     Raises InputError for a question that cannot be planned.
     """
     check(question)
-    profile = question.base.profile
-    if not isinstance(profile, HardwareProfile):
-        raise InputError(f"scenario {question.base.name!r}: a plan needs step times; name a profile")
+    for pair in question.pairs:
+        if not isinstance(pair.base.profile, HardwareProfile):
+            raise InputError(f"scenario {pair.base.name!r}: a plan needs step times; name a profile")
     screened = screen(question)
     simulations, begun_s = 0, time.process_time()
 
@@ -51,7 +51,10 @@ def make_plan(
         return simulated(try_out, [(question, shape, seed) for shape, seed in pairs])
 
     choice = (fewest if question.arrivals_per_s else cheapest)(question, screened, tries)
-    error, basis, leader = error_of(profile) if step_error is None else step_error, basis_of(profile), choice.leader
+    leader = choice.leader
+    profile = (question.pairs[0] if leader is None else question.pair(choice.shapes[leader.title])).base.profile
+    assert isinstance(profile, HardwareProfile)
+    error, basis = error_of(profile) if step_error is None else step_error, basis_of(profile)
     rows, approximation = rows_of(question, choice, screened), approximation_of(question, choice, screened)
 
     def counts() -> str:
@@ -61,7 +64,7 @@ def make_plan(
     if leader is None:
         return Plan(
             question.title, None, None, {}, (), unmet_lines(question, choice, counts()), rows, level, None,
-            question.prices.unit, basis, error, len(screened), simulations, approximation,
+            question.unit, basis, error, len(screened), simulations, approximation,
         )  # fmt: skip
     shape = choice.shapes[leader.title]
     doubts = doubts_of(shape, error)
@@ -72,5 +75,5 @@ def make_plan(
     lines = lines_of(question, choice, ranges, goals, tried, counts())
     return Plan(
         question.title, shape, question.scenario(shape), ranges, goals, lines, rows, level,
-        rule_of(question, shape), question.prices.unit, basis, error, len(screened), simulations, approximation,
+        rule_of(question, shape), question.unit, basis, error, len(screened), simulations, approximation,
     )  # fmt: skip

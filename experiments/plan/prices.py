@@ -1,6 +1,6 @@
 """What an hour of a device costs, and what a fleet does: in any currency, in watts, or in devices."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from fleet.errors import InputError
 from fleet.scenario.changes import parts_of
@@ -11,19 +11,42 @@ __all__ = ["Prices", "parse_costs", "per_million_tokens"]
 
 ROLES = ("target", "drafter")
 
+Devices = tuple[str, int]
+"""What a role runs on: the name of the device, empty if unknown, and how many of them share its model."""
 
-def parse_costs(texts: Iterable[str], target: tuple[str, int], drafter: tuple[str, int]) -> Prices:
+
+def parse_costs(texts: Iterable[str], pairs: Sequence[tuple[Devices, Devices]]) -> list[Prices]:
     """Read `a100-80gb=1.8,rtx-4090=0.4`, or by role: `target=1.8,drafter=0.4`; each for an hour of one device.
 
     In watts, `a100-80gb=400W,rtx-4090=450W`, an hour costs as many Wh, and all prices are in watts, or none.
-    `target`, `drafter`: the name of the device that each runs on, empty if unknown, and how many of them share its
-    model. Without texts every device costs one device-hour. Raises InputError for names that no device of the question
-    has, and where one of them has no price.
+    `pairs`: what the target and the drafter of each candidate run on; returned are the prices of each. Without texts
+    every device costs one device-hour. Raises InputError for names that no device of the question has, and where one of
+    them has no price.
     """
+    names = {role: list(dict.fromkeys(pair[place][0] for pair in pairs)) for place, role in enumerate(ROLES)}
+    told, unit = _told(texts, [*ROLES, *dict.fromkeys(name for own in names.values() for name in own if name)])
+    if not told:
+        return [Prices(float(target), float(drafter), "device-hours") for (_, target), (_, drafter) in pairs]
+    for role, own in names.items():
+        missing = [name or role for name in own if role not in told and name not in told]
+        if missing:
+            add = ",".join(f"{name}=COST" for name in missing)
+            raise InputError(f"--cost: the {role} has no price; add {add}, the cost of an hour")
+
+    def price(role: str, devices: Devices) -> float:
+        name, count = devices
+        return count * told.get(role, told.get(name, 0.0))
+
+    prices = [Prices(price("target", target), price("drafter", drafter), unit) for target, drafter in pairs]
+    if not all(one.target_per_hour or one.drafter_per_hour for one in prices):
+        raise InputError("--cost: every price is 0, and then every fleet costs the same; give one above 0")
+    return prices
+
+
+def _told(texts: Iterable[str], known: Sequence[str]) -> tuple[dict[str, float], str]:
+    """Return prices by known name, and their unit; InputError for what is none."""
     told: dict[str, float] = {}
     in_watts: set[bool] = set()
-    devices = {"target": target, "drafter": drafter}
-    known = [*ROLES, *dict.fromkeys(name for name, _ in devices.values() if name)]
     for text in (part for given in texts for part in parts_of(given)):
         name, separator, value = (part.strip() for part in text.partition("="))
         in_watts.add(value.endswith("W"))
@@ -38,13 +61,4 @@ def parse_costs(texts: Iterable[str], target: tuple[str, int], drafter: tuple[st
         told[name] = price
     if len(in_watts) > 1:
         raise InputError("--cost: some prices are in watts and some are not; give all of them in one unit")
-    if not told:
-        return Prices(float(target[1]), float(drafter[1]), "device-hours")
-    prices = {}
-    for role, (name, count) in devices.items():
-        if role not in told and name not in told:
-            raise InputError(f"--cost: the {role} has no price; add {name or role}=COST, the cost of an hour")
-        prices[role] = count * told.get(role, told.get(name, 0.0))
-    if not any(prices.values()):
-        raise InputError("--cost: every price is 0, and then every fleet costs the same; give one above 0")
-    return Prices(prices["target"], prices["drafter"], "Wh" if in_watts == {True} else "cost")
+    return told, "Wh" if in_watts == {True} else "cost"

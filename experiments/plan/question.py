@@ -1,18 +1,25 @@
-"""What is asked: which fleets may be built, for which load, goals and prices; and a fleet as a scenario."""
+"""What is asked: which fleets may be built, where, for which load, goals and prices; and a fleet as a scenario."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from experiments.plan.goals import Goal
 from experiments.plan.prices import Prices
 from fleet.errors import InputError
 from fleet.scenario.reading import change_scenario
-from fleet.scenario.scenario import Poisson, Scenario
+from fleet.scenario.scenario import Poisson, Scenario, Workload
 
 Kind = Literal["drafters apart", "co-located", "no speculation"]
 APART, COLOCATED, PLAIN = "drafters apart", "co-located", "no speculation"
+Place = str | UnsetType
+"""Where models run, named as far as candidates differ in it; unset where there is one candidate."""
+
+Family = tuple[Kind, Place, Place]
+"""What fleets have in common that differ in counts and levers alone: kind, place of targets, place of drafters."""
+
 DEPTH = "drafters.depth"
 
 FEWEST_REQUESTS, REQUESTS_PER_TARGET = 48, 12
@@ -28,60 +35,115 @@ class Shape(msgspec.Struct, frozen=True):
         drafters (drafters): `M`; 0 without speculation, and where each target drafts for itself.
         targets (targets): `N`.
         levers: Values of the other varied keys, by dotted key; the depth is one.
+        target_place: Where the targets run; only where a question has several pairs of places.
+        draft_place: Where the drafters run, in the same way; of drafters beside targets, which model it is, where
+            pairs differ in that.
     """
 
     kind: Kind
     drafters: int
     targets: int
     levers: dict[str, Any] = {}
+    target_place: Place = UNSET
+    draft_place: Place = UNSET
+
+    @property
+    def family(self) -> Family:
+        """What it has in common with fleets of other counts and levers."""
+        return self.kind, self.target_place, self.draft_place
 
     @property
     def title(self) -> str:
         """The fleet in words."""
         levers = ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in self.levers.items())
-        targets = "1 target" if self.targets == 1 else f"{self.targets} targets"
+        targets = ("1 target" if self.targets == 1 else f"{self.targets} targets") + _named(" on ", self.target_place)
         if self.kind == PLAIN:
             return f"{targets}, no speculation"
         if self.kind == APART:
-            return f"{self.drafters} drafter{'s' * (self.drafters > 1)} for {targets}, {levers}"
+            drafters = f"{self.drafters} drafter{'s' * (self.drafters > 1)}{_named(' on ', self.draft_place)}"
+            return f"{drafters} for {targets}, {levers}"
         each = "that drafts for itself" if self.targets == 1 else "that draft for themselves"
-        return f"{targets} {each}, {levers}"
+        return f"{targets} {each}{_named(' with ', self.draft_place)}, {levers}"
+
+
+def _named(before: str, place: Place) -> str:
+    return "" if place is UNSET else f"{before}{place}"
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """A candidate: where targets and drafters run, with the times and the prices there.
+
+    Keys:
+        base: A fleet with drafters apart, whose counts and depth are varied; load, link, acceptance and times are its.
+        colocated: The same with both models on a target's device, one target; None where nobody knows the times there.
+        prices: What devices cost.
+        target_place: Where the targets run; left out where there is one pair.
+        draft_place: Where the drafters run, in the same way.
+        beside: Which model drafts beside a target; left out where that is the same for all pairs.
+    """
+
+    base: Scenario
+    colocated: Scenario | None
+    prices: Prices
+    target_place: Place = UNSET
+    draft_place: Place = UNSET
+    beside: Place = UNSET
+
+    def shape(self, kind: Kind, drafters: int, targets: int, levers: dict[str, Any]) -> Shape:
+        """A fleet of a kind at these places."""
+        _, target_place, draft_place = self.family(kind)
+        return Shape(kind, drafters, targets, levers, target_place, draft_place)
+
+    def family(self, kind: Kind) -> Family:
+        """What all fleets of a kind here have in common; pairs with the same target's place share those of a kind."""
+        drafting: dict[Kind, Place] = {APART: self.draft_place, COLOCATED: self.beside, PLAIN: UNSET}
+        return kind, self.target_place, drafting[kind]
 
 
 class Question(msgspec.Struct, frozen=True):
     """What a plan is to answer.
 
     Keys:
-        base: A fleet with drafters apart, whose counts and depth are varied; load, link, acceptance and times are its.
-        colocated: The same with both models on a target's device, one target; None where nobody knows the times there.
+        pairs: The candidates, one or more; load, link and acceptance are the same for all.
         drafters (drafters): The numbers `M` to try.
         targets (targets): The numbers `N` to try.
         vary: Further keys, and values of each to try; the depth is one.
         goals: What is to be reached.
-        prices: What devices cost.
         title: The question in a line.
         apart: Whether only fleets with drafters apart are to be chosen; the others stand beside them.
     """
 
-    base: Scenario
-    colocated: Scenario | None
+    pairs: tuple[Pair, ...]
     drafters: tuple[int, ...]
     targets: tuple[int, ...]
     vary: dict[str, tuple[Any, ...]]
     goals: tuple[Goal, ...]
-    prices: Prices
     title: str = ""
     apart: bool = False
 
     @property
+    def workload(self) -> Workload:
+        """What is to be served."""
+        return self.pairs[0].base.workload
+
+    @property
+    def unit(self) -> str:
+        """What costs are in."""
+        return self.pairs[0].prices.unit
+
+    @property
     def arrivals_per_s(self) -> float:
         """Requests that come in a second; 0 where the targets decode all the time."""
-        arrivals = self.base.workload.arrivals
+        arrivals = self.workload.arrivals
         return arrivals.per_s if isinstance(arrivals, Poisson) else 0.0
+
+    def pair(self, shape: Shape) -> Pair:
+        """The pair of places that a fleet runs at: the first one, where pairs share such fleets."""
+        return next(pair for pair in self.pairs if pair.family(shape.kind) == shape.family)
 
     def cost_per_hour(self, shape: Shape) -> float:
         """What an hour of a fleet costs."""
-        return self.prices.per_hour(shape.drafters, shape.targets)
+        return self.pair(shape).prices.per_hour(shape.drafters, shape.targets)
 
     def copies(self, shape: Shape) -> int:
         """How many times the fleet holds what is simulated of it: targets that have nothing to do with each other."""
@@ -91,8 +153,8 @@ class Question(msgspec.Struct, frozen=True):
     def scenario(self, shape: Shape) -> Scenario:
         """The fleet, or the part of it that `copies` stands for, as a scenario; InputError for unfit levers."""
         replace = msgspec.structs.replace
-        copies = self.copies(shape)
-        base = self.colocated if shape.kind == COLOCATED else self.base
+        copies, pair = self.copies(shape), self.pair(shape)
+        base = pair.colocated if shape.kind == COLOCATED else pair.base
         assert base is not None
         workload, targets = base.workload, shape.targets // copies
         if isinstance(workload.arrivals, Poisson):
@@ -118,10 +180,19 @@ def with_levers(scenario: Scenario, levers: Mapping[str, Any]) -> Scenario:
 
 def check(question: Question) -> None:
     """Raise InputError for a base that no plan can be made of."""
-    base = question.base
+    for pair in question.pairs:
+        _check_base(pair.base)
+        if not pair.prices.target_per_hour:
+            raise InputError(
+                "plan: an hour of a target costs 0, and then fleets without drafters are free; give it a price above 0"
+                " (--cost, [cost] target_per_hour)"
+            )
+
+
+def _check_base(base: Scenario) -> None:
     if base.batch is not None or not base.drafters.count:
         raise InputError(f"scenario {base.name!r}: a plan begins with a fleet of drafters and targets, without [batch]")
-    if base.workload.arrivals is not None and not question.arrivals_per_s:
+    if base.workload.arrivals is not None and not isinstance(base.workload.arrivals, Poisson):
         raise InputError(f"scenario {base.name!r}: workload.arrivals: a plan knows poisson arrivals, or none")
     if base.drafters.device or base.verifiers.device:
         raise InputError(f"scenario {base.name!r}: a plan places drafters and targets itself; leave their devices out")

@@ -6,13 +6,14 @@ can carry the load at all; who comes back between steps waits for half of one.
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from experiments.plan.prices import per_million_tokens
-from experiments.plan.question import APART, COLOCATED, PLAIN, Question, Shape, with_levers
+from experiments.plan.question import APART, COLOCATED, PLAIN, Family, Kind, Pair, Question, Shape, with_levers
 from fleet.policies.group import One
 from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
@@ -52,38 +53,54 @@ class Screened(msgspec.Struct, frozen=True):
 
 
 def screen(question: Question) -> list[Screened]:
-    """Screen all fleets of a question; those whose load cannot be carried are among them, with infinite times."""
-    combinations = [
-        dict(zip(question.vary, values, strict=True)) for values in itertools.product(*question.vary.values())
-    ]
-    one = Shape(PLAIN, 0, 1)
+    """Screen all fleets of a question; those whose load cannot be carried are among them, with infinite times.
+
+    Fleets that pairs of places have in common, without drafters apart, are among them once.
+    """
     found: list[Screened] = []
-    if not question.arrivals_per_s:
-        for levers in combinations:
-            found += _stars(question, levers)
-            if question.colocated is not None:
-                inputs = star_inputs(settle(with_levers(question.colocated, levers)))
-                tokens_per_s = inputs.colocated_tokens_per_s
-                shape = Shape(COLOCATED, 0, 1, levers)
-                found.append(_decoding(question, shape, tokens_per_s, 0.0, 1.0))
-        rate = star_inputs(settle(question.base)).standalone_tokens_per_s
-        return [*found, _decoding(question, one, rate, 0.0, 1.0)]
-    for levers in combinations:
-        found += _serving(question, APART, levers)
-        if question.colocated is not None:
-            found += _serving(question, COLOCATED, levers)
-    return [*found, *_serving(question, PLAIN, {})]
+    families: set[Family] = set()
+    for pair in question.pairs:
+        kinds = [APART, PLAIN] if pair.colocated is None else [APART, COLOCATED, PLAIN]
+        fresh = [kind for kind in kinds if pair.family(kind) not in families]
+        families.update(pair.family(kind) for kind in fresh)
+        found += _of_pair(question, pair, fresh)
+    return found
 
 
-def _decoding(question: Question, shape: Shape, tokens_per_s: float, drafter: float, target: float) -> Screened:
+def _of_pair(question: Question, pair: Pair, kinds: Collection[Kind]) -> Iterator[Screened]:
+    """Screen the fleets of some kinds at a pair of places."""
+    screened = _serving if question.arrivals_per_s else _decoding
+    for values in itertools.product(*question.vary.values()):
+        levers = dict(zip(question.vary, values, strict=True))
+        for kind in kinds:
+            if kind != PLAIN:
+                yield from screened(question, pair, kind, levers)
+    if PLAIN in kinds:
+        yield from screened(question, pair, PLAIN, {})
+
+
+def _decoding(question: Question, pair: Pair, kind: Kind, levers: dict[str, Any]) -> Iterator[Screened]:
+    """Fleets of targets that decode all the time; one target stands for those that draft for themselves, or not."""
+    if kind == APART:
+        yield from _stars(question, pair, levers)
+        return
+    if kind == COLOCATED:
+        assert pair.colocated is not None
+        tokens_per_s = star_inputs(settle(with_levers(pair.colocated, levers))).colocated_tokens_per_s
+    else:
+        tokens_per_s = star_inputs(settle(pair.base)).standalone_tokens_per_s
+    yield _busy(pair, pair.shape(kind, 0, 1, levers), tokens_per_s, 0.0, 1.0)
+
+
+def _busy(pair: Pair, shape: Shape, tokens_per_s: float, drafter: float, target: float) -> Screened:
     """Targets that decode all the time, one request each."""
-    cost = question.cost_per_hour(shape)
+    cost = pair.prices.per_hour(shape.drafters, shape.targets)
     return Screened(shape, tokens_per_s, shape.targets / tokens_per_s, drafter, target, cost)
 
 
-def _stars(question: Question, levers: dict[str, object]) -> Iterator[Screened]:
+def _stars(question: Question, pair: Pair, levers: dict[str, Any]) -> Iterator[Screened]:
     """Drafters apart, each with its share of the targets: a star of its own."""
-    fleet = settle(with_levers(question.base, levers))
+    fleet = settle(with_levers(pair.base, levers))
     inputs = star_inputs(fleet)
     shapes = [(M, N) for M in question.drafters for N in question.targets if M <= N]
     if not shapes or inputs.service_s <= 0:
@@ -96,9 +113,9 @@ def _stars(question: Question, levers: dict[str, object]) -> Iterator[Screened]:
     rounds = (M - larger) * fewer_rounds + larger * more_rounds
     tokens_per_s = rounds * (inputs.accepted_per_round + 1)
     for drafters, targets, rate, tokens in zip(M, N, rounds, tokens_per_s, strict=True):
-        shape = Shape(APART, int(drafters), int(targets), levers)
+        shape = pair.shape(APART, int(drafters), int(targets), levers)
         load, busy = float(rate * S / drafters), float(rate * inputs.verify_s / targets)
-        yield _decoding(question, shape, float(tokens), load, busy)
+        yield _busy(pair, shape, float(tokens), load, busy)
 
 
 def _variabilities(fleet: Fleet, inputs: StarInputs) -> tuple[float, float]:
@@ -114,9 +131,9 @@ def _variability(spread: Spread) -> float:
     return float(spread.ratios((np.arange(1000) + 0.5) / 1000).var())
 
 
-def _serving(question: Question, kind: str, levers: dict[str, object]) -> Iterator[Screened]:
+def _serving(question: Question, pair: Pair, kind: Kind, levers: dict[str, Any]) -> Iterator[Screened]:
     """Fleets for requests that come by themselves."""
-    base = question.colocated if kind == COLOCATED else question.base
+    base = pair.colocated if kind == COLOCATED else pair.base
     assert base is not None
     fleet = settle(with_levers(base, levers) if levers else base)
     load = _Load(fleet, star_inputs(fleet), question.arrivals_per_s)
@@ -128,13 +145,13 @@ def _serving(question: Question, kind: str, levers: dict[str, object]) -> Iterat
             if M <= N:
                 (draft_s, at_drafter), (verify_s, at_target) = drafting[M], verifying[N]
                 tpot_s = (draft_s + load.communication_s + verify_s) / load.tokens_per_round
-                cost = question.prices.per_hour(M, N)
-                yield Screened(Shape(APART, M, N, levers), tokens_per_s, tpot_s, at_drafter, at_target, cost)
+                cost = pair.prices.per_hour(M, N)
+                yield Screened(pair.shape(APART, M, N, levers), tokens_per_s, tpot_s, at_drafter, at_target, cost)
         return
     for N in question.targets:
         tpot_s, busy = load.together(N) if kind == COLOCATED else load.plain(N)
-        shape = Shape(COLOCATED, 0, N, levers) if kind == COLOCATED else Shape(PLAIN, 0, N)
-        yield Screened(shape, tokens_per_s, tpot_s, 0.0, busy, question.cost_per_hour(shape))
+        cost = pair.prices.per_hour(0, N)
+        yield Screened(pair.shape(kind, 0, N, levers), tokens_per_s, tpot_s, 0.0, busy, cost)
 
 
 class _Load:

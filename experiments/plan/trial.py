@@ -58,4 +58,4 @@ def trial_of(question: Question, shape: Shape, seed: int, scenario: Scenario) ->
 
 def offered_tokens_per_s(question: Question) -> float:
     """What the arrivals ask for in a second."""
-    return question.arrivals_per_s * mean_lengths(question.base.workload)[1]
+    return question.arrivals_per_s * mean_lengths(question.workload)[1]

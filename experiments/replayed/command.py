@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.runtime.serve import serve
 from experiments.replayed.cases import CALIBRATED_ON, RATIOS, Planned, cells, fleet, table1
-from experiments.replayed.host import host_profile, not_drafting
+from experiments.replayed.host import host_profile, lateness_s, later, not_drafting
 from experiments.terminal.exits import keeping
 from experiments.terminal.printing import number, print_table, progress, remark
 from fleet.files import check_folder, write_file
@@ -86,22 +86,17 @@ def main() -> int:
     check_folder(options.out)
     effort = SHORT if options.short else Effort()
     with keeping(options.out):
-        profile = calibrated(effort, options.out)
+        profile, late_s = calibrated(effort, options.out)
         planned = {"cells": list(cells(profile, effort.seconds)), "table1": list(table1(profile, effort.seconds))}
         chosen = {name: of_name for name, of_name in planned.items() if options.only in (None, name)}
-        beyond = [judge(name, of_name, effort, options.out) for name, of_name in chosen.items()]
+        beyond = [judge(name, of_name, late_s, effort, options.out) for name, of_name in chosen.items()]
     return max(beyond)
 
 
-def calibrated(effort: Effort, out: Path) -> HardwareProfile:
-    """Run small fleets with other N and another seed than those that are predicted; write and return the profile."""
-    runs = []
-    with progress("replayed stations of this host", len(RATIOS) * len(CALIBRATED_ON)) as advance:
-        for ratio in RATIOS:
-            for count in CALIBRATED_ON:
-                advance(f"Z/S = {ratio:g}, N = {count}")
-                runs.append(serve(fleet(None, ratio, count, effort.seconds, CALIBRATION_SEED)).run)
-    profile = host_profile(runs)
+def calibrated(effort: Effort, out: Path) -> tuple[HardwareProfile, float]:
+    """Return the profile of this host's replayed stations, written and printed; and by how much drafts end late."""
+    runs = calibration_runs(effort.seconds)
+    profile, late_s = host_profile(runs), lateness_s(runs)
     write_profile(profile, out / "profile.json")
     delays = {
         "link, one way": profile.link.latency_s,
@@ -109,14 +104,30 @@ def calibrated(effort: Effort, out: Path) -> HardwareProfile:
         "turnaround": profile.turnaround_s,
         "wake-up": profile.wake_up_s,
         "dispatch": profile.dispatch_s,
+        "end of a draft, late": late_s,
     }
     print_table(profile.name, ("what passes", "ms"), [(name, number(1000 * time_s)) for name, time_s in delays.items()])
-    return profile
+    return profile, late_s
 
 
-def judge(name: str, planned: Sequence[Planned], effort: Effort, out: Path) -> int:
-    """Predict, run in an order that mixes all cells, compare, print and write; 1 where R_q is beyond the aims."""
-    predicted = [{key: metric.value for key, metric in measure(simulate(cell.scenario)).items()} for cell in planned]
+def calibration_runs(seconds: float) -> list[Run]:
+    """Run small fleets with other N and another seed than those that are predicted."""
+    runs = []
+    with progress("replayed stations of this host", len(RATIOS) * len(CALIBRATED_ON)) as advance:
+        for ratio in RATIOS:
+            for count in CALIBRATED_ON:
+                advance(f"Z/S = {ratio:g}, N = {count}")
+                runs.append(serve(fleet(None, ratio, count, seconds, CALIBRATION_SEED)).run)
+    return runs
+
+
+def judge(name: str, planned: Sequence[Planned], late_s: float, effort: Effort, out: Path) -> int:
+    """Predict, run in an order that mixes all cells, compare, print and write; 1 where R_q is beyond the aims.
+
+    `late_s`: by how much drafts end late, which steps that are played back have in their times.
+    """
+    expected = [measure(simulate(later(cell.scenario, late_s))) for cell in planned]
+    predicted = [{key: metric.value for key, metric in metrics.items()} for metrics in expected]
     write_file(
         out / f"{name}-predicted.json",
         msgspec.json.encode([(cell.case, values) for cell, values in zip(planned, predicted, strict=True)]),
@@ -227,19 +238,31 @@ def _mechanism(outcome: Outcome) -> float:
 
 
 def print_errors(quantity: str, outcomes: Sequence[Outcome]) -> int:
-    """Print mean and worst error of a quantity; 1 where one of them is beyond its aim."""
+    """Print mean and worst errors of a quantity, and whether they reach the aims; 1 where the prediction does not.
+
+    Whose runs are further apart than the worst error may be tells nothing about that: the host was another one.
+    """
     of_quantity = [outcome for outcome in outcomes if outcome.quantity == quantity]
 
-    def said(of: Callable[[Outcome], float]) -> tuple[float, float]:
-        errors = [abs(of(outcome)) for outcome in of_quantity]
+    def said(of: Callable[[Outcome], float], cells: Sequence[Outcome]) -> tuple[float, float]:
+        errors = [abs(of(outcome)) for outcome in cells]
         return float(np.mean(errors)), max(errors)
 
-    (mean, worst), (left, worst_left), (host, _) = (said(of) for of in (_error, _mechanism, lambda o: o.host))
+    (mean, worst), (left, worst_left) = said(_error, of_quantity), said(_mechanism, of_quantity)
+    host = float(np.mean([outcome.host for outcome in of_quantity]))
     unexplained = max(abs(off) / outcome.whole for outcome in of_quantity for off in outcome.unexplained)
     remark(
         f"{quantity}: mean absolute error {mean:.2%}, worst {worst:.2%}; mechanism {left:.2%}, worst {worst_left:.2%}; "
         f"runs of one cell differ by {host:.2%}; all of a run played back leaves {unexplained:.3%}"
     )
-    beyond = mean > MEAN_AIM or worst > WORST_AIM
-    remark(f"{quantity}: aims {MEAN_AIM:.0%} on average and {WORST_AIM:.0%} at worst: {'missed' if beyond else 'met'}")
-    return int(beyond)
+    steady = [outcome for outcome in of_quantity if outcome.host <= WORST_AIM]
+    if not steady:
+        remark(f"{quantity}: no cell's runs agree within {WORST_AIM:.0%}: this host cannot tell")
+        return 1
+    aims = f"{quantity}: aims {MEAN_AIM:.0%} on average and {WORST_AIM:.0%} at worst"
+    among = f"{len(steady)} of {len(of_quantity)} cells whose runs agree within {WORST_AIM:.0%}"
+    for what, of in (("mechanism", _mechanism), ("prediction", _error)):
+        mean, worst = said(of, steady)
+        is_met = mean <= MEAN_AIM and worst <= WORST_AIM
+        remark(f"{aims}, {what}: {'met' if is_met else 'missed'} with {mean:.2%} and {worst:.2%} in {among}")
+    return int(not is_met)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,6 +14,7 @@ from experiments.differences import STATIONS
 from experiments.replayed.cases import DRAFT, verify_time
 from fleet.records.run import Run
 from fleet.scenario.names import DRAFTER
+from fleet.scenario.scenario import Scenario
 from fleet.times.effects import NEVER_IDLE
 from fleet.times.profile import HardwareProfile
 from sim.run import simulate
@@ -21,7 +23,10 @@ Floats = NDArray[np.float64]
 
 
 def host_profile(runs: Sequence[Run]) -> HardwareProfile:
-    """Read the records of small fleets of replayed stations, of which some kept their drafter busy and some did not."""
+    """Read the records of small fleets of replayed stations, of which some kept their drafter busy and some did not.
+
+    By how much waits end late is no delay of it: that is in the time of the steps (`lateness_s`).
+    """
     rounds = [rounds_in(run, DRAFT, control_s=0.0) for run in runs]
 
     def every(name: str) -> Floats:
@@ -35,7 +40,7 @@ def host_profile(runs: Sequence[Run]) -> HardwareProfile:
         verify=verify_time(1.0),
         turnaround_s=float(turnarounds_s.mean()),
         wake_up_s=float(wake_ups_s.mean()),
-        dispatch_s=float(dispatches_s.mean()) + late_s(runs),
+        dispatch_s=float(dispatches_s.mean()),
         delay_spread=spread_of(np.concatenate([times / times.mean() for times in (turnarounds_s, wake_ups_s)])),
         link=link,
         busy_link=busy_link,
@@ -44,7 +49,22 @@ def host_profile(runs: Sequence[Run]) -> HardwareProfile:
     )
 
 
-def late_s(runs: Sequence[Run]) -> float:
+def with_delays(profile: HardwareProfile, host: HardwareProfile) -> HardwareProfile:
+    """Return a profile of stated times with what passes between the steps of replayed stations on their host.
+
+    Its links stay those that are stated, and held back.
+    """
+    return msgspec.structs.replace(
+        profile,
+        turnaround_s=host.turnaround_s,
+        wake_up_s=host.wake_up_s,
+        dispatch_s=host.dispatch_s,
+        delay_spread=host.delay_spread,
+        core_waits=host.core_waits,
+    )
+
+
+def lateness_s(runs: Sequence[Run]) -> float:
     """Return by how much drafts ended later than was drawn, in seconds: a wait ends when its thread has a core.
 
     Each run draws the numbers that its simulation draws, in the same order.
@@ -55,6 +75,13 @@ def late_s(runs: Sequence[Run]) -> float:
         both = min(len(waited_s), len(drawn_s))
         lates_s.append(waited_s[:both] - drawn_s[:both])
     return float(np.maximum(np.concatenate(lates_s), 0.0).mean())
+
+
+def later(scenario: Scenario, late_s: float) -> Scenario:
+    """Return the scenario with drafts that end late, for a prediction of its steps, too."""
+    assert isinstance(scenario.profile, HardwareProfile)
+    profile = msgspec.structs.replace(scenario.profile, dispatch_s=scenario.profile.dispatch_s + late_s)
+    return msgspec.structs.replace(scenario, profile=profile)
 
 
 def _drafts_s(run: Run) -> Floats:

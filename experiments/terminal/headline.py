@@ -1,4 +1,7 @@
-"""The five lines that come first of a run: throughput, speed of a request, waiting, load, acceptance."""
+"""The five lines that come first of a run: throughput, speed of a request, waiting, load, acceptance.
+
+Where the scenario has goals (`[slo]`) or says what devices cost or draw (`[cost]`, a profile's `power`), a line each.
+"""
 
 from collections.abc import Mapping
 
@@ -11,7 +14,7 @@ MS = 1e3
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One of the five lines: what it is about, the text, and the metrics that it tells.
+    """One of the lines: what it is about, the text, and the metrics that it tells.
 
     Keys:
         name: One word.
@@ -25,8 +28,9 @@ class Line(msgspec.Struct, frozen=True):
 
 
 def headline(metrics: Mapping[str, Metric]) -> tuple[Line, ...]:
-    """Return the lines that a run's metrics have something to say for, at most five, in the order of the questions."""
-    lines = (_throughput(metrics), _speed(metrics), _waiting(metrics), _load(metrics), _acceptance(metrics))
+    """Return the lines that a run's metrics have something to say for, in the order of the questions."""
+    lines = (_throughput(metrics), _speed(metrics), _waiting(metrics), _load(metrics), _acceptance(metrics),
+             _goals(metrics), _cost(metrics))  # fmt: skip
     return tuple(line for line in lines if line is not None)
 
 
@@ -79,6 +83,23 @@ def _acceptance(metrics: Mapping[str, Metric]) -> Line | None:
     share = f", {number(100 * rate.value)} % of those drafted" if rate is not None else ""
     return _line("acceptance", [acceptance_text(length.value) + share],
                  ("mean_acceptance_length", "acceptance_rate"), metrics)  # fmt: skip
+
+
+def _goals(metrics: Mapping[str, Metric]) -> Line | None:
+    """How many requests meet all goals of `[slo]`."""
+    share = metrics.get("slo_attainment")
+    if share is None:
+        return None
+    met = f"{number(100 * share.value)} % of requests meet [slo] ({_range(share, 100)})"
+    goodput = _of(metrics, "goodput_requests_per_s", "requests/s that do")
+    return _line("goals", [met, goodput], ("slo_attainment", "goodput_requests_per_s"), metrics)
+
+
+def _cost(metrics: Mapping[str, Metric]) -> Line | None:
+    """What a million tokens cost, and what they take of energy."""
+    names = ("cost_per_million_tokens", "energy_kwh_per_million_tokens")
+    known = [metrics[name] for name in names if name in metrics]
+    return _line("cost", [f"{number(one.value)} {one.unit} ({_range(one)})" for one in known], names, metrics)
 
 
 def _of(metrics: Mapping[str, Metric], name: str, unit: str, ranged: bool = True) -> str:

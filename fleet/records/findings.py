@@ -1,18 +1,18 @@
 """What the metrics of a run are computed from: a few tables, made of its rows, or by the compiled loop without any.
 
-The loop is held to the tables that its rows would give, value for value (`tests/sim/test_facts.py`).
+The loop is held to the tables that its rows would give, value for value (`tests/sim/test_findings.py`).
 """
 
 import msgspec
 import numpy as np
 
-from fleet.records.columns import Bools, Table
+from fleet.records.columns import Bools, Integers, Table
 from fleet.records.grouped import Groups, at, find
 from fleet.records.power import EnergyCurve
 from fleet.records.run import Run
 from fleet.records.tables import at_drafter, commits_of, requests_of, rounds_table, verifications_of
 from fleet.scenario.settled import Fleet
-from fleet.scenario.workload import streams_of
+from fleet.scenario.workload import has_all
 
 
 class Findings(msgspec.Struct, frozen=True):
@@ -80,6 +80,7 @@ def requests_table(fleet: Fleet, rows: Table, commits: Table) -> Table:
     named = commits.tag[requests.first], commits.request[requests.first]
     joins, refusals = (rows.where(rows.event.among(event)) for event in ("join", "refusal"))
     joined, tokens = find(named, (joins.tag, joins.request)), requests.sums(commits.committed)
+    finished = (tokens == at(joins.goal - joins.tokens, joined)) | requests.largest(commits.flag)
     return Table.of(
         tag=named[0],
         request=named[1],
@@ -88,18 +89,25 @@ def requests_table(fleet: Fleet, rows: Table, commits: Table) -> Table:
         last_s=requests.largest(commits.time_s),
         prompt_tokens=at(joins.tokens, joined),
         tokens=tokens,
-        finished=(tokens == at(joins.goal - joins.tokens, joined)) | requests.largest(commits.flag),
+        finished=finished,
         refused=find(named, (refusals.tag, refusals.request)) >= 0,
-        last=_last_of_streams(fleet, named),
+        last=_last_of_streams(fleet, *named, finished, joins),
     )
 
 
-def _last_of_streams(fleet: Fleet, named: tuple[np.ndarray, np.ndarray]) -> Bools:
-    last: Bools = np.zeros(len(named[0]), dtype=bool)
-    if fleet.streams:
-        ends = np.array([(tag, of_stream[-1].number) for tag, of_stream in streams_of(fleet).items()])
-        last = find(named, (ends[:, 0], ends[:, 1])) >= 0
-    return last
+def _last_of_streams(fleet: Fleet, tags: Integers, numbers: Integers, finished: Bools, joins: Table) -> Bools:
+    """Whether requests are the last of their streams; none is, where every request is a stream of its own.
+
+    The workload's files are not read again. Where one may end before `workload.requests` do, a request is the last if
+    it is finished and none came after it in its stream, which asks for the next one at once.
+    """
+    if not fleet.streams:
+        return np.zeros(len(tags), dtype=bool)
+    if has_all(fleet.workload):  # they are dealt to the streams in turn
+        return numbers + fleet.streams >= fleet.workload.requests
+    streams = Groups(joins.tag)
+    newest = joins.tag[streams.first], streams.largest(joins.request)
+    return finished & (find((tags, numbers), newest) >= 0)
 
 
 def steps_of(rows: Table) -> Table:

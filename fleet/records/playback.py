@@ -33,6 +33,7 @@ from fleet.stations.messages import (
     Refusal,
     Routed,
     StepDone,
+    View,
 )
 from fleet.stations.station import Plan, Start, Station
 from fleet.times.step import Step, StepKind
@@ -41,7 +42,7 @@ Part = Literal["steps", "acceptance", "cores", "links", "delays"]
 PARTS: tuple[Part, ...] = get_args(Part)
 MECHANISM: tuple[Part, ...] = ("steps", "acceptance", "cores")
 
-SENT = DraftRequest | Draft | Leave | Refusal
+SENT = DraftRequest | Draft | Leave | Refusal | View
 Sent = tuple[str, str, int, int, int]
 """What names a message between stations: who gets it, its kind, tag, request and epoch (0 where it has none)."""
 
@@ -60,7 +61,8 @@ class Playback(msgspec.Struct, frozen=True):
     Steps: `steps` by station and kind, each with what idleness before it there was.
     Acceptance: `outcomes` by tag, request and kind, a tuple a step.
     Cores: `starts_waited_s` by station and `ways_waited_s` by message: how much of a delay or a way was waiting for a
-    core of the host. Links: `ways_s` by message, from the end of the step that sent it until it arrived.
+    core of the host. Links: `ways_s` by message, from the end of the step that sent it until it arrived; a router's
+    news, too.
     Delays: `starts_s` by station, from the moment at which a step could have begun until it did; `ends_s` by station,
     from the end of a step on its device until the station knew; `joins_s` by tag and request, from the moment at which
     a user could have asked until they did; `turns` by device, whose turn it was.
@@ -221,7 +223,7 @@ class _Watched:
         elif isinstance(event, Join):
             self.log.joined_s[event.tag, event.request] = now_s
             self._held("told", None)
-        elif isinstance(event, SENT) and self.name != ROUTER:
+        elif isinstance(event, SENT) and (self.name != ROUTER or isinstance(event, View)):
             arrivals_s = self.log.arrived_s[sent_of(self.name, event)]
             self._held("told", (sent_of(self.name, event), len(arrivals_s)))
             arrivals_s.append(now_s)
@@ -244,6 +246,8 @@ class _Watched:
         message: SENT
         if isinstance(instruction, Routed):
             receiver, message = fleet.drafter_name(instruction.drafter), instruction.message
+        elif isinstance(instruction, View):
+            receiver, message = ROUTER, instruction
         elif isinstance(instruction, TO_VERIFIER):
             receiver, message = verifier_name(fleet.target_of(instruction.tag)), instruction
         elif isinstance(instruction, TO_DRAFTER) and not fleet.routed:  # a router is beside its targets: no way between

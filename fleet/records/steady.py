@@ -16,7 +16,6 @@ from fleet.records.window import Floats, Window
 from fleet.scenario.arrivals import Gamma
 from fleet.scenario.scenario import Poisson
 from fleet.scenario.settled import Fleet
-from fleet.scenario.workload import streams_of
 
 CELLS = 512  # of the window, for the number of requests in the system
 
@@ -36,7 +35,8 @@ def relaxation_s(findings: Findings, window: Window) -> float:
     work = _work_s(fleet, rows)
     if work is None:
         return _of_number_inside_s(rows, commits, window)
-    arrivals_s = np.sort([requests[0].not_before_s for requests in streams_of(fleet).values()])
+    joins = rows.where(rows.event.among("join"))
+    arrivals_s = np.sort(joins.time_s[Groups(joins.tag).first])
     gaps_s = np.diff(arrivals_s)
     if not len(gaps_s) or gaps_s.mean() == 0:
         return math.inf

@@ -1,6 +1,7 @@
 """Facts of a scenario that several rooms tell: its acceptance, its models, its devices, its plain step in numbers."""
 
 from fleet.chance.acceptance import Geometric, LengthModel, Recorded, expected_accepted
+from fleet.chance.signals import SignalFile
 from fleet.chance.tokens import TokenModel
 from fleet.errors import InputError
 from fleet.scenario.scenario import Acceptance, Scenario, needs_of
@@ -40,6 +41,11 @@ def replaced_acceptance(scenario: Scenario) -> Recorded | None:
     measured = profile.acceptance if isinstance(profile, HardwareProfile) else None
     replaces = scenario.acceptance is not None and needs_of(scenario) == "lengths"
     return measured if replaces and isinstance(measured, Recorded) else None
+
+
+def measured_acceptance(scenario: Scenario, signals: str) -> Acceptance | None:
+    """Return the signals that a calibrated batch recorded, where a rule needs them; None leaves it to the profile."""
+    return None if needs_of(scenario) == "lengths" else SignalFile(signals)
 
 
 def models_of(fleet: Fleet) -> int:

@@ -1,7 +1,7 @@
 """Requests: the same ones, in the same order in the same streams, in both worlds."""
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar, get_args
 
@@ -142,6 +142,11 @@ def _each_once(workload: Workload, length: Length) -> list[Turn]:
     return list(islice(_turns(as_told(workload), length), rows))
 
 
+def has_all(workload: Workload) -> bool:
+    """Whether there are `workload.requests` requests in all; if not, a file of theirs may end before."""
+    return workload.lengths_drawn or not _has_file(workload)
+
+
 def _has_file(workload: Workload) -> bool:
     return bool(workload.conversations or workload.lengths) or isinstance(workload.arrivals, Trace)
 
@@ -164,6 +169,8 @@ def _turns(workload: Workload, length: Length, places: Places | None = None) -> 
             rows = (known[place] for place in places(len(known))) if known else ()
         for number, lengths in enumerate(rows):
             yield number, lengths.num_prefill_tokens, lengths.num_decode_tokens
+    elif isinstance(workload.prompt_tokens, int) and isinstance(workload.new_tokens, int):
+        yield from zip(range(workload.requests), repeat(workload.prompt_tokens), repeat(workload.new_tokens))
     else:
         for number in range(workload.requests):
             yield number, length("prompts", workload.prompt_tokens), length("answers", workload.new_tokens)

@@ -28,19 +28,8 @@ from fleet.times.effects import NEVER_IDLE
 from fleet.times.station_times import DrafterTimes, VerifierTimes
 from fleet.times.step import StepKind
 from fleet.times.step_time import Constant, StepTime
-from sim.fast.kernel import (
-    A_CLOCK,
-    A_MESSAGE,
-    A_REQUEST,
-    A_STATION,
-    A_STREAM,
-    A_WAY,
-    AN_EVENT,
-    Array,
-    Idleness,
-    Means,
-    Numbers,
-)
+from sim.fast.kernel import Array, Idleness, Means, Numbers
+from sim.fast.layout import A_CLOCK, A_MESSAGE, A_REQUEST, A_STATION, A_STREAM, A_WAY, AN_EVENT
 from sim.fast.numbers import ONES, Lengths, Maker, Sources, child, once
 
 SPARE = 1.15  # of random numbers that are drawn ahead, over those of a mean target
@@ -48,7 +37,7 @@ UNUSED = np.random.default_rng(0)  # for step times without their spread, which 
 
 
 class Star(NamedTuple):
-    """All that the loop works on, and what feeds it with random numbers; see `kernel.py`."""
+    """All that the loop works on, and what feeds it with random numbers; see `kernel.py` and `layout.py`."""
 
     requests: Array
     streams: Array

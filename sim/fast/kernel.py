@@ -15,18 +15,20 @@ times are rounded as SimPy rounds them. Random numbers come in blocks from Pytho
 before it touches anything, the loop looks at what the next event will draw. If a block is used up it returns, saying
 what it needs; called again, it goes on from there. So no distribution is written twice, and draws keep their order.
 
-Requests, streams, stations, ways and the heap are arrays of the records below; `arrays.py` fills them. The loop either
-records, a row for each thing that a station was told and did, or tells its findings: a row for each step, with the
-times of its round.
+Requests, streams, stations, ways and the heap are arrays of the records of `layout.py`; `arrays.py` fills them. The
+loop either records, a row for each thing that a station was told and did, or tells its findings: a row for each step,
+with the times of its round.
+
+All that is compiled stays in this one file. What numba keeps on disk is as old as the file of the compiled function,
+whatever it calls or takes from others: a change of a function, a number or a tuple's fields in another file would go on
+as it was compiled before. Records are part of the arguments' types, and may stand elsewhere.
 """
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from sim.fast.compiled import compiled
 
-Array = Any  # of numpy: of numbers, or of one of the records below
+Array = Any  # of numpy: of numbers, or of one of the records of `layout.py`
 Record = Any  # one of them
 
 # what the loop returns for, beside the number of whom it needs that of
@@ -54,116 +56,6 @@ ENDED_S, BEGUN_S, LASTED_S, GROUP_BEGUN_S, ASKED_S, GAP_S, ARRIVED_S = range(7) 
 OF_REQUEST, OF_TOKENS, NEXT_DRAFT, VERIFIED, ASKED_BYTES, DRAFT_BYTES = range(6)
 OF_KIND, WAS_ACCEPTED, AT_BASE = 2, 3, 4  # of targets, after the first two
 DRAFT_COLUMNS, COMMIT_COLUMNS = (7, 6), (3, 5)  # of times, and of whole numbers
-
-WHOLE, SMALL, REAL, TRUTH = np.int64, np.int32, np.float64, np.bool_  # the less memory, the more of it is near
-
-A_REQUEST = np.dtype([  # those of a stream one after the other
-    ("number", WHOLE),
-    ("prompt", WHOLE),
-    ("goal", WHOLE),
-    ("opens_s", REAL),
-    ("prefill_s", REAL),  # mean time at its target
-    ("draft_prefill_s", REAL),  # mean time at its drafter
-    ("opening_bytes", WHOLE),
-    ("leave_bytes", WHOLE),
-    ("lengths_from", WHOLE),  # place of the first length that its rounds accept
-    ("lengths_to", WHOLE),
-    ("joined_s", REAL),  # findings: when it came, and its first and last commit
-    ("first_s", REAL),
-    ("last_s", REAL),
-])  # fmt: skip
-
-A_STREAM = np.dtype([  # in the order of their first requests
-    ("tag", SMALL),
-    ("target", SMALL),  # its stations
-    ("drafter", SMALL),  # -1 for none
-    ("down", SMALL),  # the ways of its link
-    ("up", SMALL),
-    ("priority", SMALL),
-    ("request", SMALL),  # the open one; between two, the one to come
-    ("last", SMALL),  # its last request
-    ("epoch", SMALL),
-    ("committed", SMALL),  # tokens, prompt included
-    ("drafted", SMALL),  # tokens of its last draft, 0 before the first one of a request
-    ("drafted_at", SMALL),  # what was committed when that draft began
-    ("work", SMALL),  # the kind of step that it waits for
-    ("behind", SMALL),  # who is next in the queue after it, -1 for nobody
-    ("length", SMALL),  # place of its next acceptance length
-    ("lengths_to", SMALL),
-    ("asked_s", REAL),  # when its last request for a draft arrived, and how long that was
-    ("asked_bytes", WHOLE),
-    ("draft", SMALL),  # its last draft among the findings
-    ("cold", TRUTH),  # whether its drafter lacks its prefix
-], align=True)  # fmt: skip
-
-A_STATION = np.dtype([  # targets, then drafters
-    ("times", SMALL),  # row of `Means.step_s`
-    ("steps", SMALL),  # source of the ratios of its steps
-    ("prefills", SMALL),  # the same of its prefills
-    ("jitter", SMALL),  # the same of its turnarounds and wake-ups
-    ("turnaround_s", REAL),
-    ("wake_up_s", REAL),
-    ("dispatch_s", REAL),
-    ("first", SMALL),  # in its queue, -1 for nobody
-    ("newest", SMALL),  # in its queue
-    ("program", SMALL),  # the stream whose draft follows its prefill, -1 for none
-    ("running", SMALL),  # kind of the running step
-    ("stream", SMALL),  # whose that is
-    ("tokens", SMALL),  # of that
-    ("duration_s", REAL),  # of that, its dispatch included
-    ("ending_s", REAL),  # its dispatch
-    ("steps_started", SMALL),
-    ("written", SMALL),  # rows
-    ("idle_gap_s", REAL),  # of idleness before what it serves
-    ("group_begun_s", REAL),  # when that began
-    ("begun_s", REAL),  # when its running step began
-    ("ended_s", REAL),  # when its last step ended
-    ("gap_s", REAL),  # of idleness before its last step
-    ("load", REAL),  # recent load of its device
-    ("counted_s", REAL),  # until when that is counted
-    ("waits_s", REAL),  # mean time that it waits for a core before a step; 0 for none
-    ("waits", SMALL),  # source of the ratios of that
-    ("core_wait_s", REAL),  # before the next step
-    ("is_drafter", TRUTH),
-    ("by_priority", TRUTH),  # whether the most urgent is served first
-    ("has_core", TRUTH),  # whether its wait for a core is over
-    ("turns", TRUTH),  # whether it turns around after a step
-    ("pausing", TRUTH),
-    ("idle", TRUTH),
-], align=True)  # fmt: skip
-
-A_WAY = np.dtype([  # one direction of a link; its messages under way are a ring of `room` places from `start` on
-    ("station", SMALL),  # who receives
-    ("host", SMALL),  # the drafter whose idleness slows it, -1 for none
-    ("latency_s", REAL),
-    ("s_per_byte", REAL),
-    ("jitter", SMALL),  # source of ratios
-    ("busy_latency_s", REAL),  # down, while its drafter is about to begin another step
-    ("busy_s_per_byte", REAL),
-    ("busy_jitter", SMALL),
-    ("waits_s", REAL),  # mean time that its messages wait for cores; 0 for none
-    ("waits", SMALL),  # source of the ratios of that
-    ("last_s", REAL),  # when the last message arrives
-    ("start", SMALL),
-    ("room", SMALL),
-    ("oldest", SMALL),
-    ("count", SMALL),
-], align=True)  # fmt: skip
-
-A_MESSAGE = np.dtype([("kind", WHOLE), ("stream", WHOLE), ("request", WHOLE), ("bytes", WHOLE), ("core_wait_s", REAL)])
-
-AN_EVENT = np.dtype([("time_s", REAL), ("order", WHOLE), ("event", WHOLE), ("subject", WHOLE)])
-
-A_CLOCK = np.dtype([  # where the loop stands; there is one
-    ("now_s", REAL),
-    ("begins", WHOLE),  # the station that begins a step now, -1 for none
-    ("events", WHOLE),  # to come
-    ("scheduled", WHOLE),  # so far
-    ("rows", WHOLE),  # written since they were last taken
-    ("drafts", WHOLE),  # among the findings
-    ("commits", WHOLE),
-    ("prefills", WHOLE),
-])  # fmt: skip
 
 
 class Means(NamedTuple):

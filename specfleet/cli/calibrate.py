@@ -38,7 +38,7 @@ def calibrate(
 
     Beside the profile comes a scenario that fits it, for `run` and `simulate`.
     """
-    from calibrate.batches import STAGES as BATCH_STAGES
+    from calibrate import batches
     from calibrate.run import STAGES
     from fleet.chance.signals import SIGNALS_FILE
     from specfleet.calibrating import calibrate, own_scenario
@@ -58,7 +58,8 @@ def calibrate(
     stays = fits.exists()
     with keeping(out, signals):
         try:
-            with progress("calibration", len(BATCH_STAGES if is_batch else STAGES)) as advance:
+            of_batch = (batches.QUICK if quick else batches.WHOLE).stages
+            with progress("calibration", len(of_batch if is_batch else STAGES)) as advance:
                 profile = calibrate(scenario, given, prompts=prompts, quick=quick, out=out, report=advance)
         except OutputError as error:
             if error.result is not None:

@@ -10,6 +10,8 @@ from experiments.terminal.printing import number, print_json, print_table, progr
 from specfleet.cli.options import AsJson, Changes, folder_option, settings, shipped
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from experiments.plan.answer import Plan, Row
 
 FORM = "MODEL@DEVICE[:PRECISION], or MODEL@4xDEVICE for tensor parallel 4."
@@ -25,8 +27,12 @@ def plan(
             autocompletion=shipped,
         ),
     ] = Path("star"),
-    target: Annotated[str | None, typer.Option(metavar="PLACE", help=f"The target: {FORM}")] = None,
-    draft: Annotated[str | None, typer.Option(metavar="PLACE", help=f"The drafter: {FORM}")] = None,
+    target: Annotated[
+        list[str] | None, typer.Option(metavar="PLACE", help=f"The target: {FORM} Several: one is chosen.")
+    ] = None,
+    draft: Annotated[
+        list[str] | None, typer.Option(metavar="PLACE", help=f"The drafter: {FORM} Several: one is chosen.")
+    ] = None,
     link: Annotated[str | None, typer.Option(metavar="TIME", help="One way between them: 10ms.")] = None,
     acceptance: Annotated[
         float | None, typer.Option(metavar="SHARE", help="Probability that a draft token passes.")
@@ -68,7 +74,7 @@ def plan(
 
     with progress("plan", 0) as advance:
         found = plan(
-            scenario, settings(changes), target=target, draft=draft,
+            scenario, settings(changes), target=target or None, draft=draft or None,
             link_s=quantity_of(link, "--link", "latency_s"), acceptance=acceptance,
             arrivals_per_s=quantity_of(arrivals, "--arrivals", "per_s"), slo=slo or (), least=least or (),
             cost=cost or (), vary=vary, apart=apart, jobs=jobs,
@@ -91,7 +97,7 @@ def print_plan(found: "Plan") -> None:
     for line in found.lines:
         print(line)
     simulated = [row for row in found.rows if row.known == "simulated"]
-    shown = simulated[:TABLED]
+    shown = tabled(simulated)
     heading = ("fleet", "", "tokens/s", "a user", "TPOT P99, ms", f"{found.unit} / 10^6 tokens", "seeds")
     print_table(f"simulated; step times {found.basis}", heading, [_cells(row) for row in shown], texts=2)
     print(f"95 % ranges hold the simulation's chance and step times of each role off by {found.step_error:.0%}")
@@ -101,6 +107,14 @@ def print_plan(found: "Plan") -> None:
         missed = f"{found.approximation.mean:.1%} on average, {found.approximation.worst:.1%} at worst"
         off = f", approximate: their {what} is off by {missed} for fleets that were simulated"
     print(f"{len(simulated) - len(shown)} more fleets were simulated, {by_equations} judged by equations alone{off}")
+
+
+def tabled(rows: "Sequence[Row]") -> "list[Row]":
+    """Return the rows that are printed: the first ones, among them the first of each pair of places."""
+    first = {(row.target_place, row.draft_place): place for place, row in reversed(list(enumerate(rows)))}
+    places = sorted(set(first.values()))
+    others = [place for place in range(len(rows)) if place not in places]
+    return [rows[place] for place in sorted(places + others[: max(0, TABLED - len(places))])]
 
 
 def _cells(row: "Row") -> tuple[str, ...]:

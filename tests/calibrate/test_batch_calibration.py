@@ -72,26 +72,23 @@ def test_the_time_between_steps_grows_with_the_rows_and_is_told_at_the_reference
 
 @pytest.mark.slow
 def test_a_batch_is_calibrated_run_recorded_and_predicted_from_the_command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """No figure is checked here, for that would depend on this host: only that the four commands fit together."""
     from typer.testing import CliRunner
 
-    from calibrate import batches
     from fleet.chance.signals import read_signals
     from fleet.records.run import read_run
     from fleet.times.profile import read_profile
     from specfleet.cli.entry import app
 
-    monkeypatch.setattr(batches, "PASSES", 1)
-    monkeypatch.setattr(batches, "RECORDED", 24)
     (tmp_path / "small.toml").write_text(
         '[batch]\nrule = {policy = "slots", size = 2}\npadded = false\n[drafters]\ndepth = 3\n'
         "[workload]\nrequests = 4\nprompt_tokens = {low = 16, high = 32}\nnew_tokens = 12\n"
     )
     scenario, profile = str(tmp_path / "small.toml"), tmp_path / "profile.json"
     for command in (
-        ["calibrate", "--scenario", scenario, "-o", str(profile)],
+        ["calibrate", "--scenario", scenario, "--quick", "-o", str(profile)],
         ["run", scenario, "-o", str(tmp_path / "engine.parquet"), "--signals", str(tmp_path / "here.parquet")],
         ["simulate", scenario, "--set", f"profile={profile}", "-o", str(tmp_path / "sim.parquet")],
         ["simulate", scenario, "--set", f"profile={profile}", "--set", "batch.allocate.policy=dsde",

@@ -23,6 +23,7 @@ from fleet.times.pace import Pace
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import LinkTime, StepTime
 from sim.run import simulate
+from tests.helpers.quickly import simulated
 from tests.helpers.stars import star
 
 TIMES = {
@@ -101,7 +102,7 @@ def test_what_idleness_does_is_read_back() -> None:
     spread = {"spread": "quantiles", "levels": [0.0, 1.0], "ratios_at": [0.1, 1.9]}
     runs = [
         rounds_in(
-            simulate(
+            simulated(
                 star(
                     profile=profile, workload={"requests": 600, "new_tokens": 60},
                     verifiers={"count": count, "kind": "replayed", "verify": {"base_s": 0.02, "spread": spread}},

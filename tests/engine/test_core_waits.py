@@ -50,6 +50,26 @@ def test_a_thread_that_was_switched_away_has_its_waits_counted_as_the_kernel_cou
     assert abs(own_s + own.since_last_s() - told_s - told.since_last_s()) < 0.005
 
 
+def test_a_thread_that_was_not_switched_away_was_held_up_by_nothing_and_others_no_longer_than_off_their_core() -> None:
+    own, told = OwnCoreWaits(), CoreWaits(lambda: [threading.get_native_id()])
+    for _ in range(50):
+        own.begin()
+        began_s = time.monotonic()
+        assert own.held_up_s() <= time.monotonic() - began_s
+    others = [threading.Thread(target=lambda: sum(range(300_000))) for _ in range(3)]
+    for other in others:
+        other.start()
+    for _ in range(50):
+        own.since_last_s()
+        own.begin()
+        told.since_last_s()
+        time.sleep(0.001)
+        held_s, waited_s = own.held_up_s(), told.since_last_s()
+        assert held_s <= waited_s + 0.005
+    for other in others:
+        other.join()
+
+
 def test_files_of_the_kernel_are_closed_with_who_read_them() -> None:
     def open_files() -> int:
         return len(os.listdir("/proc/self/fd"))

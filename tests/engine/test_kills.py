@@ -2,17 +2,20 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from engine.runtime.serve import serve
 from fleet.scenario.faults import Kill
-from tests.faults.kills import NAMES, check, run_killed, scenario_of
+from fleet.scenario.reading import make_scenario
+from tests.faults.kills import LEASE_S, NAMES, PATIENCE_S, PROFILE, REJOIN_S, check, run_killed, scenario_of
 from tests.helpers.marks import slow
 
 KILLS = 4  # that each script asks for
-QUICK = ("replayed", "replayed routed")
+QUICK = ("replayed routed",)
 
 
 def test_the_script_of_each_kind_of_fleet_kills_targets_of_some(tiny: Path) -> None:
@@ -35,3 +38,22 @@ def test_processes_that_a_script_kills_change_no_token(tiny: Path, name: str, se
     check(found)
     assert found.events["killed"] == KILLS
     assert found.events["restart"] >= 1
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_back_when_its_script_says() -> None:
+    """It is started right after the kill, so that starting takes nothing of the outage where there is time for it."""
+    kill = Kill("drafter", 0.5, 6.0)
+    scenario = make_scenario(
+        {
+            "profile": PROFILE,
+            "drafters": {"kind": "replayed", "lease_s": LEASE_S},
+            "verifiers": {"kind": "replayed", "count": 2, "patience_s": PATIENCE_S, "rejoin_s": REJOIN_S},
+            "workload": {"requests": 2, "new_tokens": 2000},
+            "acceptance": {"model": "geometric", "beta": 0.7},
+            "faults": [msgspec.to_builtins(kill)],
+        }
+    )
+    rows = serve(scenario).run.frame()
+    (back_s,) = rows.time_s[rows.event == "restart"]
+    assert 0.0 <= back_s - kill.at_s - kill.for_s < 0.5

@@ -76,8 +76,9 @@ def run_toy(scenario: Scenario, seed: int, faults: Sequence[Fault], way_s: float
 
 
 def ways_s(run: Run) -> list[float]:
-    """How long messages took from station to station."""
-    return [time_s for of_message in playback_of(run).ways_s.values() for time_s in of_message]
+    """How long messages took from station to station; a router's news has no link, but a delay of its own."""
+    ways = playback_of(run).ways_s
+    return [time_s for (_, kind, *_), of_message in ways.items() if kind != "View" for time_s in of_message]
 
 
 # --- in memory ---

@@ -298,8 +298,8 @@ def test_a_cluster_that_is_lost_on_the_way_ends_it_in_one_line_with_what_came_be
 ) -> None:
     monkeypatch.setattr(send, "ALONE_S", 0.5)
     finished: list[Any] = []
-    with local_cluster(tmp_path / "cluster") as two:
-        victims = [two.scheduler] if who == "scheduler" else two.workers
+    with local_cluster(tmp_path / "cluster", workers=1 if who == "scheduler" else 2) as some:
+        victims = [some.scheduler] if who == "scheduler" else some.workers
 
         def done(result: CellResult) -> None:
             finished.append(result.cell["seed"])
@@ -307,8 +307,8 @@ def test_a_cluster_that_is_lost_on_the_way_ends_it_in_one_line_with_what_came_be
                 victim.kill()
 
         with pytest.raises(ClusterError) as error:
-            sweep(cells(200, workload=SHORT), tmp_path / "out", done=done, cluster=two.address)
+            sweep(cells(200, workload=SHORT), tmp_path / "out", done=done, cluster=some.address)
     assert str(error.value) in {
-        f"cluster {two.address}: the scheduler is gone", f"cluster {two.address}: has had no worker for 0.5 s"
+        f"cluster {some.address}: the scheduler is gone", f"cluster {some.address}: has had no worker for 0.5 s"
     }  # fmt: skip
     assert len(list((tmp_path / "out" / "cells").iterdir())) == len(finished) == len(set(finished)) < 200

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from typing import Any
 
 import msgspec
 import pytest
@@ -48,6 +49,35 @@ def test_every_value_of_a_line_is_that_of_its_metrics(requests: int) -> None:
     assert f"{number(100 * metrics['load'].value)} % of the time" in lines["load"].text
     assert f"{metrics['mean_acceptance_length'].value:.2f} tokens a round" in lines["acceptance"].text
     assert f"({interval(metrics['throughput'])})" in lines["throughput"].text
+
+
+GOALS, PRICES = {"tpot_s": 0.05, "ttft_s": 1.0}, {"target_per_hour": 3.0, "drafter_per_hour": 0.4, "unit": "EUR"}
+
+
+@pytest.mark.parametrize(
+    ("tables", "further"),
+    [
+        ({"slo": GOALS}, ["goals"]),
+        ({"cost": PRICES}, ["cost"]),
+        ({"cost": {"target_w": 300.0, "drafter_w": 100.0}}, ["cost"]),
+        ({"slo": GOALS, "cost": PRICES | {"target_w": 300.0, "drafter_w": 100.0}}, ["goals", "cost"]),
+    ],
+)
+def test_goals_and_costs_of_the_scenario_have_a_line_each(tables: dict[str, Any], further: list[str]) -> None:
+    metrics = measure(simulate(star(**tables)))
+    lines = headline(metrics)
+    assert [line.name for line in lines] == [*NAMES, *further]
+    told = {line.name: line.text for line in lines}
+    if "slo" in tables:
+        assert f"{number(100 * metrics['slo_attainment'].value)} % of requests meet [slo]" in told["goals"]
+        assert f"{number(metrics['goodput_requests_per_s'].value)} requests/s" in told["goals"]
+    for name, unit, is_told in (
+        ("cost_per_million_tokens", "cost/million tokens, EUR", "target_per_hour" in tables.get("cost", {})),
+        ("energy_kwh_per_million_tokens", "kWh/million tokens", "target_w" in tables.get("cost", {})),
+    ):
+        assert (name in metrics) == is_told
+        if is_told:
+            assert f"{number(metrics[name].value)} {unit} ({interval(metrics[name])})" in told["cost"]
 
 
 @pytest.mark.parametrize("name", ["throughput", "tpot_p99_s", "load"])

@@ -15,6 +15,7 @@ from fleet.scenario.scenario import Scenario
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import LinkTime, StepTime
 from sim.run import simulate
+from tests.helpers.quickly import simulated
 from tests.helpers.stars import star
 
 HOST = HardwareProfile(
@@ -26,7 +27,7 @@ HOST = HardwareProfile(
 @pytest.fixture(scope="module")
 def read() -> HardwareProfile:
     """The profile that simulated fleets of a host give."""
-    return host_profile([simulate(fleet(HOST, ratio, N, 20.0, seed=7)) for ratio in RATIOS for N in CALIBRATED_ON])
+    return host_profile([simulated(fleet(HOST, ratio, N, 20.0, seed=7)) for ratio in RATIOS for N in CALIBRATED_ON])
 
 
 def test_a_host_s_records_give_back_what_passes_between_its_steps(read: HardwareProfile) -> None:
@@ -38,7 +39,7 @@ def test_a_host_s_records_give_back_what_passes_between_its_steps(read: Hardware
 
 def test_a_prediction_from_these_records_is_that_host(read: HardwareProfile) -> None:
     for N in (1, 4, 16):  # all targets begin at once: in which order is chance, so runs are long
-        predicted, measured = (measure(simulate(fleet(profile, 4.0, N, 60.0))) for profile in (read, HOST))
+        predicted, measured = (measure(simulated(fleet(profile, 4.0, N, 60.0))) for profile in (read, HOST))
         assert predicted["rounds_per_s"].value == pytest.approx(measured["rounds_per_s"].value, rel=0.005)
 
 
@@ -66,7 +67,7 @@ def test_columns_of_the_paper_s_table_make_its_rounds_with_this_host_s_links() -
     free = msgspec.structs.replace(HOST, link=LinkTime(), turnaround_s=0.0, wake_up_s=0.0, dispatch_s=0.0)
     linked = msgspec.structs.replace(free, link=HOST.link)
     for with_links, without in zip(table1(linked, 5.0), table1(free, 5.0), strict=True):
-        ours, theirs = (measure(simulate(cell.scenario))["rounds_per_s"].value for cell in (with_links, without))
+        ours, theirs = (measure(simulated(cell.scenario))["rounds_per_s"].value for cell in (with_links, without))
         assert ours == pytest.approx(theirs, rel=0.005)
 
 
@@ -96,6 +97,18 @@ def test_errors_beyond_the_aims_are_an_exit_status(
     outcomes = [Outcome({"N": 1}, "rounds_per_s", predicted, [1.0], [1.0], [0.0], 1.0)]
     assert print_errors("rounds_per_s", outcomes) == status
     assert f"worst {abs(predicted - 1):.2%}" in capsys.readouterr().err
+
+
+def test_aims_are_judged_where_the_runs_of_a_cell_agree(capsys: pytest.CaptureFixture[str]) -> None:
+    steady, unsteady = ([1.0, 1.0], [0.8, 1.2])
+    cells = [
+        Outcome({"N": N}, "wait_s", predicted, runs, runs, [0.0, 0.0], 1.0)
+        for N, predicted, runs in ((1, 1.005, steady), (2, 1.5, unsteady))
+    ]
+    assert print_errors("wait_s", cells) == 0
+    assert "prediction: met with 0.50% and 0.50% in 1 of 2 cells" in capsys.readouterr().err
+    assert print_errors("wait_s", cells[1:]) == 1
+    assert "this host cannot tell" in capsys.readouterr().err
 
 
 def test_what_a_worker_does_beside_drafting_is_not_asked_of_several_drafters() -> None:

@@ -54,6 +54,12 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_recordings(tmp_path_factory.mktemp("recordings"), requests=6)
 
 
+@pytest.fixture(scope="module")
+def told(recordings: Path) -> dict[str, Reproduction]:
+    """Both figures of these recordings."""
+    return {name: reproduced(name, recordings) for name in BOTH}
+
+
 @pytest.mark.parametrize("name", BOTH)
 def test_recordings_that_are_not_there_are_asked_for_in_one_line(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=rf"^reproduce {name}: give --data FOLDER, which holds {FILE}$"):
@@ -94,16 +100,18 @@ def test_a_point_of_figure_10_is_what_the_simulator_takes_row_by_row(depth: int 
         assert point.ours == pytest.approx(taken_s(alone) / speculative_s, rel=1e-9)
 
 
-def test_figure_10_has_every_point_once_and_counts_those_that_are_equal(recordings: Path) -> None:
-    told = reproduced("specdecode-fig10", recordings)
-    points = [one for one in told.rows if one.quantity == "speed-up"]
+def test_figure_10_has_every_point_once_and_counts_those_that_are_equal(told: dict[str, Reproduction]) -> None:
+    rows = told["specdecode-fig10"].rows
+    points = [one for one in rows if one.quantity == "speed-up"]
     assert len({tuple(one.case.values()) for one in points}) == len(points) == 8 * 4 * 6 + 4 * 6
-    equal = [one.ours for one in told.rows if one.quantity != "speed-up"]
+    equal = [one.ours for one in rows if one.quantity != "speed-up"]
     assert sum(map(float, equal)) == sum(round(one.ours or 0, 2) == one.paper for one in points)  # type: ignore[arg-type]
 
 
-def test_no_point_of_figure_10_moves_with_what_is_printed(recordings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = reproduced("specdecode-fig10", recordings).rows
+def test_no_point_of_figure_10_moves_with_what_is_printed(
+    recordings: Path, told: dict[str, Reproduction], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = told["specdecode-fig10"].rows
     changed = {
         curve: {depth: tuple(1.1 * value for value in values) for depth, values in printed.items()}
         for curve, printed in FIGURE_10.items()
@@ -116,9 +124,9 @@ def test_no_point_of_figure_10_moves_with_what_is_printed(recordings: Path, monk
 
 
 def test_a_speed_up_of_figure_1_moves_with_instructcoders_numbers_alone(
-    recordings: Path, monkeypatch: pytest.MonkeyPatch
+    recordings: Path, told: dict[str, Reproduction], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = reproduced("specdecode-fig1", recordings).rows
+    before = told["specdecode-fig1"].rows
     kinds = {(one.case["set"], one.kind) for one in before if one.quantity == "speed-up"}
     predicted = {(name, "predicted") for name in SETS if name != "InstructCoder"}
     assert kinds == predicted | {("InstructCoder", "fitted")}
@@ -133,19 +141,21 @@ def test_a_speed_up_of_figure_1_moves_with_instructcoders_numbers_alone(
         assert ([one.ours for one in before] == [one.ours for one in after]) == (not fitted)
 
 
-def test_sharegpts_speed_ups_are_forecast_with_intervals_around_them(recordings: Path) -> None:
-    told = reproduced("specdecode-fig1", recordings)
-    forecast = [one for one in told.rows if one.case.get("set") == "ShareGPT"]
+def test_sharegpts_speed_ups_are_forecast_with_intervals_around_them(told: dict[str, Reproduction]) -> None:
+    figure = told["specdecode-fig1"]
+    forecast = [one for one in figure.rows if one.case.get("set") == "ShareGPT"]
     assert len(forecast) == 8
     for one in forecast:
         low, high = map(float, one.case["interval"].split(" to "))
         assert one.paper is None
         assert one.ours is not None
         assert low < one.ours < high
-    assert told.score.rows == sum(part.rows for part in told.parts.values()) == 16
+    assert figure.score.rows == sum(part.rows for part in figure.parts.values()) == 16
 
 
-def test_an_answer_that_was_cut_is_in_figure_10_and_not_in_figure_1(recordings: Path, tmp_path: Path) -> None:
+def test_an_answer_that_was_cut_is_in_figure_10_and_not_in_figure_1(
+    recordings: Path, told: dict[str, Reproduction], tmp_path: Path
+) -> None:
     """One that never stopped by itself changes nothing of what is predicted for a measurement that leaves it out."""
     table = specdecode_measured.recordings(Inputs(data=str(recordings)), "specdecode-fig1")
     cut = {
@@ -155,7 +165,7 @@ def test_an_answer_that_was_cut_is_in_figure_10_and_not_in_figure_1(recordings: 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(specdecode_measured, "recordings", lambda *_: cut)
         with_it = reproduced("specdecode-fig1", tmp_path).rows
-    assert with_it == reproduced("specdecode-fig1", recordings).rows
+    assert with_it == told["specdecode-fig1"].rows
 
 
 @pytest.mark.slow

@@ -2,11 +2,13 @@
 
 import ast
 import os
+import signal
 import stat
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -153,6 +155,7 @@ def test_a_full_device_is_told_and_stays() -> None:
 
 WRITE = """
 from pathlib import Path
+from typing import Any
 from fleet.errors import InputError
 from fleet.files import check_writable, write_file
 import sys
@@ -286,3 +289,33 @@ def test_the_law_sees_a_writer(line: str, tmp_path: Path, monkeypatch: pytest.Mo
         f"import io\ncontent = io.BytesIO()\nnp.savez(content)\ntext = open('y', 'rb')\n{line}\n"
     )
     assert list(writes(tmp_path / "one.py")) == [f"one.py:5: {ast.unparse(ast.parse(line))}"]
+
+
+@pytest.mark.parametrize(
+    ("what", "call"),
+    [
+        *(("write", call) for call in ("open", "write", "fsync", "close")),
+        *(("probe", call) for call in ("open", "write", "close")),
+    ],
+)
+def test_a_signal_at_any_moment_leaves_a_whole_file_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, call: str
+) -> None:
+    """It is handled right after the call that it came with, as far as the file allows."""
+    real, came = getattr(os, call), []
+
+    def calls(*arguments: Any, **options: Any) -> Any:
+        result = real(*arguments, **options)
+        if not came:
+            came.append(call)
+            signal.raise_signal(signal.SIGINT)
+        return result
+
+    monkeypatch.setattr(f"fleet.files.os.{call}", calls)
+    out = tmp_path / "out.json"
+    act = (lambda: write_file(out, "whole")) if what == "write" else (lambda: check_writable(out))
+    with pytest.raises(KeyboardInterrupt):
+        act()
+    monkeypatch.undo()
+    assert [path.name for path in tmp_path.iterdir()] == (["out.json"] if what == "write" else [])
+    assert what == "probe" or out.read_text() == "whole"

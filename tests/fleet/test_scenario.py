@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from experiments.shipped.scenarios import shipped_scenarios
 from fleet.chance.acceptance import Geometric
 from fleet.errors import InputError
 from fleet.policies.admit import AtMost
@@ -15,7 +16,6 @@ from fleet.scenario.reading import change_scenario, make_scenario, read_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from sim.run import simulate
-from specfleet.scenario import shipped_scenarios
 from tests.helpers.stars import star
 
 MINIMAL = """

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from tests.inputs.damage import DAMAGES, misplaced
 from tests.inputs.every import EVERY
-from tests.inputs.kinds import SCENARIOS, Kind, standing_in
+from tests.inputs.kinds import Kind, standing_in
 from tests.inputs.law import Outcome, judged
+from tests.inputs.scenarios import SCENARIOS
 from tests.inputs.tables import csv_mutated, parquet_mutated
 from tests.inputs.typed import typed
 from tests.inputs.values import crossed, json_of, mutated, toml_of

@@ -33,7 +33,7 @@ PRINTED: dict[str, tuple[Callable[[], Any], tuple[str | int, ...]]] = {  # and t
         lambda: specfleet.compare(*(specfleet.simulate("star", SMALL, seed=seed) for seed in (0, 1))),
         ("rows", 0, "sim"),
     ),
-    "reproduce": (lambda: specfleet.reproduce("batch-table2"), ("score", "rows")),
+    "reproduce": (lambda: specfleet.reproduce("starsd-fig4"), ("score", "rows")),
 }  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 import random
 import re
 
-from tests.inputs.kinds import SCENARIOS
+from tests.inputs.scenarios import SCENARIOS
 from tests.inputs.values import NAMES, NUMBERS, TEXTS, Steps, places
 
 RANGES = (

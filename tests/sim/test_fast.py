@@ -1,5 +1,6 @@
 """The compiled loop writes exactly the rows of the SimPy path, over the whole corner that it knows, and they replay."""
 
+import ast
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,7 +22,7 @@ from fleet.records.run import Run
 from fleet.scenario.reading import change_scenario, make_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
-from sim.fast import choice
+from sim.fast import choice, layout
 from sim.fast.choice import Tally
 from sim.fast.compiled import COMPILING, compiled
 from sim.fast.plain import KNOWN, unknown_in
@@ -149,9 +151,7 @@ def plain_stars(draw: st.DrawFn) -> Scenario:
     return make_scenario(tables)
 
 
-@settings(repeatable, max_examples=150, suppress_health_check=list(HealthCheck))
-@given(scenario=plain_stars())
-def test_the_compiled_loop_writes_the_rows_of_the_simpy_path_and_they_replay(scenario: Scenario) -> None:
+def check(scenario: Scenario) -> None:
     fleet = settle(scenario)
     assert unknown_in(fleet) == ""
     by_simpy = simulate(scenario, path="simpy")
@@ -160,6 +160,19 @@ def test_the_compiled_loop_writes_the_rows_of_the_simpy_path_and_they_replay(sce
     compiled_run = Run(by_simpy.header, table)
     assert compiled_run.digest() == by_simpy.digest()
     assert replay(compiled_run) == []
+
+
+@settings(repeatable, max_examples=50, suppress_health_check=list(HealthCheck))
+@given(scenario=plain_stars())
+def test_the_compiled_loop_writes_the_rows_of_the_simpy_path_and_they_replay(scenario: Scenario) -> None:
+    check(scenario)
+
+
+@pytest.mark.slow
+@settings(repeatable, max_examples=200, suppress_health_check=list(HealthCheck))
+@given(scenario=plain_stars())
+def test_so_it_does_for_many_more(scenario: Scenario) -> None:
+    check(scenario)
 
 
 def test_what_the_loop_is_said_to_know_exists() -> None:
@@ -276,6 +289,28 @@ def test_it_says_in_one_line_that_it_compiles_the_first_time_on_a_machine_and_ne
     assert [outcome.stderr for outcome in outcomes] == [COMPILING, ""]
     assert {outcome.stdout.strip() for outcome in outcomes} == {simulate(star(), path="simpy").digest()}
     assert list(tmp_path.rglob("kernel.run_star-*.nbi"))
+
+
+def test_all_that_is_compiled_stands_in_one_file_and_takes_nothing_from_others() -> None:
+    """What numba keeps is as old as the file of a function: a change in another file would go unnoticed."""
+    room = Path(layout.__file__).parent
+    assert [path.name for path in room.glob("*.py") if "\n@compiled\n" in path.read_text()] == ["kernel.py"]
+    tree = ast.parse((room / "kernel.py").read_text())
+    imported = {
+        node.module if isinstance(node, ast.ImportFrom) else name.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in node.names
+    }
+    assert imported == {"typing", "sim.fast.compiled"}
+
+
+def test_a_record_that_is_laid_out_otherwise_is_another_type_to_the_compiler() -> None:
+    for name in (name for name in vars(layout) if name.startswith(("A_", "AN_"))):
+        dtype = getattr(layout, name)
+        other = np.dtype([(f"{field}_renamed", kind) for field, (kind, _) in dtype.fields.items()])
+        assert numba.typeof(np.zeros(1, dtype)) == numba.typeof(np.zeros(2, dtype))
+        assert numba.typeof(np.zeros(1, dtype)) != numba.typeof(np.zeros(1, other))
 
 
 def test_where_nothing_can_be_kept_functions_are_compiled_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

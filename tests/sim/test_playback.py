@@ -68,6 +68,17 @@ def test_a_run_that_is_played_back_whole_is_that_run_again(name: str) -> None:
     pd.testing.assert_frame_equal(by_station(again), by_station(run), check_exact=False, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["shortest queue", "central"])
+def test_a_router_s_news_is_played_back_with_the_links(name: str) -> None:
+    """How late it was decides where requests go."""
+    scenario = scenario_of(name)
+    late = msgspec.structs.replace(scenario, drafters=msgspec.structs.replace(scenario.drafters, view_delay_s=0.7))
+    run = simulate(late)
+    assert simulate(scenario).digest() != run.digest()
+    again = simulate(scenario, playback=playback_of(run, PARTS))
+    pd.testing.assert_frame_equal(by_station(again), by_station(run), check_exact=False, rtol=0, atol=1e-6)
+
+
 @pytest.fixture(scope="module")
 def run() -> Run:
     """Two targets that share a device contended, a drafter with times of its own, links that differ."""

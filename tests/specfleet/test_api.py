@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import specfleet
+from experiments.shipped.scenarios import shipped_scenarios
 from fleet.scenario.settle import settle
 from specfleet import cli
 from specfleet.results import LONGEST_SHOWN
-from specfleet.scenario import shipped_scenarios
 
 ROOT = Path(__file__).parents[2]
 SMALL = {"workload.requests": 20, "workload.new_tokens": 24}

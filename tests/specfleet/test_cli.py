@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from experiments.shipped.scenarios import shipped_scenarios
 from experiments.terminal.printing import print_table
 from fleet.records.run import write_run
 from sim.run import simulate
 from specfleet import cli
-from specfleet.scenario import shipped_scenarios
 from tests.helpers.marks import slow
 from tests.helpers.stars import star
 

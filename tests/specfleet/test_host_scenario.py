@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from experiments.shipped.scenarios import shipped_scenarios
 from fleet.chance.acceptance import Recorded
 from fleet.scenario.reading import make_scenario, read_scenario
 from fleet.scenario.scenario import Scenario
@@ -17,7 +18,7 @@ from specfleet.calibrating import own_scenario
 from specfleet.cli import main
 from specfleet.host_scenario import fitting, fitting_path, scenario_of_pair, write_fitting
 from specfleet.notes import notes_of
-from specfleet.scenario import scenario_of, shipped_scenarios
+from specfleet.scenario import scenario_of
 
 TWO_CORES = {"cores": "2"}
 

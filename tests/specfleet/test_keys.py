@@ -2,10 +2,12 @@
 
 import signal
 import socket
+import sys
 from pathlib import Path
 
 import pytest
 
+from specfleet import cli
 from tests.helpers.processes import ended, specfleet
 
 pytest.importorskip("zmq")
@@ -29,10 +31,15 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("words", "told"), REFUSED)
-def test_what_keys_lack_is_said_in_one_line(words: list[str], told: str) -> None:
+def test_what_keys_lack_is_said_in_one_line(
+    words: list[str], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("torch")
-    status, out, err = ended(specfleet(*words))
-    assert (status, out) == (2, "")
+    monkeypatch.setattr(sys, "argv", ["specfleet", *words])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    out, err = capsys.readouterr()
+    assert (end.value.code, out) == (2, "")
     assert told in err
     assert err.count("\n") == 1
 

@@ -20,6 +20,7 @@ COMMANDS = [
     for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
     for command in re.split(r"\n(?=\$ )", block.strip())
 ]
+(SHOWN,) = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
 ANSWER = ["fleet", "gives", "limit", "instead", "next"]
 LIMIT_S = 500
 DISAGREE = 1  # what a busy host makes of a comparison
@@ -53,7 +54,9 @@ def assert_answers(words: list[str], folder: Path) -> Plan:
 
 
 def test_the_page_has_a_command_for_each_question_and_those_that_run_the_answer() -> None:
-    assert [words[:2] for words in COMMANDS] == [["specfleet", name] for name in ("plan", "run", "compare", "plan")]
+    assert [words[:2] for words in COMMANDS] == [
+        ["specfleet", name] for name in ("plan", "run", "compare", "plan", "plan")
+    ]
 
 
 @pytest.mark.slow
@@ -83,3 +86,17 @@ def test_requests_that_come_by_themselves_which_fleet_is_cheapest(tmp_path: Path
     cheaper = [row for row in plan.rows if row.known == "simulated" and row.cost_per_hour < plan.rows[0].cost_per_hour]
     assert cheaper
     assert all(row.miss is None or row.miss > 0 for row in cheaper)
+
+
+@pytest.mark.slow
+def test_which_device_should_draft_and_which_serves_the_target(tmp_path: Path) -> None:
+    """And the page shows what the command prints."""
+    plan = assert_answers(COMMANDS[4], tmp_path)
+    places = {
+        (row.target_place, row.draft_place) for row in plan.rows if row.kind == APART and row.known == "simulated"
+    }
+    assert len(places) == 6
+    printed = " ".join(run(COMMANDS[4], tmp_path)[1].split())
+    parts = [" ".join(part.split()) for part in SHOWN.split("\n...\n")]
+    assert all(part in printed for part in parts)
+    assert sum(part.count(" on ") for part in parts) > len(places)

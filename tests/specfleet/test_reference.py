@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.shipped.scenarios import shipped_scenarios
 from fleet.chance.places import PlaceRow
 from fleet.chance.signals import SignalRow
 from fleet.errors import InputError
@@ -29,7 +30,6 @@ from specfleet.meaning.template import template, write_template
 from specfleet.reference.__main__ import main, outdated
 from specfleet.reference.command_line import all_functions
 from specfleet.reference.pages import PAGES, all_pages
-from specfleet.scenario import shipped_scenarios
 
 PAGES_FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 TABLES = {table.title: table for table in (*scenario_tables(), *prediction_tables())}

@@ -20,7 +20,7 @@ from experiments.plan.screen import screen
 from experiments.plan.trial import try_out
 from fleet.errors import InputError
 from fleet.records.metrics import measure
-from fleet.scenario.scenario import Device
+from fleet.scenario.scenario import Device, Poisson
 from sim.run import simulate
 from specfleet.cli.plan import print_plan
 from specfleet.planning import write_plan
@@ -147,7 +147,8 @@ def test_a_part_of_a_fleet_stands_for_all_of_it() -> None:
     question = question_of(0)
     plain = Shape(PLAIN, 0, 5)
     part = try_out(question, plain, 0).values["throughput"]
-    whole = msgspec.structs.replace(question.base, drafters=type(question.base.drafters)(count=0))
+    base = question.pairs[0].base
+    whole = msgspec.structs.replace(base, drafters=type(base.drafters)(count=0))
     verifiers = msgspec.structs.replace(whole.verifiers, count=5)
     workload = msgspec.structs.replace(whole.workload, requests=240)
     run = simulate(msgspec.structs.replace(whole, verifiers=verifiers, workload=workload))
@@ -171,9 +172,10 @@ def test_what_equations_say_is_printed_as_approximate_with_what_it_missed_simula
 @pytest.mark.parametrize("kind", [APART, PLAIN, COLOCATED])
 def test_equations_are_near_simulations_of_requests_that_come_by_themselves(kind: str) -> None:
     question = question_of(1003)
-    own = replace(question.base.drafters, device="own"), replace(question.base.verifiers, device="own")
+    (pair,) = question.pairs
+    own = replace(pair.base.drafters, device="own"), replace(pair.base.verifiers, device="own")
     together = {"devices": {"own": Device("one-process")}, "drafters": own[0], "verifiers": own[1]}
-    question = replace(question, colocated=replace(question.base, link=None, **together))
+    question = replace(question, pairs=(replace(pair, colocated=replace(pair.base, link=None, **together)),))
     fleets = [one for one in screen(question) if one.shape.kind == kind and math.isfinite(one.tpot_s)]
     carried = [one for one in fleets if one.target_load < 0.9 and one.shape.targets in (2, 5)][:3]
     assert carried
@@ -211,12 +213,9 @@ def test_screening_is_near_the_simulation_in_closed_loops(number: int) -> None:
 def test_equations_say_which_loads_cannot_be_carried() -> None:
     question = question_of(1)
     assert any(math.isfinite(one.tpot_s) for one in screen(question))
-    arrivals = type(question.base.workload.arrivals)(1e6)  # type: ignore[call-arg, misc]
-    flooded = msgspec.structs.replace(
-        question, base=msgspec.structs.replace(
-            question.base, workload=msgspec.structs.replace(question.base.workload, arrivals=arrivals)
-        ),
-    )  # fmt: skip
+    (pair,) = question.pairs
+    workload = replace(pair.base.workload, arrivals=Poisson(1e6))
+    flooded = replace(question, pairs=(replace(pair, base=replace(pair.base, workload=workload)),))
     assert not any(math.isfinite(one.tpot_s) for one in screen(flooded))
 
 
@@ -227,6 +226,12 @@ def test_equations_say_which_loads_cannot_be_carried() -> None:
         ({"drafters.count": 0}, {}, "begins with a fleet of drafters and targets"),
         ({"verifiers.tiers": [{"first": 1}]}, {}, "leave tiers, faults out"),
         ({}, {"vary": "verifiers.count=0:3"}, "varies it from 1 on"),
+        (
+            {},
+            {"target": "llama-3.1-8b@h100", "draft": "llama-3.2-1b@l4", "cost": "h100=0,l4=1"},
+            "give it a price above 0",
+        ),
+        ({"cost": {"target_per_hour": 0.0, "drafter_per_hour": 1.0}}, {}, "an hour of a target costs 0"),
         ({}, {"slo": "tpot=1"}, "no time of requests"),
         ({}, {"acceptance": 1.5}, "between 0 and 1"),
         ({}, {"arrivals_per_s": -1.0}, "above 0"),
@@ -245,19 +250,19 @@ def test_a_plan_of_a_profile_says_that_nobody_knows_drafting_beside_a_target() -
 
 def test_make_plan_needs_step_times() -> None:
     question = question_of(0)
+    (pair,) = question.pairs
     with pytest.raises(InputError, match="name a profile"):
-        make_plan(msgspec.structs.replace(question, base=msgspec.structs.replace(question.base, profile="")))
+        make_plan(replace(question, pairs=(replace(pair, base=replace(pair.base, profile="")),)))
 
 
-def test_the_scenario_s_prices_and_goals_hold_where_the_question_says_nothing() -> None:
+def test_the_scenario_s_prices_and_goals_hold_where_the_question_says_nothing(closed: Plan) -> None:
     prices, goal = {"target_per_hour": 3.0, "drafter_per_hour": 0.4, "unit": "EUR"}, {"tpot_s": 1e3, "ttft_s": 1e3}
     tables = SMALL | {"cost": prices, "slo": goal}
     told = {key: value for key, value in PAIR.items() if key != "cost"}
     by_scenario = specfleet.plan("star", tables, vary=FEW, jobs=1, least="slo_attainment=99%", **told)
-    by_question = specfleet.plan("star", SMALL, vary=FEW, jobs=1, **PAIR)
-    assert by_scenario.chosen == by_question.chosen
+    assert by_scenario.chosen == closed.chosen
     assert by_scenario.unit == "EUR"
-    assert by_scenario.metrics["cost_per_million"].value == by_question.metrics["cost_per_million"].value
+    assert by_scenario.metrics["cost_per_million"].value == closed.metrics["cost_per_million"].value
     (goal_met,) = by_scenario.goals
     assert (goal_met.metric, goal_met.limit, goal_met.state) == ("slo_attainment", 0.99, "met")
     with pytest.raises(InputError, match=r"slo_attainment is the share of requests that meet \[slo\]"):

@@ -1,0 +1,164 @@
+"""Records of other engines that contradict themselves are refused: in one line, which names the place."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calibrate.readers.aiperf import read_aiperf
+from calibrate.readers.inference_lab import read_inference_lab
+from calibrate.readers.recording import Recording
+from calibrate.readers.sglang import read_sglang
+from calibrate.readers.vllm import read_vllm
+from calibrate.readers.vllm_log import read_vllm_log
+from calibrate.readers.vllm_metrics import read_vllm_metrics
+from fleet.errors import InputError
+from tests.helpers import engines
+from tests.helpers.readings import DEPTH, LOG, write
+
+
+def numbers_in(content: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the way to every number of plain content."""
+    if isinstance(content, bool) or content is None or isinstance(content, str):
+        return
+    if isinstance(content, int | float):
+        yield path
+        return
+    for key, item in content.items() if isinstance(content, dict) else enumerate(content):
+        yield from numbers_in(item, (*path, key))
+
+
+def changed(content: Any, path: tuple[Any, ...], by: float) -> Any:
+    """The content with one number changed."""
+    copy = json.loads(json.dumps(content))
+    place = copy
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] += by
+    return copy
+
+
+SESSION = [(4, 4), (4, 1), (4, 0), (4, 1), (4, 3)]
+STATS = engines.vllm_stats(SESSION, DEPTH, "detailed") | engines.vllm_stats(SESSION, DEPTH, "by-length")
+RECORDS: dict[str, tuple[Any, Callable[[list[Path]], Recording]]] = {
+    "vLLM": (STATS, read_vllm),
+    "AIPerf": (engines.aiperf_line(SESSION, DEPTH)["spec_decode_acceptance"], read_aiperf),
+    "SGLang": (engines.sglang_answer(SESSION, DEPTH)["meta_info"], read_sglang),
+}
+FREE = {"prompt_tokens"}  # which nothing else tells
+AT_MOST = {"num_spec_tokens", "num_draft_tokens", "spec_num_proposed_drafts"}  # a bound, where no rate is told
+
+
+@pytest.mark.parametrize("by", [1, -1])
+@pytest.mark.parametrize("name", RECORDS)
+def test_any_number_that_is_changed_contradicts_another(tmp_path: Path, name: str, by: int) -> None:
+    content, read = RECORDS[name]
+    file = tmp_path / "record.json"
+    read([write(file, json.dumps(content, indent=1))])
+    tried = 0
+    for path in numbers_in(content):
+        if path[0] in FREE or (name == "AIPerf" and path[0] == "num_spec_tokens" and by > 0):
+            continue
+        write(file, json.dumps(changed(content, path, by), indent=1))
+        with pytest.raises(InputError) as refusal:
+            read([file])
+        assert re.match(rf"{re.escape(str(file))}: .*\b\d", str(refusal.value)), path
+        assert "\n" not in str(refusal.value)
+        tried += 1
+    assert tried > 7
+
+
+@pytest.mark.parametrize("by", [1, -1])
+def test_any_counter_that_is_changed_contradicts_another(tmp_path: Path, by: int) -> None:
+    text = engines.prometheus({0: SESSION}, DEPTH)
+    lines = text.splitlines()
+    tried = 0
+    for number, line in enumerate(lines):
+        head, _, value = line.rpartition(" ")
+        if not line.startswith("vllm:spec") or "_created" in line or (by > 0 and "num_drafts_total" in line):
+            continue  # further drafts may have accepted nothing
+        if by < 0 and "num_draft_tokens" in line:
+            continue  # drafts may have been short
+        changed_text = "\n".join([*lines[:number], f"{head} {float(value) + by}", *lines[number + 1 :]])
+        with pytest.raises(InputError, match=r"metrics.txt: vllm:spec_decode_num_\w+"):
+            read_vllm_metrics([write(tmp_path / "metrics.txt", changed_text)])
+        tried += 1
+    assert tried >= 6
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("3.24", "3.26", "Mean acceptance length = 3.26 contradicts 1 + its rates' sum = 3.241"),
+        ("0.459", "0.659", "Per-position acceptance rate 2 = 0.659 exceeds Per-position acceptance rate 1 = 0.623"),
+        ("464 tokens", "465 tokens", "Avg Draft acceptance rate = 56.0% contradicts Accepted / Drafted = 56.16%"),
+        ("56.0%", "57.0%", "Avg Draft acceptance rate = 57.0% contradicts"),
+        ("0.396, Avg", "0.396, 0.1, Avg", "Mean acceptance length = 3.24 contradicts"),
+        ("Accepted: 464 tokens, ", "", "lacks `Accepted: NUMBER`"),
+    ],
+)
+def test_a_line_of_a_log_that_contradicts_itself_is_refused(tmp_path: Path, old: str, new: str, says: str) -> None:
+    assert old in LOG
+    with pytest.raises(InputError, match=rf"server.log, line 2: .*{re.escape(says)}"):
+        read_vllm_log([write(tmp_path / "server.log", "\n" + LOG.replace(old, new))])
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        (["2,m,1,0"], "line 2: commits = 2 contradicts the ones that a0, a1, ... begin with = 1"),
+        (["1,m,0,0", "0,m,1,0"], "line 2: commits = 1 contradicts"),
+        (["2,m,0.5,"], "line 2: commits = 2 exceeds the tokens that have a signal = 1"),
+        (["1,m,1.5,0.5"], "line 2: a0 = '1.5'; allowed: 0 to 1"),
+        (["x,m,0.5,0.5"], "line 2: commits = 'x'; allowed: whole numbers"),
+        (["0,m,,"], "counts no round that drafted a token"),
+        (["1,m,1"], "line 2: has 3 values; its head names 4"),
+    ],
+)
+def test_a_trace_of_inference_lab_that_contradicts_itself_is_refused(
+    tmp_path: Path, rows: list[str], says: str
+) -> None:
+    file = write(tmp_path / "rounds.csv", "\n".join(["commits,category,a0,a1", *rows]) + "\n")
+    with pytest.raises(InputError, match=rf"rounds.csv.* {re.escape(says)}|rounds.csv, {re.escape(says)}"):
+        read_inference_lab([file])
+
+
+def test_a_trace_without_signals_is_refused_by_its_columns(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"needs the columns commits, a0, a1, ...; has \['category', 'commits'\]"):
+        read_inference_lab([write(tmp_path / "rounds.csv", "commits,category\n1,m\n")])
+
+
+def test_counters_that_fall_between_scrapes_are_a_restart(tmp_path: Path) -> None:
+    more = write(tmp_path / "one.txt", engines.prometheus({0: SESSION * 2}, DEPTH))
+    less = write(tmp_path / "two.txt", engines.prometheus({0: SESSION}, DEPTH))
+    with pytest.raises(InputError, match=r"two.txt: vllm:spec_decode_num_drafts = 5 is below .*, 10: a restart"):
+        read_vllm_metrics([more, less])
+    with pytest.raises(InputError, match="counts no round that drafted"):
+        read_vllm_metrics([less, less])
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('vllm:spec_decode_num_drafts_total{engine="0",model_name="m"} 5', "stands there twice"),
+        ('vllm:spec_decode_num_drafts_total{engine="1",model_name="other"} 5', "counts the models m, other"),
+        ('vllm:spec_decode_num_drafts_total{engine="1",model_name="m"} many', "drafts = 'many'; needs a number"),
+        ('vllm:spec_decode_num_drafts_total{engine="1",model_name="m"} 0.5', "allowed: whole numbers from 0"),
+        ("vllm:spec_decode_num_drafts_total", "is no sample of Prometheus text"),
+        (
+            'vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="-1"} 0',
+            'position="-1"; allowed: 0 to 4095',
+        ),
+        (
+            'vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="7"} 0',
+            "lacks vllm:spec_decode_num_accepted_tokens_per_pos_total of each position",
+        ),
+    ],
+)
+def test_a_scrape_that_cannot_be_is_refused(tmp_path: Path, line: str, says: str) -> None:
+    text = engines.prometheus({0: SESSION}, DEPTH) + line + "\n"
+    with pytest.raises(InputError, match=re.escape(says)):
+        read_vllm_metrics([write(tmp_path / "metrics.txt", text)])

@@ -1,0 +1,131 @@
+"""Several devices to choose from: laws of the choice, whatever the question."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from experiments.grids.held import held
+from experiments.grids.questions import question_of
+from experiments.plan.answer import Plan
+from experiments.plan.doubt import DRAFTER_STEPS, TARGET_STEPS, slowed
+from experiments.plan.make import make_plan
+from experiments.plan.question import DEPTH, PLAIN, Pair, Question
+from experiments.plan.race import INDIFFERENT
+from experiments.plan.screen import screen
+from fleet.scenario.cost import Cost
+from tests.helpers.marks import slow
+
+NUMBERS = [0, 9, slow(2), slow(7)]  # even ones decode all the time, odd ones have arrivals
+
+
+def small(number: int, pairs: int = 1) -> Question:
+    question = question_of(number, pairs)
+    return replace(question, targets=question.targets[:3], vary={DEPTH: (2, 4)})
+
+
+def named(pair: Pair, name: str, target: str = "") -> Pair:
+    return replace(pair, target_place=target or name, draft_place=name)
+
+
+def dearer(pair: Pair, factor: float) -> Pair:
+    target, drafter = pair.prices.target_per_hour or 0.0, pair.prices.drafter_per_hour or 0.0
+    return replace(pair, prices=Cost(factor * target, factor * drafter, pair.prices.unit))
+
+
+def slower(pair: Pair, factor: float) -> Pair:
+    return replace(pair, base=slowed(slowed(pair.base, DRAFTER_STEPS, factor), TARGET_STEPS, factor))
+
+
+def content(plan: Plan) -> Any:
+    """What a plan says, without the names of its fleets and their order among equals."""
+    said = json.loads(msgspec.json.encode(plan))
+    for told in (said, said["chosen"] or {}, said["scenario"] or {}, *said["rows"]):
+        for key in ("target_place", "draft_place", "fleet", "name", "level", "lines"):
+            told.pop(key, None)
+    return said
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_one_candidate_gives_the_plan_of_its_question_and_is_not_named(number: int) -> None:
+    question = small(number)
+    alone = make_plan(question)
+    assert "_place" not in msgspec.json.encode(alone).decode()
+    with_name = make_plan(replace(question, pairs=(named(question.pairs[0], "here"),)))
+    assert content(with_name) == content(alone)
+    assert all(" on here" in row.fleet for row in with_name.rows)
+
+
+@pytest.mark.parametrize("change", ["dearer", "slower"])
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_dominated_device_is_never_chosen(number: int, change: str) -> None:
+    question = small(number)
+    good = named(question.pairs[0], "good")
+    worse = named(dearer(good, 1.3) if change == "dearer" else slower(good, 1.5), "worse")
+    plan = make_plan(replace(question, pairs=(worse, good)))
+    alone = make_plan(question)
+    assert (plan.chosen is None) == (alone.chosen is None)
+    if plan.chosen is not None:
+        assert plan.chosen.target_place == "good"
+        assert not any("worse" in title for title in plan.level)
+
+
+@pytest.mark.parametrize("number", [*NUMBERS, slow(4), slow(11), slow(6), slow(13)])
+def test_a_further_candidate_never_makes_the_chosen_fleet_worse_beyond_its_interval(number: int) -> None:
+    three = small(number, pairs=3)
+    costs: list[float] = []
+    for pairs in (three.pairs[:1], three.pairs[:2], three.pairs):
+        plan = make_plan(replace(three, pairs=pairs))
+        if plan.chosen is None:
+            assert not costs
+            continue
+        cost = plan.metrics["cost_per_million"]
+        if costs:
+            assert cost.value <= min(costs) * (1 + INDIFFERENT + cost.chance)
+        costs.append(cost.value)
+    assert costs
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_the_order_of_candidates_changes_nothing(number: int) -> None:
+    question = small(number, pairs=3)
+    plan = make_plan(question)
+    other = make_plan(replace(question, pairs=question.pairs[::-1]))
+    assert (other.chosen, other.metrics, other.goals, other.lines) == (
+        plan.chosen,
+        plan.metrics,
+        plan.goals,
+        plan.lines,
+    )
+    assert {row.fleet: row for row in other.rows} == {row.fleet: row for row in plan.rows}
+
+
+@pytest.mark.parametrize("number", [slow(number) for number in range(6)])
+def test_the_chosen_fleet_is_the_full_grids_best_of_all_candidates_or_as_good_as_it_says(number: int) -> None:
+    assert held(question_of(number, pairs=2), jobs=1).verdict != "WORSE"
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_fleets_without_drafters_apart_are_screened_once_for_each_place_of_targets(number: int) -> None:
+    question = small(number)
+    pair = question.pairs[0]
+    pairs = tuple(named(pair, f"drafter {d}", f"target {t}") for t in range(2) for d in range(3))
+    screened = screen(replace(question, pairs=pairs))
+    titles = [one.shape.title for one in screened]
+    assert len(titles) == len(set(titles))
+    plain = [one.shape.target_place for one in screened if one.shape.kind == PLAIN]
+    once = [one for one in screen(question) if one.shape.kind == PLAIN]
+    assert len(plain) == 2 * len(once)
+    assert len(screened) - len(plain) == 6 * (len(screen(question)) - len(once))
+
+
+def test_each_fleet_is_simulated_with_the_times_and_prices_of_its_own_devices() -> None:
+    question = small(0, pairs=3)
+    for one in screen(question):
+        pair = question.pair(one.shape)
+        assert pair.target_place == one.shape.target_place
+        assert question.scenario(one.shape).profile == pair.base.profile
+        assert one.cost_per_hour == pair.prices.per_hour(one.shape.drafters, one.shape.targets)
+        assert question.cost_per_hour(one.shape) == one.cost_per_hour

@@ -1,0 +1,88 @@
+"""Shipped scenarios as this host can run them, and how a run of one is judged; here most runs are simulated."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+pytest.importorskip("torch")
+
+from experiments.compare import Error, compare_reruns
+from experiments.reruns import replicate, simulated_reruns
+from experiments.shipped.command import MECHANISM_AIM, PREDICTION_AIM, Shown, run_here
+from experiments.shipped.here import replayed, runnable_here, shortened
+from experiments.shipped.scenarios import shipped_scenarios
+from fleet.records.metrics import measure
+from fleet.scenario.links import holds_links
+from fleet.scenario.reading import read_scenario
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.settle import settle
+from fleet.times.profile import HardwareProfile
+from fleet.times.step_time import StepTime
+from sim.run import simulate
+from tests.helpers.marks import slow
+
+HOST = HardwareProfile(
+    name="host", draft=StepTime(), verify=StepTime(), turnaround_s=2e-4, wake_up_s=1e-4, dispatch_s=5e-5
+)
+SCENARIOS = {name: read_scenario(path, base=Path()) for name, path in shipped_scenarios().items()}
+FLEETS = {name: scenario for name, scenario in SCENARIOS.items() if scenario.batch is None}
+
+
+def a_run(scenario: Scenario) -> Shown:
+    """What a simulated run of a scenario shows."""
+    run = simulate(scenario)
+    rows = compare_reruns({}, replicate(scenario, 2, {}), simulated_reruns(scenario, [run]))
+    return Shown("replayed", scenario.workload.requests, [], rows)
+
+
+@pytest.mark.parametrize("name", FLEETS)
+def test_every_fleet_waits_for_its_own_times_and_links_with_the_delays_of_the_host(name: str) -> None:
+    here, own = replayed(FLEETS[name], HOST), settle(FLEETS[name])
+    settled = settle(here)
+    assert (here.drafters.kind, here.verifiers.kind) == ("replayed", "replayed")
+    assert settled.drafter_times(0).draft == own.drafter_times(0).draft
+    assert settled.verifier_times(0).verify == own.verifier_times(0).verify
+    assert settled.drafter_times(0).delays.turnaround_s == HOST.turnaround_s
+    assert holds_links(settled) or name == "amusd", "it states no link"
+    assert here.faults == FLEETS[name].faults
+
+
+@pytest.mark.parametrize("name", [name if name in ("star", "goodspeed") else slow(name) for name in FLEETS])
+def test_a_run_has_the_share_of_its_requests_that_takes_about_as_long_as_asked(name: str) -> None:
+    scenario = FLEETS[name]
+    short = shortened(scenario, 20.0)
+    took_s = simulate(short).frame().time_s.max()
+    assert took_s < 40.0 or short.workload.requests <= scenario.workload.requests // 10 + 1
+    assert short.workload.requests == scenario.workload.requests or took_s > 10.0
+
+
+def test_faults_at_stated_times_keep_all_requests(tmp_path: Path) -> None:
+    scenario = FLEETS["dying-drafter"]
+    assert runnable_here(scenario, HOST, 1.0, tmp_path).workload == scenario.workload
+
+
+def test_a_run_is_beyond_by_its_log_by_its_mechanism_and_by_its_prediction() -> None:
+    shown = a_run(shortened(SCENARIOS["star"], 5.0))
+    assert not shown.beyond
+    assert abs(shown.mechanism) < 1e-9
+    assert msgspec.structs.replace(shown, contradictions=["drafter: row 3"]).beyond
+
+    def off(**errors: float) -> Shown:
+        told = {name: Error(value, value, value, abs(value)) for name, value in errors.items()}
+        return msgspec.structs.replace(shown, rows=[msgspec.structs.replace(shown.judged, **told)])
+
+    assert off(mechanism=-1.1 * MECHANISM_AIM).beyond
+    assert off(parameters=1.1 * PREDICTION_AIM).beyond
+    assert off(mechanism=float("nan")).beyond, "what is not known reaches no aim"
+    assert not off(parameters=1.1 * PREDICTION_AIM, paced=0.0).beyond, "at the run's pace, where that is known"
+
+
+@pytest.mark.slow
+def test_a_run_of_processes_replays_and_leaves_its_comparison(tmp_path: Path) -> None:
+    (tmp_path / "star").mkdir()
+    scenario = shortened(replayed(SCENARIOS["star"], HOST), 3.0)
+    shown = run_here(scenario, 0.0, tmp_path / "star")
+    assert shown.contradictions == []
+    assert shown.judged.engine == pytest.approx(measure(simulate(scenario))["throughput"].value, rel=0.2)
+    assert {path.name for path in (tmp_path / "star").iterdir()} == {"engine.parquet", "comparison.json"}

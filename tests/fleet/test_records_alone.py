@@ -1,0 +1,113 @@
+"""A run is measured from its records alone: the files that its workload names are not read again, and may be gone."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleet.errors import InputError
+from fleet.records.findings import findings_of
+from fleet.records.metrics import assess, measure_targets
+from fleet.records.run import Run, make_run
+from fleet.scenario.reading import make_scenario
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.workload import streams_of
+from sim.run import simulate
+from tests.helpers.logs import log_of
+from tests.helpers.stars import TABLES, repeatable, star
+
+ROWS = "".join(f"{n % 3 * 1.5 + 4 * n},{10 + n},{5 + 3 * n % 11}\n" for n in range(12))
+TURNS = "".join(json.dumps({"turns": [f"question {n} " * 3, "and then?"][: 1 + n % 2]}) + "\n" for n in range(8))
+FILES = {
+    "trace.csv": "arrived_at,num_prefill_tokens,num_decode_tokens\n" + ROWS,
+    "lengths.csv": "num_prefill_tokens,num_decode_tokens\n"
+    + "".join(line.partition(",")[2] for line in ROWS.splitlines(keepends=True)),
+    "conversations.jsonl": TURNS,
+}
+TRACE = {"arrivals": {"process": "trace", "file": "trace.csv"}}
+POISSON = {"arrivals": {"process": "poisson", "per_s": 0.05}}
+LENGTHS, DRAWN = {"lengths": "lengths.csv"}, {"lengths": "lengths.csv", "lengths_drawn": True}
+CONVERSATIONS = {"conversations": "conversations.jsonl", "new_tokens": 8}
+BATCH = {"rule": {"policy": "slots", "size": 2}}
+WORKLOADS: dict[str, dict[str, Any]] = {
+    "lengths": LENGTHS,
+    "drawn lengths": DRAWN,
+    "conversations": CONVERSATIONS,
+    "trace": TRACE,
+    "arriving lengths": LENGTHS | POISSON,
+    "arriving conversations": CONVERSATIONS | POISSON,
+}
+
+
+def of(folder: Path, workload: dict[str, Any], requests: int, **tables: Any) -> Scenario:
+    """A star, or what the tables make of it, with that workload, whose files are written into the folder."""
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    content = TABLES | {"workload": {"requests": requests} | workload, "measure": {"warm_up_share": 0.0}} | tables
+    return make_scenario(content, base=folder)
+
+
+def measured(run: Run) -> str:
+    """All that is measured, as text: NaN is NaN."""
+    return f"{assess(run)} {measure_targets(run).frame().to_dict()}"
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_run_whose_workloads_file_has_been_deleted_is_still_measured(name: str, tmp_path: Path) -> None:
+    run = simulate(of(tmp_path, WORKLOADS[name], requests=30))
+    before = measured(run)
+    for file in tmp_path.iterdir():
+        file.unlink()
+    with pytest.raises(InputError, match="cannot be read"):
+        streams_of(run.header.fleet)
+    assert measured(run) == before
+
+
+@settings(repeatable, max_examples=40)
+@given(
+    workload=st.sampled_from([{"new_tokens": 8}, LENGTHS, DRAWN, CONVERSATIONS]),
+    requests=st.integers(1, 20),
+    targets=st.integers(1, 3),
+    streams=st.integers(0, 5),
+    is_batch=st.booleans(),
+)
+def test_the_last_requests_of_streams_are_those_that_the_workload_holds(
+    tmp_path_factory: pytest.TempPathFactory,
+    workload: dict[str, Any],
+    requests: int,
+    targets: int,
+    streams: int,
+    is_batch: bool,
+) -> None:
+    folder = tmp_path_factory.mktemp("files")
+    more = {"verifiers": {}, "batch": BATCH} if is_batch else {"verifiers": {"count": targets}}
+    run = simulate(of(folder, workload | {"streams": streams}, requests, **more))
+    assert ends_in(run) == (ends_of(run) if run.header.fleet.streams else set())
+
+
+@settings(repeatable, max_examples=20)
+@given(share=st.floats(0.01, 1.0), requests=st.integers(1, 9))
+def test_a_run_that_was_cut_short_has_the_last_requests_that_came(share: float, requests: int) -> None:
+    """Where the scenario says how many there are; the last one of a stream need not be complete."""
+    rows = simulate(scenario := star(workload={"requests": requests, "new_tokens": 8})).frame()
+    some = rows[: int(np.ceil(share * len(rows)))]
+    cut = make_run(scenario, "sim", log_of(some.to_numpy()))
+    known = findings_of(cut).requests
+    there = set(zip(known.tag.tolist(), known.request.tolist(), strict=True))
+    assert ends_in(cut) == ends_of(cut) & there
+
+
+def ends_in(run: Run) -> set[tuple[int, int]]:
+    """Stream and number of requests that are the last of their streams, as records tell."""
+    requests = findings_of(run).requests
+    last = requests.where(requests.last)
+    return set(zip(last.tag.tolist(), last.request.tolist(), strict=True))
+
+
+def ends_of(run: Run) -> set[tuple[int, int]]:
+    """The same as the workload's files tell."""
+    return {(tag, of_stream[-1].number) for tag, of_stream in streams_of(run.header.fleet).items()}

@@ -1,0 +1,109 @@
+"""Sessions as other engines would record them, written to files and read back: one function a form of records."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from hypothesis import strategies as st
+
+from calibrate.readers.aiperf import read_aiperf
+from calibrate.readers.inference_lab import read_inference_lab
+from calibrate.readers.recording import Recording
+from calibrate.readers.sglang import read_sglang
+from calibrate.readers.vllm import read_vllm
+from calibrate.readers.vllm_log import read_vllm_log
+from calibrate.readers.vllm_metrics import read_vllm_metrics
+from fleet.chance.acceptance import LengthModel, expected_committed
+from tests.helpers import engines
+
+DEPTH = 4
+Sessions = list[list[tuple[int, int]]]
+
+
+def round_of(least: int) -> st.SearchStrategy[tuple[int, int]]:
+    """Rounds that drafted `least` to DEPTH tokens."""
+    drafted = st.integers(least, DEPTH)
+    return drafted.flatmap(lambda tokens: st.tuples(st.just(tokens), st.integers(0, tokens)))
+
+
+def sessions_of(least: int) -> st.SearchStrategy[Sessions]:
+    return st.lists(st.lists(round_of(least), min_size=1, max_size=20), min_size=1, max_size=4)
+
+
+full, mixed = sessions_of(DEPTH), sessions_of(1)
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def vllm(folder: Path, sessions: Sessions, detail: str = "summary") -> Recording:
+    answers = [engines.vllm_answer(engines.vllm_stats(session, DEPTH, detail)) for session in sessions]
+    return read_vllm([engines.write_lines(folder / "answers.jsonl", answers)])
+
+
+def vllm_list(folder: Path, sessions: Sessions) -> Recording:
+    stats = [engines.vllm_stats(session, DEPTH, digits=17) for session in sessions]
+    return read_vllm([write(folder / "answers.json", json.dumps(stats, indent=1))])
+
+
+def aiperf(folder: Path, sessions: Sessions) -> Recording:
+    lines = [engines.aiperf_line(session, DEPTH) for session in sessions]
+    return read_aiperf([engines.write_lines(folder / "profile_export.jsonl", lines)])
+
+
+def sglang(folder: Path, sessions: Sessions) -> Recording:
+    answers = [engines.sglang_answer(session, DEPTH, older=len(session) % 2 == 0) for session in sessions]
+    return read_sglang([engines.write_lines(folder / "answers.jsonl", answers)])
+
+
+def scrape(folder: Path, sessions: Sessions) -> Recording:
+    return read_vllm_metrics([write(folder / "metrics.txt", engines.prometheus(dict(enumerate(sessions)), DEPTH))])
+
+
+def two_scrapes(folder: Path, sessions: Sessions) -> Recording:
+    """The first request came before the first scrape, and again with the others."""
+    before = write(folder / "before.txt", engines.prometheus({0: sessions[0]}, DEPTH))
+    together = [pair for session in sessions for pair in session]
+    after = write(folder / "after.txt", engines.prometheus({0: [*sessions[0], *together]}, DEPTH))
+    return read_vllm_metrics([before, after])
+
+
+def inference_lab(folder: Path, sessions: Sessions) -> Recording:
+    files = [
+        write(folder / f"rounds{number}.csv", engines.inference_lab(session, DEPTH, oracle=number % 2 == 0))
+        for number, session in enumerate(sessions)
+    ]
+    return read_inference_lab(files)
+
+
+def vllm_log(folder: Path, sessions: Sessions) -> Recording:
+    return read_vllm_log([write(folder / "log", "".join(engines.vllm_log(session, DEPTH) for session in sessions))])
+
+
+READ: dict[str, Callable[[Path, Sessions], Recording]] = {
+    "vLLM, summary": vllm,
+    "vLLM, a list": vllm_list,
+    "vLLM, by draft length": lambda folder, sessions: vllm(folder, sessions, "by-length"),
+    "vLLM, detailed": lambda folder, sessions: vllm(folder, sessions, "detailed"),
+    "vLLM, a scrape": scrape,
+    "vLLM, two scrapes": two_scrapes,
+    "AIPerf": aiperf,
+    "SGLang": sglang,
+    "inference-lab": inference_lab,
+}
+TELL_DRAFTS = ("vLLM, by draft length", "vLLM, detailed", "inference-lab")
+
+
+def mean_of(recording: Recording) -> float:
+    model = recording.acceptance
+    assert isinstance(model, LengthModel)
+    return expected_committed(model, recording.depth)
+
+
+LOG = (
+    "INFO SpecDecoding metrics: Mean acceptance length: 3.24, Accepted throughput: 46.40 tokens/s, Drafted throughput: "
+    "82.80 tokens/s, Accepted: 464 tokens, Drafted: 828 tokens, Per-position acceptance rate: 0.763, 0.623, 0.459, "
+    "0.396, Avg Draft acceptance rate: 56.0%\n"
+)

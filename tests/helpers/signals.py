@@ -1,0 +1,29 @@
+"""Programs that are ended by a signal as by a user: how they are told, and how all of them end."""
+
+import os
+import signal
+import subprocess
+
+from tests.helpers.processes import alive, ended, eventually
+
+SIGNALS = {"Ctrl-C": (signal.SIGINT, "interrupted"), "SIGTERM": (signal.SIGTERM, "ended by SIGTERM")}
+
+
+def tell(process: subprocess.Popen[str], how: str) -> None:
+    """Send the signal: Ctrl-C goes to all processes of a terminal, `kill` to the one that it names."""
+    if how == "Ctrl-C":
+        os.killpg(process.pid, signal.SIGINT)
+    else:
+        process.send_signal(SIGNALS[how][0])
+
+
+def assert_ended_by(process: subprocess.Popen[str], how: str, *kept: str) -> str:
+    """The status, the one line, nothing on standard output, nobody left; return what else was on standard error."""
+    status, out, err = ended(process)
+    number, line = SIGNALS[how]
+    assert (status, out) == (128 + number, ""), err
+    *others, last = err.strip().splitlines()
+    assert last.partition(": ")[2] in [f"{line}; {one}" for one in kept], err
+    assert "Traceback" not in err
+    assert eventually(lambda: not alive(process.pid)), f"left behind: {alive(process.pid)}"
+    return "\n".join(others)

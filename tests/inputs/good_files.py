@@ -1,0 +1,140 @@
+"""Good files of every kind but scenarios, as our own code and the authors of others write them into a folder."""
+
+import json
+import random
+import tomllib
+from pathlib import Path
+
+import msgspec
+
+from calibrate import operators
+from experiments.reproduce.specdecode_data import FILE, SETS
+from fleet.estimate.shipped import shipped_devices
+from fleet.records.run import write_run
+from fleet.scenario.reading import make_scenario
+from fleet.times.profile import write_profile
+from sim.run import simulate
+from tests.helpers import engines
+from tests.helpers.ends import write_ends
+from tests.inputs.scenarios import PROFILE, WORKLOAD, scenario
+
+
+def write_run_files(folder: Path) -> None:
+    """Write a scenario and a run of it."""
+    scenario("star")(folder)
+    content = tomllib.loads((folder / "scenario.toml").read_text())
+    write_run(simulate(make_scenario(content)), folder / "run.parquet")
+    write_run(simulate(make_scenario(content)), folder / "other.parquet")
+
+
+def write_signal_files(folder: Path) -> None:
+    """Write a scenario, and the signals that it plays."""
+    from fleet.chance.signals import write_signals
+    from fleet.chance.token import Token
+
+    scenario("batch", acceptance={"model": "signals", "file": "signals.parquet"})(folder)
+    rng = random.Random(1)
+    sessions = [[Token(rng.random(), rng.random(), rng.random()) for _ in range(30)] for _ in range(3)]
+    write_signals(sessions, folder / "signals.parquet")
+
+
+def write_place_files(folder: Path) -> None:
+    """Write a scenario, the places that it plays and the lengths of its requests."""
+    from fleet.chance.places import write_places
+
+    acceptance = {"model": "by-place", "file": "places.parquet", "depth": 5}
+    workload = {"requests": 6, "lengths": "lengths.csv"}
+    scenario("star", acceptance=acceptance, workload=workload)(folder)
+    rng = random.Random(1)
+    write_places([[rng.randrange(6) for _ in range(20)] for _ in range(4)], folder / "places.parquet")
+    rows = "".join(f"{20 + request},{12 + 3 * request}\n" for request in range(6))
+    (folder / "lengths.csv").write_text("num_prefill_tokens,num_decode_tokens\n" + rows)
+
+
+def write_ended(folder: Path) -> None:
+    """Write a scenario, and the run that tells where its texts end."""
+    scenario("star", workload={**WORKLOAD, "ignore_eos": False, "ends": "ends.parquet"})(folder)
+    write_ends(folder / "ends.parquet", {0: 5, 1: 20, 4: 9})
+
+
+def write_sweep(folder: Path) -> None:
+    """Write a scenario and the folder of a sweep."""
+    from specfleet import sweep
+
+    scenario("ahead")(folder)
+    sweep(folder / "scenario.toml", {"verifiers.count": [1, 2]}, out=folder / "swept", seeds=1, jobs=1)
+    (cell,) = (folder / "swept" / "cells").glob("*1.json")
+    assert cell.name == "verifiers.count=1.json"
+
+
+def write_reproduction(folder: Path) -> None:
+    """Write a reproduction as --json prints it."""
+    from specfleet import reproduce
+
+    (folder / "rows.json").write_bytes(msgspec.json.encode(reproduce("starsd-fig4")))
+
+
+def write_calibrated(folder: Path) -> None:
+    """Write a profile with what calibration measured, as the figures draw it."""
+    spread = {"mean_s": 0.01, "p10_s": 0.009, "p90_s": 0.012}
+    grid = [
+        {"tokens": n, "quantiles_s": [0.009 * n, 0.01 * n, 0.012 * n], "fitted_s": 0.011 * n, "held_out": n == 2}
+        for n in (1, 2, 3)
+    ]
+    idle = [{"gap_s": gap_s, **spread} for gap_s in (0.001, 0.01)]
+    warm_up = [{"warm_tokens": tokens, **spread} for tokens in (0, 1)]
+    content = PROFILE | {"measured": {"draft": grid, "verify": grid, "idle": idle, "warm_up": warm_up}}
+    (folder / "profile.json").write_text(json.dumps(content))
+
+
+def write_estimate(folder: Path) -> None:
+    """Write what an estimate reads: a config.json, a device, and Vidur's operators of one."""
+    sizes = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96, "vocab_size": 100}
+    config = {"model_type": "qwen3_moe", "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, **sizes}
+    config |= {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "tie_word_embeddings": True}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "device.toml").write_text(shipped_devices()["h100"].read_text())
+    head = [*operators.COLUMNS, *(f"time_stats.{name}.median" for name in (*operators.PRODUCTS, *operators.KERNELS))]
+    rows = [[tokens, 1, 4096, 11008, 32, 32] + [0.1] * 9 for tokens in (1, 64, 1024)]
+    lines = [",".join(map(str, row)) for row in [head, *rows]]
+    (folder / "vidur-h100-llama2-7b-mlp.csv").write_text("\n".join(lines) + "\n")
+
+
+def write_acceptance(folder: Path) -> None:
+    """Write recordings of all sets that the reproductions of SpecDecode-Bench read."""
+    rows = [
+        (name, str(n), 20 + n, 9, [1, 3, 1, 2, 21], [1, 1, 2, 1, 5, 1, 1, 4, 1])
+        for name in SETS.values()
+        for n in (0, 1)
+    ]
+    engines.write_specdecode_bench(folder / FILE, rows)
+
+
+def write_estimated(folder: Path) -> None:
+    """Write a scenario with an estimated profile."""
+    from specfleet import estimate
+
+    scenario("star", profile="estimated.json")(folder)
+    write_profile(estimate("llama-3.1-8b@h100", "eagle3-llama-3.1-8b@h100"), folder / "estimated.json")
+
+
+def write_amusd(folder: Path) -> None:
+    """Write a run file of the AMUSD authors' form."""
+    accepted = [6, 3, 6, 1, 6, 2] * 3
+    look = [{"timestamp": 0.05 * n, "gpu_powers": [200.0, 90.0]} for n in range(1, 20)]
+    runs = {
+        "greedy": {"token_times": [0.04] + [0.02] * 59, "total_time": 1.3},
+        "sd": {
+            "draft_times": [0.1] + [0.01] * 95, "verify_times": [0.05] + [0.03] * 17, "accepted_tokens": accepted,
+            "total_time": 1.8,
+        },
+        "amusd": {
+            "draft_times": [0.02] + [0.01] * 99, "verify_times": [0.5] + [0.03] * 39, "accepted_tokens": [3, 1] * 20,
+            "total_time": 1.5,
+        },
+    }  # fmt: skip
+    entries = [
+        {"sample_index": 0, "strategy": name, "metrics": {"tokens_generated": 60, "gpustats": look, **metrics}}
+        for name, metrics in runs.items()
+    ]
+    (folder / "runs.json").write_text(json.dumps(entries))

@@ -1,0 +1,67 @@
+"""Records of other engines, as `import` reads them: a kind for each form."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.helpers import engines
+from tests.inputs.kinds import Kind
+
+ROUNDS = [[(4, 4), (4, 1), (4, 0), (4, 1)], [(4, 2), (4, 3)], [(4, 0)]]  # of three requests: drafted, accepted
+TEXTS = [[3, 0, 1, 20, 2, 0, 0], [0, 0, 5, 4, 1]]
+
+
+def imported(kind: str, file: str, form: str, content: Callable[[], str]) -> Kind:
+    """Return the kind of another engine's records, which `import` reads."""
+    command = ("import", kind, file, "-o", "made.toml", "--json", "--draft-ms", "2", "--verify-ms", "25")
+    return Kind(lambda folder: write_text(folder / file, content()), (file,), form, (command,))
+
+
+def write_recordings(folder: Path) -> None:
+    """Write recordings of SpecDecode-Bench as one table."""
+    rows = [("a", str(number), 9, 5, [1, 3, 1, 21, 1], [1] * 5) for number in range(4)]
+    engines.write_specdecode_bench(folder / "all.parquet", rows)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file."""
+    path.write_text(text)
+
+
+READER_KINDS: dict[str, Kind] = {
+    "vLLM's answers": imported(
+        "vllm", "answers.jsonl", "jsonl",
+        lambda: "".join(
+            json.dumps(engines.vllm_answer(engines.vllm_stats(session, 4, detail))) + "\n"
+            for session, detail in zip(ROUNDS, ("detailed", "by-length", "summary"), strict=True)
+        ),
+    ),
+    "vLLM's answer": imported(
+        "vllm", "answer.json", "json",
+        lambda: json.dumps(engines.vllm_answer(engines.vllm_stats(ROUNDS[0], 4, "detailed")), indent=1),
+    ),
+    "SGLang's answers": imported(
+        "sglang", "answers.jsonl", "jsonl",
+        lambda: "".join(json.dumps(engines.sglang_answer(session, 4)) + "\n" for session in ROUNDS),
+    ),
+    "AIPerf's records": imported(
+        "aiperf", "records.jsonl", "jsonl",
+        lambda: "".join(json.dumps(engines.aiperf_line(session, 4)) + "\n" for session in ROUNDS),
+    ),
+    "vLLM's metrics": imported(
+        "vllm-metrics", "metrics.txt", "bytes", lambda: engines.prometheus(dict(enumerate(ROUNDS)), 4)
+    ),
+    "vLLM's log": imported(
+        "vllm-log", "server.log", "bytes", lambda: "".join(engines.vllm_log(session, 4) for session in ROUNDS[:2])
+    ),
+    "inference-lab's trace": imported(
+        "inference-lab", "rounds.csv", "csv", lambda: engines.inference_lab(ROUNDS[0] + ROUNDS[1], 4, oracle=False)
+    ),
+    "SpecDecode-Bench's answers": imported(
+        "specdecode-bench", "answers.jsonl", "jsonl", lambda: engines.specdecode_bench(TEXTS)
+    ),
+    "SpecDecode-Bench's table": Kind(
+        write_recordings, ("all.parquet",), "parquet",
+        (("import", "specdecode-bench", "all.parquet", "-o", "made.toml", "--json"),),
+    ),
+}  # fmt: skip

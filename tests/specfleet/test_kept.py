@@ -1,0 +1,105 @@
+"""What commands say that they kept, when a signal or a lost cluster ends them while they read or sweep."""
+
+import fcntl
+import os
+import struct
+import termios
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.helpers.clusters import local_cluster
+from tests.helpers.marks import slow
+from tests.helpers.processes import ended, eventually, is_asleep, specfleet
+from tests.helpers.signals import SIGNALS, assert_ended_by, tell
+
+READERS = {  # commands that read a scenario: what they are given, and what they say that they kept
+    "show": ([], "nothing was written"),
+    "simulate": (["-o", "OUT"], "nothing was written to OUT"),
+    "sweep": (["-o", "OUT", "--vary", "seed=1:3"], "kept: 0 of 3 cells in OUT; the same command goes on from there"),
+    "analytic": ([], "nothing was written"),
+    "run": (["-o", "OUT"], "nothing was written to OUT"),
+    "drafter": (["-o", "OUT"], "nothing was written"),
+    "verifier": (["-o", "OUT"], "nothing was written"),
+}
+
+
+@pytest.mark.parametrize("how", SIGNALS)
+@pytest.mark.parametrize("name", [name if name == "simulate" else slow(name) for name in READERS])
+def test_a_signal_while_input_is_read_says_that_nothing_was_written(name: str, how: str, tmp_path: Path) -> None:
+    pipe, out = tmp_path / "scenario.toml", tmp_path / "out"
+    os.mkfifo(pipe)
+    arguments, kept = READERS[name]
+    process = specfleet(name, pipe, *(str(out) if argument == "OUT" else argument for argument in arguments))
+    writers: list[int] = []
+
+    def is_open() -> bool:
+        try:
+            writers.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+        except OSError:  # nobody has opened it to read
+            return False
+        return True
+
+    def is_read() -> bool:
+        """Whether what was written is taken, and more is waited for: Python sees no signal just before it waits."""
+        unread = struct.unpack("i", fcntl.ioctl(writers[0], termios.FIONREAD, bytes(4)))[0]
+        return unread == 0 and is_asleep(process)
+
+    assert eventually(is_open, process)
+    os.write(writers[0], b"# ")
+    assert eventually(is_read, process)
+    tell(process, how)
+    assert assert_ended_by(process, how, kept.replace("OUT", str(out))) == ""
+    assert not out.exists()
+    os.close(writers[0])
+
+
+@pytest.mark.parametrize(("how", "jobs"), [("SIGTERM", 1), slow("SIGTERM", 2), slow("Ctrl-C", 2)])
+def test_an_interrupted_sweep_keeps_its_cells_and_its_table_and_goes_on_from_there(
+    how: str, jobs: int, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    endless = ["--vary", "workload.requests=12,16,200000", "--seeds", "1", "--jobs", str(jobs)]
+    process = specfleet("sweep", "star", *endless, "-o", out)
+    assert eventually((out / "cells" / "workload.requests=16.json").exists, process)
+    assert eventually(lambda: set(pd.read_csv(out / "sweep.csv")["workload.requests"]) == {12, 16}, process)
+    tell(process, how)
+    said = f"kept: 2 of 3 cells in {out}; the same command goes on from there"
+    assert assert_ended_by(process, how, said) == ""
+    assert set(pd.read_csv(out / "sweep.csv")["workload.requests"]) == {12, 16}
+    assert not list(out.rglob("*.part"))
+    kept = {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()}
+    status, _, err = ended(specfleet("sweep", "star", "--vary", "workload.requests=12,16", "--seeds", "1", "-o", out))
+    assert status == 0, err
+    assert {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()} == kept
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", slow("Ctrl-C")])
+def test_an_interrupted_sweep_on_a_cluster_keeps_its_cells_and_leaves_the_cluster_alone(
+    how: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("distributed")
+    out = tmp_path / "out"
+    some = ["--vary", "workload.requests=12,16,100000", "--set", "workload.new_tokens=24", "--seeds", "1", "-o", out]
+    with local_cluster(tmp_path / "cluster") as two:
+        process = specfleet("sweep", "star", *some, "--path", "simpy", "--cluster", two.address)
+        assert eventually((out / "sweep.csv").exists, process)
+        assert eventually(lambda: set(pd.read_csv(out / "sweep.csv")["workload.requests"]) == {12, 16}, process)
+        tell(process, how)
+        said = f"kept: 2 of 3 cells in {out}; the same command goes on from there"
+        assert assert_ended_by(process, how, said) == ""
+        assert [one.poll() for one in (two.scheduler, *two.workers)] == [None, None, None]
+
+
+def test_a_cluster_that_is_lost_ends_a_sweep_in_one_line_and_says_what_was_kept(tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    out = tmp_path / "out"
+    some = ["--vary", "workload.requests=12,100000", "--set", "workload.new_tokens=24", "--seeds", "1", "-o", out]
+    with local_cluster(tmp_path / "cluster", workers=1) as one:
+        process = specfleet("sweep", "star", *some, "--path", "simpy", "--cluster", one.address)
+        assert eventually((out / "sweep.csv").exists, process)
+        one.scheduler.kill()
+        status, printed, err = ended(process)
+    kept = f"kept: 1 of 2 cells in {out}; the same command goes on from there"
+    assert (status, printed, err) == (1, "", f"specfleet: cluster {one.address}: the scheduler is gone; {kept}\n")

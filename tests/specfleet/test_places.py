@@ -1,0 +1,155 @@
+"""Candidates of a plan: places by their texts, each pair with times and prices of its own, and what is refused."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import specfleet
+from experiments.plan.answer import Plan
+from experiments.plan.question import APART, COLOCATED, PLAIN, Pair, Question
+from experiments.plan.screen import screen
+from fleet.errors import InputError
+from fleet.scenario.cost import Cost
+from fleet.scenario.reading import read_scenario
+from fleet.times.profile import HardwareProfile
+from specfleet.cli.plan import TABLED, tabled
+from specfleet.places import pairs_of, places_of
+from specfleet.planning import write_plan
+from specfleet.scenario import scenario_of
+
+TARGET, DRAFTER = "llama-3.1-8b", "llama-3.2-1b"
+DRAFTS = [f"{DRAFTER}@{device}" for device in ("l4", "rtx-4090", "h100")]
+COSTS = "h100=3,l4=0.4,rtx-4090=0.35"
+
+
+def pairs(targets: str | Sequence[str], drafts: str | Sequence[str], *costs: str) -> tuple[Pair, ...]:
+    return pairs_of(scenario_of("star", {}), places_of(targets, "target"), places_of(drafts, "draft"), costs)
+
+
+def drafting(pair: Pair) -> str:
+    assert isinstance(pair.base.profile, HardwareProfile)
+    return pair.base.profile.sources["draft"]
+
+
+@pytest.fixture(scope="module")
+def planned() -> Plan:
+    return specfleet.plan(
+        "star", {"workload.new_tokens": 48, "workload.prompt_tokens": 64}, target=[f"{TARGET}@h100", f"{TARGET}@l40s"],
+        draft=DRAFTS, link_s=0.002, acceptance=0.8, cost=f"{COSTS},l40s=1.2", apart=True, jobs=1,
+        vary=["verifiers.count=1:5", "drafters.depth=2,4,6"],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("texts", "names"),
+    [
+        (["m@h100", "m@4xh100:fp8"], ["4xh100", "h100"]),
+        (["m@h100", "m@h100:fp8", "m@l40s"], ["h100", "h100:fp8", "l40s"]),
+        (["m@h100:fp8"], ["h100"]),
+    ],
+)
+def test_places_have_names_as_short_as_tells_them_apart(texts: list[str], names: list[str]) -> None:
+    given = [text.replace("m@", f"{TARGET}@") for text in texts]
+    assert [one.name for one in places_of(given, "target")] == names
+    assert [one.name for one in places_of(given[::-1], "target")] == names
+
+
+def test_places_of_several_models_are_named_with_them() -> None:
+    texts = [f"{DRAFTER}@h100", f"{TARGET}@l40s"]
+    assert [one.name for one in places_of(texts, "draft")] == sorted(texts)
+
+
+def test_each_pair_has_the_times_of_its_own_devices() -> None:
+    found = pairs([f"{TARGET}@h100", f"{TARGET}@l40s"], DRAFTS, COSTS, "l40s=1.2")
+    assert len({(pair.target_place, pair.draft_place) for pair in found}) == len(found) == 6
+    for pair in found:
+        assert f"on {pair.draft_place}," in drafting(pair)
+        (alone,) = pairs(f"{TARGET}@{pair.target_place}", f"{DRAFTER}@{pair.draft_place}", "target=1,drafter=1")
+        assert (alone.base, alone.colocated) == (pair.base, pair.colocated)
+
+
+def test_one_pair_is_not_named_however_it_is_given() -> None:
+    (by_text,) = pairs(f"{TARGET}@h100", DRAFTS[0])
+    assert pairs([f"{TARGET}@h100"], (text for text in DRAFTS[:1])) == (by_text,)  # type: ignore[arg-type]
+    assert not any(name.endswith("_place") for name in msgspec.to_builtins(by_text))
+
+
+def test_targets_that_draft_for_themselves_are_one_candidate_for_each_model_that_drafts() -> None:
+    def kinds(drafts: list[str]) -> list[str]:
+        found = pairs([f"{TARGET}@h100", f"{TARGET}@l40s"], drafts)
+        question = Question(found, (1,), (2,), {"drafters.depth": (4,)}, ())
+        return [one.shape.kind for one in screen(question)]
+
+    assert [kinds(DRAFTS).count(kind) for kind in (APART, COLOCATED, PLAIN)] == [6, 2, 2]
+    two_models = [*DRAFTS, "llama-3.2-3b@l4"]
+    assert [kinds(two_models).count(kind) for kind in (APART, COLOCATED, PLAIN)] == [8, 4, 2]
+
+
+def test_a_drafter_beside_a_target_takes_the_targets_precision_where_that_device_does_not_run_its_own() -> None:
+    (pair,) = pairs("llama-3.1-70b@a100-80gb:int4", f"{DRAFTER}@l4:fp8")
+    assert pair.colocated is not None
+    assert isinstance(pair.colocated.profile, HardwareProfile)
+    (own,) = pairs("llama-3.1-70b@a100-80gb:int4", f"{DRAFTER}@l4:int4")
+    assert own.colocated is not None
+    assert isinstance(own.colocated.profile, HardwareProfile)
+    assert pair.colocated.profile.draft == own.colocated.profile.draft
+
+
+@pytest.mark.parametrize(
+    ("targets", "drafts", "costs", "said"),
+    [
+        (f"{TARGET}@h100", [DRAFTS[0], f"{DRAFTER}@l4:bf16"], [], "draft = .*l4:bf16.*: the same as .*@l4.; name it"),
+        ([f"{TARGET}@h100"] * 2, DRAFTS, [], "target = .*: the same as"),
+        ([], DRAFTS, [], "needs one MODEL@DEVICE or more"),
+        ([f"{TARGET}@h100", 3], DRAFTS, [], "target = 3: needs a text"),
+        (3, DRAFTS, [], "target = 3: needs a text"),
+        (f"{TARGET}@h100", DRAFTS, ["h100=3,l4=0.4"], "the drafter has no price; add rtx-4090=COST"),
+    ],
+)  # fmt: skip
+def test_candidates_that_are_none_are_refused_in_one_line(
+    targets: str, drafts: str, costs: list[str], said: str
+) -> None:
+    with pytest.raises(InputError, match=said) as refused:
+        pairs(targets, drafts, *costs)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_scenarios_one_price_for_each_role_is_none_of_several_devices() -> None:
+    base = msgspec.structs.replace(scenario_of("star", {}), cost=Cost(3.0, 1.0))
+    target, drafts = places_of(f"{TARGET}@h100", "target"), places_of(DRAFTS, "draft")
+    with pytest.raises(
+        InputError, match=r"\[cost\] has one price for every drafter; give --cost h100=COST,l4=COST,rtx-4090=COST"
+    ):
+        pairs_of(base, target, drafts, [])
+    assert len(pairs_of(base, target, drafts, [COSTS])) == 3
+
+
+def test_a_plan_names_the_devices_of_its_choice_and_shows_the_best_of_each_pair(planned: Plan) -> None:
+    assert planned.chosen is not None
+    assert f"on {planned.chosen.draft_place} for" in planned.lines[0]
+    assert planned.chosen.title in planned.lines[0]
+    simulated = [row for row in planned.rows if row.known == "simulated"]
+    shown = tabled(simulated)
+    assert {(row.target_place, row.draft_place) for row in shown if row.kind == APART} == {
+        (target, draft) for target in ("h100", "l40s") for draft in ("l4", "rtx-4090", "h100")
+    }
+    assert shown[0] == simulated[0]
+    assert len(shown) <= max(TABLED, 8)
+    best = {row.draft_place: row for row in reversed(simulated) if row.kind == APART}
+    for row in best.values():
+        if row.draft_place != planned.chosen.draft_place:
+            assert row.fleet in planned.lines[3] or "more pairs of devices" in planned.lines[3]
+
+
+def test_the_written_scenario_is_of_the_chosen_pair(planned: Plan, tmp_path: Path) -> None:
+    assert planned.chosen is not None
+    write_plan(planned, tmp_path)
+    profile = read_scenario(tmp_path / "chosen.toml").profile
+    assert isinstance(profile, HardwareProfile)
+    assert f"on {planned.chosen.draft_place}," in profile.sources["draft"]
+    assert f"on {planned.chosen.target_place}," in profile.sources["verify"]
+    again = specfleet.simulate(tmp_path / "chosen.toml").metrics["throughput"].value
+    assert again == pytest.approx(planned.metrics["throughput"].value, rel=0.05)
+    assert msgspec.json.decode((tmp_path / "plan.json").read_bytes(), type=Plan) == planned
