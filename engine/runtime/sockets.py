@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import os
 import select
+import threading
 from collections import Counter
 from collections.abc import Container, Mapping
 
@@ -65,6 +66,8 @@ class Sockets:
         self.waking, self.woken = os.pipe()
         os.set_blocking(self.waking, False)
         os.set_blocking(self.woken, False)
+        self.wakeable = True
+        self.waking_or_closing = threading.Lock()  # the pipe's number may be another file's as soon as it is closed
         self.guard: Guard | None = None
         try:
             if bind is not None:
@@ -108,10 +111,13 @@ class Sockets:
 
     def wake(self) -> None:
         """As `Transport.wake`."""
-        try:  # noqa: SIM105  (between two drafts each microsecond counts)
-            os.write(self.woken, b"\0")
-        except BlockingIOError:  # it is awake for as many reasons as fit into a pipe
-            pass
+        with self.waking_or_closing:
+            if not self.wakeable:
+                return
+            try:  # noqa: SIM105  (between two drafts each microsecond counts)
+                os.write(self.woken, b"\0")
+            except BlockingIOError:  # it is awake for as many reasons as fit into a pipe
+                pass
 
     def send(self, send: Send) -> bool:
         """As `Transport.send`."""
@@ -166,8 +172,10 @@ class Sockets:
         for socket in self.sockets.values():
             socket.disable_monitor()  # nobody reads it any more, and ZeroMQ would wait for that
         self.context.destroy(linger=LINGER_MS)
-        os.close(self.waking)
-        os.close(self.woken)
+        with self.waking_or_closing:
+            self.wakeable = False
+            os.close(self.waking)
+            os.close(self.woken)
 
     def _bind(self, address: str) -> None:
         _scatter_ids()

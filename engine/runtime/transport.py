@@ -31,7 +31,7 @@ class Transport(Protocol):
         """Return what has arrived; if nothing has, wait for it, or for `wake`, at most so long."""
 
     def wake(self) -> None:
-        """Let a `poll` that waits return; from any thread."""
+        """Let a `poll` that waits return; from any thread, and after `close`, too, where nothing waits any more."""
 
     def send(self, send: Send) -> bool:
         """Send a frame; False if that peer is gone, or reads so little that its queue is full."""

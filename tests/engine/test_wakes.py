@@ -1,0 +1,73 @@
+"""Waking the thread of a node's sockets: from any thread, at any time, also when that thread has ended already."""
+
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+pytest.importorskip("zmq")
+
+from engine.runtime.content import NOTHING
+from engine.runtime.exchange import Exchange
+from engine.runtime.socket_thread import SocketThread
+from engine.runtime.sockets import Sockets
+from fleet.stations.messages import Leave
+
+
+def test_a_poll_that_waits_returns_when_it_is_woken() -> None:
+    sockets = Sockets()
+    threading.Timer(0.05, sockets.wake).start()
+    began = time.monotonic()
+    assert sockets.poll(10.0) == []
+    assert time.monotonic() - began < 5.0
+    sockets.close()
+
+
+def test_waking_what_is_closed_does_nothing_and_writes_into_no_other_file() -> None:
+    sockets = Sockets()
+    sockets.close()
+    read, write = os.pipe()  # has the numbers that the waking pipe had
+    assert {read, write} & {sockets.waking, sockets.woken}
+    os.set_blocking(read, False)
+    sockets.wake()
+    with pytest.raises(BlockingIOError):
+        os.read(read, 1)
+    os.close(read)
+    os.close(write)
+
+
+def test_sockets_may_be_closed_while_others_wake_them() -> None:
+    for _ in range(30):
+        sockets, started = Sockets(), threading.Barrier(3)
+
+        def wake(sockets: Sockets = sockets, started: threading.Barrier = started) -> None:
+            started.wait()
+            for _ in range(500):
+                sockets.wake()
+
+        with ThreadPoolExecutor(2) as pool:
+            waking = [pool.submit(wake) for _ in range(2)]
+            started.wait()
+            sockets.close()
+            for each in waking:
+                each.result()
+
+
+def test_a_node_may_be_ended_when_its_thread_is_about_to_end_by_itself() -> None:
+    """The thread closes its transport as soon as it sees that it should end, perhaps before it is woken for that."""
+    sockets = Sockets()
+    thread = SocketThread(Exchange(), sockets, lambda _: None, lambda: None, lambda _: None)
+    wake = sockets.wake
+
+    def late() -> None:
+        thread.join(5.0)  # whoever ends it is not heard before it has ended
+        wake()
+
+    sockets.wake = late  # type: ignore[method-assign]
+    thread.start()
+    thread.end()
+    assert not thread.is_alive()
+    sockets.wake = wake  # type: ignore[method-assign]
+    thread.post(Leave(0, 0), NOTHING)
