@@ -66,9 +66,9 @@ def _silent_programs() -> Iterator[None]:
 
 @contextmanager
 def _unheard() -> Iterator[None]:
-    """Nobody needs to hear of results that nobody takes any more."""
+    """Nobody needs to hear of results that nobody takes any more, nor of a process that grew and was replaced."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*(executed|still being processed)")
+        warnings.filterwarnings("ignore", message=".*(executed|still being processed|A worker stopped)")
         yield
 
 

@@ -20,7 +20,7 @@ from fleet.scenario.scenario import Scenario
 COUNTS = (4, 16, 64)
 AIM = 0.05
 RATIO, SECONDS = 2.0, 4.0  # of a verification over a draft: at N = 4 the drafter has no rest; and of each run
-VERIFY_S = 0.008  # beside the demo pair's drafter
+FIRST_VERIFY_S = 0.008  # beside the demo pair's drafter, until it is known how long that drafts
 SMALL_MODEL, REPLAYED = "demo pair's drafter", "replayed drafter"
 
 
@@ -39,7 +39,9 @@ class Share(msgspec.Struct, frozen=True):
 
 def bench_worker(repetitions: int) -> dict[tuple[str, int], list[Share]]:
     """Run every fleet in turn, and so often; return what its drafter did, by kind of drafter and N."""
-    fleets = {(kind, count): fleet_of(kind, count) for kind in (REPLAYED, SMALL_MODEL) for count in COUNTS}
+    tried = Share(*not_drafting(serve(small_model(max(COUNTS), FIRST_VERIFY_S)).run))
+    fleets = {(REPLAYED, count): fleet(None, RATIO, count, SECONDS) for count in COUNTS}
+    fleets |= {(SMALL_MODEL, count): small_model(count, RATIO * tried.draft_s) for count in COUNTS}
     shares: dict[tuple[str, int], list[Share]] = {place: [] for place in fleets}
     with progress("worker", repetitions * len(fleets)) as advance:
         for _ in range(repetitions):
@@ -49,17 +51,15 @@ def bench_worker(repetitions: int) -> dict[tuple[str, int], list[Share]]:
     return shares
 
 
-def fleet_of(kind: str, count: int) -> Scenario:
-    """A fleet of replayed targets that keeps one drafter busy for some seconds."""
-    if kind == REPLAYED:
-        return fleet(None, RATIO, count, SECONDS)
+def small_model(count: int, verify_s: float) -> Scenario:
+    """The demo pair's drafter with replayed targets that verify for so long."""
     return make_scenario(
         {
-            "name": f"{kind}, N = {count}",
+            "name": f"{SMALL_MODEL}, N = {count}",
             "drafters": {"depth": 5},
             "verifiers": {
                 "count": count, "kind": "replayed",
-                **{step: {"base_s": VERIFY_S} for step in ("verify", "prefill", "decode")},
+                **{step: {"base_s": verify_s} for step in ("verify", "prefill", "decode")},
             },
             "workload": {"requests": max(count, 32), "prompt_tokens": 64, "new_tokens": 64},
         }

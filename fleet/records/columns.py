@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd  # for who asks for a frame; metrics never do
 
 Bools = NDArray[np.bool_]
-Integers = NDArray[np.int64]
+Integers = NDArray[np.signedinteger[Any]]
 
 
 class Words:
@@ -33,7 +33,8 @@ class Words:
 
     def having(self, tells: Callable[[str], bool]) -> Bools:
         """Return which rows have a word of which `tells` is true; it is asked once a word, not once a row."""
-        chosen: Bools = np.array([tells(word) for word in self.words], dtype=bool)[self.codes]
+        told = np.array([tells(word) for word in self.words], dtype=bool)
+        chosen: Bools = told[self.codes] if told.any() else np.zeros(len(self.codes), dtype=bool)
         return chosen
 
     def among(self, *words: str) -> Bools:
@@ -84,6 +85,8 @@ class Table:
 
     def where(self, picked: Bools | Integers) -> "Table":
         """Return the rows for which a mask is true, or the rows of these numbers, in their order."""
+        if picked.dtype == bool and picked.all():
+            return self
         rows = np.flatnonzero(picked) if picked.dtype == bool else picked
         return Table(len(rows), self.names, lambda name: getattr(self, name)[rows])
 

@@ -52,10 +52,11 @@ TIMES = ("time_s", "duration_s", "idle_gap_s", "core_wait_s")
 TIME_S, DURATION_S, IDLE_GAP_S, CORE_WAIT_S = range(4)
 
 # columns of its findings: of drafts (`GROUP_BEGUN_S`: when their drafter began what it serves), and of targets' steps
-ENDED_S, BEGUN_S, LASTED_S, GROUP_BEGUN_S, ASKED_S, GAP_S, ARRIVED_S = range(7)  # of both the first three
-OF_REQUEST, OF_TOKENS, NEXT_DRAFT, VERIFIED, ASKED_BYTES, DRAFT_BYTES = range(6)
+# whole numbers have 32 bits there; bytes may be too many for those, and stand beside the times
+ENDED_S, BEGUN_S, LASTED_S, GROUP_BEGUN_S, ASKED_S, GAP_S, ARRIVED_S, ASKED_BYTES = range(8)  # of both the first three
+OF_REQUEST, OF_TOKENS, NEXT_DRAFT, VERIFIED = range(4)
 OF_KIND, WAS_ACCEPTED, AT_BASE = 2, 3, 4  # of targets, after the first two
-DRAFT_COLUMNS, COMMIT_COLUMNS = (7, 6), (3, 5)  # of times, and of whole numbers
+DRAFT_COLUMNS, COMMIT_COLUMNS = (8, 4), (3, 5)  # of times, and of whole numbers
 
 
 class Means(NamedTuple):
@@ -286,8 +287,8 @@ def write(times: Array, rows: Array, clock: Record, here: int, station: Record, 
 
 
 @compiled
-def tell_draft(told: Told, clock: Record, station: Record, one: Record, kind: int, size: int) -> None:
-    """Tell of a drafter's step that ends now; `size`: of its draft, in bytes."""
+def tell_draft(told: Told, clock: Record, station: Record, one: Record, kind: int) -> None:
+    """Tell of a drafter's step that ends now."""
     if kind == PREFILL:
         prefill = clock.prefills
         clock.prefills += 1
@@ -299,9 +300,8 @@ def tell_draft(told: Told, clock: Record, station: Record, one: Record, kind: in
     times, numbers = told.draft_times, told.drafts
     times[ENDED_S, row], times[BEGUN_S, row] = clock.now_s, station.begun_s
     times[LASTED_S, row], times[GROUP_BEGUN_S, row] = station.duration_s - station.ending_s, station.group_begun_s
-    times[ASKED_S, row], times[GAP_S, row] = one.asked_s, station.idle_gap_s
+    times[ASKED_S, row], times[GAP_S, row], times[ASKED_BYTES, row] = one.asked_s, station.idle_gap_s, one.asked_bytes
     numbers[OF_REQUEST, row], numbers[OF_TOKENS, row], numbers[NEXT_DRAFT, row] = one.request, station.tokens, -1
-    numbers[ASKED_BYTES, row], numbers[DRAFT_BYTES, row] = one.asked_bytes, size
     if one.epoch > 1:  # not the first of its request
         numbers[NEXT_DRAFT, one.draft] = row
     one.draft = row
@@ -457,7 +457,7 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, to be read from top to 
                 rows[BASE, row], rows[TOKENS, row] = 0 if kind == PREFILL else one.committed, tokens
                 rows[ACCEPTED, row], times[DURATION_S, row] = accepted, station.duration_s - station.ending_s
             elif station.is_drafter:
-                tell_draft(told, clock, station, one, kind, means.draft_bytes[tokens] if kind == DRAFTING else 0)
+                tell_draft(told, clock, station, one, kind)
             else:
                 tell_commit(told, clock, station, one, request, kind, accepted)
 

@@ -16,7 +16,6 @@ from sim.fast.kernel import (
     AT_BASE,
     BEGUN_S,
     COMMIT_COLUMNS,
-    DRAFT_BYTES,
     DRAFT_COLUMNS,
     DRAFTING,
     ENDED_S,
@@ -42,9 +41,9 @@ def room_for(rounds: int, requests: int) -> Told:
     steps = rounds + requests
     return Told(
         np.empty((DRAFT_COLUMNS[0], rounds)),
-        np.empty((DRAFT_COLUMNS[1], rounds), dtype=np.int64),
+        np.empty((DRAFT_COLUMNS[1], rounds), dtype=np.int32),
         np.empty((COMMIT_COLUMNS[0], steps)),
-        np.empty((COMMIT_COLUMNS[1], steps), dtype=np.int64),
+        np.empty((COMMIT_COLUMNS[1], steps), dtype=np.int32),
         np.empty((2, requests)),
         np.empty((2, requests), dtype=np.int64),
     )
@@ -76,7 +75,7 @@ def findings_of_told(fleet: Fleet, star: Star, told: Told) -> Findings:
         fleet=fleet,
         commits=_commits(star, tags, told),
         requests=_requests(fleet, star, tags),
-        rounds=_rounds(tags, told) if speculates else None,
+        rounds=_rounds(star, tags, told) if speculates else None,
         verified=_verified(told) if speculates else None,
         draft_steps=_draft_steps(fleet, drafters, told),
         other_steps=_other_steps(fleet, targets, told),
@@ -113,7 +112,7 @@ def _requests(fleet: Fleet, star: Star, tags: Integers) -> Table:
     ).where(np.lexsort((requests["number"], tags)))
 
 
-def _rounds(tags: Integers, told: Told) -> Table:
+def _rounds(star: Star, tags: Integers, told: Told) -> Table:
     """The rounds; a column is made when it is asked for."""
     times, numbers, ends = told.draft_times, told.drafts, told.commit_times
     following = numbers[NEXT_DRAFT]
@@ -123,11 +122,11 @@ def _rounds(tags: Integers, told: Told) -> Table:
         "service_s": lambda: times[LASTED_S],
         "draft_tokens": lambda: numbers[OF_TOKENS],
         "asked_s": lambda: times[ASKED_S],
-        "request_bytes": lambda: numbers[ASKED_BYTES],
+        "request_bytes": lambda: times[ASKED_BYTES],
         "begun_s": lambda: times[GROUP_BEGUN_S],
         "idle_gap_s": lambda: times[GAP_S],
         "arrived_s": lambda: times[ARRIVED_S],
-        "draft_bytes": lambda: numbers[DRAFT_BYTES],
+        "draft_bytes": lambda: star.means.draft_bytes[numbers[OF_TOKENS]],
         "verified_s": lambda: ends[ENDED_S][numbers[VERIFIED]],
         "verify_s": lambda: ends[LASTED_S][numbers[VERIFIED]],
         "returned_s": lambda: np.where(following >= 0, times[ASKED_S][following], np.nan),
@@ -146,24 +145,29 @@ def _verified(told: Told) -> Table:
 
 def _draft_steps(fleet: Fleet, drafters: Integers, told: Told) -> Table:
     """All steps of drafters: prefills stand before the drafts that ended after them."""
-    (of, places), times = told.prefilled, told.prefills
+    (of, places), times, count = told.prefilled, told.prefills, told.drafts.shape[1]
 
     def merged(of_drafts: Array, of_prefills: Array) -> Array:
         return np.insert(of_drafts, places, of_prefills)
 
+    def words(of_drafts: Words, of_prefills: Words) -> Words:
+        return Words(merged(of_drafts.codes, of_prefills.codes), of_drafts.words)
+
+    stations = _words(drafters, station_names(fleet))
+    drafts, prefills = (_words(np.full(rows, kind), KINDS) for rows, kind in ((count, DRAFTING), (len(of), PREFILL)))
     made: dict[str, Callable[[], Column]] = {
-        "station": lambda: _words(merged(drafters[told.drafts[OF_REQUEST]], drafters[of]), station_names(fleet)),
-        "kind": lambda: _words(merged(np.full(told.drafts.shape[1], DRAFTING), np.full(len(of), PREFILL)), KINDS),
+        "station": lambda: words(stations[told.drafts[OF_REQUEST]], stations[of]),
+        "kind": lambda: words(drafts, prefills),
         "begun_s": lambda: merged(told.draft_times[BEGUN_S], times[BEGUN_S]),
         "ended_s": lambda: merged(told.draft_times[ENDED_S], times[ENDED_S]),
     }
-    return Table(told.drafts.shape[1] + len(of), list(made), lambda name: made[name]())
+    return Table(count + len(of), list(made), lambda name: made[name]())
 
 
 def _other_steps(fleet: Fleet, targets: Integers, told: Told) -> Table:
     """All steps of targets."""
     return Table.of(
-        station=_words(targets[told.commits[OF_REQUEST]], station_names(fleet)),
+        station=_words(targets, station_names(fleet))[told.commits[OF_REQUEST]],
         kind=_words(told.commits[OF_KIND], KINDS),
         begun_s=told.commit_times[BEGUN_S],
         ended_s=told.commit_times[ENDED_S],
@@ -174,4 +178,4 @@ def _words(numbers: Integers, names: Sequence[str]) -> Words:
     """Return a column of words that are given by their places among names."""
     alphabetical = sorted(names)
     place = {word: number for number, word in enumerate(alphabetical)}
-    return Words(np.array([place[name] for name in names])[numbers], alphabetical)
+    return Words(np.array([place[name] for name in names], dtype=np.int32)[numbers], alphabetical)

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 LOST = """
 import os
 from joblib.externals.loky.backend.resource_tracker import register
@@ -19,6 +21,29 @@ def test_what_is_left_of_the_processes_says_nothing_after_the_last_line() -> Non
     program = [sys.executable, "-c", LOST]
     ended = subprocess.run(program, check=False, capture_output=True, text=True, env={}, timeout=60)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "the last line\n", "")
+
+
+GROWN = """
+import sys, time
+from experiments.jobs import side_by_side
+
+def grow(number):
+    if number > 1:  # not the first of its process, which shows how large it should be
+        sys.kept = b"x" * 330_000_000
+        time.sleep(1.1)  # so often it is looked at
+    return number
+
+if __name__ == "__main__":
+    print(list(side_by_side(grow, [(number,) for number in range(8)], jobs=2)))
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_has_grown_is_replaced_without_a_word() -> None:
+    pytest.importorskip("psutil")  # without it nobody looks
+    program = [sys.executable, "-c", GROWN]
+    ended = subprocess.run(program, check=False, capture_output=True, text=True, env={}, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{list(range(8))}\n", "")
 
 
 TORN = """
