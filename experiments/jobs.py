@@ -11,6 +11,7 @@ from typing import Any
 
 from joblib import Parallel, delayed
 
+from experiments.memory import keep_freed_memory
 from fleet.interrupts import deferred, unseen
 
 TRACKERS = ("multiprocessing.resource_tracker", "joblib.externals.loky.backend.resource_tracker")
@@ -33,7 +34,7 @@ def side_by_side(call: Callable[..., Any], arguments: Iterable[tuple[Any, ...]],
     results: Generator[Any, None, None] | None = None
     try:
         with deferred(), unseen(signal.SIGINT):  # half started, a process would complain
-            results = Parallel(n_jobs=jobs, return_as="generator")(delayed(call)(*each) for each in arguments)
+            results = Parallel(n_jobs=jobs, return_as="generator")(delayed(_called)(call, *each) for each in arguments)
         while True:
             with _unheard():  # a signal ends them from within
                 try:
@@ -45,6 +46,11 @@ def side_by_side(call: Callable[..., Any], arguments: Iterable[tuple[Any, ...]],
         with _unheard(), _threads_unheard():
             if results is not None:
                 results.close()
+
+
+def _called(call: Callable[..., Any], *arguments: Any) -> Any:
+    keep_freed_memory()  # its process is not one of our programs
+    return call(*arguments)
 
 
 @contextmanager

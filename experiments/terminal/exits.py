@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TextIO
 
+from experiments.memory import keep_freed_memory
 from fleet.errors import InputError, NodeDiedError, OutputError
 from fleet.interrupts import ENDING, Interrupted, deferred
 
@@ -47,6 +48,7 @@ def run(program: Callable[[], int | str | None], name: str = "specfleet") -> NoR
 
     `name` begins the line.
     """
+    keep_freed_memory()
     sys.stdout, sys.stderr = (stream or _nowhere() for stream in (sys.stdout, sys.stderr))  # None where it was closed
     status: int | str | None
     try:

@@ -1,0 +1,19 @@
+"""Memory that arrays leave is kept for the next ones, which then need not wait for the kernel to find and clear it."""
+
+import ctypes
+from contextlib import suppress
+
+MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # names of settings, as the C library's header numbers them
+LARGEST_KEPT_BYTES = 1 << 25  # of one array; what is larger comes from the kernel, in large pages
+MOST_KEPT_BYTES = 1 << 30  # beyond which all that is free at the end of the heap goes back
+
+
+def keep_freed_memory() -> None:
+    """Let this process keep the memory that it has freed; does nothing where the C library knows no such setting.
+
+    A simulation without records makes and frees some hundred megabytes in a quarter of a second.
+    """
+    with suppress(AttributeError, OSError, TypeError):
+        c_library = ctypes.CDLL(None)
+        c_library.mallopt(MMAP_THRESHOLD, LARGEST_KEPT_BYTES)
+        c_library.mallopt(TRIM_THRESHOLD, MOST_KEPT_BYTES)
