@@ -8,15 +8,19 @@ import pandas as pd
 from calibrate.fits import spread_of
 from fleet.records.playback import Playback, playback_of
 from fleet.records.run import Run
-from fleet.scenario.names import DRAFTER
 from fleet.times.effects import CoreWaits
 from fleet.times.step_time import Constant, Spread
 
 
 def core_waits_in(runs: Sequence[Run]) -> CoreWaits:
-    """Return the waits of the drafter's steps and of all messages, over all runs together."""
+    """Return the waits of drafters' steps and of all messages, over all runs together."""
     playbacks = [playback_of(run) for run in runs]
-    starts_s = [wait_s for playback in playbacks for wait_s in playback.starts_waited_s.get(DRAFTER, [])]
+    starts_s = [
+        wait_s
+        for run, playback in zip(runs, playbacks, strict=True)
+        for name in run.header.fleet.drafter_names
+        for wait_s in playback.starts_waited_s.get(name, [])
+    ]
     ways_s = [wait_s for playback in playbacks for waits_s in playback.ways_waited_s.values() for wait_s in waits_s]
     return CoreWaits(*_mean_and_spread(starts_s), *_mean_and_spread(ways_s))
 

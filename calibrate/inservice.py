@@ -114,12 +114,12 @@ def run_rounds(setup: FleetSetup, targets: int, verify: StepTime, rounds: int, w
     ).run
 
 
-def rounds_in(run: Run, draft: StepTime, control_s: float) -> Rounds:
-    """Read the rounds from the records of a fleet."""
+def rounds_in(run: Run, draft: StepTime, control_s: float, name: str = DRAFTER) -> Rounds:
+    """Read the rounds of a drafter from the records of a fleet; a return is one where the next round is its, too."""
     playback = playback_of(run)
     ways_waited_s = {sent[1:]: times_s[0] for sent, times_s in playback.ways_waited_s.items() if times_s}
-    rows, pace = run.frame(), paces_of(run, control_s).get(DRAFTER, Pace((1.0,)))
-    drafter = rows[rows.station == DRAFTER].sort_values("seq")
+    rows, pace = run.frame(), paces_of(run, control_s).get(name, Pace((1.0,)))
+    drafter = rows[rows.station == name].sort_values("seq")
     steps = drafter[drafter.event.isin(["start", "done"])]
     starts = steps[steps.event == "start"].set_index("step")
     dones = steps[steps.event == "done"].set_index("step")
@@ -146,7 +146,7 @@ def rounds_in(run: Run, draft: StepTime, control_s: float) -> Rounds:
     begun_s = following_steps.time_s.to_numpy()
     asked_s = requests.reindex(pd.MultiIndex.from_frame(following_steps[["tag", "request", "epoch"]])).to_numpy()
     queued = asked_s <= drafts.time_s.to_numpy()
-    core_wait_s = before_starts(run, playback).xs(DRAFTER).reindex(drafts.index + 1).to_numpy()
+    core_wait_s = before_starts(run, playback).xs(name).reindex(drafts.index + 1).to_numpy()
     turned_s = begun_s - drafts.time_s.to_numpy()
     turning_s = longest_turnaround_s(turned_s[queued]) if queued.any() else 0.0  # who comes meanwhile wakes nobody
     alone = asked_s > drafts.time_s.to_numpy() + turning_s

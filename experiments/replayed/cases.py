@@ -38,11 +38,33 @@ PREFILL = StepTime(base_s=2 * SERVICE_S)
 REPLAYED = {"kind": "replayed"}
 
 
+class Host(msgspec.Struct, frozen=True):
+    """What is known of this host's replayed stations. `late_s`: by how much drafts end late, in seconds."""
+
+    profile: HardwareProfile
+    late_s: float
+
+
+class Hosts(msgspec.Struct, frozen=True):
+    """The same without a router before the drafters, and with one."""
+
+    plain: Host
+    routed: Host
+
+    def of(self, drafters: int) -> Host:
+        """Return what is known of fleets of so many drafters, which have a router if they are several."""
+        return self.routed if drafters > 1 else self.plain
+
+
 class Planned(msgspec.Struct, frozen=True):
-    """A cell before it is run: what names it, its scenario, and the paper's numbers of it by quantity, if any."""
+    """A cell before it is run: what names it, its scenario, and the paper's numbers of it by quantity, if any.
+
+    `late_s`: by how much its drafts will end late, as steps that are played back do, too.
+    """
 
     case: dict[str, Any]
     scenario: Scenario
+    late_s: float
     paper: dict[str, float] = {}
 
     @property
@@ -95,15 +117,17 @@ def fleet(
     return of_requests(count * max(1, round(of_each)))
 
 
-def cells(profile: HardwareProfile, seconds: float) -> Iterator[Planned]:
+def cells(hosts: Hosts, seconds: float) -> Iterator[Planned]:
     """Yield the cells of all M and N at both ratios."""
     for ratio, drafters, count in product(RATIOS, DRAFTERS, COUNTS):
-        scenario = fleet(profile, ratio, count, seconds, drafters=drafters)
-        yield Planned({"Z/S": ratio, "M": drafters, "N": count}, scenario)
+        host = hosts.of(drafters)
+        scenario = fleet(host.profile, ratio, count, seconds, drafters=drafters)
+        yield Planned({"Z/S": ratio, "M": drafters, "N": count}, scenario, host.late_s)
 
 
-def table1(profile: HardwareProfile, seconds: float) -> Iterator[Planned]:
+def table1(hosts: Hosts, seconds: float) -> Iterator[Planned]:
     """Yield the columns of StarSD's table 1: its S, and verifications that make its Z with this host's links."""
+    profile = hosts.plain.profile
     link_s = 2 * profile.link.latency_s
     local_s = local_return_s()
     remote_s = remote_return_s(local_s)
@@ -125,5 +149,6 @@ def table1(profile: HardwareProfile, seconds: float) -> Iterator[Planned]:
                 verifiers=msgspec.structs.replace(scenario.verifiers, **REPLAYED),
                 workload=msgspec.structs.replace(scenario.workload, new_tokens=new_tokens),
             ),
+            hosts.plain.late_s,
             {"rounds_per_s": ROUNDS_PER_S[column], "wait_s": WAIT_S[column]},
         )

@@ -9,21 +9,22 @@ import msgspec
 import numpy as np
 
 from engine.runtime.serve import serve
-from experiments.replayed.cases import CALIBRATED_ON, RATIOS, Planned, cells, fleet, table1
-from experiments.replayed.host import host_profile, lateness_s, later, not_drafting
+from experiments.replayed.cases import CALIBRATED_ON, RATIOS, Host, Hosts, Planned, cells, fleet, table1
+from experiments.replayed.host import host_of, later, not_drafting
 from experiments.terminal.exits import keeping
 from experiments.terminal.printing import number, print_table, progress, remark
 from fleet.files import check_folder, write_file
 from fleet.records.metrics import measure
 from fleet.records.playback import MECHANISM, PARTS, playback_of
 from fleet.records.run import Run, write_run
-from fleet.times.profile import HardwareProfile, write_profile
+from fleet.times.profile import write_profile
 from sim.run import simulate
 
 JUDGED = ("rounds_per_s", "wait_s")
 TINY = 0.05  # of a round, below which a wait is held against the whole round
 MEAN_AIM, WORST_AIM = 0.01, 0.03
 ORDER_SEED, CALIBRATION_SEED = 1, 7
+ROUTED = 2  # drafters of the fleets that show what a router adds
 
 
 class Effort(msgspec.Struct, frozen=True):
@@ -86,47 +87,57 @@ def main() -> int:
     check_folder(options.out)
     effort = SHORT if options.short else Effort()
     with keeping(options.out):
-        profile, late_s = calibrated(effort, options.out)
-        planned = {"cells": list(cells(profile, effort.seconds)), "table1": list(table1(profile, effort.seconds))}
+        hosts = measured_hosts(effort.seconds, options.out)
+        planned = {"cells": list(cells(hosts, effort.seconds)), "table1": list(table1(hosts, effort.seconds))}
         chosen = {name: of_name for name, of_name in planned.items() if options.only in (None, name)}
-        beyond = [judge(name, of_name, late_s, effort, options.out) for name, of_name in chosen.items()]
+        beyond = [judge(name, of_name, effort, options.out) for name, of_name in chosen.items()]
     return max(beyond)
 
 
-def calibrated(effort: Effort, out: Path) -> tuple[HardwareProfile, float]:
-    """Return the profile of this host's replayed stations, written and printed; and by how much drafts end late."""
-    runs = calibration_runs(effort.seconds)
-    profile, late_s = host_profile(runs), lateness_s(runs)
-    write_profile(profile, out / "profile.json")
-    delays = {
+def measured_hosts(seconds: float, out: Path) -> Hosts:
+    """Run small fleets without and with a router; write what is known of this host's stations by them, and print it."""
+    hosts = Hosts(*(host_of(calibration_runs(seconds, drafters)) for drafters in (1, ROUTED)))
+    for name, host in msgspec.structs.asdict(hosts).items():
+        write_profile(host.profile, out / f"{name}.json")
+    print_table(
+        hosts.plain.profile.name,
+        ("what passes, ms", "without a router", "with one"),
+        [
+            (what, *(number(1000 * of_host[what]) for of_host in (passing(hosts.plain), passing(hosts.routed))))
+            for what in passing(hosts.plain)
+        ],
+    )
+    return hosts
+
+
+def passing(host: Host) -> dict[str, float]:
+    """Name what passes between the steps of a host's stations, in seconds."""
+    profile = host.profile
+    return {
         "link, one way": profile.link.latency_s,
         "link down before another draft": profile.busy_link.latency_s if profile.busy_link else float("nan"),
         "turnaround": profile.turnaround_s,
         "wake-up": profile.wake_up_s,
         "dispatch": profile.dispatch_s,
-        "end of a draft, late": late_s,
+        "end of a draft, late": host.late_s,
     }
-    print_table(profile.name, ("what passes", "ms"), [(name, number(1000 * time_s)) for name, time_s in delays.items()])
-    return profile, late_s
 
 
-def calibration_runs(seconds: float) -> list[Run]:
+def calibration_runs(seconds: float, drafters: int) -> list[Run]:
     """Run small fleets with other N and another seed than those that are predicted."""
     runs = []
-    with progress("replayed stations of this host", len(RATIOS) * len(CALIBRATED_ON)) as advance:
+    said = f"replayed stations of this host, {drafters} drafter{'s' * (drafters > 1)}"
+    with progress(said, len(RATIOS) * len(CALIBRATED_ON)) as advance:
         for ratio in RATIOS:
             for count in CALIBRATED_ON:
                 advance(f"Z/S = {ratio:g}, N = {count}")
-                runs.append(serve(fleet(None, ratio, count, seconds, CALIBRATION_SEED)).run)
+                runs.append(serve(fleet(None, ratio, count, seconds, CALIBRATION_SEED, drafters)).run)
     return runs
 
 
-def judge(name: str, planned: Sequence[Planned], late_s: float, effort: Effort, out: Path) -> int:
-    """Predict, run in an order that mixes all cells, compare, print and write; 1 where R_q is beyond the aims.
-
-    `late_s`: by how much drafts end late, which steps that are played back have in their times.
-    """
-    expected = [measure(simulate(later(cell.scenario, late_s))) for cell in planned]
+def judge(name: str, planned: Sequence[Planned], effort: Effort, out: Path) -> int:
+    """Predict, run in an order that mixes all cells, compare, print and write; 1 where R_q is beyond the aims."""
+    expected = [measure(simulate(later(cell.scenario, cell.late_s))) for cell in planned]
     predicted = [{key: metric.value for key, metric in metrics.items()} for metrics in expected]
     write_file(
         out / f"{name}-predicted.json",

@@ -1,4 +1,7 @@
-"""What passes between the steps of replayed stations on this host: their links, turnarounds, wake-ups, dispatch."""
+"""What passes between the steps of replayed stations on this host: their links, turnarounds, wake-ups, dispatch.
+
+Behind a router it is something else: each message goes through one process more, and drafters report to it.
+"""
 
 from collections.abc import Sequence
 
@@ -11,9 +14,8 @@ from calibrate.fits import spread_of
 from calibrate.inservice import Rounds, rounds_in
 from calibrate.under_way import links_under_way
 from experiments.differences import STATIONS
-from experiments.replayed.cases import DRAFT, verify_time
+from experiments.replayed.cases import DRAFT, Host, verify_time
 from fleet.records.run import Run
-from fleet.scenario.names import DRAFTER
 from fleet.scenario.scenario import Scenario
 from fleet.times.effects import NEVER_IDLE
 from fleet.times.profile import HardwareProfile
@@ -22,12 +24,17 @@ from sim.run import simulate
 Floats = NDArray[np.float64]
 
 
+def host_of(runs: Sequence[Run]) -> Host:
+    """Read the records of small fleets of replayed stations."""
+    return Host(host_profile(runs), lateness_s(runs))
+
+
 def host_profile(runs: Sequence[Run]) -> HardwareProfile:
     """Read the records of small fleets of replayed stations, of which some kept their drafter busy and some did not.
 
     By how much waits end late is no delay of it: that is in the time of the steps (`lateness_s`).
     """
-    rounds = [rounds_in(run, DRAFT, control_s=0.0) for run in runs]
+    rounds = [rounds_in(run, DRAFT, 0.0, name) for run in runs for name in run.header.fleet.drafter_names]
 
     def every(name: str) -> Floats:
         return np.concatenate([getattr(of_run, name) for of_run in rounds])
@@ -71,9 +78,11 @@ def lateness_s(runs: Sequence[Run]) -> float:
     """
     lates_s = []
     for run in runs:
-        waited_s, drawn_s = (_drafts_s(of_world) for of_world in (run, simulate(run.header.scenario)))
-        both = min(len(waited_s), len(drawn_s))
-        lates_s.append(waited_s[:both] - drawn_s[:both])
+        again = simulate(run.header.scenario)
+        for name in run.header.fleet.drafter_names:
+            waited_s, drawn_s = (_drafts_s(of_world, name) for of_world in (run, again))
+            both = min(len(waited_s), len(drawn_s))
+            lates_s.append(waited_s[:both] - drawn_s[:both])
     return float(np.maximum(np.concatenate(lates_s), 0.0).mean())
 
 
@@ -84,9 +93,9 @@ def later(scenario: Scenario, late_s: float) -> Scenario:
     return msgspec.structs.replace(scenario, profile=profile)
 
 
-def _drafts_s(run: Run) -> Floats:
+def _drafts_s(run: Run, name: str) -> Floats:
     rows = run.frame()
-    drafts = rows[(rows.station == DRAFTER) & (rows.event == "done") & (rows.kind == "draft")]
+    drafts = rows[(rows.station == name) & (rows.event == "done") & (rows.kind == "draft")]
     times_s: Floats = drafts.sort_values("seq").duration_s.to_numpy()
     return times_s
 

@@ -8,8 +8,8 @@ import msgspec
 
 from engine.runtime.serve import serve
 from experiments.compare import Row, compare_reruns, summarise
-from experiments.replayed.command import calibration_runs
-from experiments.replayed.host import host_profile, lateness_s, later
+from experiments.replayed.command import measured_hosts
+from experiments.replayed.host import later
 from experiments.reruns import replicate, simulated_reruns
 from experiments.shipped.here import runnable_here
 from experiments.shipped.scenarios import shipped_scenarios
@@ -21,7 +21,6 @@ from fleet.records.run import write_run
 from fleet.scenario.reading import read_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
-from fleet.times.profile import write_profile
 
 SECONDS = 30.0
 HOST_S = 5.0  # of each fleet that its replayed stations are measured by
@@ -86,14 +85,13 @@ def main() -> int:
 
 def run_all(names: Sequence[str], seconds: float, out: Path) -> dict[str, Shown]:
     """Measure the host's replayed stations, run these, one after another; return what each showed."""
-    shown, runs = {}, calibration_runs(HOST_S)
-    host, late_s = host_profile(runs), lateness_s(runs)
-    write_profile(host, out / "host.json")
+    shown, hosts = {}, measured_hosts(HOST_S, out)
     with progress("shipped scenarios", len(names)) as advance:
         for name in names:
             advance(name)
             scenario = read_scenario(shipped_scenarios()[name], base=Path())
-            shown[name] = run_here(runnable_here(scenario, host, seconds, out / name), late_s, out / name)
+            host = hosts.of(scenario.drafters.count)
+            shown[name] = run_here(runnable_here(scenario, host.profile, seconds, out / name), host.late_s, out / name)
     return shown
 
 

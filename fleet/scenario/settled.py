@@ -220,6 +220,11 @@ class Fleet(msgspec.Struct, frozen=True):
         """Name of a drafter's station."""
         return drafter_name(drafter, self.drafters.count)
 
+    @property
+    def drafter_names(self) -> list[str]:
+        """Names of all drafters' stations, in order."""
+        return [self.drafter_name(drafter) for drafter in range(self.drafters.count)]
+
     def target_of(self, tag: int) -> int:
         """Number of the target that owns a stream: streams are dealt to the targets in turn."""
         return tag % self.verifiers.count

@@ -15,7 +15,7 @@ KINDS = ["", "prefill", "draft", "verify", "decode"]
 def station_names(fleet: Fleet) -> list[str]:
     """Return the names of a fleet's stations, in the loop's order."""
     targets = [verifier_name(target) for target in range(fleet.verifiers.count)]
-    return targets + [fleet.drafter_name(drafter) for drafter in range(fleet.drafters.count)]
+    return targets + fleet.drafter_names
 
 
 class Table:

@@ -6,10 +6,22 @@ import pytest
 
 pytest.importorskip("torch")
 
+from calibrate.inservice import SETTLING_ROUNDS, rounds_in
 from experiments.differences import STATIONS
-from experiments.replayed.cases import CALIBRATED_ON, RATIOS, cells, fleet, of_host, table1, verify_time
+from experiments.replayed.cases import (
+    CALIBRATED_ON,
+    DRAFT,
+    RATIOS,
+    Host,
+    Hosts,
+    cells,
+    fleet,
+    of_host,
+    table1,
+    verify_time,
+)
 from experiments.replayed.command import Outcome, outcomes_of, print_errors
-from experiments.replayed.host import host_profile, not_drafting
+from experiments.replayed.host import host_of, host_profile, not_drafting
 from fleet.records.metrics import measure
 from fleet.scenario.scenario import Scenario
 from fleet.times.profile import HardwareProfile
@@ -22,6 +34,9 @@ HOST = HardwareProfile(
     name="host", draft=StepTime(), verify=StepTime(), turnaround_s=2e-4, wake_up_s=1e-4, dispatch_s=5e-5,
     link=LinkTime(3e-4), provenance=dict([STATIONS]),
 )  # fmt: skip
+
+
+HOSTS = Hosts(Host(HOST, 0.0), Host(HOST, 0.0))
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +67,7 @@ def test_the_worker_s_other_time_is_turnaround_and_dispatch_where_it_has_no_rest
 
 
 def test_all_cells_are_replayed_and_their_times_are_those_stated() -> None:
-    planned = [*cells(HOST, 1.0), *table1(HOST, 1.0)]
+    planned = [*cells(HOSTS, 1.0), *table1(HOSTS, 1.0)]
     assert len({cell.slug for cell in planned}) == len(planned)
     for cell in planned:
         scenario: Scenario = cell.scenario
@@ -66,13 +81,14 @@ def test_columns_of_the_paper_s_table_make_its_rounds_with_this_host_s_links() -
     """With verifications shorter by what the links take, the simulation finds what it does without links."""
     free = msgspec.structs.replace(HOST, link=LinkTime(), turnaround_s=0.0, wake_up_s=0.0, dispatch_s=0.0)
     linked = msgspec.structs.replace(free, link=HOST.link)
-    for with_links, without in zip(table1(linked, 5.0), table1(free, 5.0), strict=True):
+    hosts = [Hosts(Host(profile, 0.0), Host(profile, 0.0)) for profile in (linked, free)]
+    for with_links, without in zip(*(table1(each, 5.0) for each in hosts), strict=True):
         ours, theirs = (measure(simulated(cell.scenario))["rounds_per_s"].value for cell in (with_links, without))
         assert ours == pytest.approx(theirs, rel=0.005)
 
 
 def test_a_run_is_held_against_its_prediction_and_played_back() -> None:
-    cell = next(iter(cells(HOST, 5.0)))
+    cell = next(iter(cells(HOSTS, 5.0)))
     run = simulate(cell.scenario)
     predicted = {name: metric.value for name, metric in measure(run).items()}
     for outcome in outcomes_of(cell, predicted, [run, run]):
@@ -84,7 +100,7 @@ def test_a_run_is_held_against_its_prediction_and_played_back() -> None:
 
 
 def test_a_tiny_wait_is_held_against_its_round() -> None:
-    cell = next(iter(cells(HOST, 5.0)))  # one target: nobody else asks
+    cell = next(iter(cells(HOSTS, 5.0)))  # one target: nobody else asks
     rounds, waits = outcomes_of(cell, {"rounds_per_s": 1.0, "wait_s": 1.0}, [simulate(cell.scenario)])
     assert rounds.whole == pytest.approx(rounds.measured)
     assert waits.whole == pytest.approx(1 / rounds.measured)
@@ -114,3 +130,15 @@ def test_aims_are_judged_where_the_runs_of_a_cell_agree(capsys: pytest.CaptureFi
 def test_what_a_worker_does_beside_drafting_is_not_asked_of_several_drafters() -> None:
     of_two = star(drafters={"count": 2}, verifiers={"count": 4}, workload={"requests": 16})
     assert np.isnan(not_drafting(simulate(of_two))).all()
+
+
+def test_what_passes_behind_a_router_is_read_from_all_its_drafters() -> None:
+    """In a simulation the router takes no time of its own, so that it is the same there."""
+    runs = [simulate(fleet(HOST, ratio, 24, 10.0, seed=7, drafters=2)) for ratio in RATIOS]
+    read = host_of(runs)
+    assert read.profile.turnaround_s == pytest.approx(HOST.turnaround_s, rel=0.01)
+    assert read.profile.dispatch_s == pytest.approx(HOST.dispatch_s, rel=0.01)
+    assert read.profile.link.latency_s == pytest.approx(HOST.link.latency_s, rel=0.02)
+    rows = runs[0].frame()
+    drafts = rows[(rows.station == "drafter.1") & (rows.event == "done") & (rows.kind == "draft")]
+    assert len(rounds_in(runs[0], DRAFT, 0.0, "drafter.1").draft_s) == len(drafts) - SETTLING_ROUNDS
