@@ -13,6 +13,7 @@ from engine.runtime.prompts import prompts_of
 from experiments.batch_rules import OURS
 from experiments.bench import batches, drawn, screening, simulator, single, worker
 from experiments.bench.interleaved import interleaved, show
+from experiments.terminal.numbers import not_negative, whole
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.settle import settle
 
@@ -25,11 +26,11 @@ def main() -> None:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(prog="python -m experiments.bench", description=__doc__)
     parser.add_argument("--only", choices=list(PARTS), help="one of them; else all")
-    parser.add_argument("--repetitions", type=int, default=8, help="of each contest but the one stream")
-    parser.add_argument("--prompts", type=int, default=16, help="decoded one at a time")
-    parser.add_argument("--threads", type=int, default=1, help="of torch, for every contestant")
-    parser.add_argument("--depth", type=int, default=5, help="draft tokens a round")
-    parser.add_argument("--temperature", type=float, default=0.0, help="one at a time; 0 is greedy")
+    parser.add_argument("--repetitions", type=whole, default=8, help="of each contest but the one stream")
+    parser.add_argument("--prompts", type=whole, default=16, help="decoded one at a time")
+    parser.add_argument("--threads", type=whole, default=1, help="of torch, for every contestant")
+    parser.add_argument("--depth", type=whole, default=5, help="draft tokens a round")
+    parser.add_argument("--temperature", type=not_negative, default=0.0, help="one at a time; 0 is greedy")
     parser.add_argument("--precision", choices=list(PRECISIONS), default="float32")
     parser.add_argument("--figure", type=drawn.figure_file, help="also draw the part scale here")
     options = parser.parse_args()

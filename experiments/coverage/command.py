@@ -13,6 +13,7 @@ import pandas as pd
 from experiments.coverage.counted import Covered, covered
 from experiments.coverage.settings import settings
 from experiments.terminal.exits import keeping
+from experiments.terminal.numbers import whole
 from experiments.terminal.printing import number, print_table, progress
 from fleet.files import check_writable, write_file
 
@@ -22,7 +23,7 @@ SEEDS = 400
 def main() -> int:
     """Run all settings, or those whose name holds a text; exit status 1 where an interval does not keep its promise."""
     parser = argparse.ArgumentParser(prog="python -m experiments.coverage", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="runs a setting")
+    parser.add_argument("--seeds", type=whole, default=SEEDS, help="runs a setting")
     parser.add_argument("--only", default="", help="settings whose name holds this text")
     parser.add_argument("-o", "--out", type=Path, help="write the table here, too (CSV)")
     options = parser.parse_args()

@@ -15,6 +15,7 @@ import pandas as pd
 from experiments.grids.held import Held, held
 from experiments.grids.questions import question_of
 from experiments.terminal.exits import keeping
+from experiments.terminal.numbers import whole
 from experiments.terminal.printing import print_table, progress
 from fleet.files import check_writable, write_file
 
@@ -24,9 +25,9 @@ QUESTIONS = 20
 def main() -> int:
     """Answer the questions, print the table; exit status 1 where a plan was worse than it says."""
     parser = argparse.ArgumentParser(prog="python -m experiments.grids", description=__doc__)
-    parser.add_argument("--questions", type=int, default=QUESTIONS, help="how many; even numbers are closed loops")
-    parser.add_argument("--pairs", type=int, default=1, help="pairs of places to choose from, in each question")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="simulations at once")
+    parser.add_argument("--questions", type=whole, default=QUESTIONS, help="how many; even numbers are closed loops")
+    parser.add_argument("--pairs", type=whole, default=1, help="pairs of places to choose from, in each question")
+    parser.add_argument("--jobs", type=whole, default=os.cpu_count() or 1, help="simulations at once")
     parser.add_argument("-o", "--out", type=Path, help="write the table here, too (CSV)")
     options = parser.parse_args()
     if options.out is not None:

@@ -15,6 +15,7 @@ from experiments.compare import Row, summarise
 from experiments.modes.cases import DEPTH, FLEET_REQUESTS, REQUESTS, VERIFY_S, modes
 from experiments.modes.passes import SEEDS, Progress, compare_mode, run_pass
 from experiments.terminal.exits import keeping
+from experiments.terminal.numbers import positive
 from experiments.terminal.printing import print_table, progress, remark
 from figures import modes as figure
 from figures.style import save
@@ -27,7 +28,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m experiments.modes", description=__doc__)
     parser.add_argument("-o", "--out", type=Path, default=Path("runs/modes"))
     parser.add_argument("--only", nargs="*", choices=[mode.name for mode in modes()], help="these; else all")
-    parser.add_argument("--tolerance", type=float, default=0.1, help="of throughput, at the run's pace; exit 1 beyond")
+    parser.add_argument(
+        "--tolerance", type=positive, default=0.1, help="of throughput at the run's pace; exit 1 beyond"
+    )
     options = parser.parse_args()
     check_folder(options.out)
     with keeping(options.out):

@@ -16,6 +16,7 @@ from experiments.jobs import side_by_side
 from experiments.screening.cells import ROUNDS, cells_of
 from experiments.screening.missed import Missed, Seen, by_region, seconds_per_cell, seen
 from experiments.terminal.exits import keeping
+from experiments.terminal.numbers import seed, whole
 from experiments.terminal.printing import number, print_table, progress, remark
 from fleet.files import check_writable, write_file
 from sim.approximate import ERRORS, Error
@@ -27,11 +28,11 @@ TOLERATED = 1.25  # times what is stated: another seed draws other cells
 def main() -> int:
     """Draw, simulate, and print the errors; exit status 1 where they are above what is stated."""
     parser = argparse.ArgumentParser(prog="python -m experiments.screening", description=__doc__)
-    parser.add_argument("--like", type=int, default=LIKE, help="stars of like targets")
-    parser.add_argument("--unlike", type=int, default=UNLIKE, help="stars of unlike targets")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of a simulation")
-    parser.add_argument("--seed", type=int, default=SEED, help="of the cells and of the simulations")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="simulations at once")
+    parser.add_argument("--like", type=whole, default=LIKE, help="stars of like targets")
+    parser.add_argument("--unlike", type=whole, default=UNLIKE, help="stars of unlike targets")
+    parser.add_argument("--rounds", type=whole, default=ROUNDS, help="of a simulation")
+    parser.add_argument("--seed", type=seed, default=SEED, help="of the cells and of the simulations")
+    parser.add_argument("--jobs", type=whole, default=os.cpu_count() or 1, help="simulations at once")
     parser.add_argument("-o", "--out", type=Path, help="write a row a cell here, too (CSV)")
     options = parser.parse_args()
     if options.out is not None:

@@ -14,6 +14,7 @@ from experiments.reruns import replicate, simulated_reruns
 from experiments.shipped.here import runnable_here
 from experiments.shipped.scenarios import shipped_scenarios
 from experiments.terminal.exits import keeping
+from experiments.terminal.numbers import positive
 from experiments.terminal.printing import number, print_table, progress, remark
 from fleet.files import check_folder, write_file
 from fleet.records.replay import replay
@@ -68,7 +69,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m experiments.shipped", description=__doc__)
     parser.add_argument("-o", "--out", type=Path, default=Path("runs/shipped"))
     parser.add_argument("--only", nargs="*", choices=names, help="these; else all")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each run, about")
+    parser.add_argument("--seconds", type=positive, default=SECONDS, help="of each run, about")
     options = parser.parse_args()
     check_folder(options.out)
     with keeping(options.out):
