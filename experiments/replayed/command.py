@@ -24,7 +24,7 @@ JUDGED = ("rounds_per_s", "wait_s")
 TINY = 0.05  # of a round, below which a wait is held against the whole round
 MEAN_AIM, WORST_AIM = 0.01, 0.03
 ORDER_SEED, CALIBRATION_SEED = 1, 7
-ROUTED = 2  # drafters of the fleets that show what a router adds
+ROUTED = 2  # drafters of the fleets that show what is other behind a router
 
 
 class Effort(msgspec.Struct, frozen=True):

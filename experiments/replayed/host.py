@@ -1,6 +1,6 @@
 """What passes between the steps of replayed stations on this host: their links, turnarounds, wake-ups, dispatch.
 
-Behind a router it is something else: each message goes through one process more, and drafters report to it.
+Behind a router it is something else: drafters report to it before they send, and there are more of them for the cores.
 """
 
 from collections.abc import Sequence

@@ -5,6 +5,7 @@ error the others make. Everything is taken in the order in which it happened at 
 simulation in which something else happens in between goes on with what comes next.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
@@ -89,6 +90,8 @@ class Playback(msgspec.Struct, frozen=True):
         """Whether all of the run is played back."""
         return set(self.parts) == set(PARTS)
 
+
+AFTER_S = 1e-9  # what is known just after something else
 
 NOTHING_PLAYED = Playback((), "", {}, {}, {}, {}, {}, {}, {}, {}, {})
 
@@ -204,6 +207,7 @@ class _Watched:
         self.log = log
         self.could_s: float | None = None  # since when it could begin its next step
         self.begun_s = 0.0
+        self.latest_s = -math.inf  # of what it was told, and of its plans
         self.left: Place | None = None  # the last message that it sent, until its wait is known
 
     @property
@@ -218,25 +222,33 @@ class _Watched:
 
     def handle(self, event: Any, now_s: float) -> list[Instruction]:
         """Note the event and what follows from it."""
+        known_s = self.latest_s = self._known_s(now_s)
         if isinstance(event, StepDone):
-            self._done(event, now_s)
+            self._done(event, known_s)
         elif isinstance(event, Join):
-            self.log.joined_s[event.tag, event.request] = now_s
+            self.log.joined_s[event.tag, event.request] = known_s
             self._held("told", None)
         elif isinstance(event, SENT) and (self.name != ROUTER or isinstance(event, View)):
             arrivals_s = self.log.arrived_s[sent_of(self.name, event)]
             self._held("told", (sent_of(self.name, event), len(arrivals_s)))
-            arrivals_s.append(now_s)
+            arrivals_s.append(known_s)
         else:
             self._held("told", None)
         followed = self.station.handle(event, now_s)
         for instruction in followed:
-            self._answered(instruction, now_s)
+            self._answered(instruction, known_s)
         if not self.station.ready:
             self.could_s = None
         elif self.could_s is None:
-            self.could_s = now_s
+            self.could_s = known_s
         return followed
+
+    def _known_s(self, now_s: float) -> float:
+        """When the station knew of something: what came before something else, but was read later, just after that.
+
+        A real station reads what came while it was busy with another thing; it has decided by then.
+        """
+        return now_s if now_s >= self.latest_s else self.latest_s + AFTER_S
 
     def _answered(self, instruction: Instruction, now_s: float) -> None:
         if isinstance(instruction, Finished):
@@ -269,6 +281,7 @@ class _Watched:
         """Note what is begun."""
         plan = self.station.plan(now_s)
         if isinstance(plan, Start):
+            self.latest_s = max(self.latest_s, now_s)
             wait_s = next(self.log.core_waits_s.get((self.name, "start"), iter(())), 0.0)
             self.log.begun.append((now_s if self.could_s is None else self.could_s, now_s, self.name, wait_s))
             self.could_s, self.begun_s = None, now_s

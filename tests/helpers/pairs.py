@@ -33,6 +33,9 @@ def write_pair(folder: Path) -> Path:
     not at all, each of them often.
     """
     from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
 
     for role, layers in (("target", 3), ("drafter", 1)):
         torch.manual_seed(layers)

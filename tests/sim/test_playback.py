@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from experiments.worlds import with_seed
@@ -77,6 +78,26 @@ def test_a_router_s_news_is_played_back_with_the_links(name: str) -> None:
     assert simulate(scenario).digest() != run.digest()
     again = simulate(scenario, playback=playback_of(run, PARTS))
     pd.testing.assert_frame_equal(by_station(again), by_station(run), check_exact=False, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["shortest queue", "central"])
+def test_what_a_station_read_late_is_played_back_after_what_it_read_before(name: str) -> None:
+    """News that came while a real router was busy with a request: it had sent that on by then."""
+    scenario = scenario_of(name)
+    late = msgspec.structs.replace(scenario, drafters=msgspec.structs.replace(scenario.drafters, view_delay_s=0.7))
+    run = simulate(late)
+    rows = run.frame().sort_values("seq", kind="stable")
+    of_station = rows.groupby("station")
+    before_s, moves = of_station.time_s.shift(), of_station.event.shift(-1) == "start"  # that nothing waited for
+    close = (rows.station == "router") & (rows.event == "view") & (rows.time_s - before_s < 0.3) & ~moves
+    assert close.sum() > 10
+    times_s = rows.time_s.where(~close, before_s - 1e-5).sort_index()  # when it came, before what was read before it
+    column = run.table.schema.get_field_index("time_s")
+    read_late = msgspec.structs.replace(run, table=run.table.set_column(column, "time_s", pa.array(times_s)))
+    again = by_station(simulate(late, playback=playback_of(read_late, PARTS)))
+    decided = ["station", "event", "kind", "tag", "request", "epoch", "tokens"]
+    routed, were = (of_run[of_run.station == "router"][decided] for of_run in (again, by_station(run)))
+    pd.testing.assert_frame_equal(routed, were)
 
 
 @pytest.fixture(scope="module")
