@@ -11,14 +11,14 @@ from engine.decoding.sampling import Sampling
 from engine.decoding.telemetry import host_facts
 from engine.runtime.prompts import prompts_of
 from experiments.batch_rules import OURS
-from experiments.bench import batches, drawn, screening, simulator, single, worker
+from experiments.bench import batches, drawn, screening, simulator, single, small, worker
 from experiments.bench.interleaved import interleaved, show
 from experiments.terminal.numbers import not_negative, whole
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.settle import settle
 
-PARTS = ("simulator", "scale", "screening", "worker", "single", "batches")
-WITHOUT_MODELS = PARTS[:4]
+PARTS = ("small", "simulator", "scale", "screening", "worker", "single", "batches")
+WITHOUT_MODELS = PARTS[:5]
 PROMPT_TOKENS, NEW_TOKENS, LONGEST_PROMPT = 128, 96, 192
 
 
@@ -39,7 +39,7 @@ def main() -> None:
     if options.only in WITHOUT_MODELS:
         return
     facts, _ = host_facts()
-    small, large = (load_model("demo", role, options.precision) for role in ("drafter", "target"))
+    drafter, large = (load_model("demo", role, options.precision) for role in ("drafter", "target"))
     where = f"{facts.get('gpu', facts['processor'])}, {options.precision}, {options.threads} thread(s)"
     if options.only in (None, "single"):
         decoded = prompts_of(
@@ -48,7 +48,7 @@ def main() -> None:
         folder = DEMO_PAIR / "eagle"
         head = load_head(folder, large.model, large.dtype, large.device) if folder.is_dir() else None
         sampling = Sampling(options.temperature)
-        contestants = single.contestants(decoded, small, large, head, options.depth, NEW_TOKENS, sampling)
+        contestants = single.contestants(decoded, drafter, large, head, options.depth, NEW_TOKENS, sampling)
         show(
             f"demo pair, one stream, temperature {options.temperature:g}, {NEW_TOKENS} new tokens after "
             f"{PROMPT_TOKENS}; {where}",
@@ -69,6 +69,8 @@ def main() -> None:
 
 def bench_without_models(only: str | None, repetitions: int, figure: Path | None) -> None:
     """Run those of the benchmarks that need no models, all or one of them; draw the part scale into `figure`."""
+    if only in (None, "small"):
+        small.show_small(small.bench_small(repetitions))
     if only in (None, "simulator"):
         for targets in simulator.REQUESTS:
             turns = simulator.bench_simulator(repetitions, targets)
