@@ -19,6 +19,7 @@ from experiments.reproduce.starsd_scaling import (
 from fleet.chance.acceptance import Geometric, expected_committed
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
+from fleet.scenario.settle import settle
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import Quantiles, StepTime
 from sim.predict import predict
@@ -51,9 +52,9 @@ class Hosts(msgspec.Struct, frozen=True):
     plain: Host
     routed: Host
 
-    def of(self, drafters: int) -> Host:
-        """Return what is known of fleets of so many drafters, which have a router if they are several."""
-        return self.routed if drafters > 1 else self.plain
+    def of(self, scenario: Scenario) -> Host:
+        """Return what is known of fleets like that."""
+        return self.routed if settle(scenario).routed else self.plain
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -120,7 +121,7 @@ def fleet(
 def cells(hosts: Hosts, seconds: float) -> Iterator[Planned]:
     """Yield the cells of all M and N at both ratios."""
     for ratio, drafters, count in product(RATIOS, DRAFTERS, COUNTS):
-        host = hosts.of(drafters)
+        host = hosts.of(fleet(None, ratio, count, seconds, drafters=drafters))
         scenario = fleet(host.profile, ratio, count, seconds, drafters=drafters)
         yield Planned({"Z/S": ratio, "M": drafters, "N": count}, scenario, host.late_s)
 

@@ -91,7 +91,7 @@ def run_all(names: Sequence[str], seconds: float, out: Path) -> dict[str, Shown]
         for name in names:
             advance(name)
             scenario = read_scenario(shipped_scenarios()[name], base=Path())
-            host = hosts.of(scenario.drafters.count)
+            host = hosts.of(scenario)
             shown[name] = run_here(runnable_here(scenario, host.profile, seconds, out / name), host.late_s, out / name)
     return shown
 

@@ -77,6 +77,13 @@ def test_all_cells_are_replayed_and_their_times_are_those_stated() -> None:
     assert of_host(HOST, 4.0).verify == verify_time(4.0)
 
 
+def test_only_fleets_whose_sessions_move_are_those_behind_a_router() -> None:
+    hosts = Hosts(Host(HOST, 0.0), Host(HOST, 1.0))
+    late_s = {(cell.case["M"], cell.late_s) for cell in cells(hosts, 1.0)}
+    assert late_s == {(1, 0.0), (2, 1.0), (4, 1.0)}
+    assert hosts.of(star(drafters={"count": 2}, verifiers={"count": 4})) == hosts.plain  # streams stay where they are
+
+
 def test_columns_of_the_paper_s_table_make_its_rounds_with_this_host_s_links() -> None:
     """With verifications shorter by what the links take, the simulation finds what it does without links."""
     free = msgspec.structs.replace(HOST, link=LinkTime(), turnaround_s=0.0, wake_up_s=0.0, dispatch_s=0.0)
