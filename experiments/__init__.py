@@ -1,8 +1,8 @@
 """Both worlds used together: what `specfleet` calls, and programs of their own (`python -m experiments.NAME`).
 
 worlds.py      run a scenario in either world
-sweep.py       any keys over values; cell.py runs one cell, jobs.py many side by side; resume.py says whether a kept one
-               still holds
+sweep.py       any keys over values; cell.py runs one cell, jobs.py many side by side, memory.py in memory that they
+               keep; resume.py says whether a kept one still holds
 cluster/       cells of a sweep on other machines, by dask
 precision.py   a simulation as long as it takes for intervals as narrow as asked
 reruns.py      one scenario with many seeds; an engine's runs simulated blind, at their pace, played back

@@ -291,6 +291,15 @@ def test_the_law_sees_a_writer(line: str, tmp_path: Path, monkeypatch: pytest.Mo
     assert list(writes(tmp_path / "one.py")) == [f"one.py:5: {ast.unparse(ast.parse(line))}"]
 
 
+@pytest.fixture
+def heard() -> Iterator[None]:
+    """Ctrl-C, even where these tests run in the background of a shell, whose programs do not hear it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heard")
 @pytest.mark.parametrize(
     ("what", "call"),
     [
