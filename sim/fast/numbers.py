@@ -32,9 +32,10 @@ ONES = -1  # the source that needs no random numbers
 
 def child(parent: np.random.Generator, number: int) -> np.random.Generator:
     """Return the generator that a fresh one spawns as its `number`-th, from 0, without those before it."""
-    seeds = parent.bit_generator.seed_seq
-    assert isinstance(seeds, np.random.SeedSequence)
-    return np.random.default_rng(np.random.SeedSequence(seeds.entropy, spawn_key=(*seeds.spawn_key, number)))
+    bits = parent.bit_generator
+    assert isinstance(bits.seed_seq, np.random.SeedSequence)
+    seed = np.random.SeedSequence(bits.seed_seq.entropy, spawn_key=(*bits.seed_seq.spawn_key, number))
+    return np.random.Generator(type(bits)(seed))
 
 
 class Pool:
