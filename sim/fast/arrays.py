@@ -28,8 +28,8 @@ from fleet.times.effects import NEVER_IDLE
 from fleet.times.station_times import DrafterTimes, VerifierTimes
 from fleet.times.step import StepKind
 from fleet.times.step_time import Constant, StepTime
-from sim.fast.kernel import Array, Idleness, Means, Numbers
-from sim.fast.layout import A_CLOCK, A_MESSAGE, A_REQUEST, A_STATION, A_STREAM, A_WAY, AN_EVENT
+from sim.fast.kernel import Array, Idleness, Means, Numbers, Wires
+from sim.fast.layout import A_CLOCK, A_MESSAGE, A_PACE, A_REQUEST, A_STATION, A_STREAM, A_WAY, AN_EVENT
 from sim.fast.numbers import ONES, Lengths, Maker, Sources, child, once
 
 SPARE = 1.15  # of random numbers that are drawn ahead, over those of a mean target
@@ -42,8 +42,7 @@ class Star(NamedTuple):
     requests: Array
     streams: Array
     stations: Array
-    ways: Array
-    messages: Array
+    wires: Wires
     means: Means
     idleness: Idleness
     numbers: Numbers
@@ -67,19 +66,18 @@ def star_of(fleet: Fleet) -> Star:
     drawn = sources_of(fleet.seed)
     delays = (once(partial(child, drawn.delays, number)) for number in count())
     stations = _stations(fleet, sources, drawn.drafters, drawn.targets, delays)
-    ways, way_of = _ways(fleet, streams, sources, drawn.links, delays)
+    wires, way_of = _wires(fleet, streams, sources, drawn.links, delays)
     rounds, own = SPARE * lengths.rounds, stations["steps"][fleet.verifiers.count :].tolist()
     at, to = sources.draw_ahead(dict.fromkeys(own, rounds / max(len(own), 1)), rounds / fleet.verifiers.count)
     star = Star(
         requests=_requests(fleet, streams, lengths),
         streams=_streams(fleet, streams, way_of),
         stations=stations,
-        ways=ways,
-        messages=records(A_MESSAGE, int(ways["room"].sum())),
+        wires=wires,
         means=_means(fleet, flat),
         idleness=_idleness(fleet),
         numbers=Numbers(sources.pool.array, at, to, lengths.pool.array),
-        heap=records(AN_EVENT, len(streams) + 2 * len(stations) + int(ways["room"].sum())),
+        heap=records(AN_EVENT, len(streams) + 2 * len(stations) + len(wires.messages)),
         clocks=records(A_CLOCK, 1),
         sources=sources,
         lengths=lengths,
@@ -225,20 +223,22 @@ def _itself(rng: np.random.Generator) -> np.random.Generator:
     return rng
 
 
-def _ways(
+def _wires(
     fleet: Fleet, tags: Iterable[int], sources: Sources, links: np.random.Generator, delays: Iterator[Maker]
-) -> tuple[Array, dict[tuple[int, int], int]]:
+) -> tuple[Wires, dict[tuple[int, int], int]]:
     """Return both ways of each link between a target and a drafter that share a stream, and which are the ways down.
 
     At most two messages of a stream are under way: a leave, and what opens its next request.
     """
     N, M = fleet.verifiers.count, fleet.drafters.count
     dealt = sorted(Counter((fleet.target_of(tag), fleet.drafter_of(tag)) for tag in tags).items()) if M else []
-    ways: list[dict[str, float]] = []
+    ways: list[dict[str, int]] = []
+    paces: dict[tuple[float, ...], int] = {}
     for number, ((target, drafter), streams) in enumerate(dealt):
         link = fleet.link(target, drafter)
         busy = link.busy if link.of_host and link.busy is not None else link.time
         waits_s = fleet.core_waits.way_s if link.of_host else 0.0
+        pace = link.time.latency_s, link.time.s_per_byte, busy.latency_s, busy.s_per_byte, waits_s
         slowed = link.of_host and bool(fleet.drafter_times(drafter).idle.overheads)
         for way, station in enumerate((target, N + drafter)):  # down, and up
             rng = once(partial(_of_way, links, number, way))
@@ -248,13 +248,9 @@ def _ways(
                     "station": station,
                     "host": N + drafter if slowed else -1,
                     "room": 2 * streams,
-                    "latency_s": link.time.latency_s,
-                    "s_per_byte": link.time.s_per_byte,
+                    "pace": paces.setdefault(pace, len(paces)),
                     "jitter": jitter,
-                    "busy_latency_s": busy.latency_s,
-                    "busy_s_per_byte": busy.s_per_byte,
                     "busy_jitter": jitter if busy is link.time or way == 1 else sources.add(busy.spread, rng),
-                    "waits_s": waits_s,
                     "waits": sources.add(fleet.core_waits.way_spread, next(delays)) if waits_s else ONES,
                 }
             )
@@ -262,7 +258,9 @@ def _ways(
     for name in ways[0] if ways else ():
         made[name] = [way[name] for way in ways]
     made["start"] = np.cumsum(made["room"]) - made["room"]
-    return made, {pair: 2 * number for number, (pair, _) in enumerate(dealt)}
+    messages = records(A_MESSAGE, int(made["room"].sum()))
+    down = {pair: 2 * number for number, (pair, _) in enumerate(dealt)}
+    return Wires(made, np.array(list(paces), dtype=A_PACE), messages), down
 
 
 def _of_way(links: np.random.Generator, number: int, way: int) -> np.random.Generator:

@@ -70,6 +70,14 @@ class Means(NamedTuple):
     catch_up_s: float
 
 
+class Wires(NamedTuple):
+    """Ways of links, their paces, and the rings of their messages."""
+
+    ways: Array
+    paces: Array
+    messages: Array
+
+
 class Idleness(NamedTuple):
     """What a drafter's idleness does: by the last gap, and by the recent load of its device."""
 
@@ -254,20 +262,21 @@ def lacks(
 
 @compiled
 def send(
-    ways: Array, messages: Array, numbers: Numbers, heap: Array, clock: Record,
+    wires: Wires, numbers: Numbers, heap: Array, clock: Record,
     number: int, busy: bool, slower: float, kind: int, stream: int, request: int, size: int,
 ) -> None:  # fmt: skip
     """Send a message on a way: it arrives after its time there, and after all that were sent before.
 
     `busy`: whether its drafter is about to begin another step. `slower`: what idleness does to the way.
     """
-    way, now_s = ways[number], clock.now_s
+    way, now_s = wires.ways[number], clock.now_s
+    pace = wires.paces[way.pace]
     if busy:
-        way_s = way.busy_latency_s * draw(numbers, way.busy_jitter) + size * way.busy_s_per_byte
+        way_s = pace.busy_latency_s * draw(numbers, way.busy_jitter) + size * pace.busy_s_per_byte
     else:
-        way_s = way.latency_s * draw(numbers, way.jitter) + size * way.s_per_byte
-    wait_s = way.waits_s * draw(numbers, way.waits) if way.waits_s > 0 else 0.0
-    message = messages[way.start + (way.oldest + way.count) % way.room]
+        way_s = pace.latency_s * draw(numbers, way.jitter) + size * pace.s_per_byte
+    wait_s = pace.waits_s * draw(numbers, way.waits) if pace.waits_s > 0 else 0.0
+    message = wires.messages[way.start + (way.oldest + way.count) % way.room]
     message.kind, message.stream, message.request, message.bytes = kind, stream, request, size
     message.core_wait_s = wait_s
     way.count += 1
@@ -323,20 +332,19 @@ def tell_commit(
         request.first_s = clock.now_s
     elif kind == VERIFY:
         told.drafts[VERIFIED, one.draft] = row
-    request.last_s = clock.now_s
 
 
 @compiled
 def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, to be read from top to bottom)
-    requests: Array, streams: Array, stations: Array, ways: Array, messages: Array, means: Means, idleness: Idleness,
-    numbers: Numbers, heap: Array, clocks: Array, times: Array, rows: Array, told: Told,
+    requests: Array, streams: Array, stations: Array, wires: Wires, means: Means, idleness: Idleness, numbers: Numbers,
+    heap: Array, clocks: Array, times: Array, rows: Array, told: Told,
 ) -> tuple[int, int]:  # fmt: skip
     """Go on until all is over or something is needed; return what (OVER, ROWS, RATIOS, LENGTHS), and whose.
 
     `times`, `rows`: the event table as it is written, by column (TIMES, COLUMNS) and row, zero at first; if they have
     no room at all, the loop does not record, and `told` are its findings.
     """
-    clock, recorded = clocks[0], times.shape[1] > 0
+    clock, ways, recorded = clocks[0], wires.ways, times.shape[1] > 0
     room = times.shape[1] - 2 if recorded else 0  # no event writes more than two rows
     draft_room, commit_room = (0, 0) if recorded else (told.drafts.shape[1] - 1, told.commits.shape[1] - 1)
     if clock.scheduled == 0:
@@ -467,23 +475,25 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, to be read from top to 
                 if ways[one.down].host >= 0:
                     slower = interpolated(station.gap_s, idleness.gaps_s, idleness.overheads)
                 busy = station.first >= 0
-                send(ways, messages, numbers, heap, clock, one.down, busy, slower, DRAFT, stream, place, size)
+                send(wires, numbers, heap, clock, one.down, busy, slower, DRAFT, stream, place, size)
             elif station.is_drafter:
                 one.cold, one.work = False, DRAFTING
             else:  # the target commits, and sends the stream on its way
                 one.committed = min(one.committed + accepted + 1, request.goal)
                 one.epoch += 1
                 finished, slower = one.committed >= request.goal, 1.0
+                if finished:
+                    request.last_s = now_s
                 if one.drafter >= 0 and ways[one.up].host >= 0:
                     host = stations[one.drafter]
                     idle_s = 0.0 if host.running != NO_STEP else now_s - host.ended_s
                     slower = interpolated(idle_s, idleness.gaps_s, idleness.overheads)
                 if finished and kind == VERIFY:
                     size = request.leave_bytes
-                    send(ways, messages, numbers, heap, clock, one.up, False, slower, LEAVE, stream, place, size)
+                    send(wires, numbers, heap, clock, one.up, False, slower, LEAVE, stream, place, size)
                 elif not finished and one.drafter >= 0:
                     size = request.opening_bytes if kind == PREFILL else means.request_bytes[accepted + 1]
-                    send(ways, messages, numbers, heap, clock, one.up, False, slower, REQUEST, stream, place, size)
+                    send(wires, numbers, heap, clock, one.up, False, slower, REQUEST, stream, place, size)
                 elif not finished:
                     wait(stations, streams, here, stream, DECODE)
                 if finished:
@@ -510,7 +520,7 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, to be read from top to 
                 one.length, one.lengths_to = request.lengths_from, request.lengths_to
             else:
                 way = ways[here]
-                message = messages[way.start + way.oldest]
+                message = wires.messages[way.start + way.oldest]
                 way.oldest = (way.oldest + 1) % way.room
                 way.count -= 1
                 kind, stream, place, size = message.kind, message.stream, message.request, message.bytes

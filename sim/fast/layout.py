@@ -1,4 +1,4 @@
-"""What the arrays of the compiled loop hold: a record for each request, stream, station, way, message, event and clock.
+"""What the arrays of the compiled loop hold: a record for each request, stream, station, way, message, event and so on.
 
 Numba knows them by the types of the loop's arguments, names and places of all fields included: a change here has the
 loop compiled anew.
@@ -9,19 +9,19 @@ import numpy as np
 WHOLE, SMALL, REAL, TRUTH = np.int64, np.int32, np.float64, np.bool_  # the less memory, the more of it is near
 
 A_REQUEST = np.dtype([  # those of a stream one after the other
+    ("goal", WHOLE),
+    ("last_s", REAL),  # findings: its last commit, its first, and when it came
+    ("first_s", REAL),
+    ("joined_s", REAL),
+    ("opens_s", REAL),
     ("number", WHOLE),
     ("prompt", WHOLE),
-    ("goal", WHOLE),
-    ("opens_s", REAL),
     ("prefill_s", REAL),  # mean time at its target
     ("draft_prefill_s", REAL),  # mean time at its drafter
     ("opening_bytes", WHOLE),
     ("leave_bytes", WHOLE),
     ("lengths_from", WHOLE),  # place of the first length that its rounds accept
     ("lengths_to", WHOLE),
-    ("joined_s", REAL),  # findings: when it came, and its first and last commit
-    ("first_s", REAL),
-    ("last_s", REAL),
 ])  # fmt: skip
 
 A_STREAM = np.dtype([  # in the order of their first requests
@@ -47,61 +47,67 @@ A_STREAM = np.dtype([  # in the order of their first requests
     ("cold", TRUTH),  # whether its drafter lacks its prefix
 ], align=True)  # fmt: skip
 
-A_STATION = np.dtype([  # targets, then drafters
+A_STATION = np.dtype([  # targets, then drafters; what every step touches is first, and together
     ("times", SMALL),  # row of `Means.step_s`
     ("steps", SMALL),  # source of the ratios of its steps
     ("prefills", SMALL),  # the same of its prefills
-    ("jitter", SMALL),  # the same of its turnarounds and wake-ups
-    ("turnaround_s", REAL),
-    ("wake_up_s", REAL),
-    ("dispatch_s", REAL),
     ("first", SMALL),  # in its queue, -1 for nobody
     ("newest", SMALL),  # in its queue
     ("program", SMALL),  # the stream whose draft follows its prefill, -1 for none
     ("running", SMALL),  # kind of the running step
     ("stream", SMALL),  # whose that is
     ("tokens", SMALL),  # of that
-    ("duration_s", REAL),  # of that, its dispatch included
-    ("ending_s", REAL),  # its dispatch
     ("steps_started", SMALL),
-    ("written", SMALL),  # rows
-    ("idle_gap_s", REAL),  # of idleness before what it serves
-    ("group_begun_s", REAL),  # when that began
-    ("begun_s", REAL),  # when its running step began
-    ("ended_s", REAL),  # when its last step ended
-    ("gap_s", REAL),  # of idleness before its last step
-    ("load", REAL),  # recent load of its device
-    ("counted_s", REAL),  # until when that is counted
-    ("waits_s", REAL),  # mean time that it waits for a core before a step; 0 for none
-    ("waits", SMALL),  # source of the ratios of that
-    ("core_wait_s", REAL),  # before the next step
     ("is_drafter", TRUTH),
     ("by_priority", TRUTH),  # whether the most urgent is served first
     ("has_core", TRUTH),  # whether its wait for a core is over
     ("turns", TRUTH),  # whether it turns around after a step
     ("pausing", TRUTH),
     ("idle", TRUTH),
+    ("dispatch_s", REAL),
+    ("waits_s", REAL),  # mean time that it waits for a core before a step; 0 for none
+    ("duration_s", REAL),  # of the running step, its dispatch included
+    ("ending_s", REAL),  # its dispatch
+    ("begun_s", REAL),  # when its running step began
+    ("ended_s", REAL),  # when its last step ended
+    ("gap_s", REAL),  # of idleness before its last step
+    ("idle_gap_s", REAL),  # of idleness before what it serves
+    ("group_begun_s", REAL),  # when that began
+    ("wake_up_s", REAL),
+    ("turnaround_s", REAL),
+    ("jitter", SMALL),  # source of the ratios of its turnarounds and wake-ups
+    ("waits", SMALL),  # source of the ratios of its waits for a core
+    ("core_wait_s", REAL),  # before the next step
+    ("load", REAL),  # recent load of its device
+    ("counted_s", REAL),  # until when that is counted
+    ("written", SMALL),  # rows
 ], align=True)  # fmt: skip
 
 A_WAY = np.dtype([  # one direction of a link; its messages under way are a ring of `room` places from `start` on
     ("station", SMALL),  # who receives
     ("host", SMALL),  # the drafter whose idleness slows it, -1 for none
-    ("latency_s", REAL),
-    ("s_per_byte", REAL),
+    ("pace", SMALL),  # place of its mean times
     ("jitter", SMALL),  # source of ratios
-    ("busy_latency_s", REAL),  # down, while its drafter is about to begin another step
-    ("busy_s_per_byte", REAL),
     ("busy_jitter", SMALL),
-    ("waits_s", REAL),  # mean time that its messages wait for cores; 0 for none
-    ("waits", SMALL),  # source of the ratios of that
-    ("last_s", REAL),  # when the last message arrives
+    ("waits", SMALL),  # source of the ratios of its messages' waits for cores
     ("start", SMALL),
     ("room", SMALL),
     ("oldest", SMALL),
     ("count", SMALL),
+    ("last_s", REAL),  # when the last message arrives
 ], align=True)  # fmt: skip
 
-A_MESSAGE = np.dtype([("kind", WHOLE), ("stream", WHOLE), ("request", WHOLE), ("bytes", WHOLE), ("core_wait_s", REAL)])
+A_PACE = np.dtype([  # mean times of ways; most are alike
+    ("latency_s", REAL),
+    ("s_per_byte", REAL),
+    ("busy_latency_s", REAL),  # down, while its drafter is about to begin another step
+    ("busy_s_per_byte", REAL),
+    ("waits_s", REAL),  # that its messages wait for cores; 0 for none
+])  # fmt: skip
+
+A_MESSAGE = np.dtype([
+    ("kind", SMALL), ("stream", SMALL), ("request", SMALL), ("bytes", WHOLE), ("core_wait_s", REAL)
+], align=True)  # fmt: skip
 
 AN_EVENT = np.dtype([("time_s", REAL), ("order", WHOLE), ("event", WHOLE), ("subject", WHOLE)])
 

@@ -58,8 +58,8 @@ def _run(star: Star, times: Array, rows: Array, told: Told) -> tuple[Star, int]:
     """Let the loop go on until it needs new rows or is over, with all the random numbers that it needs."""
     while True:
         arguments = (
-            star.requests, star.streams, star.stations, star.ways, star.messages, star.means, star.idleness,
-            star.numbers, star.heap, star.clocks, times, rows, told,
+            star.requests, star.streams, star.stations, star.wires, star.means, star.idleness, star.numbers, star.heap,
+            star.clocks, times, rows, told,
         )  # fmt: skip
         need, whose = ready(run_star, *arguments)(*arguments)
         if need == RATIOS:
