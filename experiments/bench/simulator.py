@@ -22,7 +22,7 @@ from sim.run import observe, simulate
 SIMPY, FAST, BARE = "specfleet, full records", "specfleet compiled, full records", "bare SimPy loop"
 METRICS = "specfleet compiled, metrics only"
 # By targets: of the SimPy path, of the compiled loop with records, and without.
-REQUESTS = {8: (400, 2000, 8000), 64: (400, 2000, 8000), 1000: (1000, 8000, 16_000)}
+REQUESTS = {8: (400, 2000, 8000), 64: (400, 2000, 8000), 1000: (1000, 8000, 32_000)}
 BARE_ROUNDS = 20_000
 
 
