@@ -148,10 +148,11 @@ class RowCache(Cache):
         sources: list[int] = []
         places: list[int] = []
         for tag, path in zip(tags, paths, strict=True):
-            begin = self.begin(tag)
-            moved = [(begin + offset, begin + place) for place, offset in enumerate(path) if offset != place]
-            sources += [source for source, _ in moved]
-            places += [place for _, place in moved]
+            moved = [(offset, place) for place, offset in enumerate(path) if offset != place]
+            if moved:  # never of a chain
+                begin = self.begin(tag)
+                sources += [begin + offset for offset, _ in moved]
+                places += [begin + place for _, place in moved]
             self.lengths[tag] += len(path)
         if sources:
             flat = self.storage.view(*self.storage.shape[:2], -1, *self.storage.shape[4:])

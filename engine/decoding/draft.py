@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import accumulate
 
 import numpy as np
@@ -21,15 +21,20 @@ WARM_UP = -1  # tag of the row that nobody's tokens are in
 EVEN = 4  # tokens that rows may be fed again so that all of them are fed alike, and a graph knows the shape
 
 
-@dataclass(slots=True)
+@dataclass  # (without slots: they keep no cached property)
 class Stream:
     """Committed tokens of one decoding stream, of which the cache may lack the newest, and its last draft."""
 
     committed: list[int]
     sampling: Sampling
-    rng: np.random.Generator
+    seed: int
     drafts: Drafts | None = None
     row: int = 0  # of the last drafts
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """What it draws its drafts with; a greedy stream never makes it."""
+        return np.random.default_rng(self.seed)
 
 
 class Drafter:
@@ -63,7 +68,7 @@ class Drafter:
         ValueError if it is open.
         """
         self.cache.open(tag, room)
-        self.streams[tag] = Stream(prefix, sampling, np.random.default_rng(seed))
+        self.streams[tag] = Stream(prefix, sampling, seed)
 
     def release(self, tag: int) -> None:
         """Forget a stream and free its cache."""

@@ -42,9 +42,11 @@ class DraftExecutor:
         """Open a stream with its prefix, or append the target's own token to it."""
         if isinstance(event, DraftRequest):
             if event.opening:
-                seed = self.streams.seed_of(event.request, "drafter", event.epoch)
+                sampling, seed = self.streams.sampling, 0
+                if sampling.temperature:  # else it draws nothing
+                    seed = self.streams.seed_of(event.request, "drafter", event.epoch)
                 self.release(event.tag)  # of what was left open of it, if anything was
-                self.drafter.open(event.tag, list(content.tokens), self.streams.sampling, seed)
+                self.drafter.open(event.tag, list(content.tokens), sampling, seed)
                 self.prefix_hidden[event.tag] = self._hidden(content)
             elif self.ahead:
                 self.drafter.go_back(event.tag, event.base - len(content.tokens))

@@ -234,17 +234,22 @@ class Worker:
     def _take_due(self) -> None:
         """Take what was kept for a time that has come."""
         while self.later and self.later[0][0] <= now_s():
-            arrival = heapq.heappop(self.later)[2]
-            self.handle(arrival.event, arrival.content, arrival.time_s, arrival.payload_bytes, arrival.core_wait_s)
+            self._hand_over(heapq.heappop(self.later)[2])
 
     def _take(self, item: Item) -> bool:
         if isinstance(item, Stop):
             return True
         if isinstance(item.event, Ping):
             self.post(item.event, item.content)  # so that its round trip takes the path of a real message
+        elif not self.later and self.inbox.empty() and item.time_s <= now_s():
+            self._hand_over(item)
         else:  # what was kept until a time before comes first
             heapq.heappush(self.later, (item.time_s, next(self.numbers), item))
         return False
+
+    def _hand_over(self, arrival: Arrival) -> None:
+        event, content = arrival.event, arrival.content
+        self.handle(event, content, arrival.time_s, arrival.payload_bytes, arrival.core_wait_s)
 
 
 def _as_they_are(_step: Step, outcomes: Outcomes) -> Outcomes:

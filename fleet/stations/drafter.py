@@ -86,9 +86,10 @@ class DrafterStation(Station):
 
     def _request(self, event: DraftRequest, now_s: float) -> list[Instruction]:
         followed = self._accept(event, now_s)
+        if self.number < 0 or any(isinstance(instruction, Ignored) for instruction in followed):
+            return followed
         # The router has counted the request as work; it hears what became of it, a refusal too.
-        repeated = any(isinstance(instruction, Ignored) for instruction in followed)
-        return followed if self.number < 0 or repeated else [*followed, *self._report()]
+        return [*followed, *self._report()]
 
     def _accept(self, event: DraftRequest, now_s: float) -> list[Instruction]:
         """Take a request in; return what follows at once: a refusal, or the empty draft of an empty grant."""
