@@ -10,6 +10,7 @@ import numpy as np
 
 from engine.runtime.serve import serve
 from experiments.replayed.cases import CALIBRATED_ON, RATIOS, Host, Hosts, Planned, cells, fleet, table1
+from experiments.replayed.chance import chance_of, long_enough, mean_of, simulated_nearby, whole_of
 from experiments.replayed.host import host_of, later, not_drafting
 from experiments.terminal.exits import keeping
 from experiments.terminal.printing import number, print_table, progress, remark
@@ -21,27 +22,28 @@ from fleet.times.profile import write_profile
 from sim.run import simulate
 
 JUDGED = ("rounds_per_s", "wait_s")
-TINY = 0.05  # of a round, below which a wait is held against the whole round
 MEAN_AIM, WORST_AIM = 0.01, 0.03
 ORDER_SEED, CALIBRATION_SEED = 1, 7
 ROUTED = 2  # drafters of the fleets that show what is other behind a router
 
 
 class Effort(msgspec.Struct, frozen=True):
-    """How long each fleet runs, in seconds, and how often."""
+    """How long each fleet runs, in seconds, how often, and how much longer at most where chance decides its waits."""
 
     seconds: float = 5.0
     passes: int = 2
+    most_longer: int = 16
 
 
-SHORT = Effort(2.0, 1)
+SHORT = Effort(2.0, 1, 1)
 
 
 class Outcome(msgspec.Struct, frozen=True):
     """One quantity of one cell: predicted, and in each run; `played_back`: simulated as `MECHANISM` says.
 
     `unexplained`: what is off where the run's links and delays are played back, too. `whole`: what an error is relative
-    to; the run's own value, or for a tiny wait its round. `paper`: its number.
+    to; the run's own value, or for a tiny wait its round. `chance`: of a run, relative to the same. `paper`: its
+    number.
     """
 
     case: dict[str, Any]
@@ -51,6 +53,7 @@ class Outcome(msgspec.Struct, frozen=True):
     played_back: list[float]
     unexplained: list[float]
     whole: float
+    chance: float = 0.0
     paper: float | None = None
 
     @property
@@ -88,7 +91,8 @@ def main() -> int:
     effort = SHORT if options.short else Effort()
     with keeping(options.out):
         hosts = measured_hosts(effort.seconds, options.out)
-        planned = {"cells": list(cells(hosts, effort.seconds)), "table1": list(table1(hosts, effort.seconds))}
+        of_cells = [long_enough(cell, JUDGED, effort.most_longer) for cell in cells(hosts, effort.seconds)]
+        planned = {"cells": of_cells, "table1": list(table1(hosts, effort.seconds))}
         chosen = {name: of_name for name, of_name in planned.items() if options.only in (None, name)}
         beyond = [judge(name, of_name, effort, options.out) for name, of_name in chosen.items()]
     return max(beyond)
@@ -137,11 +141,10 @@ def calibration_runs(seconds: float, drafters: int) -> list[Run]:
 
 def judge(name: str, planned: Sequence[Planned], effort: Effort, out: Path) -> int:
     """Predict, run in an order that mixes all cells, compare, print and write; 1 where R_q is beyond the aims."""
-    expected = [measure(simulate(later(cell.scenario, cell.late_s))) for cell in planned]
-    predicted = [{key: metric.value for key, metric in metrics.items()} for metrics in expected]
+    expected = [simulated_nearby(later(cell.scenario, cell.late_s)) for cell in planned]
     write_file(
         out / f"{name}-predicted.json",
-        msgspec.json.encode([(cell.case, values) for cell, values in zip(planned, predicted, strict=True)]),
+        msgspec.json.encode([(cell.case, mean_of(of_cell)) for cell, of_cell in zip(planned, expected, strict=True)]),
     )
     order = np.random.default_rng(ORDER_SEED).permutation(effort.passes * len(planned))
     runs: list[list[Run]] = [[] for _ in planned]
@@ -153,8 +156,8 @@ def judge(name: str, planned: Sequence[Planned], effort: Effort, out: Path) -> i
             runs[place].append(run)
     outcomes = [
         outcome
-        for cell, values, of_cell in zip(planned, predicted, runs, strict=True)
-        for outcome in outcomes_of(cell, values, of_cell)
+        for cell, of_sims, of_cell in zip(planned, expected, runs, strict=True)
+        for outcome in outcomes_of(cell, of_sims, of_cell)
     ]
     write_file(out / f"{name}.json", msgspec.json.format(msgspec.json.encode(outcomes)))
     print_outcomes(name, outcomes)
@@ -163,24 +166,23 @@ def judge(name: str, planned: Sequence[Planned], effort: Effort, out: Path) -> i
     return max(print_errors(quantity, outcomes) for quantity in JUDGED)
 
 
-def outcomes_of(cell: Planned, predicted: dict[str, float], runs: Sequence[Run]) -> list[Outcome]:
-    """Hold a cell's prediction against its runs."""
+def outcomes_of(cell: Planned, expected: Sequence[dict[str, float]], runs: Sequence[Run]) -> list[Outcome]:
+    """Hold what is expected of a cell, the mean over simulations, against its runs."""
     measured = [measure(run) for run in runs]
     played, all_played = (
         [measure(simulate(cell.scenario, playback=playback_of(run, parts))) for run in runs]
         for parts in (MECHANISM, PARTS)
     )
-    found = []
+    found, predicted, targets = [], mean_of(expected), cell.scenario.verifiers.count
+    round_s = targets / float(np.median([run["rounds_per_s"].value for run in measured]))
     for quantity in JUDGED:
         values, left, again = (
             np.array([metrics[quantity].value for metrics in of_runs]) for of_runs in (measured, played, all_played)
         )
-        whole = float(np.median(values))
-        round_s = cell.scenario.verifiers.count / float(np.median([run["rounds_per_s"].value for run in measured]))
-        if quantity == "wait_s" and whole < TINY * round_s:
-            whole = round_s
+        whole, chance = whole_of(quantity, float(np.median(values)), round_s), chance_of(quantity, expected, targets)
         numbers = values.tolist(), left.tolist(), (again - values).tolist()
-        found.append(Outcome(cell.case, quantity, predicted[quantity], *numbers, whole, cell.paper.get(quantity)))
+        paper = cell.paper.get(quantity)
+        found.append(Outcome(cell.case, quantity, predicted[quantity], *numbers, whole, chance, paper))
     return found
 
 
@@ -193,7 +195,7 @@ def print_outcomes(name: str, outcomes: Sequence[Outcome]) -> None:
             outcome.quantity, *(f"{outcome.case[key]:g}" for key in cases),
             *([number(outcome.paper)] if outcome.paper is not None else []),
             number(outcome.predicted), number(outcome.measured),
-            f"{outcome.error:+.2%}", f"{outcome.mechanism:+.2%}", f"{outcome.host:.2%}",
+            f"{outcome.error:+.2%}", f"{outcome.mechanism:+.2%}", f"{outcome.chance:.2%}", f"{outcome.host:.2%}",
         )
         for outcome in sorted(outcomes, key=lambda outcome: JUDGED.index(outcome.quantity))
     ]  # fmt: skip
@@ -205,6 +207,7 @@ def print_outcomes(name: str, outcomes: Sequence[Outcome]) -> None:
         "processes",
         "error",
         "mechanism",
+        "chance",
         "host",
     )
     print_table(f"{name}: simulated, and as processes", headings, rows)

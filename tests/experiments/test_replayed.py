@@ -14,13 +14,15 @@ from experiments.replayed.cases import (
     RATIOS,
     Host,
     Hosts,
+    Planned,
     cells,
     fleet,
     of_host,
     table1,
     verify_time,
 )
-from experiments.replayed.command import Outcome, outcomes_of, print_errors
+from experiments.replayed.chance import LARGEST, chance_of, long_enough, simulated_nearby
+from experiments.replayed.command import JUDGED, Outcome, outcomes_of, print_errors
 from experiments.replayed.host import host_of, host_profile, not_drafting
 from fleet.records.metrics import measure
 from fleet.scenario.scenario import Scenario
@@ -98,19 +100,31 @@ def test_a_run_is_held_against_its_prediction_and_played_back() -> None:
     cell = next(iter(cells(HOSTS, 5.0)))
     run = simulate(cell.scenario)
     predicted = {name: metric.value for name, metric in measure(run).items()}
-    for outcome in outcomes_of(cell, predicted, [run, run]):
+    for outcome in outcomes_of(cell, [predicted] * 2, [run, run]):
         assert outcome.error == outcome.host == 0
         assert abs(outcome.mechanism) < 1e-6
         assert np.abs(outcome.unexplained).max() < 1e-9
     slower = {name: 1.5 * value for name, value in predicted.items()}
-    assert outcomes_of(cell, slower, [run])[0].error == pytest.approx(0.5)
+    assert outcomes_of(cell, [slower] * 2, [run])[0].error == pytest.approx(0.5)
 
 
 def test_a_tiny_wait_is_held_against_its_round() -> None:
     cell = next(iter(cells(HOSTS, 5.0)))  # one target: nobody else asks
-    rounds, waits = outcomes_of(cell, {"rounds_per_s": 1.0, "wait_s": 1.0}, [simulate(cell.scenario)])
+    rounds, waits = outcomes_of(cell, [{"rounds_per_s": 1.0, "wait_s": 1.0}] * 2, [simulate(cell.scenario)])
     assert rounds.whole == pytest.approx(rounds.measured)
     assert waits.whole == pytest.approx(1 / rounds.measured)
+
+
+def test_where_a_microsecond_decides_who_waits_a_run_is_longer() -> None:
+    """N = 4 M is just below where drafters are full at Z / S = 4, and four times as many are far beyond."""
+    filled, full = (fleet(HOST, 4.0, count, 2.5, drafters=4) for count in (16, 64))
+    chance = chance_of("wait_s", simulated_nearby(filled), 16)
+    assert chance > LARGEST
+    longer = long_enough(Planned({}, filled, 0.0), JUDGED, 2).scenario
+    assert longer.workload.requests == 2 * filled.workload.requests
+    assert msgspec.structs.replace(longer, workload=filled.workload) == filled
+    assert long_enough(Planned({}, full, 0.0), ["rounds_per_s"], 2).scenario == full
+    assert long_enough(Planned({}, filled, 0.0), JUDGED, 1).scenario == filled
 
 
 @pytest.mark.parametrize(("predicted", "status"), [(1.005, 0), (1.02, 1), (0.9, 1)])

@@ -1,0 +1,67 @@
+"""What of a cell's prediction is chance: where its drafters are just filled, a microsecond leads a run another way.
+
+Who comes first decides who waits for whom, and so who comes first in the next round. Two runs with the same draws are
+then two samples. What is expected is the mean over simulations that nobody could tell apart beforehand, and a run that
+is to be held against it must be as long as these agree.
+"""
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from experiments.replayed.cases import Planned
+from fleet.records.metrics import measure
+from fleet.scenario.scenario import Scenario
+from fleet.times.profile import HardwareProfile
+from sim.run import simulate
+
+NEARBY_S = tuple(1e-6 * place for place in range(-4, 5))  # by how much turnarounds are others: nobody can tell
+LARGEST = 0.008  # chance of a cell that tells errors of some per cent
+TINY = 0.05  # of a round, below which a wait is held against the whole round
+
+
+def nearby(scenario: Scenario) -> list[Scenario]:
+    """Return scenarios that differ from this one by less than can be measured; itself is among them."""
+    profile = scenario.profile
+    assert isinstance(profile, HardwareProfile)
+    turnarounds_s = (max(0.0, profile.turnaround_s + other_s) for other_s in NEARBY_S)
+    profiles = [msgspec.structs.replace(profile, turnaround_s=turnaround_s) for turnaround_s in turnarounds_s]
+    return [msgspec.structs.replace(scenario, profile=each) for each in profiles]
+
+
+def simulated_nearby(scenario: Scenario) -> list[dict[str, float]]:
+    """Return the metrics of each of the scenarios nearby."""
+    return [{key: metric.value for key, metric in measure(simulate(each)).items()} for each in nearby(scenario)]
+
+
+def mean_of(metrics: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Return the means of what all of them have."""
+    return {
+        key: float(np.mean([each[key] for each in metrics])) for key in metrics[0] if all(key in m for m in metrics)
+    }
+
+
+def whole_of(quantity: str, value: float, round_s: float) -> float:
+    """What an error of a quantity is relative to: the quantity itself, or for a tiny wait its round, in seconds."""
+    return round_s if quantity == "wait_s" and value < TINY * round_s else value
+
+
+def chance_of(quantity: str, metrics: Sequence[dict[str, float]], targets: int) -> float:
+    """Standard deviation of a quantity over simulations nearby, relative as an error of it is."""
+    known = mean_of(metrics)
+    values = [each[quantity] for each in metrics]
+    return float(np.std(values, ddof=1)) / whole_of(quantity, known[quantity], targets / known["rounds_per_s"])
+
+
+def long_enough(cell: Planned, quantities: Sequence[str], most_longer: int) -> Planned:
+    """Return the cell with so many more requests that chance tells little, and no more than `most_longer` times."""
+    if most_longer == 1:
+        return cell
+    metrics, targets = simulated_nearby(cell.scenario), cell.scenario.verifiers.count
+    chance = max(chance_of(quantity, metrics, targets) for quantity in quantities)
+    times = min(most_longer, max(1, math.ceil((chance / LARGEST) ** 2)))  # it falls with the root of the length
+    workload = cell.scenario.workload
+    longer = msgspec.structs.replace(workload, requests=times * workload.requests)
+    return msgspec.structs.replace(cell, scenario=msgspec.structs.replace(cell.scenario, workload=longer))
