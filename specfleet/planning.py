@@ -16,6 +16,7 @@ from fleet.errors import InputError
 from fleet.files import write_file
 from fleet.inputs.quantities import quantity
 from fleet.policies.group import Batch
+from fleet.scenario.arrivals import Gamma
 from fleet.scenario.changes import Changes
 from fleet.scenario.scenario import Poisson, Scenario
 from fleet.times.profile import HardwareProfile, write_profile
@@ -40,6 +41,7 @@ def plan(
     link_s: float | None = None,
     acceptance: float | None = None,
     arrivals_per_s: float | None = None,
+    burstiness: float | None = None,
     slo: str | Iterable[str] = (),
     least: str | Iterable[str] = (),
     cost: str | Iterable[str] = (),
@@ -56,7 +58,8 @@ def plan(
     `draft`: where the models run, MODEL@DEVICE as in `estimate`; without them the scenario's profile says what steps
     take. Of several, each target's place with each drafter's is a candidate, and one pair is chosen. `link_s`: one way.
     `acceptance`: the probability that a draft token passes. `arrivals_per_s`: requests that come in a second; left out,
-    each target decodes one request after the other. `slo`: the most that times may be, "tpot_p99=40ms,ttft_p90=500ms".
+    each target decodes one request after the other. `burstiness`: of their gaps, 1 for Poisson arrivals, less for
+    bursts, as vLLM's. `slo`: the most that times may be, "tpot_p99=40ms,ttft_p90=500ms".
     `least`: "tokens_per_s_per_user_p99=40" or "tokens_per_s=500". `cost`: of an hour of a device,
     "a100-80gb=1.8,rtx-4090=0.4"; left out, each device costs the same. `vary`: values of keys to try, such as
     "verifiers.count=1:16"; drafters, targets and depths have values by themselves. `apart`: whether only fleets with
@@ -73,7 +76,7 @@ def plan(
         raise InputError("plan: give target and draft, both as MODEL@DEVICE, or neither, and a profile")
     base = scenario_of(scenario, pairs_of_given(changes, keys))
     targets, drafts = (places_of(given, what) for given, what in ((target, "target"), (draft, "draft")))
-    base = _with_load(base, link_s, acceptance, arrivals_per_s)
+    base = _with_load(base, link_s, acceptance, arrivals_of(arrivals_per_s, burstiness))
     wanted = vary_of(vary) if vary is not None else {}
     open_loop = base.workload.arrivals is not None
     M, N = (tuple(wanted.pop(key, ())) for key in COUNTS)
@@ -105,7 +108,7 @@ def _texts(given: str | Iterable[str]) -> list[str]:
 
 
 def _with_load(
-    base: Scenario, link_s: float | None, acceptance: float | None, arrivals_per_s: float | None
+    base: Scenario, link_s: float | None, acceptance: float | None, arrivals: Poisson | Gamma | None
 ) -> Scenario:
     """Return the scenario with what a question says of it by itself."""
     replace = msgspec.structs.replace
@@ -115,17 +118,30 @@ def _with_load(
         if not 0 < acceptance < 1:
             raise InputError(f"acceptance = {acceptance}: needs a probability between 0 and 1")
         base = replace(base, acceptance=Geometric(acceptance))
-    if arrivals_per_s is not None:
-        if not 0 < arrivals_per_s < 1e9:
-            raise InputError(f"arrivals = {arrivals_per_s}: needs a number of requests a second, above 0")
+    if arrivals is not None:
         # Whoever waits shares a step: no server of requests that come by themselves does otherwise.
         base = replace(
             base,
-            workload=replace(base.workload, arrivals=Poisson(arrivals_per_s)),
+            workload=replace(base.workload, arrivals=arrivals),
             drafters=replace(base.drafters, group=Batch()),
             verifiers=replace(base.verifiers, group=Batch()),
         )
     return base
+
+
+def arrivals_of(per_s: float | None, burstiness: float | None = None) -> Poisson | Gamma | None:
+    """Return requests that come by themselves; None for no rate. InputError for numbers that are none of arrivals."""
+    if per_s is None:
+        if burstiness is not None:
+            raise InputError(f"burstiness = {burstiness:g}: of arrivals, whose rate is not given")
+        return None
+    if not 0 < per_s < 1e9:
+        raise InputError(f"arrivals = {per_s}: needs a number of requests a second, above 0")
+    if burstiness is None:
+        return Poisson(per_s)
+    if not 0 < burstiness <= 1e6:
+        raise InputError(f"burstiness = {burstiness}: needs a number above 0, and 1000000 at most; 1 is Poisson")
+    return Gamma(per_s, burstiness)
 
 
 def _title(base: Scenario, targets: Sequence[Named], drafts: Sequence[Named]) -> str:
@@ -134,8 +150,10 @@ def _title(base: Scenario, targets: Sequence[Named], drafts: Sequence[Named]) ->
         drafting, verifying = (" or ".join(one.placed.named for one in places) for places in (drafts, targets))
         who = f"{drafting} drafts for {verifying}"
     arrivals = base.workload.arrivals
-    load = f"{arrivals.per_s:g} requests/s" if isinstance(arrivals, Poisson) else "targets that decode all the time"
-    return f"{who}; {load}"
+    if not isinstance(arrivals, Poisson | Gamma):
+        return f"{who}; targets that decode all the time"
+    bursts = f" (burstiness {arrivals.burstiness:g})" if isinstance(arrivals, Gamma) else ""
+    return f"{who}; {arrivals.per_s:g} requests/s{bursts}"
 
 
 def quantity_of(text: str | None, option: str, key: str) -> float | None:

@@ -72,7 +72,7 @@ def show_worker(shares: Mapping[tuple[str, int], Sequence[Share]]) -> None:
     for (kind, count), of_runs in shares.items():
         known = [run for run in of_runs if np.isfinite(run.share)]
         if not known:
-            rows.append((kind, str(count), *["-"] * 5))
+            rows.append((kind, str(count), *["-"] * 6))
             continue
         turnaround_s, dispatch_s, draft_s, share = (
             float(np.mean([getattr(run, name) for run in known]))
@@ -83,10 +83,20 @@ def show_worker(shares: Mapping[tuple[str, int], Sequence[Share]]) -> None:
             (
                 kind, str(count), number(1e3 * draft_s), number(1e6 * turnaround_s), number(1e6 * dispatch_s),
                 f"{share:.2%} ({low:.2%} .. {high:.2%})", "met" if high <= AIM else "missed" if low > AIM else "open",
+                number(1e3 * (turnaround_s + dispatch_s) / AIM),
             )
         )  # fmt: skip
     print_table(
         "a drafter's worker beside its drafts",
-        ("drafter", "N", "S, ms", "turnaround, us", "dispatch, us", "of S, 95 % interval", f"at most {AIM:.0%}"),
+        (
+            "drafter",
+            "N",
+            "S, ms",
+            "turnaround, us",
+            "dispatch, us",
+            "of S, 95 % interval",
+            f"at most {AIM:.0%}",
+            "from S, ms, on",
+        ),
         rows,
     )

@@ -9,6 +9,7 @@ from msgspec import UNSET, UnsetType
 from experiments.plan.goals import Goal
 from experiments.plan.prices import Prices
 from fleet.errors import InputError
+from fleet.scenario.arrivals import Gamma
 from fleet.scenario.reading import change_scenario
 from fleet.scenario.scenario import Poisson, Scenario, Workload
 
@@ -135,7 +136,7 @@ class Question(msgspec.Struct, frozen=True):
     def arrivals_per_s(self) -> float:
         """Requests that come in a second; 0 where the targets decode all the time."""
         arrivals = self.workload.arrivals
-        return arrivals.per_s if isinstance(arrivals, Poisson) else 0.0
+        return arrivals.per_s if isinstance(arrivals, Poisson | Gamma) else 0.0
 
     def pair(self, shape: Shape) -> Pair:
         """The pair of places that a fleet runs at: the first one, where pairs share such fleets."""
@@ -157,9 +158,9 @@ class Question(msgspec.Struct, frozen=True):
         base = pair.colocated if shape.kind == COLOCATED else pair.base
         assert base is not None
         workload, targets = base.workload, shape.targets // copies
-        if isinstance(workload.arrivals, Poisson):
-            per_s = workload.arrivals.per_s / copies
-            workload = replace(workload, arrivals=Poisson(per_s), requests=max(ARRIVALS // copies, FEWEST_REQUESTS))
+        if isinstance(workload.arrivals, Poisson | Gamma):
+            arrivals, requests = share_of(workload.arrivals, 1 / copies), max(ARRIVALS // copies, FEWEST_REQUESTS)
+            workload = replace(workload, arrivals=arrivals, requests=requests)
         else:
             workload = replace(workload, requests=max(REQUESTS_PER_TARGET * targets, FEWEST_REQUESTS))
         verifiers = replace(base.verifiers, count=targets)
@@ -168,6 +169,17 @@ class Question(msgspec.Struct, frozen=True):
             return replace(named, drafters=type(base.drafters)(count=0))
         drafters = replace(base.drafters, count=1 if shape.kind == COLOCATED else shape.drafters)
         return with_levers(replace(named, drafters=drafters), shape.levers)
+
+
+def share_of(arrivals: Poisson | Gamma, share: float) -> Poisson | Gamma:
+    """Return what comes to one who gets each request with this probability, whoever gets the others.
+
+    Of a renewal process that is one, too: its gaps' squared coefficient of variation is 1 + share (c^2 - 1), and what
+    comes to few is nearly Poisson. Of gamma gaps it is one of gamma gaps nearly.
+    """
+    if isinstance(arrivals, Poisson):
+        return Poisson(share * arrivals.per_s)
+    return Gamma(share * arrivals.per_s, 1 / (1 + share * (1 / arrivals.burstiness - 1)))
 
 
 def with_levers(scenario: Scenario, levers: Mapping[str, Any]) -> Scenario:
@@ -192,8 +204,11 @@ def check(question: Question) -> None:
 def _check_base(base: Scenario) -> None:
     if base.batch is not None or not base.drafters.count:
         raise InputError(f"scenario {base.name!r}: a plan begins with a fleet of drafters and targets, without [batch]")
-    if base.workload.arrivals is not None and not isinstance(base.workload.arrivals, Poisson):
-        raise InputError(f"scenario {base.name!r}: workload.arrivals: a plan knows poisson arrivals, or none")
+    if base.workload.arrivals is not None and not isinstance(base.workload.arrivals, Poisson | Gamma):
+        raise InputError(
+            f"scenario {base.name!r}: workload.arrivals: a plan knows poisson and gamma arrivals, or none; for a ramp, "
+            "plan for its highest rate"
+        )
     if base.drafters.device or base.verifiers.device:
         raise InputError(f"scenario {base.name!r}: a plan places drafters and targets itself; leave their devices out")
     if base.drafters.profile or base.verifiers.profile:
