@@ -35,7 +35,9 @@ ACCEPTANCE = Geometric(0.75)
 # Steps spread evenly around their means: if all took the same time, waits would be nothing or all alike.
 DRAFTS_SPREAD, VERIFICATIONS_SPREAD = Quantiles((0.0, 1.0), (0.7, 1.3)), Quantiles((0.0, 1.0), (0.5, 1.5))
 DRAFT = StepTime(base_s=SERVICE_S, spread=DRAFTS_SPREAD)
-PREFILL = StepTime(base_s=2 * SERVICE_S)
+PREFILL = StepTime(base_s=2 * SERVICE_S)  # of a drafter
+# Prefills of targets are spread over a round, so that none of them waits because all of them began at once.
+BEGINNINGS_SPREAD = Quantiles((0.0, 1.0), (0.0, 2.0))
 REPLAYED = {"kind": "replayed"}
 
 
@@ -81,8 +83,10 @@ def verify_time(ratio: float) -> StepTime:
 
 def of_host(profile: HardwareProfile | None, ratio: float) -> HardwareProfile:
     """The stated step times, with what passes between the steps of replayed stations on this host, if that is known."""
-    times = {"draft": DRAFT, "draft_prefill": PREFILL, "verify": verify_time(ratio), "verify_prefill": PREFILL}
-    host = profile or HardwareProfile(name="stated", draft=DRAFT, verify=verify_time(ratio))
+    verify = verify_time(ratio)
+    begin = StepTime(base_s=verify.base_s, spread=BEGINNINGS_SPREAD)
+    times = {"draft": DRAFT, "draft_prefill": PREFILL, "verify": verify, "verify_prefill": begin}
+    host = profile or HardwareProfile(name="stated", draft=DRAFT, verify=verify)
     return msgspec.structs.replace(host, **times)  # type: ignore[arg-type]
 
 
@@ -137,8 +141,8 @@ def table1(hosts: Hosts, seconds: float) -> Iterator[Planned]:
         scenario = star(count, service_s(column), local_s - link_s, remote_s - link_s, variation)
         assert isinstance(scenario.profile, HardwareProfile)
         host = msgspec.structs.replace(profile, draft=scenario.profile.draft, verify=scenario.profile.verify)
-        nothing = StepTime()  # its rounds are those of a steady state
-        host = msgspec.structs.replace(host, draft_prefill=nothing, verify_prefill=nothing)
+        begin = StepTime(base_s=local_s, spread=BEGINNINGS_SPREAD)
+        host = msgspec.structs.replace(host, draft_prefill=StepTime(), verify_prefill=begin)
         committed = expected_committed(ACCEPTANCE, DEPTH)
         new_tokens = round(committed * seconds * ROUNDS_PER_S[column] / count)
         yield Planned(

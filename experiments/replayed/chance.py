@@ -1,8 +1,8 @@
-"""What of a cell's prediction is chance: where its drafters are just filled, a microsecond leads a run another way.
+"""What of a cell's prediction is chance: where its drafters are just filled, little leads a run quite another way.
 
 Who comes first decides who waits for whom, and so who comes first in the next round. Two runs with the same draws are
-then two samples. What is expected is the mean over simulations that nobody could tell apart beforehand, and a run that
-is to be held against it must be as long as these agree.
+then two samples. What is expected is the mean over simulations whose delays differ by as much as a host's do from one
+minute to the next, and a run that is to be held against it must be as long as these agree.
 """
 
 import math
@@ -17,13 +17,13 @@ from fleet.scenario.scenario import Scenario
 from fleet.times.profile import HardwareProfile
 from sim.run import simulate
 
-NEARBY_S = tuple(1e-6 * place for place in range(-4, 5))  # by how much turnarounds are others: nobody can tell
+NEARBY_S = tuple(1e-5 * place for place in range(-4, 5))  # by how much turnarounds differ from minute to minute
 LARGEST = 0.008  # chance of a cell that tells errors of some per cent
 TINY = 0.05  # of a round, below which a wait is held against the whole round
 
 
 def nearby(scenario: Scenario) -> list[Scenario]:
-    """Return scenarios that differ from this one by less than can be measured; itself is among them."""
+    """Return scenarios that differ from this one by what a host's minutes do; itself is in their middle."""
     profile = scenario.profile
     assert isinstance(profile, HardwareProfile)
     turnarounds_s = (max(0.0, profile.turnaround_s + other_s) for other_s in NEARBY_S)
@@ -49,10 +49,15 @@ def whole_of(quantity: str, value: float, round_s: float) -> float:
 
 
 def chance_of(quantity: str, metrics: Sequence[dict[str, float]], targets: int) -> float:
-    """Standard deviation of a quantity over simulations nearby, relative as an error of it is."""
+    """Standard deviation of a quantity over the scenarios nearby, relative as an error of it is.
+
+    What grows evenly with the turnaround is no chance, and is not counted.
+    """
     known = mean_of(metrics)
-    values = [each[quantity] for each in metrics]
-    return float(np.std(values, ddof=1)) / whole_of(quantity, known[quantity], targets / known["rounds_per_s"])
+    values = np.array([each[quantity] for each in metrics])
+    line = np.polynomial.Polynomial.fit(NEARBY_S, values, 1)
+    deviation = math.sqrt(np.sum((values - line(np.array(NEARBY_S))) ** 2) / (len(values) - 2))
+    return deviation / whole_of(quantity, known[quantity], targets / known["rounds_per_s"])
 
 
 def long_enough(cell: Planned, quantities: Sequence[str], most_longer: int) -> Planned:

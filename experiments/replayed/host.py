@@ -14,7 +14,7 @@ from calibrate.fits import spread_of
 from calibrate.inservice import Rounds, rounds_in
 from calibrate.under_way import links_under_way
 from experiments.differences import STATIONS
-from experiments.replayed.cases import DRAFT, Host, verify_time
+from experiments.replayed.cases import DRAFT, Host, Hosts, Planned, verify_time
 from fleet.records.run import Run
 from fleet.scenario.scenario import Scenario
 from fleet.times.effects import NEVER_IDLE
@@ -69,6 +69,17 @@ def with_delays(profile: HardwareProfile, host: HardwareProfile) -> HardwareProf
         delay_spread=host.delay_spread,
         core_waits=host.core_waits,
     )
+
+
+def known(cell: Planned, hosts: Hosts) -> Planned:
+    """Return the cell with what these hosts' stations have between its steps, its links included."""
+    host = hosts.of(cell.scenario)
+    assert isinstance(cell.scenario.profile, HardwareProfile)
+    profile = msgspec.structs.replace(
+        with_delays(cell.scenario.profile, host.profile), link=host.profile.link, busy_link=host.profile.busy_link
+    )
+    scenario = msgspec.structs.replace(cell.scenario, profile=profile)
+    return msgspec.structs.replace(cell, scenario=scenario, late_s=host.late_s)
 
 
 def lateness_s(runs: Sequence[Run]) -> float:

@@ -8,8 +8,8 @@ import msgspec
 
 from engine.runtime.serve import serve
 from experiments.compare import Row, compare_reruns, summarise
-from experiments.replayed.command import measured_hosts
 from experiments.replayed.host import later
+from experiments.replayed.running import measured_hosts
 from experiments.reruns import replicate, simulated_reruns
 from experiments.shipped.here import runnable_here
 from experiments.shipped.scenarios import shipped_scenarios

@@ -21,9 +21,10 @@ from experiments.replayed.cases import (
     table1,
     verify_time,
 )
-from experiments.replayed.chance import LARGEST, chance_of, long_enough, simulated_nearby
-from experiments.replayed.command import JUDGED, Outcome, outcomes_of, print_errors
-from experiments.replayed.host import host_of, host_profile, not_drafting
+from experiments.replayed.chance import LARGEST, NEARBY_S, chance_of, long_enough, simulated_nearby
+from experiments.replayed.command import print_errors
+from experiments.replayed.host import host_of, host_profile, known, not_drafting
+from experiments.replayed.outcomes import JUDGED, Outcome, outcomes_of
 from fleet.records.metrics import measure
 from fleet.scenario.scenario import Scenario
 from fleet.times.profile import HardwareProfile
@@ -86,6 +87,17 @@ def test_only_fleets_whose_sessions_move_are_those_behind_a_router() -> None:
     assert hosts.of(star(drafters={"count": 2}, verifiers={"count": 4})) == hosts.plain  # streams stay where they are
 
 
+def test_what_is_known_later_of_a_host_is_all_that_changes_in_a_cell() -> None:
+    linked = msgspec.structs.replace(HOST, link=LinkTime(9e-4), busy_link=LinkTime(8e-4), turnaround_s=7e-4)
+    later = Hosts(Host(linked, 1e-5), Host(linked, 2e-5))
+    for cell in (*cells(HOSTS, 1.0), *table1(HOSTS, 1.0)):
+        again = known(cell, later)
+        assert isinstance(again.scenario.profile, HardwareProfile)
+        assert (again.scenario.profile.link, again.scenario.profile.turnaround_s) == (linked.link, 7e-4)
+        assert again.late_s == (1e-5 if cell.case.get("M", 1) == 1 else 2e-5)
+        assert known(again, HOSTS) == cell
+
+
 def test_columns_of_the_paper_s_table_make_its_rounds_with_this_host_s_links() -> None:
     """With verifications shorter by what the links take, the simulation finds what it does without links."""
     free = msgspec.structs.replace(HOST, link=LinkTime(), turnaround_s=0.0, wake_up_s=0.0, dispatch_s=0.0)
@@ -100,17 +112,17 @@ def test_a_run_is_held_against_its_prediction_and_played_back() -> None:
     cell = next(iter(cells(HOSTS, 5.0)))
     run = simulate(cell.scenario)
     predicted = {name: metric.value for name, metric in measure(run).items()}
-    for outcome in outcomes_of(cell, [predicted] * 2, [run, run]):
+    for outcome in outcomes_of(cell, [predicted] * len(NEARBY_S), [run, run]):
         assert outcome.error == outcome.host == 0
         assert abs(outcome.mechanism) < 1e-6
         assert np.abs(outcome.unexplained).max() < 1e-9
     slower = {name: 1.5 * value for name, value in predicted.items()}
-    assert outcomes_of(cell, [slower] * 2, [run])[0].error == pytest.approx(0.5)
+    assert outcomes_of(cell, [slower] * len(NEARBY_S), [run])[0].error == pytest.approx(0.5)
 
 
 def test_a_tiny_wait_is_held_against_its_round() -> None:
     cell = next(iter(cells(HOSTS, 5.0)))  # one target: nobody else asks
-    rounds, waits = outcomes_of(cell, [{"rounds_per_s": 1.0, "wait_s": 1.0}] * 2, [simulate(cell.scenario)])
+    rounds, waits = outcomes_of(cell, [{"rounds_per_s": 1.0, "wait_s": 1.0}] * len(NEARBY_S), [simulate(cell.scenario)])
     assert rounds.whole == pytest.approx(rounds.measured)
     assert waits.whole == pytest.approx(1 / rounds.measured)
 
