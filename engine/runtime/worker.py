@@ -144,7 +144,7 @@ class Worker:
             control_s = self.timing.control_s()
             self.waits.begin()  # what was waited for during the step is in its time
             sending_wait_s = self.sending_wait_s()
-            stop |= self._drain()  # arrivals during the step happened before its end
+            stop |= self._drain(by_s=ended_s)  # arrivals during the step happened before its end, later ones after it
             outcomes = self.settled(plan.step, outcomes)
             # Results go out before the device does: whoever has it next may take the core that would send them.
             done = StepDone(plan.step.number, outcomes, duration_s, control_s)
@@ -206,15 +206,18 @@ class Worker:
         self._take_due()
         return self._ring() or stop
 
-    def _drain(self, wait_s: float = 0.0) -> bool:
-        """Take all that has come, and that comes with no longer a wait between; return whether the run's end did."""
+    def _drain(self, wait_s: float = 0.0, by_s: float = math.inf) -> bool:
+        """Take all that has come, and that comes with no longer a wait between; return whether the run's end did.
+
+        What came after `by_s` is kept until the next time.
+        """
         stop = False
         while wait_s or not self.inbox.empty():
             try:
-                stop |= self._take(self.inbox.get(timeout=wait_s))
+                stop |= self._take(self.inbox.get(timeout=wait_s), by_s)
             except queue.Empty:
                 break
-        self._take_due()
+        self._take_due(by_s)
         return stop
 
     def _alarm_s(self) -> float:
@@ -231,17 +234,17 @@ class Worker:
             self.handle(event, NOTHING, time_s)
         return stop
 
-    def _take_due(self) -> None:
+    def _take_due(self, by_s: float = math.inf) -> None:
         """Take what was kept for a time that has come."""
-        while self.later and self.later[0][0] <= now_s():
+        while self.later and self.later[0][0] <= min(by_s, now_s()):
             self._hand_over(heapq.heappop(self.later)[2])
 
-    def _take(self, item: Item) -> bool:
+    def _take(self, item: Item, by_s: float = math.inf) -> bool:
         if isinstance(item, Stop):
             return True
         if isinstance(item.event, Ping):
             self.post(item.event, item.content)  # so that its round trip takes the path of a real message
-        elif not self.later and self.inbox.empty() and item.time_s <= now_s():
+        elif not self.later and self.inbox.empty() and item.time_s <= min(by_s, now_s()):
             self._hand_over(item)
         else:  # what was kept until a time before comes first
             heapq.heappush(self.later, (item.time_s, next(self.numbers), item))
