@@ -149,6 +149,7 @@ class Worker:
             # Results go out before the device does: whoever has it next may take the core that would send them.
             done = StepDone(plan.step.number, outcomes, duration_s, control_s)
             self.handle(done, NOTHING, ended_s, core_wait_s=sending_wait_s)
+            self._take_due()
         return stop, None
 
     def handle(

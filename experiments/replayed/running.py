@@ -54,13 +54,16 @@ def calibration_fleets(seconds: float) -> list[Scenario]:
     ]
 
 
-def hosts_of(runs: Sequence[Run], out: Path) -> Hosts:
-    """Read what is known of this host's stations from runs of those fleets, write it, and print it."""
+def hosts_of(runs: Sequence[Run], out: Path, among: str = "") -> Hosts:
+    """Read what is known of this host's stations from runs of those fleets, write it, and print it.
+
+    `among`: what they ran among, which begins the names of the files.
+    """
     hosts = Hosts(
         *(host_of([run for run in runs if run.header.fleet.drafters.count == drafters]) for drafters in (1, ROUTED))
     )
     for kind, host in msgspec.structs.asdict(hosts).items():
-        write_profile(host.profile, out / f"{kind}.json")
+        write_profile(host.profile, out / f"{among}{kind}.json")
     print_table(
         hosts.plain.profile.name,
         ("what passes, ms", "without a router", "with one"),
@@ -101,4 +104,4 @@ def run_among(name: str, planned: Sequence[Planned], effort: Effort, out: Path) 
             if place < cells_run:
                 write_run(run, out / f"{name}-{planned[cell].slug}-{len(runs[cell]) + 1}.parquet")
             (runs[cell] if place < cells_run else of_small).append(run)
-    return runs, hosts_of(of_small, out)
+    return runs, hosts_of(of_small, out, f"{name}-")
