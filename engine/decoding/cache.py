@@ -142,7 +142,6 @@ class RowCache(Cache):
         rows = storage.transpose(3, 4)  # (layers, 2, rows, heads, tokens, size)
         self.views = [(slots[i, 0], slots[i, 1], rows[i, 0], rows[i, 1]) for i in range(len(storage))]
 
-    @torch.inference_mode()
     def keep(self, tags: Sequence[int], paths: Sequence[Sequence[int]]) -> None:
         """Commit speculation: of each row the tokens at these offsets beyond its length, in order; forget the rest."""
         sources: list[int] = []
@@ -155,9 +154,14 @@ class RowCache(Cache):
                 places += [begin + place for _, place in moved]
             self.lengths[tag] += len(path)
         if sources:
-            flat = self.storage.view(*self.storage.shape[:2], -1, *self.storage.shape[4:])
-            origins, goals = placed([sources, places], self.device)
-            flat.index_copy_(2, goals, flat.index_select(2, origins))
+            self._move_within(sources, places)
+
+    @torch.inference_mode()
+    def _move_within(self, sources: Sequence[int], places: Sequence[int]) -> None:
+        """Copy tokens between places of the storage; all are read before one is written."""
+        flat = self.storage.view(*self.storage.shape[:2], -1, *self.storage.shape[4:])
+        origins, goals = placed([sources, places], self.device)
+        flat.index_copy_(2, goals, flat.index_select(2, origins))
 
     def roll_back(self, tag: int, length: int) -> None:
         """Forget everything after the first `length` tokens of a row."""

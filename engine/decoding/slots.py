@@ -15,7 +15,9 @@ ROWS, TOKENS = 1, 512  # room at the start, where it is not known how much will 
 
 
 class SlotCache(RowCache):
-    """Open rows lie side by side from row 0 on, so that a batch of all of them is a view.
+    """Open rows lie side by side from row 0 on when they are fed together, so that a batch of all of them is a view.
+
+    Who leaves makes a hole, which whoever opens next takes; rows move into holes only where several are to be fed.
 
     Room for `rows` x `tokens` is allocated at once. It grows only when a row opens or gets longer than that; old and
     new storage together never hold more than `limit_bytes` (0: no limit).
@@ -32,7 +34,8 @@ class SlotCache(RowCache):
     ) -> None:
         super().__init__(shape, dtype, device)
         self.limit_bytes = limit_bytes
-        self.tags: list[int] = []  # by row
+        self.tags: list[int | None] = []  # by row; None for a hole
+        self.holes: list[int] = []
         self.rows: dict[int, int] = {}  # by tag
         self.written: dict[int, int] = {}  # places of a row, by tag, up to its last pass: speculation may be kept later
         self.rows_allocated = self.tokens_allocated = 0
@@ -46,30 +49,45 @@ class SlotCache(RowCache):
     def open(self, tag: int, tokens: int = 0) -> None:
         """Begin an empty row that may need `tokens` tokens; ValueError if it is open, InputError if it has no room."""
         self.check_free(tag)
-        row = len(self.tags)
+        row = self.holes[-1] if self.holes else len(self.tags)
         if row == self.rows_allocated or tokens > self.tokens_allocated:
             self._allocate(max(self.rows_allocated, row + 1), max(self.tokens_allocated, tokens))
-        self.tags.append(tag)
+        if self.holes:
+            self.tags[self.holes.pop()] = tag
+        else:
+            self.tags.append(tag)
         self.rows[tag] = row
         self.lengths[tag] = self.written[tag] = 0
 
-    @torch.inference_mode()
     def close(self, tag: int) -> None:
-        """End a row; the last one moves into its place, with a draft that may still be out for verification."""
-        hole, last = self.rows.pop(tag), self.tags.pop()
+        """End a row."""
+        hole = self.rows.pop(tag)
+        self.tags[hole] = None
+        self.holes.append(hole)
         del self.lengths[tag], self.written[tag]
-        if last != tag:
-            end = self.written[last]
-            self.storage[:, :, hole, :end] = self.storage[:, :, len(self.tags), :end]
-            self.tags[hole] = last
-            self.rows[last] = hole
+
+    @torch.inference_mode()
+    def close_up(self) -> None:
+        """Let the last rows move into holes, each with a draft that may still be out for verification."""
+        for hole in sorted(self.holes, reverse=True):
+            last = self.tags.pop()
+            if last is not None:  # else it is the hole itself
+                end = self.written[last]
+                self.storage[:, :, hole, :end] = self.storage[:, :, len(self.tags), :end]
+                self.tags[hole] = last
+                self.rows[last] = hole
+        self.holes.clear()
 
     def in_order(self, tags: Sequence[int]) -> list[int]:
-        """Return `tags` in the order of their rows."""
+        """Return `tags` in the order of their rows, side by side."""
+        if self.holes:
+            self.close_up()
         return sorted(tags, key=self.rows.__getitem__)
 
     def runs(self, tags: Sequence[int]) -> list[tuple[int, int]]:
         """Cut `tags` into runs [first, last) that lie side by side."""
+        if self.holes and len(tags) > 1:
+            self.close_up()
         cuts = [i for i in range(1, len(tags)) if self.rows[tags[i]] != self.rows[tags[i - 1]] + 1]
         return list(zip([0, *cuts], [*cuts, len(tags)], strict=True))
 

@@ -10,7 +10,7 @@ from engine.runtime.worker import Timing
 
 SIDE, TIMES = 64, 4  # four small products: some 20 microseconds, within the first-level cache
 TOUCHES = 2  # products before those: a large step leaves the caches so cold that the second is still half slower
-EVERY_S = 0.02  # between two: they cost 70 microseconds each, and a mean of 50 a second is good to some per cent
+EVERY_S = 0.04  # between two: they cost 70 microseconds each, and a mean of 25 a second is good to some per cent
 
 
 class Control:
@@ -47,5 +47,5 @@ def timing_of(device: torch.device, every_s: float = EVERY_S) -> Timing:
     each step is judged by the controls around it.
     """
     if device.type == "cpu":
-        return Timing(lambda work: timed(work, device), Control(every_s).after_step_s)
+        return Timing(control_s=Control(every_s).after_step_s)
     return Timing(lambda work: timed(work, device))

@@ -11,6 +11,7 @@ from pathlib import Path
 TASKS = Path("/proc/self/task")
 ZMQ_THREADS = "ZMQbg/IO"  # how ZeroMQ's threads that send and receive begin their names
 OWN_USAGE = getattr(resource, "RUSAGE_THREAD", None)  # where the kernel tells it of one thread
+SHORTEST_S = 10e-6  # off its core: less is how its two clocks differ
 MOST = 64  # characters of a line of schedstat
 
 
@@ -55,11 +56,11 @@ class OwnCoreWaits(CoreWaits):
     def __init__(self) -> None:
         super().__init__(lambda: [threading.get_native_id()])
         self.switches = -1
-        self.begun = (-1, 0.0), 0.0
+        self.begun_s = 0.0, 0.0  # by the thread's processor time, and by the clock
 
     def since_last_s(self) -> float:
         """As `CoreWaits.since_last_s`."""
-        switches, _ = _usage()
+        switches = _switches()
         if switches == self.switches >= 0:
             return 0.0
         self.switches = switches
@@ -67,7 +68,7 @@ class OwnCoreWaits(CoreWaits):
 
     def begin(self) -> None:
         """From now on, what the thread waits for holds something up; nothing is read for it but clocks."""
-        self.begun = _usage(), time.perf_counter()
+        self.begun_s = time.thread_time(), time.perf_counter()
 
     def held_up_s(self) -> float:
         """Return how long the thread has waited for a core since `begin`.
@@ -75,20 +76,17 @@ class OwnCoreWaits(CoreWaits):
         That is what it has waited for since it was counted last, which may have begun before, and no more than the
         time it was off its core.
         """
-        (switches, cpu_s), began_s = self.begun
-        now_switches, now_cpu_s = _usage()
-        if switches == now_switches >= 0:
-            return 0.0
-        off_core_s = time.perf_counter() - began_s - (now_cpu_s - cpu_s)
-        return max(0.0, min(self.since_last_s(), off_core_s))
+        cpu_s, began_s = self.begun_s
+        off_core_s = cpu_s - time.thread_time() + time.perf_counter() - began_s
+        return 0.0 if off_core_s < SHORTEST_S else min(self.since_last_s(), off_core_s)
 
 
-def _usage() -> tuple[int, float]:
-    """How often the calling thread was switched away, and its processor time; -1 where the kernel does not tell it."""
+def _switches() -> int:
+    """How often the calling thread was switched away; -1 where the kernel does not tell it."""
     if OWN_USAGE is None:
-        return -1, time.thread_time()
+        return -1
     usage = resource.getrusage(OWN_USAGE)
-    return usage.ru_nvcsw + usage.ru_nivcsw, usage.ru_utime + usage.ru_stime
+    return usage.ru_nvcsw + usage.ru_nivcsw
 
 
 def all_threads() -> list[int]:

@@ -9,10 +9,12 @@ from pathlib import Path
 DeviceLock = Callable[[], AbstractContextManager[None]]
 """Returns a context in which the caller has the device for itself; entering it waits for whoever has it."""
 
+NOBODY_ELSE = nullcontext()
+
 
 def no_lock() -> AbstractContextManager[None]:
     """Return a context that never waits: for a device that nobody else uses, or that is shared without turns."""
-    return nullcontext()
+    return NOBODY_ELSE
 
 
 def file_lock(path: Path) -> DeviceLock:

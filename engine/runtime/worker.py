@@ -4,6 +4,7 @@ It owns station and executor, and nothing of the network: what arrives comes thr
 from it at once. So input never waits for inference, and inference never for the network.
 """
 
+import contextlib
 import heapq
 import math
 import queue
@@ -115,16 +116,18 @@ class Worker:
 
     def run(self) -> None:
         """Serve until a Stop came and nothing is left to do."""
-        stopping = False
-        while self.station.ready or not stopping:
-            wait_s = None
+        stopping, wait_s = False, None
+        while True:
             if self.station.ready:
                 stop, wait_s = self.step()
                 stopping |= stop
                 if wait_s is None:
-                    stopping |= self._ring()
+                    stopping |= self._ring(self.told_s)
                     continue
+            elif stopping:
+                break
             stopping |= self._take_next(wait_s)
+            wait_s = None
 
     def step(self) -> tuple[bool, float | None]:
         """Run the next step of the station.
@@ -149,7 +152,8 @@ class Worker:
             # Results go out before the device does: whoever has it next may take the core that would send them.
             done = StepDone(plan.step.number, outcomes, duration_s, control_s)
             self.handle(done, NOTHING, ended_s, core_wait_s=sending_wait_s)
-            self._take_due()
+            if self.later:
+                self._take_due()
         return stop, None
 
     def handle(
@@ -193,7 +197,7 @@ class Worker:
         time_s = now_s()
         if self.later and self.later[0][0] <= time_s:
             stop = self._drain()
-            return self._ring() or stop
+            return self._ring(now_s()) or stop
         due_s = min(self.later[0][0] if self.later else math.inf, self._alarm_s())
         if due_s < math.inf:
             left_s = max(due_s - time_s, 0.0)
@@ -203,31 +207,34 @@ class Worker:
             stop = self._take(self.inbox.get(timeout=wait_s))
         except queue.Empty:
             if wait_s is not None and now_s() - time_s - wait_s > STILL_S:
-                stop = self._drain(READ_S)
+                stop = self._read_all()
         self._take_due()
-        return self._ring() or stop
+        return self._ring(now_s()) or stop
 
-    def _drain(self, wait_s: float = 0.0, by_s: float = math.inf) -> bool:
-        """Take all that has come, and that comes with no longer a wait between; return whether the run's end did.
+    def _drain(self, by_s: float = math.inf) -> bool:
+        """Take all that has come; return whether the end of the run did. What came after `by_s` is kept for later."""
+        stop, inbox = False, self.inbox
+        while not inbox.empty():
+            stop |= self._take(inbox.get(), by_s)
+        if self.later:
+            self._take_due(by_s)
+        return stop
 
-        What came after `by_s` is kept until the next time.
-        """
+    def _read_all(self) -> bool:
+        """Take what comes until nothing has for READ_S; return as `_drain`."""
         stop = False
-        while wait_s or not self.inbox.empty():
-            try:
-                stop |= self._take(self.inbox.get(timeout=wait_s), by_s)
-            except queue.Empty:
-                break
-        self._take_due(by_s)
+        with contextlib.suppress(queue.Empty):
+            while True:
+                stop |= self._take(self.inbox.get(timeout=READ_S))
         return stop
 
     def _alarm_s(self) -> float:
         """When silence will mean something to the station."""
         return self.station.alarm_s() + self.zero_s
 
-    def _ring(self) -> bool:
-        """Tell the station what silence amounts to by now, after all that has come; return as `_drain`."""
-        if self._alarm_s() > now_s():
+    def _ring(self, by_s: float) -> bool:
+        """Tell the station what silence amounts to, if it does by then, after all that has come; return as `_drain`."""
+        if self._alarm_s() > by_s:
             return False
         stop = self._drain()
         time_s = now_s()

@@ -72,7 +72,7 @@ class DrafterStation(Station):
 
     def alarm_s(self) -> float:
         """When the lease of a session is over."""
-        return lease_ends_s(min(self.heard_s.values(), default=math.inf), self.lease_s)
+        return lease_ends_s(min(self.heard_s.values()), self.lease_s) if self.heard_s else math.inf
 
     def due(self, now_s: float) -> list[StationEvent]:
         """Return the leaves of the sessions whose lease is over at `now_s`."""

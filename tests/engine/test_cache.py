@@ -113,9 +113,39 @@ def test_a_row_that_moves_while_its_draft_is_out_takes_the_draft_along(model: Ca
         model.prefill(cache, tag, TEXT[tag, :9].tolist())
     model.feed(cache, [1], torch.tensor(TEXT[1, 9:13]), [4])
     cache.close(0)
+    assert cache.in_order([1]) == [1]
+    assert cache.rows == {1: 0}
     cache.keep([1], [[0, 1, 2]])
     logits = model.logits(model.feed(cache, [1], torch.tensor(TEXT[1, 12:13]), [1]))
     assert close(logits, alone(model, TEXT[1, :13].tolist())[-1:])
+
+
+def test_who_opens_takes_the_place_of_who_left_and_nothing_moves(model: CausalLM) -> None:
+    cache = model.new_cache(3, 16)
+    for tag in range(3):
+        cache.open(tag)
+        model.prefill(cache, tag, TEXT[tag, :9].tolist())
+    cache.close(1)
+    cache.open(3)
+    assert cache.rows == {0: 0, 3: 1, 2: 2}
+    assert cache.in_order([2, 3, 0]) == [0, 3, 2]
+    assert cache.rows_allocated == 3
+
+
+@given(st.sets(st.integers(0, 6)))
+def test_rows_that_are_fed_together_lie_side_by_side_whoever_left(model: CausalLM, left: set[int]) -> None:
+    cache = model.new_cache(7, 8)
+    for tag in range(7):
+        cache.open(tag)
+        model.prefill(cache, tag, TEXT[tag % len(TEXT), : tag + 1].tolist())
+    for tag in sorted(left):
+        cache.close(tag)
+    remaining = [tag for tag in range(7) if tag not in left]
+    assert len(cache.runs(cache.in_order(remaining))) <= 1
+    check(cache)
+    for tag in remaining:
+        logits = model.logits(model.feed(cache, [tag], torch.tensor([1]), [1]))
+        assert close(logits, alone(model, [*TEXT[tag % len(TEXT), : tag + 1].tolist(), 1])[-1:])
 
 
 def test_an_aligned_batch_is_copied_into_memory_that_it_left_before_and_reads_none_of_what_lies_there(
@@ -142,8 +172,9 @@ def test_an_aligned_batch_is_copied_into_memory_that_it_left_before_and_reads_no
 
 
 def check(cache: SlotCache) -> None:
-    """Open rows lie side by side, and every tag knows its own."""
-    assert [cache.rows[tag] for tag in cache.tags] == list(range(len(cache.tags)))
+    """Every tag knows its row, and who opens next knows the holes between."""
+    assert cache.rows == {tag: row for row, tag in enumerate(cache.tags) if tag is not None}
+    assert sorted(cache.holes) == [row for row, tag in enumerate(cache.tags) if tag is None]
     assert cache.lengths.keys() == cache.rows.keys()
     assert 0 <= cache.bytes_per_token * sum(cache.lengths.values()) <= cache.allocated_bytes
 
