@@ -33,7 +33,7 @@ def draw(table: pd.DataFrame, marks: pd.DataFrame) -> Figure:
                 _draw_marks(axes, lines, rows.N.max())
             _draw_baselines(panels[1][column], lines)
             for axes in panels[:, column]:
-                axes.set_ylim(bottom=0)  # last: it fixes the upper end too
+                axes.set_ylim(0, 1.04 * axes.get_ylim()[1])  # last: it fixes the ends; a marker has room at the upper
                 if rows.N.nunique() == 1:  # else a lone N would get ticks at fractions of a target
                     axes.set_xlim(rows.N.min() - 1, rows.N.max() + 1)
             panels[0][column].set_title(case)

@@ -1,6 +1,7 @@
 """Figures say what they show: axes with units, every source drawn, marks where they belong; traces open in a viewer."""
 
 import json
+import math
 from pathlib import Path
 
 import pandas as pd
@@ -75,6 +76,25 @@ def test_the_throughput_figure_marks_what_every_user_looks_for() -> None:
         assert source in entries
     notes = {text.get_text().strip() for axes in figure.axes for text in axes.texts}
     assert notes == {"$N_{full}$", "$N_{max}$"}
+
+
+def test_the_highest_point_has_room_for_its_marker_however_close_the_others_are() -> None:
+    rows = [
+        {"case": "real", "source": source, "N": N, "throughput": height, "throughput_per_target": height}
+        for source in ("played", "engine")
+        for N, height in ((1, 100.0), (2, 101.0))
+    ]
+    table = pd.DataFrame(rows).assign(
+        throughput_low=math.nan, throughput_high=math.nan, throughput_per_target_low=math.nan,
+        throughput_per_target_high=math.nan,
+    )  # fmt: skip
+    marks = {"case": "real", "N_full": math.nan, "N_max": math.nan}
+    baselines = {"colocated_tokens_per_s": math.nan, "standalone_tokens_per_s": math.nan}
+    figure = throughput.draw(table, pd.DataFrame([marks | baselines]))
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        _, top = axes.transData.transform((2, 101.0))
+        assert axes.bbox.y1 - top > 0.5 * 7.5 * figure.dpi / 72  # half of the marker and its edge, in points
 
 
 def test_a_lone_count_of_targets_has_no_ticks_at_fractions_of_one() -> None:
