@@ -114,16 +114,16 @@ class SlotCache(RowCache):
     def _allocate(self, rows: int, tokens: int) -> None:
         """Make room for `rows` of `tokens`, and take over what is there."""
         asked = self.bytes_per_token * rows * tokens
-        copied = self.allocated_bytes if self.tags else 0  # lives beside the new storage until it is taken over
+        copied = self.allocated_bytes if self.rows else 0  # lives beside the new storage until it is taken over
         if 0 < self.limit_bytes < asked + copied:
             raise InputError(
                 f"the cache cannot grow to {rows} rows of {tokens} tokens: {asked} bytes beside the {copied} that it "
                 f"holds, its limit is {self.limit_bytes}"
             )
-        if not self.tags:  # what was there is given back before more is asked for
+        if not self.rows:  # what was there is given back before more is asked for
             self.adopt(self._zeros(0, 0))
         storage = self._zeros(rows, tokens)
-        if self.tags:
+        if self.rows:
             storage[:, :, : self.rows_allocated, : self.tokens_allocated] = self.storage
         self.adopt(storage)
         self.rows_allocated, self.tokens_allocated = rows, tokens

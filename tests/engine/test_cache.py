@@ -237,3 +237,12 @@ def test_the_limit_holds_while_rows_are_copied_to_larger_storage(model: CausalLM
     with pytest.raises(InputError, match=r"beside the \d+ that it holds"):
         cache.place([0], [129])
     check(cache)
+
+
+def test_rows_that_all_have_left_are_not_copied_for_who_needs_more(model: CausalLM) -> None:
+    room = model.new_cache().bytes_per_token * 3 * 64
+    cache = model.new_cache(1, 64, limit_bytes=room)
+    cache.open(0, 64)
+    cache.close(0)
+    cache.open(1, 3 * 64)
+    check(cache)
