@@ -116,8 +116,9 @@ class Worker:
 
     def run(self) -> None:
         """Serve until a Stop came and nothing is left to do."""
-        stopping, wait_s = False, None
+        stopping = False
         while True:
+            wait_s = None
             if self.station.ready:
                 stop, wait_s = self.step()
                 stopping |= stop
@@ -125,9 +126,8 @@ class Worker:
                     stopping |= self._ring(self.told_s)
                     continue
             elif stopping:
-                break
+                return
             stopping |= self._take_next(wait_s)
-            wait_s = None
 
     def step(self) -> tuple[bool, float | None]:
         """Run the next step of the station.
