@@ -91,7 +91,10 @@ FEATURES: dict[str, tuple[dict[str, Any], Callable[[Run], bool]]] = {
     ),
     "rate limits": ({"drafters": {"limits_per_s": [20.0, 0.0]}}, spaces_rounds),
     "cache limit": ({"drafters": {"cache_tokens": 40}}, prefills_again),
-    "batches": ({"drafters": {"group": "batch"}}, lambda run: steps(run, "draft").step.duplicated().any()),
+    "batches": (  # of five that ask at once, some wait together
+        {"drafters": {"group": "batch"}, "verifiers": {"count": 5}},
+        lambda run: steps(run, "draft").step.duplicated().any(),
+    ),
 }
 
 
