@@ -83,7 +83,13 @@ def finish(
 ) -> HardwareProfile:
     """Record acceptance, and return the profile of what was measured."""
     torch.set_num_threads(THREADS)
-    accepted = record_acceptance(scenario, large, folder, grid.recorded)
+    return profiled(scenario, large, measured, record_acceptance(scenario, large, folder, grid.recorded))
+
+
+def profiled(
+    scenario: Scenario, large: CausalLM, measured: BatchMeasured, accepted: list[list[int]]
+) -> HardwareProfile:
+    """Return the profile of what was measured; `accepted`: what each round of each request accepted."""
     profile = profile_of_batch(scenario, large.vocabulary, measured, accepted)
     return msgspec.structs.replace(profile, positions=with_positions(settle(scenario)).drafters.positions)
 

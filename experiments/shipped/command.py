@@ -11,14 +11,14 @@ from experiments.compare import Row, compare_reruns, summarise
 from experiments.replayed.host import later
 from experiments.replayed.running import measured_hosts
 from experiments.reruns import replicate, simulated_reruns
-from experiments.shipped.here import runnable_here
+from experiments.shipped.here import fleet_here, run_batch
 from experiments.shipped.scenarios import shipped_scenarios
 from experiments.terminal.exits import keeping
 from experiments.terminal.numbers import positive
 from experiments.terminal.printing import number, print_table, progress, remark
 from fleet.files import check_folder, write_file
 from fleet.records.replay import replay
-from fleet.records.run import write_run
+from fleet.records.run import Run, write_run
 from fleet.scenario.reading import read_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
@@ -91,14 +91,20 @@ def run_all(names: Sequence[str], seconds: float, out: Path) -> dict[str, Shown]
         for name in names:
             advance(name)
             scenario = read_scenario(shipped_scenarios()[name], base=Path())
-            host = hosts.of(scenario)
-            shown[name] = run_here(runnable_here(scenario, host.profile, seconds, out / name), host.late_s, out / name)
+            if scenario.batch is None:
+                host = hosts.of(scenario)
+                here = fleet_here(scenario, host.profile, seconds)
+                shown[name] = show(here, serve(here).run, host.late_s, out / name)
+            else:
+                shown[name] = show(*run_batch(scenario, seconds, out / name), 0.0, out / name)
     return shown
 
 
-def run_here(scenario: Scenario, late_s: float, folder: Path) -> Shown:
-    """Run one; leave its run and its comparison in the folder. `late_s`: by how much replayed drafts end late."""
-    run = serve(scenario).run
+def show(scenario: Scenario, run: Run, late_s: float, folder: Path) -> Shown:
+    """Hold a run against its simulations, by the times that `scenario` has; leave both in the folder.
+
+    `late_s`: by how much replayed drafts end late.
+    """
     write_run(run, folder / "engine.parquet")
     replayed = scenario.verifiers.kind == "replayed"
     blind = replicate(later(scenario, late_s) if replayed else scenario, SEEDS, {})

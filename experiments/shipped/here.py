@@ -1,33 +1,57 @@
 """A shipped scenario as this host can run it, with what predicts that run.
 
 A fleet waits for the times that its scenario states, since one machine cannot hold the models; what passes between its
-steps is this host's. A batch decodes the demo pair, and is calibrated on other prompts before.
+steps is this host's. A batch decodes the demo pair, and is calibrated on other prompts before and after: a shared host
+is faster in one minute than in the next.
 """
 
 from pathlib import Path
 
 import msgspec
 
-from calibrate.batches import QUICK, calibrate_batch
+from calibrate.batch_profile import BatchMeasured
+from calibrate.batches import QUICK, measure_pass, profiled, record_acceptance
+from engine.runtime.build import load_target
+from engine.runtime.serve import serve
 from experiments.replayed.host import with_delays
 from fleet.chance.signals import SIGNALS_FILE
+from fleet.records.run import Run
 from fleet.scenario.facts import measured_acceptance
 from fleet.scenario.reading import change_scenario
 from fleet.scenario.scenario import Scenario
-from fleet.times.profile import HardwareProfile
+from fleet.scenario.settle import settle
+from fleet.times.profile import HardwareProfile, write_profile
 from sim.run import simulate
 
 REPLAYED = [("drafters.kind", "replayed"), ("verifiers.kind", "replayed")]
 
 
-def runnable_here(scenario: Scenario, host: HardwareProfile, seconds: float, folder: Path) -> Scenario:
-    """Return the scenario as it is run and predicted here; a batch is measured, and its signals go to `folder`.
+def fleet_here(scenario: Scenario, host: HardwareProfile, seconds: float) -> Scenario:
+    """Return a fleet of replayed stations as it is run and predicted here; `host`: what is known of them.
 
-    `host`: what is known of its replayed stations. There are so many of the requests that they take about `seconds`;
-    all of them where there are faults at stated times.
+    There are so many requests that they take about `seconds`; all of them where there are faults at stated times.
     """
-    here = replayed(scenario, host) if scenario.batch is None else calibrated(scenario, folder)
+    here = replayed(scenario, host)
     return here if here.faults else shortened(here, seconds)
+
+
+def run_batch(scenario: Scenario, seconds: float, folder: Path) -> tuple[Scenario, Run]:
+    """Run a batch for about `seconds`; return it with the times and the acceptance that it is predicted by.
+
+    `folder` gets these: `profile.json`, and the signals of drafted tokens.
+    """
+    measured_on = change_scenario(scenario, [("workload.prompts", "demo/calibration")])
+    large, measured = load_target(settle(measured_on)), BatchMeasured()
+    measure_pass(measured_on, large, 0, measured, QUICK)
+    accepted = record_acceptance(measured_on, large, folder, QUICK.recorded)
+    acceptance = measured_acceptance(scenario, str(folder.resolve() / SIGNALS_FILE))
+    before = profiled(measured_on, large, measured, accepted)
+    here = shortened(msgspec.structs.replace(scenario, profile=before, acceptance=acceptance), seconds)
+    run = serve(here).run
+    measure_pass(measured_on, large, 1, measured, QUICK)
+    profile = profiled(measured_on, large, measured, accepted)
+    write_profile(profile, folder / "profile.json")
+    return msgspec.structs.replace(here, profile=profile), run
 
 
 def replayed(scenario: Scenario, host: HardwareProfile) -> Scenario:
@@ -35,14 +59,6 @@ def replayed(scenario: Scenario, host: HardwareProfile) -> Scenario:
     assert isinstance(scenario.profile, HardwareProfile)
     profile = with_delays(scenario.profile, host)
     return msgspec.structs.replace(change_scenario(scenario, REPLAYED), profile=profile)
-
-
-def calibrated(scenario: Scenario, folder: Path) -> Scenario:
-    """Return a batch with the times and the acceptance that the demo pair has on this host."""
-    measured = change_scenario(scenario, [("workload.prompts", "demo/calibration")])
-    profile = calibrate_batch(measured, folder, grid=QUICK)
-    acceptance = measured_acceptance(scenario, str(folder.resolve() / SIGNALS_FILE))
-    return msgspec.structs.replace(scenario, profile=profile, acceptance=acceptance)
 
 
 def shortened(scenario: Scenario, seconds: float) -> Scenario:

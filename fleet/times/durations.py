@@ -11,6 +11,8 @@ from fleet.times.station_times import BatchTimes, DrafterTimes, VerifierTimes
 from fleet.times.step import Step
 from fleet.times.step_time import Constant, LinkTime, Spread, StepTime
 
+PREFILLS = frozenset({"prefill", "draft_prefill"})
+
 
 def ratios(spread: Spread, rng: np.random.Generator) -> Iterator[float]:
     """Yield independent multipliers of a mean time, for ever; their numbers are drawn block by block."""
@@ -89,14 +91,15 @@ def timed(draw: Draw, time: StepTime, step: Step, padded: bool = False, tokens: 
 def extent(step: Step, padded: bool = False, tokens: Sequence[int] | None = None) -> tuple[int, int, int, int]:
     """Return what the time of a batch's step depends on: tokens and context of the longest row, rows, others' tokens.
 
-    `padded` and `tokens` as in `timed`.
+    `padded` and `tokens` as in `timed`. Prompts are read one by one, and never filled up.
     """
     planned = tokens if tokens is not None else [member.tokens for member in step.members]
     places = [grid_place(step.kind, length, member.base) for length, member in zip(planned, step.members, strict=True)]
     longest, context = max(fed for fed, _ in places), max(known for _, known in places)
     rows = len(step.members) + step.ballast
-    row_tokens = longest * (rows - 1) if padded else sum(fed for fed, _ in places) - longest + longest * step.ballast
-    return longest, context, rows, row_tokens
+    if padded and step.kind not in PREFILLS:
+        return longest, context, rows, longest * (rows - 1)
+    return longest, context, rows, sum(fed for fed, _ in places) - longest + longest * step.ballast
 
 
 def nodes_of(step: Step, shape: Shape) -> list[int] | None:

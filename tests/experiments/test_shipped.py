@@ -7,10 +7,13 @@ import pytest
 
 pytest.importorskip("torch")
 
+from calibrate.batches import Grid, measure_pass
+from engine.runtime.serve import serve
 from experiments.compare import Error, compare_reruns
 from experiments.reruns import replicate, simulated_reruns
-from experiments.shipped.command import MECHANISM_AIM, PREDICTION_AIM, Shown, run_here
-from experiments.shipped.here import replayed, runnable_here, shortened
+from experiments.shipped import here
+from experiments.shipped.command import MECHANISM_AIM, PREDICTION_AIM, Shown, show
+from experiments.shipped.here import fleet_here, replayed, run_batch, shortened
 from experiments.shipped.scenarios import shipped_scenarios
 from fleet.records.metrics import measure
 from fleet.records.run import read_run
@@ -18,7 +21,7 @@ from fleet.scenario.links import holds_links
 from fleet.scenario.reading import read_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
-from fleet.times.profile import HardwareProfile
+from fleet.times.profile import HardwareProfile, read_profile
 from fleet.times.step_time import StepTime
 from sim.run import simulate
 from tests.helpers.marks import slow
@@ -39,14 +42,14 @@ def a_run(scenario: Scenario) -> Shown:
 
 @pytest.mark.parametrize("name", FLEETS)
 def test_every_fleet_waits_for_its_own_times_and_links_with_the_delays_of_the_host(name: str) -> None:
-    here, own = replayed(FLEETS[name], HOST), settle(FLEETS[name])
-    settled = settle(here)
-    assert (here.drafters.kind, here.verifiers.kind) == ("replayed", "replayed")
+    as_here, own = replayed(FLEETS[name], HOST), settle(FLEETS[name])
+    settled = settle(as_here)
+    assert (as_here.drafters.kind, as_here.verifiers.kind) == ("replayed", "replayed")
     assert settled.drafter_times(0).draft == own.drafter_times(0).draft
     assert settled.verifier_times(0).verify == own.verifier_times(0).verify
     assert settled.drafter_times(0).delays.turnaround_s == HOST.turnaround_s
     assert holds_links(settled) or name == "amusd", "it states no link"
-    assert here.faults == FLEETS[name].faults
+    assert as_here.faults == FLEETS[name].faults
 
 
 @pytest.mark.parametrize("name", [name if name in ("star", "goodspeed") else slow(name) for name in FLEETS])
@@ -58,9 +61,9 @@ def test_a_run_has_the_share_of_its_requests_that_takes_about_as_long_as_asked(n
     assert short.workload.requests == scenario.workload.requests or took_s > 10.0
 
 
-def test_faults_at_stated_times_keep_all_requests(tmp_path: Path) -> None:
+def test_faults_at_stated_times_keep_all_requests() -> None:
     scenario = FLEETS["dying-drafter"]
-    assert runnable_here(scenario, HOST, 1.0, tmp_path).workload == scenario.workload
+    assert fleet_here(scenario, HOST, 1.0).workload == scenario.workload
 
 
 def test_a_run_is_beyond_by_its_log_by_its_mechanism_and_by_its_prediction() -> None:
@@ -83,9 +86,26 @@ def test_a_run_is_beyond_by_its_log_by_its_mechanism_and_by_its_prediction() -> 
 def test_a_run_of_processes_replays_and_leaves_its_comparison(tmp_path: Path) -> None:
     (tmp_path / "star").mkdir()
     scenario = shortened(replayed(SCENARIOS["star"], HOST), 3.0)
-    shown = run_here(scenario, 0.0, tmp_path / "star")
+    shown = show(scenario, serve(scenario).run, 0.0, tmp_path / "star")
     assert shown.contradictions == []
     run = read_run(tmp_path / "star" / "engine.parquet")
     assert shown.judged.engine == pytest.approx(measure(run)["throughput"].value)
     assert abs(shown.mechanism) < 0.2, "however busy this host is: its steps and its waits for cores are played back"
     assert {path.name for path in (tmp_path / "star").iterdir()} == {"engine.parquet", "comparison.json"}
+
+
+@pytest.mark.slow
+def test_a_batch_is_predicted_by_what_was_measured_before_its_run_and_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(here, "measure_pass", lambda *given: (done.append(f"pass {given[2]}"), measure_pass(*given)))
+    monkeypatch.setattr(here, "serve", lambda scenario: (done.append("run"), serve(scenario))[1])
+    monkeypatch.setattr(here, "QUICK", Grid(passes=1, depths=(1, 5), recorded=12))
+    scenario, run = run_batch(SCENARIOS["slots"], 1.0, tmp_path)
+    assert done == ["pass 0", "run", "pass 1"]
+    assert scenario.profile == read_profile("profile.json", tmp_path)
+    assert scenario.profile != run.header.scenario.profile
+    shown = show(scenario, run, 0.0, tmp_path)
+    assert shown.contradictions == []
+    assert abs(shown.mechanism) < 0.2
