@@ -1,8 +1,9 @@
 """What of a cell's prediction is chance: where its drafters are just filled, little leads a run quite another way.
 
-Who comes first decides who waits for whom, and so who comes first in the next round. Two runs with the same draws are
-then two samples. What is expected is the mean over simulations whose delays differ by as much as a host's do from one
-minute to the next, and a run that is to be held against it must be as long as these agree.
+Who comes first decides who waits for whom, and so who comes first in the next round. Two runs with the same steps are
+then two samples. What is expected is the mean over simulations with the same steps and acceptance, whose delays are
+drawn anew and differ by as much as a host's do from one minute to the next; and a run that is to be held against it
+must be as long as these agree.
 """
 
 import math
@@ -13,6 +14,7 @@ import numpy as np
 
 from experiments.replayed.cases import Planned
 from fleet.records.metrics import measure
+from fleet.records.playback import MECHANISM, Playback, playback_of
 from fleet.scenario.scenario import Scenario
 from fleet.times.profile import HardwareProfile
 from sim.run import simulate
@@ -23,17 +25,26 @@ TINY = 0.05  # of a round, below which a wait is held against the whole round
 
 
 def nearby(scenario: Scenario) -> list[Scenario]:
-    """Return scenarios that differ from this one by what a host's minutes do; itself is in their middle."""
+    """Return scenarios with delays of their own each; on average they differ by what a host's minutes do."""
     profile = scenario.profile
     assert isinstance(profile, HardwareProfile)
-    turnarounds_s = (max(0.0, profile.turnaround_s + other_s) for other_s in NEARBY_S)
-    profiles = [msgspec.structs.replace(profile, turnaround_s=turnaround_s) for turnaround_s in turnarounds_s]
-    return [msgspec.structs.replace(scenario, profile=each) for each in profiles]
+
+    def other(number: int, other_s: float) -> Scenario:
+        turnaround_s = max(0.0, profile.turnaround_s + other_s)
+        changed = msgspec.structs.replace(profile, turnaround_s=turnaround_s)
+        return msgspec.structs.replace(scenario, profile=changed, seed=scenario.seed + number)
+
+    return [other(number, other_s) for number, other_s in enumerate(NEARBY_S)]
 
 
-def simulated_nearby(scenario: Scenario) -> list[dict[str, float]]:
-    """Return the metrics of each of the scenarios nearby."""
-    return [{key: metric.value for key, metric in measure(simulate(each)).items()} for each in nearby(scenario)]
+def simulated_nearby(scenario: Scenario, playback: Playback | None = None) -> list[dict[str, float]]:
+    """Return the metrics of each of the scenarios nearby.
+
+    All of them play back the same steps: of the scenario's own simulation, or of `playback`.
+    """
+    steps = playback or playback_of(simulate(scenario), MECHANISM)
+    runs = (simulate(each, playback=steps) for each in nearby(scenario))
+    return [{key: metric.value for key, metric in measure(run).items()} for run in runs]
 
 
 def mean_of(metrics: Sequence[dict[str, float]]) -> dict[str, float]:

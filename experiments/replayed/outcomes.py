@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from experiments.replayed.cases import Planned
-from experiments.replayed.chance import chance_of, mean_of, whole_of
+from experiments.replayed.chance import chance_of, mean_of, simulated_nearby, whole_of
 from fleet.records.metrics import measure
 from fleet.records.playback import MECHANISM, PARTS, playback_of
 from fleet.records.run import Run
@@ -17,7 +17,7 @@ JUDGED = ("rounds_per_s", "wait_s")
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """One quantity of one cell: predicted, and in each run; `played_back`: simulated as `MECHANISM` says.
+    """One quantity of one cell: predicted, and in each run; `played_back`: the mean of simulations as `MECHANISM` says.
 
     `unexplained`: what is off where the run's links and delays are played back, too. `whole`: what an error is relative
     to; the run's own value, or for a tiny wait its round. `chance`: of a run, relative to the same. `paper`: its
@@ -59,18 +59,14 @@ class Outcome(msgspec.Struct, frozen=True):
 def outcomes_of(cell: Planned, expected: Sequence[dict[str, float]], runs: Sequence[Run]) -> list[Outcome]:
     """Hold what is expected of a cell, the mean over simulations, against its runs."""
     measured = [measure(run) for run in runs]
-    played, all_played = (
-        [measure(simulate(cell.scenario, playback=playback_of(run, parts))) for run in runs]
-        for parts in (MECHANISM, PARTS)
-    )
+    played = [mean_of(simulated_nearby(cell.scenario, playback_of(run, MECHANISM))) for run in runs]
+    all_played = [measure(simulate(cell.scenario, playback=playback_of(run, PARTS))) for run in runs]
     found, predicted, targets = [], mean_of(expected), cell.scenario.verifiers.count
     round_s = targets / float(np.median([run["rounds_per_s"].value for run in measured]))
     for quantity in JUDGED:
-        values, left, again = (
-            np.array([metrics[quantity].value for metrics in of_runs]) for of_runs in (measured, played, all_played)
-        )
+        values, again = (np.array([metrics[quantity].value for metrics in each]) for each in (measured, all_played))
         whole, chance = whole_of(quantity, float(np.median(values)), round_s), chance_of(quantity, expected, targets)
-        numbers = values.tolist(), left.tolist(), (again - values).tolist()
+        numbers = values.tolist(), [metrics[quantity] for metrics in played], (again - values).tolist()
         paper = cell.paper.get(quantity)
         found.append(Outcome(cell.case, quantity, predicted[quantity], *numbers, whole, chance, paper))
     return found
