@@ -16,6 +16,7 @@ KIND_COLOURS = {
     "input": "#999999",
     "identity": "#CC79A7",
     "measured": "#009E73",
+    "unsettled": "#D55E00",
 }
 ROW_INCHES = 0.21
 COLUMNS = 2
