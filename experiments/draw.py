@@ -85,7 +85,10 @@ def reproduction_of(reproduction: Reproduction) -> Drawn:
     caption = (
         f"{reproduction.name}: the paper's numbers, and those computed by the simulator. Only predicted and estimated "
         "rows count; fitted ones set a parameter, input ones are the paper's own, identities are arithmetic of others. "
-        f"{_sentence(reproduction.score.line())} Assumed: " + "; ".join(reproduction.assumptions) + "."
+        f"{_sentence(reproduction.score.line())} Assumed: "
+        + "; ".join(reproduction.assumptions)
+        + "."
+        + "".join(f" Unsettled: {note}." for note in dict.fromkeys(row.note for row in reproduction.rows if row.note))
     )
     return reproduction_figure.draw(pd.DataFrame(rows)), caption
 
