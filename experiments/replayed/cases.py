@@ -42,10 +42,19 @@ REPLAYED = {"kind": "replayed"}
 
 
 class Host(msgspec.Struct, frozen=True):
-    """What is known of this host's replayed stations. `late_s`: by how much drafts end late, in seconds."""
+    """What is known of this host's replayed stations, and by how much their drafts end late, in seconds.
+
+    `late_s`: where little else happens. `late_s_a_rate`: how much later with each round a second, because threads wait
+    for cores.
+    """
 
     profile: HardwareProfile
     late_s: float
+    late_s_a_rate: float = 0.0
+
+    def late_at(self, rounds_per_s: float) -> float:
+        """By how much drafts end late where a fleet has so many rounds a second."""
+        return self.late_s + self.late_s_a_rate * rounds_per_s
 
 
 class Hosts(msgspec.Struct, frozen=True):
@@ -62,12 +71,12 @@ class Hosts(msgspec.Struct, frozen=True):
 class Planned(msgspec.Struct, frozen=True):
     """A cell before it is run: what names it, its scenario, and the paper's numbers of it by quantity, if any.
 
-    `late_s`: by how much its drafts will end late, as steps that are played back do, too.
+    `late_s`: by how much its drafts will end late, as steps that are played back do, too; `host.known` says it.
     """
 
     case: dict[str, Any]
     scenario: Scenario
-    late_s: float
+    late_s: float = 0.0
     paper: dict[str, float] = {}
 
     @property
@@ -127,7 +136,7 @@ def cells(hosts: Hosts, seconds: float) -> Iterator[Planned]:
     for ratio, drafters, count in product(RATIOS, DRAFTERS, COUNTS):
         host = hosts.of(fleet(None, ratio, count, seconds, drafters=drafters))
         scenario = fleet(host.profile, ratio, count, seconds, drafters=drafters)
-        yield Planned({"Z/S": ratio, "M": drafters, "N": count}, scenario, host.late_s)
+        yield Planned({"Z/S": ratio, "M": drafters, "N": count}, scenario)
 
 
 def table1(hosts: Hosts, seconds: float) -> Iterator[Planned]:
@@ -154,6 +163,5 @@ def table1(hosts: Hosts, seconds: float) -> Iterator[Planned]:
                 verifiers=msgspec.structs.replace(scenario.verifiers, **REPLAYED),
                 workload=msgspec.structs.replace(scenario.workload, new_tokens=new_tokens),
             ),
-            hosts.plain.late_s,
-            {"rounds_per_s": ROUNDS_PER_S[column], "wait_s": WAIT_S[column]},
+            paper={"rounds_per_s": ROUNDS_PER_S[column], "wait_s": WAIT_S[column]},
         )

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import nnls
 
 from calibrate.core_waits import core_waits_in
 from calibrate.fits import spread_of
@@ -15,6 +16,7 @@ from calibrate.inservice import Rounds, rounds_in
 from calibrate.under_way import links_under_way
 from experiments.differences import STATIONS
 from experiments.replayed.cases import DRAFT, Host, Hosts, Planned, verify_time
+from fleet.records.metrics import measure
 from fleet.records.run import Run
 from fleet.scenario.scenario import Scenario
 from fleet.times.effects import NEVER_IDLE
@@ -26,7 +28,10 @@ Floats = NDArray[np.float64]
 
 def host_of(runs: Sequence[Run]) -> Host:
     """Read the records of small fleets of replayed stations."""
-    return Host(host_profile(runs), lateness_s(runs))
+    rates = [rounds_per_s(run) for run in runs]
+    lates_s = [lateness_s(run) for run in runs]
+    (late_s, late_s_a_rate), _ = nnls(np.column_stack([np.ones(len(runs)), rates]), np.array(lates_s))
+    return Host(host_profile(runs), float(late_s), float(late_s_a_rate))
 
 
 def host_profile(runs: Sequence[Run]) -> HardwareProfile:
@@ -79,21 +84,24 @@ def known(cell: Planned, hosts: Hosts) -> Planned:
         with_delays(cell.scenario.profile, host.profile), link=host.profile.link, busy_link=host.profile.busy_link
     )
     scenario = msgspec.structs.replace(cell.scenario, profile=profile)
-    return msgspec.structs.replace(cell, scenario=scenario, late_s=host.late_s)
+    return msgspec.structs.replace(cell, scenario=scenario, late_s=host.late_at(rounds_per_s(simulate(scenario))))
 
 
-def lateness_s(runs: Sequence[Run]) -> float:
+def rounds_per_s(run: Run) -> float:
+    """Return the rounds a second of all targets."""
+    return measure(run)["rounds_per_s"].value
+
+
+def lateness_s(run: Run) -> float:
     """Return by how much drafts ended later than was drawn, in seconds: a wait ends when its thread has a core.
 
-    Each run draws the numbers that its simulation draws, in the same order.
+    A run draws the numbers that its simulation draws, in the same order.
     """
-    lates_s = []
-    for run in runs:
-        again = simulate(run.header.scenario)
-        for name in run.header.fleet.drafter_names:
-            waited_s, drawn_s = (_drafts_s(of_world, name) for of_world in (run, again))
-            both = min(len(waited_s), len(drawn_s))
-            lates_s.append(waited_s[:both] - drawn_s[:both])
+    again, lates_s = simulate(run.header.scenario), []
+    for name in run.header.fleet.drafter_names:
+        waited_s, drawn_s = (_drafts_s(of_world, name) for of_world in (run, again))
+        both = min(len(waited_s), len(drawn_s))
+        lates_s.append(waited_s[:both] - drawn_s[:both])
     return float(np.maximum(np.concatenate(lates_s), 0.0).mean())
 
 

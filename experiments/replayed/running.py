@@ -15,7 +15,7 @@ from fleet.scenario.scenario import Scenario
 from fleet.times.profile import write_profile
 
 ORDER_SEED, CALIBRATION_SEED = 1, 7
-ROUTED = 2  # drafters of the fleets that show what is other behind a router
+ROUTED = (2, 4)  # drafters of the fleets that show what is other behind a router, and where cores have more to do
 
 
 class Effort(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ def calibration_fleets(seconds: float) -> list[Scenario]:
     """List small fleets with other N and another seed than those that are predicted, without and with a router."""
     return [
         fleet(None, ratio, count, seconds, CALIBRATION_SEED, drafters)
-        for drafters in (1, ROUTED)
+        for drafters in (1, *ROUTED)
         for ratio in RATIOS
         for count in CALIBRATED_ON
     ]
@@ -59,9 +59,7 @@ def hosts_of(runs: Sequence[Run], out: Path, among: str = "") -> Hosts:
 
     `among`: what they ran among, which begins the names of the files.
     """
-    hosts = Hosts(
-        *(host_of([run for run in runs if run.header.fleet.drafters.count == drafters]) for drafters in (1, ROUTED))
-    )
+    hosts = Hosts(*(host_of([run for run in runs if run.header.fleet.routed == routed]) for routed in (False, True)))
     for kind, host in msgspec.structs.asdict(hosts).items():
         write_profile(host.profile, out / f"{among}{kind}.json")
     print_table(
@@ -85,6 +83,7 @@ def passing(host: Host) -> dict[str, float]:
         "wake-up": profile.wake_up_s,
         "dispatch": profile.dispatch_s,
         "end of a draft, late": host.late_s,
+        "the same at 100 rounds/s": host.late_at(100.0),
     }
 
 

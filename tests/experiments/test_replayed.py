@@ -23,7 +23,7 @@ from experiments.replayed.cases import (
 )
 from experiments.replayed.chance import LARGEST, NEARBY_S, chance_of, long_enough, simulated_nearby
 from experiments.replayed.command import print_errors
-from experiments.replayed.host import host_of, host_profile, known, not_drafting
+from experiments.replayed.host import host_of, host_profile, known, not_drafting, rounds_per_s
 from experiments.replayed.outcomes import JUDGED, Outcome, outcomes_of
 from fleet.records.metrics import measure
 from fleet.records.playback import MECHANISM, playback_of
@@ -56,6 +56,22 @@ def test_a_host_s_records_give_back_what_passes_between_its_steps(read: Hardware
     assert read.link.latency_s == pytest.approx(HOST.link.latency_s, rel=0.01)
 
 
+def test_how_late_drafts_end_is_known_by_the_rounds_a_second() -> None:
+    """Runs whose drafts take longer than what their scenario draws: the longer the more rounds there are."""
+    runs, resting_s, a_rate = [], 2e-5, 1e-6
+    for ratio, count in ((16.0, 1), (4.0, 3), (4.0, 16)):
+        scenario = fleet(HOST, ratio, count, 5.0)
+        late_s = resting_s + a_rate * rounds_per_s(simulate(scenario))
+        draft = msgspec.structs.replace(DRAFT, base_s=DRAFT.base_s + late_s)
+        longer = simulate(
+            msgspec.structs.replace(scenario, profile=msgspec.structs.replace(of_host(HOST, ratio), draft=draft))
+        )
+        runs.append(msgspec.structs.replace(longer, header=msgspec.structs.replace(longer.header, scenario=scenario)))
+    host = host_of(runs)
+    assert host.late_at(100.0) == pytest.approx(resting_s + 100.0 * a_rate, rel=0.05)
+    assert host.late_s == pytest.approx(resting_s, rel=0.2)
+
+
 def test_a_prediction_from_these_records_is_that_host(read: HardwareProfile) -> None:
     for N in (1, 4, 16):  # all targets begin at once: in which order is chance, so runs are long
         predicted, measured = (measure(simulated(fleet(profile, 4.0, N, 60.0))) for profile in (read, HOST))
@@ -83,7 +99,7 @@ def test_all_cells_are_replayed_and_their_times_are_those_stated() -> None:
 
 def test_only_fleets_whose_sessions_move_are_those_behind_a_router() -> None:
     hosts = Hosts(Host(HOST, 0.0), Host(HOST, 1.0))
-    late_s = {(cell.case["M"], cell.late_s) for cell in cells(hosts, 1.0)}
+    late_s = {(cell.case["M"], hosts.of(cell.scenario).late_s) for cell in cells(hosts, 1.0)}
     assert late_s == {(1, 0.0), (2, 1.0), (4, 1.0)}
     assert hosts.of(star(drafters={"count": 2}, verifiers={"count": 4})) == hosts.plain  # streams stay where they are
 
@@ -145,11 +161,11 @@ def test_where_a_microsecond_decides_who_waits_a_run_is_longer() -> None:
     filled, full = (fleet(HOST, 4.0, count, 2.5, drafters=4) for count in (16, 64))
     chance = chance_of("wait_s", simulated_nearby(filled), 16)
     assert chance > LARGEST
-    longer = long_enough(Planned({}, filled, 0.0), JUDGED, 2).scenario
+    longer = long_enough(Planned({}, filled), JUDGED, 2).scenario
     assert longer.workload.requests == 2 * filled.workload.requests
     assert msgspec.structs.replace(longer, workload=filled.workload) == filled
-    assert long_enough(Planned({}, full, 0.0), ["rounds_per_s"], 2).scenario == full
-    assert long_enough(Planned({}, filled, 0.0), JUDGED, 1).scenario == filled
+    assert long_enough(Planned({}, full), ["rounds_per_s"], 2).scenario == full
+    assert long_enough(Planned({}, filled), JUDGED, 1).scenario == filled
 
 
 @pytest.mark.parametrize(("predicted", "status"), [(1.005, 0), (1.02, 1), (0.9, 1)])
