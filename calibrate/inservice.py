@@ -146,7 +146,8 @@ def rounds_in(run: Run, draft: StepTime, control_s: float, name: str = DRAFTER) 
     begun_s = following_steps.time_s.to_numpy()
     asked_s = requests.reindex(pd.MultiIndex.from_frame(following_steps[["tag", "request", "epoch"]])).to_numpy()
     queued = asked_s <= drafts.time_s.to_numpy()
-    core_wait_s = before_starts(run, playback).xs(name).reindex(drafts.index + 1).to_numpy()
+    next_steps = pd.MultiIndex.from_product([[name], drafts.index + 1])
+    core_wait_s = before_starts(run, playback).reindex(next_steps).to_numpy()
     turned_s = begun_s - drafts.time_s.to_numpy()
     turning_s = longest_turnaround_s(turned_s[queued]) if queued.any() else 0.0  # who comes meanwhile wakes nobody
     alone = asked_s > drafts.time_s.to_numpy() + turning_s

@@ -28,7 +28,8 @@ RATIOS = (4.0, 16.0)  # t_v over S: N_full = 5 and 17
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
 DRAFTERS = (1, 2, 4)
 VIEW_DELAY_S = 0.001  # of the router's news, where there are several drafters; it is held back, and not measured
-CALIBRATED_ON = (3, 24)  # other N than those that are predicted
+# Targets of the fleets, by their drafters, that show what this host is like: other N than those that are predicted.
+CALIBRATED_ON = {1: (3, 24), 2: (3, 24), 4: (12, 24)}
 SERVICE_S = 0.01
 DEPTH, PROMPT_TOKENS, NEW_TOKENS = 5, 64, 40
 ACCEPTANCE = Geometric(0.75)

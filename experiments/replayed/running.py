@@ -15,7 +15,6 @@ from fleet.scenario.scenario import Scenario
 from fleet.times.profile import write_profile
 
 ORDER_SEED, CALIBRATION_SEED = 1, 7
-ROUTED = (2, 4)  # drafters of the fleets that show what is other behind a router, and where cores have more to do
 
 
 class Effort(msgspec.Struct, frozen=True):
@@ -48,9 +47,9 @@ def calibration_fleets(seconds: float) -> list[Scenario]:
     """List small fleets with other N and another seed than those that are predicted, without and with a router."""
     return [
         fleet(None, ratio, count, seconds, CALIBRATION_SEED, drafters)
-        for drafters in (1, *ROUTED)
+        for drafters, counts in CALIBRATED_ON.items()
         for ratio in RATIOS
-        for count in CALIBRATED_ON
+        for count in counts
     ]
 
 

@@ -46,7 +46,7 @@ HOSTS = Hosts(Host(HOST, 0.0), Host(HOST, 0.0))
 @pytest.fixture(scope="module")
 def read() -> HardwareProfile:
     """The profile that simulated fleets of a host give."""
-    return host_profile([simulated(fleet(HOST, ratio, N, 20.0, seed=7)) for ratio in RATIOS for N in CALIBRATED_ON])
+    return host_profile([simulated(fleet(HOST, ratio, N, 20.0, seed=7)) for ratio in RATIOS for N in CALIBRATED_ON[1]])
 
 
 def test_a_host_s_records_give_back_what_passes_between_its_steps(read: HardwareProfile) -> None:
@@ -70,6 +70,12 @@ def test_how_late_drafts_end_is_known_by_the_rounds_a_second() -> None:
     host = host_of(runs)
     assert host.late_at(100.0) == pytest.approx(resting_s + 100.0 * a_rate, rel=0.05)
     assert host.late_s == pytest.approx(resting_s, rel=0.2)
+
+
+def test_a_drafter_that_nobody_asks_tells_nothing() -> None:
+    idle = simulate(fleet(HOST, 4.0, 3, 2.0, drafters=4))
+    assert not (idle.frame().query("event == 'start'").station == "drafter.4").any()
+    assert not len(rounds_in(idle, DRAFT, 0.0, "drafter.4").draft_s)
 
 
 def test_a_prediction_from_these_records_is_that_host(read: HardwareProfile) -> None:
