@@ -1,6 +1,7 @@
 """Shipped scenarios as this host can run them, and how a run of one is judged; here most runs are simulated."""
 
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pytest
@@ -8,12 +9,13 @@ import pytest
 pytest.importorskip("torch")
 
 from calibrate.batches import Grid, measure_pass
+from engine.demo_pair.corpus import read_prompts
 from engine.runtime.serve import serve
 from experiments.compare import Error, compare_reruns
 from experiments.reruns import replicate, simulated_reruns
 from experiments.shipped import here
 from experiments.shipped.command import MECHANISM_AIM, PREDICTION_AIM, Shown, show
-from experiments.shipped.here import fleet_here, replayed, run_batch, shortened
+from experiments.shipped.here import PROMPTS, fleet_here, lasting, replayed, run_batch
 from experiments.shipped.scenarios import shipped_scenarios
 from fleet.records.metrics import measure
 from fleet.records.run import read_run
@@ -55,10 +57,24 @@ def test_every_fleet_waits_for_its_own_times_and_links_with_the_delays_of_the_ho
 @pytest.mark.parametrize("name", [name if name in ("star", "goodspeed") else slow(name) for name in FLEETS])
 def test_a_run_has_the_share_of_its_requests_that_takes_about_as_long_as_asked(name: str) -> None:
     scenario = FLEETS[name]
-    short = shortened(scenario, 20.0)
+    short = lasting(scenario, 20.0, scenario.workload.requests)
     took_s = simulate(short).frame().time_s.max()
     assert took_s < 40.0 or short.workload.requests <= scenario.workload.requests // 10 + 1
     assert short.workload.requests == scenario.workload.requests or took_s > 10.0
+
+
+def test_a_batch_takes_more_requests_than_its_own_where_there_are_prompts_and_time() -> None:
+    scenario = SCENARIOS["slots"]
+    own_s = simulate(scenario).frame().time_s.max()
+    twice = lasting(scenario, 2.0 * own_s, PROMPTS)
+    assert scenario.workload.requests < twice.workload.requests < PROMPTS
+    assert simulate(twice).frame().time_s.max() == pytest.approx(2.0 * own_s, rel=0.1)
+    assert lasting(scenario, 100.0 * own_s, PROMPTS).workload.requests == PROMPTS
+
+
+@pytest.mark.parametrize("group", ["calibration", "evaluation"])
+def test_the_demo_pair_has_as_many_prompts_as_are_asked_of_it(group: Literal["calibration", "evaluation"]) -> None:
+    assert len(read_prompts(group)) == PROMPTS
 
 
 def test_faults_at_stated_times_keep_all_requests() -> None:
@@ -67,7 +83,7 @@ def test_faults_at_stated_times_keep_all_requests() -> None:
 
 
 def test_a_run_is_beyond_by_its_log_by_its_mechanism_and_by_its_prediction() -> None:
-    shown = a_run(shortened(SCENARIOS["star"], 5.0))
+    shown = a_run(fleet_here(SCENARIOS["star"], HOST, 5.0))
     assert not shown.beyond
     assert abs(shown.mechanism) < 1e-9
     assert msgspec.structs.replace(shown, contradictions=["drafter: row 3"]).beyond
@@ -85,7 +101,7 @@ def test_a_run_is_beyond_by_its_log_by_its_mechanism_and_by_its_prediction() -> 
 @pytest.mark.slow
 def test_a_run_of_processes_replays_and_leaves_its_comparison(tmp_path: Path) -> None:
     (tmp_path / "star").mkdir()
-    scenario = shortened(replayed(SCENARIOS["star"], HOST), 3.0)
+    scenario = fleet_here(SCENARIOS["star"], HOST, 3.0)
     shown = show(scenario, serve(scenario).run, 0.0, tmp_path / "star")
     assert shown.contradictions == []
     run = read_run(tmp_path / "star" / "engine.parquet")
@@ -101,7 +117,7 @@ def test_a_batch_is_predicted_by_what_was_measured_before_its_run_and_after_it(
     done: list[str] = []
     monkeypatch.setattr(here, "measure_pass", lambda *given: (done.append(f"pass {given[2]}"), measure_pass(*given)))
     monkeypatch.setattr(here, "serve", lambda scenario: (done.append("run"), serve(scenario))[1])
-    monkeypatch.setattr(here, "QUICK", Grid(passes=1, depths=(1, 5), recorded=12))
+    monkeypatch.setattr(here, "GRID", Grid(passes=1, depths=(1, 5), recorded=12))
     scenario, run = run_batch(SCENARIOS["slots"], 1.0, tmp_path)
     assert done == ["pass 0", "run", "pass 1"]
     assert scenario.profile == read_profile("profile.json", tmp_path)
