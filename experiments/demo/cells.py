@@ -16,7 +16,7 @@ from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
-from sim.predict import predict, star_inputs
+from sim.predict import star_inputs
 
 DEPTH = 5
 PROMPT_TOKENS, NEW_TOKENS = 128, 48
@@ -26,14 +26,17 @@ ORDER_SEED = 1
 
 
 class DemoEffort(msgspec.Struct, frozen=True):
-    """How large a demo: what to calibrate, which N to run, how often, and on how many requests each time."""
+    """How large a demo: what to calibrate, which N to run, and how often."""
 
     calibration: Effort
     replayed_counts: tuple[int, ...]
     real_counts: tuple[int, ...]
     passes: int
-    requests: int
-    saturated_requests: int  # where the drafter is busy, a request takes less time
+
+    @property
+    def requests(self) -> int:
+        """Requests of each run: prompts come in pairs, one of each calibrates, and no half is left out."""
+        return self.calibration.prompts
 
     @property
     def stages(self) -> int:
@@ -42,8 +45,8 @@ class DemoEffort(msgspec.Struct, frozen=True):
         return len(STAGES) + cells * (self.passes + 1)
 
 
-FULL = DemoEffort(Effort(), tuple(range(1, 9)), (1, 2), 3, 18, 32)
-SHORT = DemoEffort(QUICK, (1, 3, 6), (1,), 3, 8, 16)
+FULL = DemoEffort(Effort(), tuple(range(1, 9)), (1, 2), 3)
+SHORT = DemoEffort(QUICK, (1, 3, 6), (1,), 3)
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -140,9 +143,6 @@ def replayed_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[Pla
         for count in effort.replayed_counts:
             name = f"replayed targets, t_v = {1000 * time.base_s:.1f} ms"
             scenario = demo_scenario(profile, name, effort.requests, verifiers=verifiers | {"count": count})
-            if count >= predict(scenario).N_full:
-                more = msgspec.structs.replace(scenario.workload, requests=effort.saturated_requests)
-                scenario = msgspec.structs.replace(scenario, workload=more)
             yield Planned("replayed", {"targets": name, "N": count}, scenario)
 
 

@@ -12,7 +12,19 @@ import pytest
 pytest.importorskip("torch")  # the demo calibrates
 
 from calibrate.run import QUICK
-from experiments.demo.cells import Cell, DemoEffort, Planned, in_passes, replayed_cells, simulated_cell
+from experiments.demo.cells import (
+    FULL,
+    SHORT,
+    Cell,
+    DemoEffort,
+    Planned,
+    baseline_cells,
+    calibration_scenario,
+    in_passes,
+    real_cells,
+    replayed_cells,
+    simulated_cell,
+)
 from experiments.demo.findings import findings
 from experiments.demo.pictures import marks_table, throughput_table
 from experiments.worlds import with_seed
@@ -22,7 +34,7 @@ from fleet.times.pace import Pace
 from fleet.times.profile import HardwareProfile
 from sim.run import simulate
 
-SMALL = DemoEffort(QUICK, (1, 3), (), 3, 6, 6)
+SMALL = DemoEffort(msgspec.structs.replace(QUICK, prompts=6), (1, 3), (), 3)
 PROFILE: dict[str, Any] = {
     "name": "known", "draft": {"base_s": 0.001, "per_token_s": 0.0006}, "verify": {"base_s": 0.006},
     "acceptance": {"model": "geometric", "beta": 0.7}, "turnaround_s": 0.0002, "dispatch_s": 0.00003,
@@ -58,6 +70,14 @@ def test_every_cell_is_run_as_often_in_an_order_that_does_not_keep_a_cell_togeth
     assert sum(one == other for one, other in pairwise(order)) <= 6
     places = {cell.slug: np.flatnonzero([slug == cell.slug for slug in order]) for cell in planned}
     assert np.mean([np.ptp(at) for at in places.values()]) > len(order) / 3  # spread over the demo
+
+
+def test_every_cell_decodes_the_pair_of_each_prompt_that_calibrates(profile: HardwareProfile) -> None:
+    for effort in (FULL, SHORT):
+        planned = [*replayed_cells(profile, effort), *real_cells(profile, effort), *baseline_cells(profile, effort)]
+        assert {cell.scenario.workload.requests for cell in planned} == {effort.calibration.prompts}
+        assert calibration_scenario().workload.prompts == "demo/calibration"
+        assert {cell.scenario.workload.prompts for cell in planned} == {"demo/evaluation"}
 
 
 def test_the_last_lines_are_the_three_errors_of_rounds_a_second_and_how_many_cells_are_steady(
