@@ -43,7 +43,8 @@ def shape_of(config: PretrainedConfig) -> CacheShape:
 class RowCache(Cache):
     """Keys and values of many rows: `storage` (layers, 2, rows, tokens, heads, size) holds those that are fed next.
 
-    `lengths`: committed tokens by tag.
+    `lengths`: committed tokens by tag. Where rows lie is said by its two kinds (`slots.py`, `aligned.py`), which have
+    all that is not implemented here.
     """
 
     storage: torch.Tensor

@@ -104,6 +104,7 @@ class Door:
         self.address_of: Callable[[bytes], str] = lambda _peer: ""
         self.board: Callable[[int], Status] | None = None
         self.watchers = Watchers()
+        # Whose values differ in type, which nobody reads: asked is only who is in it.
         self.known: Container[bytes] = ChainMap(self.peers, self.watchers.asked_s)  # type: ignore[arg-type]
         self.bytes: dict[tuple[Role, int], list[int]] = {}  # of frames from and to each seat
 

@@ -129,3 +129,4 @@ def print_shown(shown: Mapping[str, Shown]) -> None:
     ]  # fmt: skip
     headings = ("scenario", "stations", "requests", "log replays", "tokens/s", "mechanism", "at its pace", "aims")
     print_table("every shipped scenario as processes, and its simulation's errors", headings, rows, texts=2)
+    remark("at its pace: the demo pair's steps were measured on other prompts before the run and after it")

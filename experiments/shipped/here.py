@@ -2,8 +2,8 @@
 
 A fleet waits for the times that its scenario states, since one machine cannot hold the models; what passes between its
 steps is this host's. A batch decodes the demo pair, and is calibrated on other prompts before and after: a shared host
-is faster in one minute than in the next. Both take all the prompts that there are, if time allows: tokens a round over
-the first 96 of each group differ by 7 %, over all of them by 2 %.
+is faster in one minute than in the next. It is calibrated on all prompts of its group, and its run takes as many of the
+other group's as time allows: tokens a round over the first 96 of each differ by 7 %, over all of them by 2 %.
 """
 
 from pathlib import Path

@@ -76,8 +76,8 @@ def test_every_cell_decodes_the_pair_of_each_prompt_that_calibrates(profile: Har
     for effort in (FULL, SHORT):
         planned = [*replayed_cells(profile, effort), *real_cells(profile, effort), *baseline_cells(profile, effort)]
         assert {cell.scenario.workload.requests for cell in planned} == {effort.calibration.prompts}
-        assert calibration_scenario().workload.prompts == "demo/calibration"
         assert {cell.scenario.workload.prompts for cell in planned} == {"demo/evaluation"}
+    assert calibration_scenario().workload.prompts == "demo/calibration"
 
 
 def test_the_last_lines_are_the_three_errors_of_rounds_a_second_and_how_many_cells_are_steady(
