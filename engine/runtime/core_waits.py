@@ -57,6 +57,7 @@ class OwnCoreWaits(CoreWaits):
         super().__init__(lambda: [threading.get_native_id()])
         self.switches = -1
         self.begun_s = 0.0, 0.0  # by the thread's processor time, and by the clock
+        self.held_s = 0.0  # counted since then
 
     def since_last_s(self) -> float:
         """As `CoreWaits.since_last_s`."""
@@ -68,17 +69,22 @@ class OwnCoreWaits(CoreWaits):
 
     def begin(self) -> None:
         """From now on, what the thread waits for holds something up; nothing is read for it but clocks."""
-        self.begun_s = time.thread_time(), time.perf_counter()
+        began_s = time.perf_counter()  # first: a kernel that wants the core takes it where the other clock is asked
+        self.begun_s = time.thread_time(), began_s
+        self.held_s = 0.0
 
     def held_up_s(self) -> float:
-        """Return how long the thread has waited for a core since `begin`.
+        """Return how long the thread has waited for a core since `begin`, however often it is asked.
 
-        That is what it has waited for since it was counted last, which may have begun before, and no more than the
-        time it was off its core.
+        That is what it has waited for since it was counted before that, which may have begun earlier, and no more than
+        the time it was off its core.
         """
         cpu_s, began_s = self.begun_s
         off_core_s = cpu_s - time.thread_time() + time.perf_counter() - began_s
-        return 0.0 if off_core_s < SHORTEST_S else min(self.since_last_s(), off_core_s)
+        if off_core_s < SHORTEST_S:
+            return 0.0
+        self.held_s += self.since_last_s()
+        return min(self.held_s, off_core_s)
 
 
 def _switches() -> int:

@@ -58,8 +58,6 @@ class Node:
         self.sockets: SocketThread | None = None
         if exchange is not None and transport is not None:
             self.sockets = SocketThread(exchange, transport, self.worker.inbox.put, self.stop, say, lossy)
-            if exchange.links is None or not exchange.links.holds:  # else waits for cores are part of stated times
-                self.worker.sending_wait_s = self.sockets.sending_wait_s
 
     def open(self) -> None:
         """Answer, and call, from now on."""

@@ -60,18 +60,9 @@ class SocketThread(threading.Thread):
         if exchange.door is not None:
             exchange.door.address_of = transport.address_of
         self.own_waits, self.zmq_waits = OwnCoreWaits(), CoreWaits(zmq_threads)
-        self.sending_waits: deque[float] = deque()  # for a core, before something was sent
-        self.counted = False  # whether the waits of ZeroMQ's threads were read since something was sent
-
-    def sending_wait_s(self) -> float:
-        """Return how long what was posted has waited for cores, since this was asked last; from any thread.
-
-        What the threads that send have waited for is read here where nothing has come since they sent.
-        """
-        wait_s = 0.0 if self.counted else self.zmq_waits.since_last_s()
-        while self.sending_waits:
-            wait_s += self.sending_waits.popleft()
-        return wait_s
+        self.sent_wait_s = 0.0  # for a core, before something was sent; told with what comes next
+        # Where links are held to stated times, what sends may wait within them.
+        self.waits_delay = exchange.links is None or not exchange.links.holds
 
     def post(self, message: Posted, content: Content, left_s: float | None = None) -> None:
         """Have a message sent that left its station at `left_s`, or now; whoever calls goes on at once."""
@@ -124,17 +115,19 @@ class SocketThread(threading.Thread):
     def _turn(self) -> None:
         self.own_waits.since_last_s()  # what it waited for before it had nothing to do held up nothing
         frames = self.transport.poll(0.0 if self.posted else self._pause_s())
-        wait_s = self.own_waits.since_last_s()
+        wait_s, sends = self.own_waits.since_last_s(), bool(self.posted)
         if frames:
-            wait_s += self.zmq_waits.since_last_s()
-            self.counted = True
-        elif self.posted:
-            self.sending_waits.append(wait_s)
+            wait_s += self.zmq_waits.since_last_s() + self.sent_wait_s
+            self.sent_wait_s = 0.0
+        elif sends and self.waits_delay:
+            self.sent_wait_s += wait_s
         for frame in frames:
             actions = self.exchange.receive(frame.port, frame.peer, frame.frame, frame.time_s, frame.user)
             self._carry_out(actions, frame.time_s, wait_s)
             wait_s = 0.0
         self._send_posted()
+        if sends and self.waits_delay:
+            self.sent_wait_s += self.own_waits.since_last_s()
         time_s = now_s()
         if time_s >= self.due_s:
             self.due_s = time_s + TICK_S
@@ -155,7 +148,6 @@ class SocketThread(threading.Thread):
         while self.posted:
             time_s = now_s()
             message, content, left_s = self.posted.popleft()
-            self.counted = False
             if self.lossy is not None and isinstance(message, TO_VERIFIER):
                 for due_s in self.lossy.arrivals_s(message.tag, "down", left_s or time_s):
                     heapq.heappush(self.held, (due_s, next(self.numbers), message, content))

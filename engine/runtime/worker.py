@@ -84,7 +84,6 @@ class Worker:
     """One station, its executor and its device, in the thread that calls `run`.
 
     `post(instruction, content)` carries out what the station asks for. `zero_s` is the run's time zero on this host.
-    `sending_wait_s()`: how long those that send what was posted have waited for a core since it was asked last.
     """
 
     def __init__(
@@ -95,7 +94,6 @@ class Worker:
         timing: Timing = WALL,
         lock: DeviceLock = no_lock,
         zero_s: float = 0.0,
-        sending_wait_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.recorded = station
         self.station = station.station
@@ -104,7 +102,6 @@ class Worker:
         self.timing = timing
         self.lock = lock
         self.zero_s = zero_s
-        self.sending_wait_s = sending_wait_s
         self.settled = executor.settled if isinstance(executor, Following) else _as_they_are
         self.waits = OwnCoreWaits()
         self.later: list[tuple[float, int, Arrival]] = []  # a heap: what is to be handed over at a time
@@ -144,14 +141,13 @@ class Worker:
             self.before(plan.step)
             outcomes, duration_s = self.timing.timed(lambda: self.executor.run(plan.step))
             ended_s = now_s()
-            control_s = self.timing.control_s()
             self.waits.begin()  # what was waited for during the step is in its time
-            sending_wait_s = self.sending_wait_s()
+            control_s = self.timing.control_s()
             stop |= self._drain(by_s=ended_s)  # arrivals during the step happened before its end, later ones after it
             outcomes = self.settled(plan.step, outcomes)
             # Results go out before the device does: whoever has it next may take the core that would send them.
             done = StepDone(plan.step.number, outcomes, duration_s, control_s)
-            self.handle(done, NOTHING, ended_s, core_wait_s=sending_wait_s)
+            self.handle(done, NOTHING, ended_s, core_wait_s=self.waits.held_up_s())
             if self.later:
                 self._take_due()
         return stop, None

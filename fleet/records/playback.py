@@ -127,6 +127,7 @@ class _Log:
     def __init__(self, fleet: Fleet, core_waits_s: Mapping[tuple[str, What], Iterator[float]]) -> None:
         self.fleet = fleet
         self.core_waits_s = core_waits_s
+        self.stated = any(link.held for row in fleet.links for link in row)  # what sends may wait within stated times
         self.held: list[Held] = []
         self.steps: dict[tuple[str, StepKind], list[PlayedStep]] = defaultdict(list)
         self.outcomes: dict[tuple[int, int, StepKind], list[Outcome]] = defaultdict(list)
@@ -209,6 +210,7 @@ class _Watched:
         self.begun_s = 0.0
         self.latest_s = -math.inf  # of what it was told, and of its plans
         self.left: Place | None = None  # the last message that it sent, until its wait is known
+        self.ending_wait_s = 0.0  # of what runs the step that ends, before it could send anything
 
     @property
     def name(self) -> str:
@@ -227,16 +229,21 @@ class _Watched:
             self._done(event, known_s)
         elif isinstance(event, Join):
             self.log.joined_s[event.tag, event.request] = known_s
-            self._held("told", None)
+            self._held(None)
         elif isinstance(event, SENT) and (self.name != ROUTER or isinstance(event, View)):
             arrivals_s = self.log.arrived_s[sent_of(self.name, event)]
-            self._held("told", (sent_of(self.name, event), len(arrivals_s)))
+            self._held((sent_of(self.name, event), len(arrivals_s)))
             arrivals_s.append(known_s)
         else:
-            self._held("told", None)
+            self._held(None)
         followed = self.station.handle(event, now_s)
         for instruction in followed:
-            self._answered(instruction, known_s)
+            left = self._answered(instruction, known_s)
+            if left is not None:
+                self.left = left
+                if self.ending_wait_s:
+                    self.log.held.append(Held(self.ending_wait_s, None, left))
+        self.ending_wait_s = 0.0
         if not self.station.ready:
             self.could_s = None
         elif self.could_s is None:
@@ -250,10 +257,11 @@ class _Watched:
         """
         return now_s if now_s >= self.latest_s else self.latest_s + AFTER_S
 
-    def _answered(self, instruction: Instruction, now_s: float) -> None:
+    def _answered(self, instruction: Instruction, now_s: float) -> Place | None:
+        """Note what the station asks for; return the message, if it sends one to another station."""
         if isinstance(instruction, Finished):
             self.log.finished_s[instruction.tag].append(now_s)
-            return
+            return None
         fleet = self.log.fleet
         message: SENT
         if isinstance(instruction, Routed):
@@ -265,14 +273,14 @@ class _Watched:
         elif isinstance(instruction, TO_DRAFTER) and not fleet.routed:  # a router is beside its targets: no way between
             receiver, message = fleet.drafter_name(fleet.drafter_of(instruction.tag)), instruction
         else:
-            return
+            return None
         sent = sent_of(receiver, message)
-        self.left = sent, len(self.log.sent_s[sent])
         self.log.sent_s[sent].append(now_s)
+        return sent, len(self.log.sent_s[sent]) - 1
 
-    def _held(self, what: What, arrived: Place | None) -> None:
-        """Note what threads have waited for a core since the row before."""
-        wait_s = next(self.log.core_waits_s.get((self.name, what), iter(())), 0.0)
+    def _held(self, arrived: Place | None) -> None:
+        """Note what threads that receive and send have waited for a core since they told it last."""
+        wait_s = next(self.log.core_waits_s.get((self.name, "told"), iter(())), 0.0)
         if wait_s:
             self.log.held.append(Held(wait_s, arrived, self.left))
         self.left = None
@@ -291,7 +299,8 @@ class _Watched:
         step = self.station.running
         if step is None or step.number != event.step:
             return
-        self._held("done", None)
+        if not self.log.stated:
+            self.ending_wait_s = next(self.log.core_waits_s.get((self.name, "done"), iter(())), 0.0)
         played = PlayedStep(event.duration_s, step.idle_gap_s, step.warm_tokens)
         self.log.steps[self.name, step.kind].append(played)
         self.log.ends_s[self.name].append(now_s - self.begun_s - event.duration_s)

@@ -44,8 +44,8 @@ class Row(NamedTuple):
         control_s: Time of the control computation right after the step (done of real steps on a cpu), which tells how
             fast the host is just then; 0 where it was not taken.
         core_wait_s: How long threads of a real node were ready and waited for a core: those that receive, before a
-            message arrived; the one that runs the step, before it began (start); those that send, since the step before
-            (done). Each wait is in one row.
+            message arrived, and with it those that had sent since the one before; the one that runs steps, between a
+            step's end and what it sends (done), and from there, or from what woke it, until the next one began (start).
     """
 
     time_s: float
