@@ -132,10 +132,10 @@ class Worker:
         Returns whether the inbox held the end of the run, and how long the station wants to wait where it does not
         start anything yet.
         """
-        with self.lock():
+        with self.lock(self.waits.held_up_s) as before_s:
             stop = self._drain()  # what came in while waiting for the device is still considered for the step
             asked_s = now_s()
-            plan = self.recorded.plan(asked_s - self.zero_s, self.waits.held_up_s())
+            plan = self.recorded.plan(asked_s - self.zero_s, self.waits.held_up_s() + before_s)
             if not isinstance(plan, Start):
                 return stop, _pause_s(plan, asked_s - self.zero_s)
             self.before(plan.step)

@@ -5,6 +5,8 @@ import os
 import threading
 import time
 
+import pytest
+
 from engine.runtime.core_waits import CoreWaits, OwnCoreWaits, all_threads
 
 
@@ -82,3 +84,21 @@ def test_files_of_the_kernel_are_closed_with_who_read_them() -> None:
         assert open_files() > before
         del waits
     assert open_files() == before
+
+
+def test_a_core_that_is_lost_where_the_first_clock_is_asked_is_waited_for_since_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A kernel gives it to others at the first call into it after a long computation."""
+    own, lost_s = OwnCoreWaits(), 0.002
+    monkeypatch.setattr(own, "since_last_s", iter([lost_s, 0.0, 0.0]).__next__)
+
+    def cpu_s() -> float:
+        time.sleep(lost_s)
+        return thread_time()
+
+    thread_time = time.thread_time
+    monkeypatch.setattr("engine.runtime.core_waits.time.thread_time", cpu_s)
+    own.begin()
+    assert own.held_up_s() == lost_s
+    assert own.held_up_s() == lost_s  # however often it is asked

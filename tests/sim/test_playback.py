@@ -228,3 +228,25 @@ def test_what_threads_waited_for_cores_makes_a_run_on_a_busy_host_of_one_on_a_qu
     without, with_waits = error(("steps", "acceptance")), error(("steps", "acceptance", "cores"))
     assert without > 0.08
     assert with_waits < 0.2 * without
+
+
+@pytest.mark.parametrize("name", ["a star", "turns", "trees"])
+def test_what_a_thread_waited_before_it_sent_a_draft_holds_that_up_as_if_who_receives_it_had_waited(name: str) -> None:
+    """A worker that loses its core between a step and what it sends; but for what quick drafts are taken to have."""
+    quiet = scenario_of(name)
+    run = simulate(
+        msgspec.structs.replace(quiet, profile=msgspec.structs.replace(quiet.profile, core_waits=CORE_WAITS))
+    )
+    rows, key = run.frame(), ["tag", "request", "epoch"]
+    arrived = rows[rows.event == "draft"].set_index(key).core_wait_s
+    sends = (rows.event == "done") & (rows.kind == "draft")
+    waits_s = rows.core_wait_s.where(rows.event != "draft", 0.0)
+    waits_s[sends] = arrived.reindex(pd.MultiIndex.from_frame(rows.loc[sends, key])).fillna(0.0).to_numpy()
+    column = run.table.schema.get_field_index("core_wait_s")
+    moved = msgspec.structs.replace(run, table=run.table.set_column(column, "core_wait_s", pa.array(waits_s)))
+    theirs, ours = (
+        [sum(waited_s) for sent, waited_s in sorted(playback_of(each).ways_waited_s.items()) if sent[1] == "Draft"]
+        for each in (run, moved)
+    )
+    assert sum(theirs) > 0.5 * arrived.sum()
+    np.testing.assert_allclose(ours, theirs, atol=0.2 * CORE_WAITS.way_s)
