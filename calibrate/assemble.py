@@ -21,6 +21,7 @@ from fleet.chance.acceptance import Recorded
 from fleet.records.paces import paces_of
 from fleet.records.run import Run
 from fleet.scenario.names import verifier_name
+from fleet.times.effects import Turns
 from fleet.times.pace import Pace, slowness_at
 from fleet.times.profile import HardwareProfile
 
@@ -71,9 +72,14 @@ def profile_from(measured: Measured, setup: FleetSetup) -> HardwareProfile:
     )
     link, busy_link = links_under_way([rounds.returns for rounds in level], idle)
     slowness = float(np.median(np.concatenate([rounds.slowness for rounds in [*busy, *pausing]])))
-    turns = [turns_in(run, setup) for run in measured.turns]
     payloads_bytes, round_trips_s = zip(*measured.round_trips_s, strict=True)
     pinged = fit_link(payloads_bytes, round_trips_s)
+
+    def turns_of(run: Run) -> Turns:
+        turns = turns_in(run, setup, idle)
+        return msgspec.structs.replace(turns, link=turns.link and with_bandwidth(turns.link, pinged))
+
+    turns = [turns_of(run) for run in measured.turns]
     depth = setup.scenario.drafters.depth
     profile = HardwareProfile(
         name="calibrated",
@@ -93,7 +99,7 @@ def profile_from(measured: Measured, setup: FleetSetup) -> HardwareProfile:
         recent_load=effect,
         core_waits=core_waits_in([run for _, run in measured.loaded] + measured.idling),
         turns=tuple(turns),
-        one_process=turns_in(measured.one_process, setup),
+        one_process=turns_of(measured.one_process),
         contention=factors_in(measured.contended, setup, [*turns, turns[-1]]),
         acceptance=Recorded(depth, tuple(map(tuple, measured.accepted))),
         control_s=setup.control_s,

@@ -6,6 +6,7 @@ from calibrate.steps import TAG, some_hidden
 from engine.decoding.draft import Drafter
 from engine.decoding.verify import Target
 from engine.runtime.control import Control
+from fleet.times.effects import Turns
 from fleet.times.pace import typical_control_s
 from fleet.times.profile import STEPS, HardwareProfile
 
@@ -45,6 +46,16 @@ def at_pace(profile: HardwareProfile, slowness: float) -> HardwareProfile:
     """
     replace = msgspec.structs.replace
     load, link, busy_link = profile.recent_load, profile.link, profile.busy_link
+
+    def paid(turns: Turns) -> Turns:
+        return replace(
+            turns,
+            handover_s=slowness * turns.handover_s,
+            wake_up_s=None if turns.wake_up_s is None else slowness * turns.wake_up_s,
+            dispatch_s=None if turns.dispatch_s is None else slowness * turns.dispatch_s,
+            link=turns.link and replace(turns.link, latency_s=slowness * turns.link.latency_s),
+        )
+
     return replace(
         profile,
         **{name: getattr(profile, name).slowed(slowness) for name in STEPS},
@@ -54,8 +65,8 @@ def at_pace(profile: HardwareProfile, slowness: float) -> HardwareProfile:
         decode_turnaround_s=slowness * profile.decode_turnaround_s,
         link=replace(link, latency_s=slowness * link.latency_s),
         busy_link=busy_link and replace(busy_link, latency_s=slowness * busy_link.latency_s),
-        turns=tuple(replace(turns, handover_s=slowness * turns.handover_s) for turns in profile.turns),
-        one_process=replace(profile.one_process, handover_s=slowness * profile.one_process.handover_s),
+        turns=tuple(map(paid, profile.turns)),
+        one_process=paid(profile.one_process),
         recent_load=load and replace(load, paces=tuple(pace / slowness for pace in load.paces)),
         control_s=slowness * profile.control_s,
     )

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from calibrate.core_waits import before_starts
+from calibrate.between import between_steps, link_of, mean_s
 from calibrate.inservice import SETTLING_ROUNDS, FleetSetup
 from engine.runtime.serve import serve
 from fleet.records.paces import paces_of
@@ -17,7 +17,7 @@ from fleet.records.run import Run
 from fleet.scenario.names import DRAFTER
 from fleet.scenario.scenario import Device, Scenario, Sharing
 from fleet.times.durations import grid_place, step_name
-from fleet.times.effects import SlowedStep, Turns
+from fleet.times.effects import IdleEffect, SlowedStep, Turns
 from fleet.times.pace import Pace, slowness_at
 
 SHARED = "shared"  # name of their device
@@ -52,8 +52,8 @@ def sharing_fleet(scenario: Scenario, targets: int, requests: int, sharing: Shar
     )
 
 
-def turns_in(run: Run, setup: FleetSetup) -> Turns:
-    """Read from a run's records how much each step was slowed, at the reference pace, and how long handovers took."""
+def turns_in(run: Run, setup: FleetSetup, idle: IdleEffect) -> Turns:
+    """Read from a run's records how much each step was slowed, at the reference pace, and what passed around steps."""
     steps, paces = fitted_steps(run, setup).query("settled"), paces_of(run, setup.control_s)
     slowness = np.concatenate(
         [
@@ -65,7 +65,14 @@ def turns_in(run: Run, setup: FleetSetup) -> Turns:
     one_process = run.header.fleet.devices[SHARED].sharing == "one-process"
     means = ratios.groupby(steps.name).mean()
     slowdowns = {name: float(means[name]) for name in get_args(SlowedStep) if name in means}
-    return Turns(slowdowns, mean_handover_s(run, everyone_waits=one_process) / float(slowness.mean()))
+    between = between_steps(run, setup.control_s, idle, everyone_waits=one_process)
+    return Turns(
+        slowdowns,
+        handover_s=mean_s(between.handovers_s, fewest=1) or 0.0,
+        wake_up_s=None if one_process else mean_s(between.wake_ups_s),
+        dispatch_s=mean_s(between.dispatches_s),
+        link=None if one_process else link_of(between.ways_s),
+    )
 
 
 def fitted_steps(run: Run, setup: FleetSetup) -> pd.DataFrame:
@@ -94,23 +101,3 @@ def fitted_steps(run: Run, setup: FleetSetup) -> pd.DataFrame:
             "settled": done.groupby("station").cumcount() >= SETTLING_ROUNDS,
         }
     )
-
-
-def mean_handover_s(run: Run, everyone_waits: bool) -> float:
-    """Mean time from the end of a step to the start of the next one on the device, if that was asked for before,
-    without waits for a core.
-
-    `everyone_waits`: in one process there is nothing but function calls between any two steps, so all of them count.
-    """
-    rows, key = run.frame(), ["station", "tag", "request", "epoch"]
-    asked_s = rows[rows.event.isin(["draft-request", "draft"])].set_index(key).time_s
-    starts = rows[(rows.event == "start") & rows.kind.isin(["draft", "verify"])]
-    ends_s = np.sort(rows[rows.event == "done"].time_s.to_numpy())
-    before = np.searchsorted(ends_s, starts.time_s.to_numpy(), side="right") - 1
-    freed_s = ends_s[np.maximum(before, 0)]
-    waited = (before >= 0) & (
-        everyone_waits | (asked_s.reindex(pd.MultiIndex.from_frame(starts[key])).to_numpy() <= freed_s)
-    )
-    core_wait_s = before_starts(run).reindex(pd.MultiIndex.from_frame(starts[["station", "step"]])).to_numpy()
-    handovers_s = np.maximum(starts.time_s.to_numpy() - freed_s - core_wait_s, 0.0)
-    return float(handovers_s[waited].mean()) if waited.any() else 0.0

@@ -148,7 +148,8 @@ def _drafter_times(scenario: Scenario) -> Iterator[DrafterTimes]:
     slowdowns = turns.slowdowns if turns else {}
     delays = Delays(
         profile.turnaround_s, profile.turnaround_row_s, _wake_up_s(scenario, profile, scenario.drafters.device),
-        profile.dispatch_s, profile.delay_spread, *_core_wait(scenario, profile, scenario.drafters.device),
+        _dispatch_s(scenario, profile, scenario.drafters.device), profile.delay_spread,
+        *_core_wait(scenario, profile, scenario.drafters.device),
     )  # fmt: skip
     for first in _firsts(scenario.drafters.tiers, scenario.drafters.count):
         chosen = profile.draft
@@ -257,7 +258,7 @@ def _verifier_delays(scenario: Scenario, profile: HardwareProfile | None) -> Del
     return Delays(
         turnaround_s=profile.decode_turnaround_s if plain else 0.0,
         wake_up_s=_wake_up_s(scenario, profile, given.device),
-        dispatch_s=profile.dispatch_s,
+        dispatch_s=_dispatch_s(scenario, profile, given.device),
         spread=profile.delay_spread,
         core_wait_s=core_wait_s,
         core_wait_spread=core_wait_spread,
@@ -269,7 +270,16 @@ def _wake_up_s(scenario: Scenario, profile: HardwareProfile, device: str) -> flo
 
     In one process a message is a function call.
     """
-    return 0.0 if in_one_process(scenario, device) else profile.wake_up_s
+    if in_one_process(scenario, device):
+        return 0.0
+    turns = turns_of(scenario, profile, device)
+    return profile.wake_up_s if turns is None or turns.wake_up_s is None else turns.wake_up_s
+
+
+def _dispatch_s(scenario: Scenario, profile: HardwareProfile, device: str) -> float:
+    """What a station on that device spends around each step beyond the step's own time."""
+    turns = turns_of(scenario, profile, device)
+    return profile.dispatch_s if turns is None or turns.dispatch_s is None else turns.dispatch_s
 
 
 def _core_wait(scenario: Scenario, profile: HardwareProfile, device: str) -> tuple[float, Spread]:
@@ -309,7 +319,10 @@ def _link(scenario: Scenario, target: int, drafter: int) -> SettledLink | None:
         return None
     replayed = scenario.drafters.kind == scenario.verifiers.kind == "replayed"
     held = replayed and basis_of(profile) != "measured" and profile.link != LinkTime()
-    return SettledLink(profile.link, of_host=not held, busy=None if held else profile.busy_link, held=held)
+    together = scenario.drafters.device == scenario.verifiers.device
+    turns = turns_of(scenario, profile, scenario.drafters.device) if together else None
+    time = profile.link if turns is None or turns.link is None else turns.link
+    return SettledLink(time, of_host=not held, busy=None if held else profile.busy_link, held=held)
 
 
 def _link_ranges(scenario: Scenario) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -86,6 +86,11 @@ def describe(profile: HardwareProfile) -> list[tuple[str, str, str]]:
     shared = [(f"turns of a drafter and {_many(k, 'target')}", turns) for k, turns in enumerate(profile.turns, start=1)]
     for how, turns in [*shared, ("all stations in one process", profile.one_process)]:
         rows.append((f"{how}: handover", f"{1000 * turns.handover_s:.3g} ms", ""))
+        link_s = None if turns.link is None else turns.link.latency_s
+        around = {"wake-up": turns.wake_up_s, "dispatch": turns.dispatch_s, "link, one way": link_s}
+        rows += [
+            (f"{how}: {what}", f"{1000 * time_s:.3g} ms", "") for what, time_s in around.items() if time_s is not None
+        ]
         rows += [(f"{how}: {step}", f"x {slowdown:.3f}", "") for step, slowdown in turns.slowdowns.items()]
     rows += [
         (f"contention, {_many(k, 'step')} at once", f"x {factor:.3f}", "")

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from fleet.times.step_time import Constant, Factor, Seconds, Share, Spread
+from fleet.times.step_time import Constant, Factor, LinkTime, Seconds, Share, Spread
 
 Watts = Annotated[float, Meta(ge=0, le=1e9)]
 SlowedStep = Literal["draft", "verify", "decode", "draft_prefill", "verify_prefill"]
@@ -151,10 +151,17 @@ class Turns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         slowdowns (factor): By step (draft, verify, decode, draft_prefill, verify_prefill): what multiplies its time. A
             step that is missing is not slowed.
         handover_s: Time between the end of one step and the start of the next that was waiting.
+        wake_up_s: From the arrival of a message to the start of its step, where the device is free. Left out, it is
+            that of a station with a device of its own; so are the next two.
+        dispatch_s: What a station spends around each step beyond the step's own time.
+        link: The link between stations on the device, one way.
     """
 
     slowdowns: dict[SlowedStep, Factor] = {}
     handover_s: Seconds = 0.0
+    wake_up_s: Seconds | None = None
+    dispatch_s: Seconds | None = None
+    link: LinkTime | None = None
 
 
 class Power(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -44,17 +44,30 @@ def fleets(scenario: Scenario) -> FleetSetup:
     return FleetSetup(scenario, TIMES, 0.0, Path())
 
 
-@pytest.mark.parametrize(("sharing", "targets"), [("turns", 2), ("turns", 3), ("one-process", 1)])
-def test_slowdowns_and_handover_of_turns_are_read_back(sharing: str, targets: int) -> None:
-    turns = {"slowdowns": SLOWDOWNS, "handover_s": 0.0003}
+@pytest.mark.parametrize(("sharing", "targets"), [("turns", 1), ("turns", 2), ("turns", 3), ("one-process", 1)])
+def test_what_turns_cost_is_read_back(sharing: str, targets: int) -> None:
+    """With steps and what passes around them slower than elsewhere, whatever idleness does besides."""
+    around = {"wake_up_s": 0.0002, "dispatch_s": 0.00007, "link": {"latency_s": 0.0004}}
+    turns = {"slowdowns": SLOWDOWNS, "handover_s": 0.0003} | around
+    idle = IdleEffect((0.0006, 0.004, 0.02), (1.0, 1.3, 1.5), (1.0, 1.5, 2.0))
     fleet = sharing_fleet(star(), targets, 12, sharing)
-    profile = known(turns=[turns] * targets, one_process=turns, link={"latency_s": 0.0001})
+    profile = known(
+        turns=[turns] * targets, one_process=turns, link={"latency_s": 0.0001}, wake_up_s=0.0001, dispatch_s=0.00005,
+        busy_link={"latency_s": 0.0009}, idle=idle,
+    )  # fmt: skip
     acceptance = {"model": "geometric", "beta": 0.7}
     tables = {"profile": profile, "acceptance": acceptance, "seed": 3}
     run = simulate(make_scenario(tables | sharing_tables(fleet)))
-    read = turns_in(run, fleets(fleet))
+    read = turns_in(run, fleets(fleet), idle)
     assert read.slowdowns == pytest.approx(SLOWDOWNS)
     assert read.handover_s == pytest.approx(0.0003)
+    assert read.dispatch_s == pytest.approx(0.00007)
+    if sharing == "one-process":
+        assert (read.wake_up_s, read.link) == (None, None)
+    else:
+        assert read.wake_up_s == (None if targets > 1 else pytest.approx(0.0002))  # hardly anybody finds it free
+        assert read.link is not None
+        assert read.link.latency_s == pytest.approx(0.0004)
 
 
 def test_factors_of_contention_are_read_back() -> None:
@@ -179,7 +192,8 @@ def test_the_effect_of_recent_load_is_read_back() -> None:
 
 def test_a_profile_referred_to_another_pace_predicts_the_same_runs() -> None:
     """With a station's measured pace played back, whatever pace the profile's times are told at, and blind."""
-    overheads = {"turnaround_s": 0.0003, "wake_up_s": 0.0002, "link": LinkTime(0.0004), "turns": (Turns({}, 0.0003),)}
+    turns = Turns({}, 0.0003, wake_up_s=0.0003, dispatch_s=0.0001, link=LinkTime(0.0005))
+    overheads = {"turnaround_s": 0.0003, "wake_up_s": 0.0002, "link": LinkTime(0.0004), "turns": (turns,)}
     load = RecentLoad(0.03, (0.1, 0.9), (1.2, 1.0), (1.1, 1.05))
     first = HardwareProfile("first", **TIMES, **overheads, recent_load=load, control_s=2e-5)
     second = at_pace(first, 1.25)
