@@ -5,10 +5,13 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from fleet.policies.outcome import Outcome
 from fleet.stations.messages import Message, StationEvent
 from fleet.times.step import Step
+
+LARGEST = float(np.finfo(np.float16).max)
 
 DRAWN = ("rejection", "without-replacement")  # rules that draw; a byte on the wire says which
 
@@ -36,6 +39,14 @@ NOTHING = Content()
 def path_sent(path: Sequence[int]) -> Sequence[int] | None:
     """Accepted nodes as they are sent: None where they are the first ones in order, which the new length shows."""
     return None if list(path) == list(range(1, len(path) + 1)) else path
+
+
+def states_sent(states: NDArray[np.float32]) -> NDArray[np.float16]:
+    """Return hidden states as they are sent, in float16: what a bfloat16 model has beyond its range is cut to it.
+
+    A head that reads them drafts a little worse; infinite ones no drafter would take.
+    """
+    return np.clip(states, -LARGEST, LARGEST).astype(np.float16)
 
 
 @runtime_checkable

@@ -14,6 +14,7 @@ from engine.decoding.models import CausalLM, folder_of, load_model
 from engine.decoding.verify import Target
 from engine.runtime.answers import Continuation
 from engine.runtime.build import head_taps
+from engine.runtime.content import states_sent
 from engine.runtime.ends import ends_of
 from engine.runtime.prompts import prompts_of
 from fleet.errors import InputError
@@ -89,6 +90,8 @@ def continue_greedily(
         continuations += [target.committed(tag)[len(batch[tag]) :] for tag in tags]
         if with_hidden:
             of_rows = zip(*rounds, strict=True)  # a row's verdicts, one after the other
-            hidden += [torch.cat([verdict.hidden for verdict in row]).half().cpu().numpy() for row in of_rows]
+            hidden += [
+                states_sent(torch.cat([verdict.hidden for verdict in row]).float().cpu().numpy()) for row in of_rows
+            ]
     decoded = {"continuations": np.array(continuations)}
     return decoded | {"hidden": np.stack(hidden)} if with_hidden else decoded

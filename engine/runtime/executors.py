@@ -12,7 +12,7 @@ from engine.decoding.grow import check_draft
 from engine.decoding.verify import Target, Verdict
 from engine.runtime.batch_executor import with_means
 from engine.runtime.build import AnyDrafter, Streams
-from engine.runtime.content import NOTHING, Content, path_sent
+from engine.runtime.content import NOTHING, Content, path_sent, states_sent
 from engine.runtime.ends import outcome_of
 from engine.runtime.packing import contents_of, drafts_of
 from engine.runtime.resent import Resent
@@ -195,7 +195,7 @@ class VerifyExecutor:
         hidden = None
         if self.sends_hidden:
             states = self._states_before(message) if message.opening else verdict.committed_hidden
-            hidden = states.half().cpu().numpy()
+            hidden = states_sent(states.float().cpu().numpy())
         if message.opening:  # a step that has just ended is not booked yet
             return Content(committed[: message.base], hidden=hidden)
         if said > 1:

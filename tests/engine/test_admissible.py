@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from engine.runtime.admissible import AGAIN_S, Bounds, Told, bounds_of, draft_refused, request_refused
-from engine.runtime.content import NOTHING, Content
+from engine.runtime.content import NOTHING, Content, states_sent
 from engine.runtime.identity import Ping
 from engine.runtime.sessions import Sessions
 from fleet.policies.shapes import tree
@@ -36,6 +36,7 @@ HONEST: list[tuple[DraftRequest, Content, Told | None, Bounds]] = [
     (replace(LATER, base=15), Content([7], [2, 5]), BRANCHED, TREE),
     (OPENING, Content([1] * 9, hidden=states(8)), None, EAGLE),
     (LATER, Content([7], hidden=states(3)), TOLD, EAGLE),
+    (LATER, Content([7], hidden=states_sent(np.full((3, STATES), -1e30, np.float32))), TOLD, EAGLE),  # of bfloat16
 ]
 
 

@@ -101,7 +101,7 @@ def test_a_node_that_is_killed_from_outside_ends_the_run_within_a_second_and_in_
     assert (status, printed, err) == (1, "", ""), told
     how = "was killed by SIGKILL|died while it started"
     assert re.fullmatch(rf"specfleet: .* ({how}); the run is ended, and nothing was written", line), told
-    assert said_s < 1.0 + BUSY_S
+    assert said_s < 1.0 + BUSY_S  # a second, on a host that does nothing else
     assert eventually(lambda: not alive(process.pid)), f"left behind: {alive(process.pid)}"
     assert left_in(temporary) == []
     assert not out.exists()
