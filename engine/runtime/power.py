@@ -34,17 +34,21 @@ class Meter(Protocol):
 
 
 class NvmlMeter:
-    """The GPU that torch uses first. `nvml`: the module pynvml; it raises its NVMLError where there is no such GPU."""
+    """The GPU that torch uses first, named with its number where the environment chooses.
+
+    `nvml`: the module pynvml; it raises its NVMLError where there is no such GPU.
+    """
 
     def __init__(self, nvml: Any, environment: Mapping[str, str] = os.environ) -> None:
         self.nvml = nvml
         nvml.nvmlInit()
-        visible = environment.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
+        chosen = environment.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
+        visible = chosen or "0"
         if visible.isdigit():
             self.gpu = nvml.nvmlDeviceGetHandleByIndex(int(visible))
         else:
             self.gpu = nvml.nvmlDeviceGetHandleByUUID(visible)
-        self.device = f"{_text(nvml.nvmlDeviceGetName(self.gpu))} (NVML)"
+        self.device = f"{_text(nvml.nvmlDeviceGetName(self.gpu))}{f' {chosen}' if chosen else ''} (NVML)"
 
     def read(self) -> list[Reading]:
         """As `Meter.read`; about as quick as the driver is."""

@@ -42,7 +42,8 @@ class NodeProcess:
 
     By convention a body sends (kind, value) through its pipe once it is ready, and then waits for its time zero.
     `light`: it starts on its own, with nothing imported but what it needs. `watch` is told what it reports meanwhile.
-    `power`: the device that it measures; `samples`: what that came to, once it has ended.
+    `power`: the device that it measures; `samples`: what that came to, once it has ended. `gpu`: the only one that it
+    sees, as CUDA_VISIBLE_DEVICES names it; all of them, if empty.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class NodeProcess:
         light: bool = False,
         watch: Callable[[Any], None] | None = None,
         power: str = "",
+        gpu: str = "",
     ) -> None:
         if getattr(multiprocessing.current_process(), "_inheriting", False):  # it still imports that script
             os._exit(UNGUARDED)
@@ -68,7 +70,7 @@ class NodeProcess:
         self.gone = False  # whether nothing more will come
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(
-            target=_node, args=(theirs, (watch is not None, power), body, *arguments), name=name, daemon=True
+            target=_node, args=(theirs, (watch is not None, power), gpu, body, *arguments), name=name, daemon=True
         )
         resource_tracker.ensure_running()  # it would let them see Ctrl-C
         if not light:
@@ -178,8 +180,10 @@ def _short_names() -> Iterator[None]:
         tempfile.tempdir = before
 
 
-def _node(connection: Connection, asked: tuple[bool, Any], body: Callable[..., Any], *arguments: Any) -> None:
+def _node(connection: Connection, asked: tuple[bool, Any], gpu: str, body: Callable[..., Any], *arguments: Any) -> None:
     """Run a node's body in its process; send its result, or what went wrong, to the launcher."""
+    if gpu:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # no call to cuda was made before
     pipe = LauncherPipe(connection, *asked)
     threading.Thread(target=_end_with_launcher, daemon=True).start()
     try:

@@ -14,6 +14,7 @@ from engine.runtime.clock import now_s
 from engine.runtime.continuations import continuations_of
 from engine.runtime.memory import check_room
 from engine.runtime.observer import Observing, Together, Watch
+from engine.runtime.placement import visible_gpus
 from engine.runtime.positions import with_positions
 from engine.runtime.power import Device
 from engine.runtime.process import NodeProcess, end_all
@@ -34,12 +35,15 @@ HEAD_START_S = 0.05  # from sending time zero to time zero itself, so that every
 
 
 def crowding(fleet: Fleet) -> str | None:
-    """Return a warning where more models would run at once than this host has cores, and no device is shared."""
-    cores = os.cpu_count() or 1
-    if torch.cuda.is_available() or not crowds(fleet, cores):
+    """Return a warning where more models would run at once than this host has GPUs, or else cores, and no device is
+    shared.
+    """
+    gpus, cores = len(visible_gpus()), os.cpu_count() or 1
+    if not crowds(fleet, gpus or cores):
         return None
+    places = f"{gpus} GPU" + "s" * (gpus > 1) if gpus else f"{cores} cores"
     return (
-        f"{models_of(fleet)} models run on {cores} cores, while the scenario gives each a device of its own; its "
+        f"{models_of(fleet)} models run on {places}, while the scenario gives each a device of its own; its "
         "simulation will be too fast. Name the device that they share, as the scenario that `specfleet calibrate` "
         'writes does: [devices.host] sharing = "turns" or "contended".'
     )

@@ -1,0 +1,103 @@
+"""Which GPU each station's process gets: devices of their own where there are enough, one for who shares."""
+
+import os
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from engine.runtime import placement
+from engine.runtime.launcher_pipe import LauncherPipe
+from engine.runtime.placement import devices_of, gpu_of, gpus_of, visible_gpus
+from engine.runtime.process import NodeProcess
+from engine.runtime.serve import crowding
+from fleet.scenario.reading import make_scenario
+from fleet.scenario.settle import settle
+from fleet.scenario.settled import Fleet
+
+SHARED: dict[str, Any] = {"devices": {"host": {"sharing": "turns"}}}
+
+
+def fleet_of(M: int = 1, N: int = 3, **tables: Any) -> Fleet:
+    sides = {"drafters": {"count": M}, "verifiers": {"count": N}}
+    more = {key: sides.get(key, {}) | value for key, value in tables.items()}
+    return settle(make_scenario({"name": "placed"} | sides | more))
+
+
+def test_each_station_has_a_gpu_of_its_own_where_there_are_enough() -> None:
+    """StarSD in one machine, appendix H: one GPU drafts, the others verify."""
+    assert gpus_of(fleet_of(), ["0", "1", "2", "3"]) == {
+        "drafter": "0", "verifier.1": "1", "verifier.2": "2", "verifier.3": "3",
+    }  # fmt: skip
+
+
+def test_stations_that_share_a_device_share_a_gpu() -> None:
+    fleet = fleet_of(**SHARED, drafters={"device": "host"}, verifiers={"device": "host"})
+    assert set(gpus_of(fleet, ["4", "7"]).values()) == {"4"}
+    beside = fleet_of(**SHARED, verifiers={"device": "host"})
+    assert gpus_of(beside, ["4", "7"]) == {"drafter": "4"} | {f"verifier.{n}": "7" for n in (1, 2, 3)}
+
+
+@given(st.integers(1, 4), st.integers(1, 9), st.integers(2, 12))
+def test_gpus_are_given_out_evenly_and_each_is_measured_by_one_process(M: int, N: int, count: int) -> None:
+    fleet, gpus = fleet_of(M, N), [str(number) for number in range(count)]
+    placed = gpus_of(fleet, gpus)
+    assert list(placed) == list(devices_of(fleet))
+    given_out = Counter(placed.values())
+    assert max(given_out.values()) - min(Counter({gpu: given_out[gpu] for gpu in gpus}).values()) <= 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(placement, "visible_gpus", lambda: gpus)
+        measuring = [gpu_of(fleet, station)[0] for station in placed if gpu_of(fleet, station)[1]]
+    assert sorted(measuring) == sorted(given_out)
+
+
+@pytest.mark.parametrize("gpus", [[], ["0"]])
+def test_where_there_is_nothing_to_choose_torch_does_and_one_process_of_the_run_measures(
+    monkeypatch: pytest.MonkeyPatch, gpus: list[str]
+) -> None:
+    monkeypatch.setattr(placement, "visible_gpus", lambda: gpus)
+    fleet = fleet_of()
+    assert gpus_of(fleet, gpus) == {}
+    assert [gpu_of(fleet, station) for station in devices_of(fleet)] == [("", True), *[("", False)] * 3]
+    assert gpu_of(fleet_of(0), "verifier.1") == ("", True)
+
+
+def test_replayed_stations_take_no_gpu() -> None:
+    replayed = fleet_of(verifiers={"kind": "replayed", "verify": {"base_s": 0.01}})
+    assert gpus_of(replayed, ["0", "1"]) == {"drafter": "0"}
+
+
+@pytest.mark.parametrize(
+    ("count", "named", "gpus"),
+    [(0, "", []), (2, "", ["0", "1"]), (2, "3, GPU-8f", ["3", "GPU-8f"]), (1, "3,9", ["3"]), (0, "-1", [])],
+)
+def test_gpus_are_called_what_the_environment_calls_them(
+    monkeypatch: pytest.MonkeyPatch, count: int, named: str, gpus: list[str]
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: count)
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": named} if named else {}) == gpus
+
+
+def test_more_models_than_gpus_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert "4 models run on 2 GPUs" in str(crowding(fleet_of()))
+    assert crowding(fleet_of(N=1)) is None
+
+
+def _seen(_pipe: LauncherPipe) -> str:
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "")
+
+
+def test_a_process_sees_its_gpu_alone() -> None:
+    before = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    nodes = [NodeProcess("node", _seen, gpu=gpu) for gpu in ("3", "")]
+    try:
+        assert [node.receive() for node in nodes] == ["3", before]
+    finally:
+        for node in nodes:
+            node.end()
