@@ -14,7 +14,7 @@ from engine.runtime.actions import HELLO_S, Action, Deliver, Turned
 from engine.runtime.answers import Answers
 from engine.runtime.clock import now_s
 from engine.runtime.content import NOTHING, Content
-from engine.runtime.core_waits import CoreWaits, all_threads
+from engine.runtime.core_waits import CoreWaits, OwnCoreWaits, zmq_threads
 from engine.runtime.exchange import Exchange
 from engine.runtime.identity import Ping, Role
 from engine.runtime.inner_router import InnerRouter
@@ -95,7 +95,7 @@ class ReplayedFleet:
         self.later: list[tuple[float, int, Deliver]] = []  # a heap: what is kept until a time
         self.kept = count()
         self.watched = fleet.verifiers.patience.patience_s > 0
-        self.waits = CoreWaits(all_threads)
+        self.own_waits, self.zmq_waits = OwnCoreWaits(), CoreWaits(zmq_threads)
         self.due_s = 0.0
         self.margin = Margin()
 
@@ -170,9 +170,11 @@ class ReplayedFleet:
 
     def _turn(self, wait_s: float) -> bool:
         """Take what has arrived, or wait for it; say what is due. Return whether anything has arrived."""
-        self.waits.since_last_s()  # what was waited for until now is in the steps
+        self.own_waits.since_last_s()  # what was waited for until now is in the steps
         frames = self.transport.poll(wait_s)
-        core_wait_s = self.waits.since_last_s()
+        core_wait_s = self.own_waits.since_last_s()
+        if frames:  # what has held up messages since others came is told with these
+            core_wait_s += self.zmq_waits.since_last_s()
         for frame in frames:
             actions = self.exchange.receive(frame.port, frame.peer, frame.frame, frame.time_s)
             self._carry_out(actions, frame.time_s, core_wait_s)
