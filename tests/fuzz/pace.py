@@ -1,0 +1,154 @@
+"""`python -m tests.fuzz.pace`: honest targets at a drafter's port, by turns alone and beside strangers who attack it.
+
+Real processes, as one starts them by hand, with replayed stations: what the targets decode, how many rounds a second
+they have, and the memory of the drafter's process. Exit status 1 where an attack changes what is decoded, slows it by
+more than SLOWER, or leaves more than GROWN_MB behind.
+"""
+
+import argparse
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from fleet.records.run import read_run
+from fleet.scenario.reading import read_scenario
+from fleet.scenario.settle import settle
+from tests.fuzz.attackers import Attacker
+from tests.helpers.processes import ended, specfleet, start
+from tests.helpers.zmtp import connected, framed
+
+SLOWER, GROWN_MB = 0.02, 16.0
+SCENARIO = """name = "attacked"
+profile = {draft = {base_s = 0.01}, verify = {base_s = 0.02}, draft_prefill = {base_s = 0.01}}
+drafters = {kind = "replayed", depth = 5}
+verifiers = {kind = "replayed", count = 4}
+acceptance = {model = "geometric", beta = 0.7}
+workload = {requests = REQUESTS, prompt_tokens = 64, new_tokens = 64}
+"""
+
+
+class Served(NamedTuple):
+    """What the targets had: accepted tokens of the rounds of each request; `grown_mb`: memory of the drafter."""
+
+    accepted: dict[int, list[int]]
+    rounds_per_s: float
+    grown_mb: float
+    attacks: int
+
+
+def strike(path: Path, port: int, per_s: float, seed: int) -> None:
+    """Send frames at that rate until asked to end; say how many."""
+    fleet, rng, ending = settle(read_scenario(path)), np.random.default_rng(seed), False
+
+    def end(_number: int, _frame: object) -> None:
+        nonlocal ending
+        ending = True
+
+    signal.signal(signal.SIGTERM, end)
+    attacker, sent, began_s = Attacker(fleet, "attacker", rng, None, bad=0.5), 0, time.monotonic()
+    while not ending:
+        attacker.connect()
+        with contextlib.suppress(OSError), connected(port) as stream:
+            while not ending:
+                stream.sendall(framed(attacker.says()))
+                sent += 1
+                time.sleep(max(0.0, began_s + sent / per_s - time.monotonic()))
+    print(sent)
+
+
+def memory_mb(process: subprocess.Popen[str]) -> float:
+    """Memory that the process has in use."""
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))
+
+
+def serve(folder: Path, attackers: int, per_s: float) -> Served:
+    """Serve the targets to their end while so many strangers attack; 0 for none."""
+    path, port = folder / "fleet.toml", free_port()
+    drafter = specfleet("drafter", path, "--port", str(port), "--host", "127.0.0.1", "-o", folder / "drafter.parquet")
+    targets = specfleet(
+        "verifier", path, "--connect", f"127.0.0.1:{port}", "--target", "1-4", "-o", folder / "targets.parquet"
+    )
+    strikes = []
+    try:
+        wait_for(port)
+        time.sleep(1.0)  # what a process takes anyway is there by then
+        before_mb = memory_mb(drafter)
+        strikes = [
+            start("-m", "tests.fuzz.pace", "--strike", path, port, per_s / attackers, seed) for seed in range(attackers)
+        ]
+        status, _, err = ended(targets)
+        assert status == 0, err
+        grown_mb = memory_mb(drafter) - before_mb
+    finally:
+        for process in strikes:
+            process.terminate()
+        drafter.send_signal(signal.SIGINT)
+    sent = sum(int(ended(process)[1]) for process in strikes)
+    status, _, err = ended(drafter)
+    assert status == 128 + signal.SIGINT, err
+    rows = read_run(folder / "targets.parquet").frame()
+    verified = rows[(rows.event == "done") & (rows.kind == "verify")].sort_values("time_s")
+    accepted = {int(request): of.accepted.tolist() for request, of in verified.groupby("request")}
+    return Served(accepted, (len(verified) - 1) / float(np.ptp(verified.time_s)), grown_mb, sent)
+
+
+def free_port() -> int:
+    """Return a port that nobody has."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def wait_for(port: int) -> None:
+    """Wait until somebody listens."""
+    until_s = time.monotonic() + 60.0
+    while time.monotonic() < until_s:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
+            return
+        time.sleep(0.05)
+    raise TimeoutError(f"nobody listens on port {port}")
+
+
+def main() -> int:
+    """Serve by turns alone and beside attackers; say what came of it."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.pace", description=__doc__)
+    parser.add_argument("--pairs", type=int, default=3, help="runs alone, and as many beside attackers")
+    parser.add_argument("--attackers", type=int, default=2, help="processes")
+    parser.add_argument("--per-s", type=float, default=1000.0, help="frames a second of all of them together")
+    parser.add_argument("--requests", type=int, default=60, help="of the honest targets, all together")
+    parser.add_argument("--strike", nargs=4, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.strike:
+        path, port, per_s, seed = options.strike
+        strike(Path(path), int(port), float(per_s), int(seed))
+        return 0
+    ratios, grown_mb, true = [], [], True
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "fleet.toml").write_text(SCENARIO.replace("REQUESTS", str(options.requests)))
+        for _ in range(options.pairs):
+            quiet, loud = (serve(folder, attackers, options.per_s) for attackers in (0, options.attackers))
+            ratios.append(loud.rounds_per_s / quiet.rounds_per_s)
+            grown_mb.append(loud.grown_mb)
+            true &= loud.accepted == quiet.accepted
+            print(
+                f"{quiet.rounds_per_s:.1f} rounds/s alone, {loud.rounds_per_s:.1f} beside {loud.attacks} frames of "
+                f"strangers ({ratios[-1] - 1:+.2%}); all texts {'alike' if true else 'NOT alike'}; the drafter's memory "
+                f"grew by {loud.grown_mb:.1f} MB, alone by {quiet.grown_mb:.1f}",
+                flush=True,
+            )
+    kept = true and min(np.mean(ratios) + SLOWER, 1.0) >= 1.0 and max(grown_mb) <= GROWN_MB
+    print(f"pace {np.mean(ratios) - 1:+.2%}: {'as it should be' if kept else 'NOT as it should be'}")
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
