@@ -130,7 +130,7 @@ def main() -> int:
         path, port, per_s, seed = options.strike
         strike(Path(path), int(port), float(per_s), int(seed))
         return 0
-    ratios, grown_mb, true = [], [], True
+    ratios, grown_mb, all_alike = [], [], True
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "fleet.toml").write_text(SCENARIO.replace("REQUESTS", str(options.requests)))
@@ -138,14 +138,15 @@ def main() -> int:
             quiet, loud = (serve(folder, attackers, options.per_s) for attackers in (0, options.attackers))
             ratios.append(loud.rounds_per_s / quiet.rounds_per_s)
             grown_mb.append(loud.grown_mb)
-            true &= loud.accepted == quiet.accepted
+            alike = loud.accepted == quiet.accepted
+            all_alike &= alike
             print(
                 f"{quiet.rounds_per_s:.1f} rounds/s alone, {loud.rounds_per_s:.1f} beside {loud.attacks} frames of "
-                f"strangers ({ratios[-1] - 1:+.2%}); all texts {'alike' if true else 'NOT alike'}; the drafter's memory "
+                f"strangers ({ratios[-1] - 1:+.2%}); all texts {'alike' if alike else 'NOT alike'}; the drafter's memory "
                 f"grew by {loud.grown_mb:.1f} MB, alone by {quiet.grown_mb:.1f}",
                 flush=True,
             )
-    kept = true and min(np.mean(ratios) + SLOWER, 1.0) >= 1.0 and max(grown_mb) <= GROWN_MB
+    kept = all_alike and np.mean(ratios) >= 1.0 - SLOWER and max(grown_mb) <= GROWN_MB
     print(f"pace {np.mean(ratios) - 1:+.2%}: {'as it should be' if kept else 'NOT as it should be'}")
     return 0 if kept else 1
 
