@@ -53,8 +53,8 @@ def between_steps(run: Run, control_s: float, idle: IdleEffect, everyone_waits: 
     steps = _steps(rows, before_starts(run, playback))
     ways, asked = _ways(steps, rows, playback), steps.kind.isin(["draft", "verify"])  # by messages, and by nothing else
 
-    def plain_s(times_s: Any, at_s: Any, gaps_s: Any = 0.0) -> Floats:
-        passed_s: Floats = np.maximum(times_s, 0.0) / slowness_at(pace, np.asarray(at_s))
+    def plain_s(times_s: pd.Series, at_s: pd.Series, gaps_s: Any = 0.0) -> Floats:
+        passed_s: Floats = np.maximum(times_s.to_numpy(), 0.0) / slowness_at(pace, at_s.to_numpy())
         return passed_s / overheads(idle, np.asarray(gaps_s))
 
     late_s = steps.begun_s - steps.core_wait_s

@@ -135,7 +135,7 @@ class Observing(msgspec.Struct, frozen=True):
     power: str = ""
 
     def of(self, name: str, measures: bool = False) -> dict[str, Any]:
-        """Return what the process of that name is to do about it. `measures`: one process of each device does."""
+        """Return what the process of that name is to do about it. `measures`: one of a run does, for all of them."""
         watch = None if self.together is None else self.together.part(name)
         return {"watch": watch, "power": self.power if measures else ""}
 

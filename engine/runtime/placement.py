@@ -39,14 +39,3 @@ def gpus_of(fleet: Fleet, gpus: Sequence[str]) -> dict[str, str]:
     devices = devices_of(fleet)
     numbers = {device: number for number, device in enumerate(dict.fromkeys(devices.values()))}
     return {name: gpus[numbers[device] % len(gpus)] for name, device in devices.items()}
-
-
-def gpu_of(fleet: Fleet, station: str) -> tuple[str, bool]:
-    """Return the GPU of a station's process, empty where torch may choose, and whether the station is the first on it.
-
-    One process of those on a GPU measures what it draws; where torch chooses, all of them are on one.
-    """
-    gpus, stations = gpus_of(fleet, visible_gpus()), list(devices_of(fleet))
-    gpu = gpus.get(station, "")
-    sharing = [name for name in stations if gpus.get(name, "") == gpu]
-    return gpu, sharing[:1] == [station]

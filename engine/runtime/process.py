@@ -61,6 +61,7 @@ class NodeProcess:
         # What is preloaded may ask torch for a cuda device. With this set, torch asks the driver's library and does not
         # initialise cuda: a process that is forked after that could not use it any more.
         os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+        os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # GPUs are numbered as NVML numbers them
         context = get_context("spawn" if light else "forkserver")
         context.set_forkserver_preload(PRELOADED)
         self.name = name

@@ -96,6 +96,7 @@ class ReplayedFleet:
         self.kept = count()
         self.watched = fleet.verifiers.patience.patience_s > 0
         self.own_waits, self.zmq_waits = OwnCoreWaits(), CoreWaits(zmq_threads)
+        self.waited_s = 0.0  # for a core, by what sends and receives; told with what is delivered next
         self.due_s = 0.0
         self.margin = Margin()
 
@@ -172,13 +173,10 @@ class ReplayedFleet:
         """Take what has arrived, or wait for it; say what is due. Return whether anything has arrived."""
         self.own_waits.since_last_s()  # what was waited for until now is in the steps
         frames = self.transport.poll(wait_s)
-        core_wait_s = self.own_waits.since_last_s()
-        if frames:  # what has held up messages since others came is told with these
-            core_wait_s += self.zmq_waits.since_last_s()
+        if frames:
+            self.waited_s += self.own_waits.since_last_s() + self.zmq_waits.since_last_s()
         for frame in frames:
-            actions = self.exchange.receive(frame.port, frame.peer, frame.frame, frame.time_s)
-            self._carry_out(actions, frame.time_s, core_wait_s)
-            core_wait_s = 0.0
+            self._carry_out(self.exchange.receive(frame.port, frame.peer, frame.frame, frame.time_s), frame.time_s)
         time_s = now_s()
         if time_s >= self.due_s:
             self.due_s = time_s + TICK_S
@@ -202,14 +200,17 @@ class ReplayedFleet:
             target = self.targets[self.fleet.target_of(came.event.tag)]
             target.deliver(came.event, came.content, time_s, came.payload_bytes, core_wait_s)
 
-    def _carry_out(self, actions: Sequence[Action], time_s: float, core_wait_s: float = 0.0) -> None:
+    def _carry_out(self, actions: Sequence[Action], time_s: float) -> None:
         for action in carry_out(actions, self.exchange, self.transport, time_s):
             if isinstance(action, Turned):
                 raise InputError(action.reason)
-            if isinstance(action, Deliver) and (action.after_s or isinstance(action.event, View)):
+            if not isinstance(action, Deliver) or isinstance(action.event, Ping):
+                continue
+            waited_s, self.waited_s = self.waited_s, 0.0
+            if action.after_s or isinstance(action.event, View):
                 heapq.heappush(self.later, (time_s + action.after_s, next(self.kept), action))
-            elif isinstance(action, Deliver) and not isinstance(action.event, Ping):
-                self.inbox.append((action, time_s, core_wait_s))  # it may follow from what a target posts just now
+            else:  # it may follow from what a target posts just now
+                self.inbox.append((action, time_s, waited_s))
 
     def _wait(self) -> None:
         """Take what arrives until shortly before the next end of a step, or the next tick."""

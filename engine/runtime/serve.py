@@ -14,7 +14,7 @@ from engine.runtime.clock import now_s
 from engine.runtime.continuations import continuations_of
 from engine.runtime.memory import check_room
 from engine.runtime.observer import Observing, Together, Watch
-from engine.runtime.placement import visible_gpus
+from engine.runtime.placement import devices_of, visible_gpus
 from engine.runtime.positions import with_positions
 from engine.runtime.power import Device
 from engine.runtime.process import NodeProcess, end_all
@@ -35,15 +35,18 @@ HEAD_START_S = 0.05  # from sending time zero to time zero itself, so that every
 
 
 def crowding(fleet: Fleet) -> str | None:
-    """Return a warning where more models would run at once than this host has GPUs, or else cores, and no device is
-    shared.
-    """
+    """Return a warning where a scenario has more devices than this host has GPUs, or more models than it has cores."""
     gpus, cores = len(visible_gpus()), os.cpu_count() or 1
-    if not crowds(fleet, gpus or cores):
+    devices = 1 if fleet.batch is not None else len(set(devices_of(fleet).values()))
+    if gpus:
+        few = f"{gpus} GPU" + "s" * (gpus > 1)
+        return (
+            f"{devices} devices of the scenario share {few}; its simulation will be too fast" * (devices > gpus) or None
+        )
+    if not crowds(fleet, cores):
         return None
-    places = f"{gpus} GPU" + "s" * (gpus > 1) if gpus else f"{cores} cores"
     return (
-        f"{models_of(fleet)} models run on {places}, while the scenario gives each a device of its own; its "
+        f"{models_of(fleet)} models run on {cores} cores, while the scenario gives each a device of its own; its "
         "simulation will be too fast. Name the device that they share, as the scenario that `specfleet calibrate` "
         'writes does: [devices.host] sharing = "turns" or "contended".'
     )

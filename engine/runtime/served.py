@@ -6,6 +6,7 @@ from typing import Literal
 import msgspec
 import torch
 
+from engine.runtime.placement import gpus_of, visible_gpus
 from engine.runtime.power import Device, meter_of
 from engine.runtime.process import NodeProcess
 from fleet.chance.token import Token
@@ -31,6 +32,9 @@ def measured_device(fleet: Fleet, report: Callable[[str], None]) -> Device | Lit
     """Return the device whose power can be measured here; `report` is told in one line why none can, if none can."""
     if fleet.drafters.count and fleet.drafters.kind == "replayed":
         report("replayed drafters use no device: energy was not measured")
+        return ""
+    if len(set(gpus_of(fleet, visible_gpus()).values())) > 1:
+        report("models run on several GPUs, and one process would measure one of them: energy was not measured")
         return ""
     device: Device = "gpu" if torch.cuda.is_available() else "cpu"
     meter, reason = meter_of(device)

@@ -60,9 +60,9 @@ class SocketThread(threading.Thread):
         if exchange.door is not None:
             exchange.door.address_of = transport.address_of
         self.own_waits, self.zmq_waits = OwnCoreWaits(), CoreWaits(zmq_threads)
-        self.sent_wait_s = 0.0  # for a core, before something was sent; told with what comes next
+        self.waited_s = 0.0  # for a core, by the threads that send and receive; told with what is delivered next
         # Where links are held to stated times, what sends may wait within them.
-        self.waits_delay = exchange.links is None or not exchange.links.holds
+        self.sending_delays = exchange.links is None or not exchange.links.holds
 
     def post(self, message: Posted, content: Content, left_s: float | None = None) -> None:
         """Have a message sent that left its station at `left_s`, or now; whoever calls goes on at once."""
@@ -115,19 +115,17 @@ class SocketThread(threading.Thread):
     def _turn(self) -> None:
         self.own_waits.since_last_s()  # what it waited for before it had nothing to do held up nothing
         frames = self.transport.poll(0.0 if self.posted else self._pause_s())
-        wait_s, sends = self.own_waits.since_last_s(), bool(self.posted)
+        wait_s, sends = self.own_waits.since_last_s(), bool(self.posted) and self.sending_delays
+        if frames or sends:
+            self.waited_s += wait_s
         if frames:
-            wait_s += self.zmq_waits.since_last_s() + self.sent_wait_s
-            self.sent_wait_s = 0.0
-        elif sends and self.waits_delay:
-            self.sent_wait_s += wait_s
+            self.waited_s += self.zmq_waits.since_last_s()
         for frame in frames:
             actions = self.exchange.receive(frame.port, frame.peer, frame.frame, frame.time_s, frame.user)
-            self._carry_out(actions, frame.time_s, wait_s)
-            wait_s = 0.0
+            self._carry_out(actions, frame.time_s)
         self._send_posted()
-        if sends and self.waits_delay:
-            self.sent_wait_s += self.own_waits.since_last_s()
+        if sends:
+            self.waited_s += self.own_waits.since_last_s()
         time_s = now_s()
         if time_s >= self.due_s:
             self.due_s = time_s + TICK_S
@@ -162,13 +160,16 @@ class SocketThread(threading.Thread):
         """How long nothing is due but what wakes it."""
         return min(TICK_S, max(self.held[0][0] - now_s(), 0.0)) if self.held else TICK_S
 
-    def _carry_out(self, actions: Sequence[Action], time_s: float, core_wait_s: float = 0.0) -> None:
+    def _carry_out(self, actions: Sequence[Action], time_s: float) -> None:
         for action in carry_out(actions, self.exchange, self.transport, time_s):
             match action:
                 case Deliver():
-                    held_up_s = 0.0 if action.after_s else core_wait_s  # who is kept back waits for no core meanwhile
+                    waited_s, self.waited_s = self.waited_s, 0.0
+                    if action.after_s:  # who is kept back waits for no core meanwhile
+                        waited_s = 0.0
                     for at_s in self._arrivals_s(action, time_s):
-                        self.deliver(Arrival(action.event, action.content, at_s, action.payload_bytes, held_up_s))
+                        self.deliver(Arrival(action.event, action.content, at_s, action.payload_bytes, waited_s))
+                        waited_s = 0.0
                 case Opened():
                     self.news.put(action.port)
                 case Turned():

@@ -13,7 +13,7 @@ from engine.runtime import bodies, light
 from engine.runtime.journal import FIRST, Life
 from engine.runtime.node import LOOPBACK
 from engine.runtime.observer import UNOBSERVED, Observing
-from engine.runtime.placement import gpu_of
+from engine.runtime.placement import gpus_of, visible_gpus
 from engine.runtime.process import NodeProcess
 from engine.runtime.supervisor import Place, first_life
 from fleet.records.recorded import Origin
@@ -39,9 +39,15 @@ def _drafter_process(
         return NodeProcess(
             f"replayed {name}", light.drafter_body, fleet, number, life, light=True, **observing.of(name)
         )
-    gpu, measures = gpu_of(fleet, name)
     return NodeProcess(
-        name, bodies.drafter_body, fleet, lock_file, number, life, gpu=gpu, **observing.of(name, measures)
+        name,
+        bodies.drafter_body,
+        fleet,
+        lock_file,
+        number,
+        life,
+        gpu=gpus_of(fleet, visible_gpus()).get(name, ""),
+        **observing.of(name, measures=number == 0),
     )
 
 
@@ -120,7 +126,7 @@ def _targets_process(
     """Start the process of these targets, of one where it is real."""
     if fleet.verifiers.kind != "replayed":
         name = f"target {numbers[0] + 1}"
-        gpu, measures = gpu_of(fleet, verifier_name(numbers[0]))
+        measures = not fleet.drafters.count and numbers[0] == 0
         return NodeProcess(
             name,
             bodies.verifier_body,
@@ -130,7 +136,7 @@ def _targets_process(
             addresses,
             lock_file,
             life,
-            gpu=gpu,
+            gpu=gpus_of(fleet, visible_gpus()).get(verifier_name(numbers[0]), ""),
             **observing.of(name, measures),
         )
     name = "replayed targets" if len(numbers) > 1 else f"replayed target {numbers[0] + 1}"

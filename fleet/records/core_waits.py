@@ -23,42 +23,53 @@ QUICK = 0.1  # the share of messages, and of starts, that are taken to have wait
 
 
 class Held(msgspec.Struct, frozen=True):
-    """Threads that send and receive for a station waited for `wait_s`: with it what arrived, and what left before."""
+    """Threads that work for a station waited for `wait_s`, and with them what arrived, and all that left before."""
 
     wait_s: float
-    arrived: Place | None
-    left: Place | None
+    arrived: Place | None = None
+    left: tuple[Place, ...] = ()
 
 
 def core_waits(run: Run) -> Mapping[tuple[str, What], Iterator[float]]:
     """Return the waits that each station's rows tell, in seconds and in order: one a start, an end, a message."""
     rows = run.frame().sort_values("seq")
+    rows["life"] = (
+        rows.event.isin(["killed", "restart"]).groupby(rows.station).cumsum()
+    )  # steps are numbered anew in it
     waits_s: dict[tuple[str, What], Iterator[float]] = {}
     for name, of_station in rows.groupby("station"):
         for what in ("start", "done"):
-            of_step = of_station[of_station.event == what].groupby("step", sort=False).core_wait_s.sum()
+            of_step = of_station[of_station.event == what].groupby(["life", "step"], sort=False).core_wait_s.sum()
             waits_s[str(name), what] = iter(of_step.tolist())
-        told = of_station[~of_station.event.isin(["start", "done"])]
+        told = of_station[~of_station.event.isin(["start", "done", "killed"])]
         waits_s[str(name), "told"] = iter(told.core_wait_s.tolist())
     return waits_s
 
 
 def ways_waited(held: Sequence[Held], ways_s: Mapping[Message, Sequence[float]]) -> dict[Message, list[float]]:
-    """Return how much of each way, in seconds, was waiting for a core, like `ways_s`: what arrived comes first."""
+    """Return how much of each way, in seconds, was waiting for a core, like `ways_s`.
+
+    What arrived comes first; what is left of a wait held up each message that left.
+    """
     waited_s = {sent: [0.0] * len(times_s) for sent, times_s in ways_s.items()}
     of_kind: dict[str, list[float]] = defaultdict(list)
     for (_receiver, kind, *_), times_s in ways_s.items():
         of_kind[kind] += times_s
     quick_s = {kind: quick(times_s) for kind, times_s in of_kind.items()}
+
+    def give(wait_s: float, place: Place) -> float:
+        """Give a wait to a message, as far as that was late; return how much it took."""
+        sent, number = place
+        if number >= len(ways_s.get(sent, ())):
+            return 0.0
+        given_s = max(0.0, min(wait_s, ways_s[sent][number] - quick_s[sent[1]] - waited_s[sent][number]))
+        waited_s[sent][number] += given_s
+        return given_s
+
     for each in held:
-        left_s = each.wait_s
-        for place in (each.arrived, each.left):
-            if place is None or place[1] >= len(ways_s.get(place[0], ())):
-                continue
-            sent, number = place
-            given_s = max(0.0, min(left_s, ways_s[sent][number] - quick_s[sent[1]] - waited_s[sent][number]))
-            waited_s[sent][number] += given_s
-            left_s -= given_s
+        taken_s = 0.0 if each.arrived is None else give(each.wait_s, each.arrived)
+        for place in each.left:
+            give(each.wait_s - taken_s, place)
     return waited_s
 
 

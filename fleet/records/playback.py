@@ -17,6 +17,7 @@ from fleet.policies.outcome import Outcome
 from fleet.records.core_waits import Held, Place, What, core_waits, starts_waited, ways_waited
 from fleet.records.replay import replay_stations
 from fleet.records.run import Run
+from fleet.scenario.links import holds_links
 from fleet.scenario.names import DRAFTER, ROUTER, verifier_name
 from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import streams_of
@@ -127,7 +128,7 @@ class _Log:
     def __init__(self, fleet: Fleet, core_waits_s: Mapping[tuple[str, What], Iterator[float]]) -> None:
         self.fleet = fleet
         self.core_waits_s = core_waits_s
-        self.stated = any(link.held for row in fleet.links for link in row)  # what sends may wait within stated times
+        self.stated = holds_links(fleet)  # what sends may wait within stated times
         self.held: list[Held] = []
         self.steps: dict[tuple[str, StepKind], list[PlayedStep]] = defaultdict(list)
         self.outcomes: dict[tuple[int, int, StepKind], list[Outcome]] = defaultdict(list)
@@ -209,7 +210,7 @@ class _Watched:
         self.could_s: float | None = None  # since when it could begin its next step
         self.begun_s = 0.0
         self.latest_s = -math.inf  # of what it was told, and of its plans
-        self.left: Place | None = None  # the last message that it sent, until its wait is known
+        self.left: list[Place] = []  # messages that it has sent, until their waits are known
         self.ending_wait_s = 0.0  # of what runs the step that ends, before it could send anything
 
     @property
@@ -240,9 +241,9 @@ class _Watched:
         for instruction in followed:
             left = self._answered(instruction, known_s)
             if left is not None:
-                self.left = left
+                self.left.append(left)
                 if self.ending_wait_s:
-                    self.log.held.append(Held(self.ending_wait_s, None, left))
+                    self.log.held.append(Held(self.ending_wait_s, left=(left,)))
         self.ending_wait_s = 0.0
         if not self.station.ready:
             self.could_s = None
@@ -282,8 +283,8 @@ class _Watched:
         """Note what threads that receive and send have waited for a core since they told it last."""
         wait_s = next(self.log.core_waits_s.get((self.name, "told"), iter(())), 0.0)
         if wait_s:
-            self.log.held.append(Held(wait_s, arrived, self.left))
-        self.left = None
+            self.log.held.append(Held(wait_s, arrived, tuple(self.left)))
+        self.left.clear()
 
     def plan(self, now_s: float) -> Plan:
         """Note what is begun."""

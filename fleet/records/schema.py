@@ -45,8 +45,8 @@ class Row(NamedTuple):
             fast the host is just then; 0 where it was not taken.
         core_wait_s: How long threads of a real node were ready and waited for a core: those that receive, before a
             message arrived, and with it those that had sent since the one before; the one that runs steps, between a
-            step's end and what it sends (done), and from there, or from what woke it, until the next one began (start),
-            with what whoever had the device before waited until it let it go.
+            step's end and what it sends (done), and from that end, or from what woke it, until the next one began
+            (start), with what whoever had the device before waited until it let it go.
     """
 
     time_s: float

@@ -145,7 +145,8 @@ def interpolated(x: float, xs: tuple[float, ...], ys: tuple[float, ...]) -> floa
 class Turns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What stations pay for taking turns on a device: each finds the caches full of the others' data.
 
-    Contended stations pay the slowdowns too, beside the contention.
+    Contended stations pay all but the handover, too, beside the contention. In one process nobody is woken, and no
+    message is on its way; a draft's way down while the next one begins is that of any device.
 
     Keys:
         slowdowns (factor): By step (draft, verify, decode, draft_prefill, verify_prefill): what multiplies its time. A

@@ -98,7 +98,8 @@ def test_a_core_that_is_lost_where_the_first_clock_is_asked_is_waited_for_since_
         return thread_time()
 
     thread_time = time.thread_time
-    monkeypatch.setattr("engine.runtime.core_waits.time.thread_time", cpu_s)
-    own.begin()
+    with monkeypatch.context() as losing:
+        losing.setattr("engine.runtime.core_waits.time.thread_time", cpu_s)
+        own.begin()
     assert own.held_up_s() == lost_s
     assert own.held_up_s() == lost_s  # however often it is asked

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.runtime.device_lock import DeviceLock, file_lock, no_lock
+from tests.helpers.processes import eventually
 
 
 def next_turn_s(lock: DeviceLock) -> float:
@@ -23,8 +24,7 @@ def test_who_waits_for_the_device_is_told_what_its_holder_has_waited_and_nobody_
     with first(lambda: 0.25) as before_s:
         assert before_s == 0.0
         waiting.start()
-        while not is_waited_for(tmp_path / "device"):
-            time.sleep(0.001)
+        assert eventually(lambda: is_waited_for(tmp_path / "device"))
     waiting.join()
     assert told == [0.25]
     assert next_turn_s(first) == 0.0  # it is free
@@ -46,11 +46,9 @@ def test_a_holder_that_was_killed_has_told_nothing(tmp_path: Path) -> None:
         os._exit(0)
     told: list[float] = []
     waiting = threading.Thread(target=lambda: told.append(next_turn_s(lock)))
-    while not is_held(tmp_path / "device"):
-        time.sleep(0.001)
+    assert eventually(lambda: is_held(tmp_path / "device"))
     waiting.start()
-    while not is_waited_for(tmp_path / "device"):
-        time.sleep(0.001)
+    assert eventually(lambda: is_waited_for(tmp_path / "device"))
     os.kill(child, 9)
     os.waitpid(child, 0)
     waiting.join()

@@ -1,7 +1,6 @@
 """Which GPU each station's process gets: devices of their own where there are enough, one for who shares."""
 
 import os
-from collections import Counter
 from typing import Any
 
 import pytest
@@ -11,11 +10,11 @@ from hypothesis import strategies as st
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from engine.runtime import placement
 from engine.runtime.launcher_pipe import LauncherPipe
-from engine.runtime.placement import devices_of, gpu_of, gpus_of, visible_gpus
+from engine.runtime.placement import devices_of, gpus_of, visible_gpus
 from engine.runtime.process import NodeProcess
 from engine.runtime.serve import crowding
+from engine.runtime.served import measured_device
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
@@ -44,27 +43,17 @@ def test_stations_that_share_a_device_share_a_gpu() -> None:
 
 
 @given(st.integers(1, 4), st.integers(1, 9), st.integers(2, 12))
-def test_gpus_are_given_out_evenly_and_each_is_measured_by_one_process(M: int, N: int, count: int) -> None:
+def test_gpus_are_given_out_evenly(M: int, N: int, count: int) -> None:
     fleet, gpus = fleet_of(M, N), [str(number) for number in range(count)]
     placed = gpus_of(fleet, gpus)
     assert list(placed) == list(devices_of(fleet))
-    given_out = Counter(placed.values())
-    assert max(given_out.values()) - min(Counter({gpu: given_out[gpu] for gpu in gpus}).values()) <= 1
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(placement, "visible_gpus", lambda: gpus)
-        measuring = [gpu_of(fleet, station)[0] for station in placed if gpu_of(fleet, station)[1]]
-    assert sorted(measuring) == sorted(given_out)
+    given_out = [list(placed.values()).count(gpu) for gpu in gpus]
+    assert max(given_out) - min(given_out) <= 1
 
 
 @pytest.mark.parametrize("gpus", [[], ["0"]])
-def test_where_there_is_nothing_to_choose_torch_does_and_one_process_of_the_run_measures(
-    monkeypatch: pytest.MonkeyPatch, gpus: list[str]
-) -> None:
-    monkeypatch.setattr(placement, "visible_gpus", lambda: gpus)
-    fleet = fleet_of()
-    assert gpus_of(fleet, gpus) == {}
-    assert [gpu_of(fleet, station) for station in devices_of(fleet)] == [("", True), *[("", False)] * 3]
-    assert gpu_of(fleet_of(0), "verifier.1") == ("", True)
+def test_where_there_is_nothing_to_choose_torch_does(gpus: list[str]) -> None:
+    assert gpus_of(fleet_of(), gpus) == {}
 
 
 def test_replayed_stations_take_no_gpu() -> None:
@@ -83,10 +72,19 @@ def test_gpus_are_called_what_the_environment_calls_them(
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": named} if named else {}) == gpus
 
 
-def test_more_models_than_gpus_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_devices_than_gpus_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    assert "4 models run on 2 GPUs" in str(crowding(fleet_of()))
+    beside = fleet_of(3, **SHARED, verifiers={"device": "host"})
+    for fleet in (fleet_of(), beside):
+        assert "4 devices of the scenario share 2 GPUs" in str(crowding(fleet))
     assert crowding(fleet_of(N=1)) is None
+
+
+def test_a_part_of_the_energy_is_not_told_for_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    told: list[str] = []
+    assert measured_device(fleet_of(), told.append) == ""
+    assert told == ["models run on several GPUs, and one process would measure one of them: energy was not measured"]
 
 
 def _seen(_pipe: LauncherPipe) -> str:

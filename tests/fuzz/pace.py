@@ -1,8 +1,9 @@
 """`python -m tests.fuzz.pace`: honest targets at a drafter's port, by turns alone and beside strangers who attack it.
 
 Real processes, as one starts them by hand, with replayed stations: what the targets decode, how many rounds a second
-they have, and the memory of the drafter's process. Exit status 1 where an attack changes what is decoded, slows it by
-more than SLOWER, or leaves more than GROWN_MB behind.
+they have, and the memory of the drafter's process. While they are alone the attackers say the same to a port that
+nobody cares for, so that they take as much of the cores. Exit status 1 where an attack changes what is decoded, slows
+it by more than SLOWER, or leaves more than GROWN_MB behind.
 """
 
 import argparse
@@ -26,8 +27,10 @@ from tests.helpers.processes import ended, specfleet, start
 from tests.helpers.zmtp import connected, framed
 
 SLOWER, GROWN_MB = 0.02, 16.0
+BEGIN_S = 60.0  # for a process to begin
+AFRESH_S = 0.01  # before a connection that follows one that was cut
 SCENARIO = """name = "attacked"
-profile = {draft = {base_s = 0.01}, verify = {base_s = 0.02}, draft_prefill = {base_s = 0.01}}
+profile = {name = "stated", draft = {base_s = 0.01}, verify = {base_s = 0.02}, draft_prefill = {base_s = 0.01}}
 drafters = {kind = "replayed", depth = 5}
 verifiers = {kind = "replayed", count = 4}
 acceptance = {model = "geometric", beta = 0.7}
@@ -36,16 +39,19 @@ workload = {requests = REQUESTS, prompt_tokens = 64, new_tokens = 64}
 
 
 class Served(NamedTuple):
-    """What the targets had: accepted tokens of the rounds of each request; `grown_mb`: memory of the drafter."""
+    """What the targets had: accepted tokens of the rounds of each request; `grown_mb`: memory of the drafter.
+
+    `frames`: that attackers sent meanwhile, to it or to nobody.
+    """
 
     accepted: dict[int, list[int]]
     rounds_per_s: float
     grown_mb: float
-    attacks: int
+    frames: int
 
 
 def strike(path: Path, port: int, per_s: float, seed: int) -> None:
-    """Send frames at that rate until asked to end; say how many."""
+    """Say "ready", then send frames at that rate until asked to end; print how many. Port 0 is nobody's."""
     fleet, rng, ending = settle(read_scenario(path)), np.random.default_rng(seed), False
 
     def end(_number: int, _frame: object) -> None:
@@ -53,12 +59,17 @@ def strike(path: Path, port: int, per_s: float, seed: int) -> None:
         ending = True
 
     signal.signal(signal.SIGTERM, end)
-    attacker, sent, began_s = Attacker(fleet, "attacker", rng, None, bad=0.5), 0, time.monotonic()
+    attacker, sent = Attacker(fleet, "attacker", rng, None, bad=0.5), 0
+    print("ready", flush=True)
+    began_s = time.monotonic()
     while not ending:
         attacker.connect()
-        with contextlib.suppress(OSError), connected(port) as stream:
+        time.sleep(AFRESH_S)
+        with contextlib.suppress(OSError, AssertionError), connected(port) if port else socket.socket() as stream:
             while not ending:
-                stream.sendall(framed(attacker.says()))
+                frame = framed(attacker.says())
+                if port:
+                    stream.sendall(frame)
                 sent += 1
                 time.sleep(max(0.0, began_s + sent / per_s - time.monotonic()))
     print(sent)
@@ -70,35 +81,44 @@ def memory_mb(process: subprocess.Popen[str]) -> float:
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))
 
 
-def serve(folder: Path, attackers: int, per_s: float) -> Served:
-    """Serve the targets to their end while so many strangers attack; 0 for none."""
+def serve(folder: Path, attackers: int, per_s: float, attacked: bool) -> Served:
+    """Serve the targets to their end while so many attackers strike the drafter, or nobody."""
     path, port = folder / "fleet.toml", free_port()
     drafter = specfleet("drafter", path, "--port", str(port), "--host", "127.0.0.1", "-o", folder / "drafter.parquet")
-    targets = specfleet(
-        "verifier", path, "--connect", f"127.0.0.1:{port}", "--target", "1-4", "-o", folder / "targets.parquet"
-    )
-    strikes = []
+    started = [drafter]
     try:
-        wait_for(port)
-        time.sleep(1.0)  # what a process takes anyway is there by then
-        before_mb = memory_mb(drafter)
+        wait_for(port, drafter)
+        struck = str(port if attacked else 0)
         strikes = [
-            start("-m", "tests.fuzz.pace", "--strike", path, port, per_s / attackers, seed) for seed in range(attackers)
+            start("-m", "tests.fuzz.pace", "--strike", path, struck, str(per_s / attackers), str(seed))
+            for seed in range(attackers)
         ]
+        started += strikes
+        for process in strikes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n", ended(process)[2]
+        before_mb = memory_mb(drafter)
+        words = ("--connect", f"127.0.0.1:{port}", "--target", "1-4", "-o", folder / "targets.parquet")
+        targets = specfleet("verifier", path, *words)
+        started.append(targets)
         status, _, err = ended(targets)
         assert status == 0, err
         grown_mb = memory_mb(drafter) - before_mb
-    finally:
         for process in strikes:
             process.terminate()
+        frames = sum(int(ended(process)[1]) for process in strikes)
         drafter.send_signal(signal.SIGINT)
-    sent = sum(int(ended(process)[1]) for process in strikes)
-    status, _, err = ended(drafter)
-    assert status == 128 + signal.SIGINT, err
+        status, _, err = ended(drafter)
+        assert status == 128 + signal.SIGINT, err
+    finally:
+        for process in started:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
     rows = read_run(folder / "targets.parquet").frame()
     verified = rows[(rows.event == "done") & (rows.kind == "verify")].sort_values("time_s")
     accepted = {int(request): of.accepted.tolist() for request, of in verified.groupby("request")}
-    return Served(accepted, (len(verified) - 1) / float(np.ptp(verified.time_s)), grown_mb, sent)
+    return Served(accepted, (len(verified) - 1) / float(np.ptp(verified.time_s)), grown_mb, frames)
 
 
 def free_port() -> int:
@@ -107,10 +127,11 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-def wait_for(port: int) -> None:
-    """Wait until somebody listens."""
-    until_s = time.monotonic() + 60.0
+def wait_for(port: int, process: subprocess.Popen[str]) -> None:
+    """Wait until the process listens."""
+    until_s = time.monotonic() + BEGIN_S
     while time.monotonic() < until_s:
+        assert process.poll() is None, ended(process)[2]
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
             return
         time.sleep(0.05)
@@ -134,15 +155,17 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "fleet.toml").write_text(SCENARIO.replace("REQUESTS", str(options.requests)))
-        for _ in range(options.pairs):
-            quiet, loud = (serve(folder, attackers, options.per_s) for attackers in (0, options.attackers))
+        for pair in range(options.pairs):
+            order = (False, True) if pair % 2 == 0 else (True, False)
+            served = {attacked: serve(folder, options.attackers, options.per_s, attacked) for attacked in order}
+            quiet, loud = served[False], served[True]
             ratios.append(loud.rounds_per_s / quiet.rounds_per_s)
             grown_mb.append(loud.grown_mb)
             alike = loud.accepted == quiet.accepted
             all_alike &= alike
             print(
-                f"{quiet.rounds_per_s:.1f} rounds/s alone, {loud.rounds_per_s:.1f} beside {loud.attacks} frames of "
-                f"strangers ({ratios[-1] - 1:+.2%}); all texts {'alike' if alike else 'NOT alike'}; the drafter's memory "
+                f"{quiet.rounds_per_s:.2f} rounds/s alone, {loud.rounds_per_s:.2f} beside {loud.frames} frames of "
+                f"strangers ({ratios[-1] - 1:+.2%}); texts {'alike' if alike else 'NOT alike'}; the drafter's memory "
                 f"grew by {loud.grown_mb:.1f} MB, alone by {quiet.grown_mb:.1f}",
                 flush=True,
             )

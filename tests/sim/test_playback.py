@@ -8,11 +8,14 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from experiments.shipped.scenarios import shipped_scenarios
 from experiments.worlds import with_seed
 from fleet.errors import InputError
+from fleet.records.core_waits import core_waits
 from fleet.records.metrics import measure
 from fleet.records.playback import PARTS, Part, parse_parts, playback_of
 from fleet.records.run import Run
+from fleet.scenario.reading import read_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.times.effects import CoreWaits
 from fleet.times.step_time import Quantiles
@@ -250,3 +253,16 @@ def test_what_a_thread_waited_before_it_sent_a_draft_holds_that_up_as_if_who_rec
     )
     assert sum(theirs) > 0.5 * arrived.sum()
     np.testing.assert_allclose(ours, theirs, atol=0.2 * CORE_WAITS.way_s)
+
+
+def test_waits_of_a_station_that_was_killed_are_those_of_its_lives() -> None:
+    """Its steps are numbered anew, and nobody is told that it was killed."""
+    run = simulate(read_scenario(shipped_scenarios()["dying-drafter"]))
+    of_drafter, waits_s = run.frame().query("station == 'drafter'"), core_waits(run)
+    assert (of_drafter.event == "killed").sum() == 1
+    starts, ends = (of_drafter[of_drafter.event == event] for event in ("start", "done"))
+    assert starts.step.duplicated().any()
+    assert len(list(waits_s["drafter", "start"])) == len(starts)
+    assert len(list(waits_s["drafter", "done"])) == len(ends)
+    told = of_drafter[~of_drafter.event.isin(["start", "done", "killed"])]
+    assert len(list(waits_s["drafter", "told"])) == len(told)
