@@ -37,12 +37,12 @@ HEAD_START_S = 0.05  # from sending time zero to time zero itself, so that every
 def crowding(fleet: Fleet) -> str | None:
     """Return a warning where a scenario has more devices than this host has GPUs, or more models than it has cores."""
     gpus, cores = len(visible_gpus()), os.cpu_count() or 1
-    devices = 1 if fleet.batch is not None else len(set(devices_of(fleet).values()))
     if gpus:
+        devices = 1 if fleet.batch is not None else len(set(devices_of(fleet).values()))
+        if devices <= gpus:
+            return None
         few = f"{gpus} GPU" + "s" * (gpus > 1)
-        return (
-            f"{devices} devices of the scenario share {few}; its simulation will be too fast" * (devices > gpus) or None
-        )
+        return f"{devices} devices of the scenario share {few}; its simulation will be too fast"
     if not crowds(fleet, cores):
         return None
     return (

@@ -33,9 +33,8 @@ class Held(msgspec.Struct, frozen=True):
 def core_waits(run: Run) -> Mapping[tuple[str, What], Iterator[float]]:
     """Return the waits that each station's rows tell, in seconds and in order: one a start, an end, a message."""
     rows = run.frame().sort_values("seq")
-    rows["life"] = (
-        rows.event.isin(["killed", "restart"]).groupby(rows.station).cumsum()
-    )  # steps are numbered anew in it
+    ends_life = rows.event.isin(["killed", "restart"])  # steps are numbered anew in the next one
+    rows["life"] = ends_life.groupby(rows.station).cumsum()
     waits_s: dict[tuple[str, What], Iterator[float]] = {}
     for name, of_station in rows.groupby("station"):
         for what in ("start", "done"):
