@@ -18,6 +18,7 @@ from fleet.files import write_file
 from fleet.inputs.strict import convert
 from fleet.inputs.text import is_file, read_json, shortened
 from fleet.times.effects import CoreWaits, IdleEffect, Power, RecentLoad, Turns
+from fleet.times.overhead import Overheads
 from fleet.times.step_time import Constant, Factor, LinkTime, Seconds, Spread, StepTime
 
 STEPS = ("draft", "verify", "decode", "draft_prefill", "verify_prefill")  # the step times of a profile, by name
@@ -49,6 +50,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         decode_turnaround_s: What a target does between the end of a plain decoding step and the start of the next.
         wake_up_s: From the arrival of a message at an idle station to the start of the step that it asks for.
         delay_spread: How single turnarounds and wake-ups spread around their means.
+        overhead: Delays around steps, by how stations share a device.
         link: The link between drafter and target, one way.
         busy_link: The way down of a draft after which the drafter begins the next one at once: what sends it shares the
             cores with that. Left out, it is as any other way.
@@ -87,6 +89,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decode_turnaround_s: Seconds = 0.0
     wake_up_s: Seconds = 0.0
     delay_spread: Spread = Constant()
+    overhead: Overheads = Overheads()
     link: LinkTime = LinkTime()
     busy_link: LinkTime | None = None
     idle: IdleEffect = IdleEffect()
