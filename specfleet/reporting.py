@@ -12,7 +12,7 @@ def report(results: str | Path, out: str | Path | None = None) -> str:
     """Return one self-contained HTML page of results, and write it to `out` if given.
 
     `results`: a run (Parquet), the folder of a sweep, of a plan or of a demo, or a plan (JSON). The page shows the
-    answer first, figures to hover and zoom, tables to sort, the settled scenario, and where every number comes from. It
+    answer first, figures, tables to sort, the settled scenario, and where every number comes from. It
     loads nothing and sends nothing, and is the same for the same results. Raises InputError for anything else, and
     OutputError where it cannot be written.
 

@@ -8,11 +8,8 @@ import msgspec
 
 from experiments.compare import Comparison
 from experiments.plan.answer import Plan
-from experiments.report.of_demo import demo_page
-from experiments.report.of_plan import plan_page
-from experiments.report.of_run import run_page
-from experiments.report.of_sweep import sweep_page
 from experiments.report.page import Page
+from experiments.report.pages import demo_page, plan_page, run_page, sweep_page
 from experiments.sweep import SCENARIO, TABLE, kept_cells
 from experiments.sweep_table import read_sweep
 from fleet.errors import InputError
