@@ -155,7 +155,7 @@ class ToyFleet:
         for drafter in drafters:
             self.network.connect(ROUTER, drafter, fleet.drafter_name(drafter))
         door, links = Door(fleet, 1, drafter=None), stated_links(fleet)
-        exchange = Exchange(door, lines, relays=True, seen=router.seen, links=links)
+        exchange = Exchange(door, lines, relays=True, seen=router.relayed, links=links)
         self._node(ROUTER, router_station(fleet), router, exchange)
 
     def _start_target(self, target: int) -> None:
