@@ -17,13 +17,13 @@ from engine.decoding.folders import read_config
 from engine.decoding.models import folder_of, is_folder_of_model
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.runtime.addresses import called_by_targets, drafters_at, shown
+from engine.runtime.capacity import with_positions
 from engine.runtime.clock import now_s
 from engine.runtime.continuations import continuations_of
 from engine.runtime.drafter import DrafterNode
 from engine.runtime.keys import Keys, allowed_keys, check_door, check_line
 from engine.runtime.node import Node
 from engine.runtime.placement import model_device
-from engine.runtime.positions import with_positions
 from engine.runtime.process import THREADS
 from engine.runtime.prompts import prompts_of
 from engine.runtime.replayed import ReplayedFleet

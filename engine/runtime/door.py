@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import msgspec
 
 from engine.runtime.actions import DOOR, LEASE_S, Action, Cut, Deliver, Send
-from engine.runtime.admissible import bounds_of
 from engine.runtime.content import Content
 from engine.runtime.frames import VERSION, FrameError, OtherVersionError, Said, pack, parse, payload_of
 from engine.runtime.identity import (
@@ -29,6 +28,7 @@ from engine.runtime.identity import (
     seat_of,
     terms_of,
 )
+from engine.runtime.limits import bounds_of
 from engine.runtime.sessions import Sessions
 from engine.runtime.status import Ask, Status
 from engine.runtime.token_bucket import TokenBucket, TokenBuckets, full
@@ -72,7 +72,7 @@ class Peer:
 class Door:
     """Who is connected, and what passes.
 
-    `incarnation`: of this node. `vocabulary`, `state_numbers`: what its model knows, see `admissible.py`; 0 if unknown.
+    `incarnation`: of this node. `vocabulary`, `state_numbers`: what its model knows, see `limits.py`; 0 if unknown.
     `drafter`: the number of the drafter whose door it is, from 0; None for a router's.
     `counts`: what was refused, dropped and cut, and why. `told`: lines for whoever runs the node, to be fetched: who
     joined, who left, who was refused, and why. `address_of`: from where a peer is connected. `board`: the node's status

@@ -6,19 +6,18 @@ from pathlib import Path
 
 from engine.decoding.draft import Drafter
 from engine.runtime.build import AnyDrafter, new_drafter, new_streams
+from engine.runtime.capacity import rows_at_drafter, with_admission
+from engine.runtime.connections import Exchange
 from engine.runtime.control import timing_of
 from engine.runtime.device_lock import device_lock
 from engine.runtime.door import Door
-from engine.runtime.exchange import Exchange
 from engine.runtime.executors import DraftExecutor
 from engine.runtime.journal import FIRST, Life, journal_of, recorded_in
 from engine.runtime.keys import Keys
 from engine.runtime.limits import most_bytes
-from engine.runtime.lossy import lossy_links
-from engine.runtime.memory import rows_at_drafter, with_admission
+from engine.runtime.links import lossy_links, stated_links
 from engine.runtime.node import LOOPBACK, Node
 from engine.runtime.sockets import Sockets
-from engine.runtime.stated_links import stated_links
 from fleet.scenario.settled import Fleet
 from fleet.stations.build import drafter_station
 

@@ -8,14 +8,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 from engine.runtime.clock import now_s
+from engine.runtime.connections import Exchange, Transport
 from engine.runtime.content import NOTHING, Content, Executor
 from engine.runtime.device_lock import DeviceLock, no_lock
 from engine.runtime.door import Door
-from engine.runtime.exchange import Exchange
 from engine.runtime.journal import FIRST, Life
-from engine.runtime.lossy import LossyLinks
+from engine.runtime.links import LossyLinks
 from engine.runtime.socket_thread import SocketThread
-from engine.runtime.transport import Transport
 from engine.runtime.worker import WALL, Arrival, Stop, Timing, Worker
 from fleet.records.recorded import Log, RecordedStation
 from fleet.scenario.settled import Fleet

@@ -13,22 +13,20 @@ from itertools import count
 
 from engine.runtime.actions import HELLO_S, Action, Deliver, Turned
 from engine.runtime.answers import Answers, Continuation, Continued, Drawn
-from engine.runtime.clock import now_s
+from engine.runtime.clock import Margin, now_s
+from engine.runtime.connections import Exchange
 from engine.runtime.content import NOTHING, Content
 from engine.runtime.core_waits import CoreWaits, OwnCoreWaits, zmq_threads
-from engine.runtime.exchange import Exchange
 from engine.runtime.identity import Ping, Role
 from engine.runtime.journal import FIRST, Life, journal_of
 from engine.runtime.keys import Keys
 from engine.runtime.limits import most_bytes
 from engine.runtime.line import Line, recall_s
+from engine.runtime.links import stated_links
 from engine.runtime.replayed_target import ReplayedTarget
 from engine.runtime.router import InnerRouter
 from engine.runtime.socket_thread import SAY_AFTER_S, TICK_S
 from engine.runtime.sockets import Sockets
-from engine.runtime.stated_links import stated_links
-from engine.runtime.transport import carry_out
-from engine.runtime.waiting import Margin
 from engine.runtime.worker import READ_S, STILL_S, Worker
 from fleet.errors import InputError
 from fleet.records.recorded import Log, RecordedStation
@@ -222,7 +220,7 @@ class ReplayedFleet:
             target.deliver(came.event, came.content, time_s, came.payload_bytes, core_wait_s)
 
     def _carry_out(self, actions: Sequence[Action], time_s: float) -> None:
-        for action in carry_out(actions, self.exchange, self.transport, time_s):
+        for action in self.exchange.carry_out(actions, self.transport, time_s):
             if isinstance(action, Turned):
                 raise InputError(action.reason)
             if not isinstance(action, Deliver) or isinstance(action.event, Ping):

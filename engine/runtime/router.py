@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from engine.runtime.connections import Exchange
 from engine.runtime.content import NOTHING, Content
 from engine.runtime.door import Door
-from engine.runtime.exchange import Exchange
 from engine.runtime.journal import FIRST, Life
 from engine.runtime.keys import Keys
 from engine.runtime.limits import most_bytes
 from engine.runtime.line import Line
+from engine.runtime.links import stated_links
 from engine.runtime.node import LOOPBACK, Node
 from engine.runtime.sockets import Sockets
-from engine.runtime.stated_links import stated_links
 from fleet.policies.outcome import Outcome
 from fleet.records.recorded import Log, RecordedStation
 from fleet.scenario.settled import Fleet

@@ -14,16 +14,15 @@ from engine.decoding.models import folder_of
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.runtime.batch import serve_batch
 from engine.runtime.bodies import node_body, whole_body
+from engine.runtime.capacity import check_room, with_positions
 from engine.runtime.clock import now_s
 from engine.runtime.colocated import serve_colocated
 from engine.runtime.continuations import continuations_of
 from engine.runtime.drafter import DrafterNode
 from engine.runtime.journal import FIRST, Life
-from engine.runtime.memory import check_room
 from engine.runtime.node import LOOPBACK
 from engine.runtime.observer import Observed, Observing, Together, Watch
 from engine.runtime.placement import gpus_of, visible_gpus
-from engine.runtime.positions import with_positions
 from engine.runtime.power import Device
 from engine.runtime.process import NodeProcess, end_all
 from engine.runtime.prompts import prompts_of
@@ -31,11 +30,13 @@ from engine.runtime.replayed import ReplayedFleet
 from engine.runtime.replayed_drafter import ReplayedDrafterNode
 from engine.runtime.router import RouterNode
 from engine.runtime.runnable import check_can_run
-from engine.runtime.served import Served, measured
 from engine.runtime.supervisor import Place, Supervisor, first_life
 from engine.runtime.verifier import VerifierNode
+from fleet.chance.token import Token
+from fleet.records.power import curves_of
 from fleet.records.recorded import Log, Origin
-from fleet.records.run import make_run
+from fleet.records.run import Run, make_run
+from fleet.records.samples import PowerSample
 from fleet.scenario.faults import NodeFault
 from fleet.scenario.names import ROUTER, verifier_name
 from fleet.scenario.scenario import Scenario
@@ -44,6 +45,20 @@ from fleet.scenario.settled import Fleet
 
 CONTINUATIONS = Path(tempfile.gettempdir()) / "specfleet-continuations"
 HEAD_START_S = 0.05  # from sending time zero to time zero, so that every process has read it before
+
+
+class Served(msgspec.Struct, frozen=True):
+    """A run on the engine.
+
+    - `outputs`: new tokens of each request of a real target.
+    - `signals`: of each request's drafted tokens, if a batch recorded them.
+    - `samples`: of a device's power.
+    """
+
+    run: Run
+    outputs: dict[int, list[int]]
+    signals: dict[int, list[Token]] = {}
+    samples: tuple[PowerSample, ...] = ()
 
 
 def serve(
@@ -71,10 +86,10 @@ def serve(
     shared = fleet.devices.get(fleet.verifiers.device)
     if fleet.batch is not None:
         batched, node = _alone("batch", partial(serve_batch, scenario, prompts_of(fleet), signals), observing)
-        return measured(Served(batched.run, batched.outputs, batched.signals), [node])
+        return _with_samples(Served(batched.run, batched.outputs, batched.signals), [node])
     if shared is not None and shared.sharing == "one-process":
         left, node = _alone("co-located", partial(serve_colocated, scenario, prompts_of(fleet)), observing)
-        return measured(Served(*left), [node])
+        return _with_samples(Served(*left), [node])
     with tempfile.TemporaryDirectory(prefix="specfleet-") as folder:
         launch = Launch(fleet, Path(folder), observing)
         try:
@@ -82,7 +97,7 @@ def serve(
         finally:
             end_all(launch.nodes)
     observing.end()
-    return measured(Served(make_run(scenario, "engine", log, launch.fleet), outputs), launch.nodes)
+    return _with_samples(Served(make_run(scenario, "engine", log, launch.fleet), outputs), launch.nodes)
 
 
 def drafter_process(
@@ -235,3 +250,13 @@ def _alone(name: str, whole: Callable[[Observed], Any], observing: Observing) ->
         return node.receive(), node
     finally:
         node.end()
+
+
+def _with_samples(served: Served, nodes: Sequence[NodeProcess]) -> Served:
+    """Add the samples that the nodes took of their devices."""
+    samples = tuple(sample for node in nodes for sample in node.samples)
+    if not samples:
+        return served
+    header = msgspec.structs.replace(served.run.header, energy=curves_of(samples))
+    run = msgspec.structs.replace(served.run, header=header)
+    return msgspec.structs.replace(served, run=run, samples=samples)

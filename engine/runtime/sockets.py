@@ -16,10 +16,9 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from engine.runtime.access import ConnectionMonitor
-from engine.runtime.actions import ANYBODY, DOOR, Send
+from engine.runtime.actions import ANYBODY, DOOR, Arrived, Send
 from engine.runtime.clock import now_s
 from engine.runtime.keys import Keys, check_door, check_line
-from engine.runtime.transport import Arrived
 from fleet.errors import InputError
 
 QUEUE = 64  # frames that may wait for a peer, or from it

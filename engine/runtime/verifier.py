@@ -5,18 +5,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from engine.runtime.build import load_target, new_streams, new_target
+from engine.runtime.connections import Exchange
 from engine.runtime.control import timing_of
 from engine.runtime.device_lock import device_lock
-from engine.runtime.exchange import Exchange
 from engine.runtime.executors import VerifyExecutor
 from engine.runtime.journal import FIRST, Life, journal_of, recorded_in, unfinished
 from engine.runtime.keys import Keys
 from engine.runtime.limits import most_bytes
 from engine.runtime.line import Line, recall_s
+from engine.runtime.links import stated_links
 from engine.runtime.node import Node
-from engine.runtime.resent import Resent
+from engine.runtime.pending import Retransmit
 from engine.runtime.sockets import Sockets
-from engine.runtime.stated_links import stated_links
 from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import streams_of
 from fleet.stations.build import joins_of, verifier_station
@@ -53,7 +53,7 @@ class VerifierNode(Node):
             sends_hidden=fleet.drafters.kind == "eagle",
             signals=fleet.needs != "lengths",
             rejoins=fleet.verifiers.patience.patience_s > 0,
-            resent=Resent(fleet),
+            retransmit=Retransmit(fleet),
         )
         life.wait_until_back()
         speculates = fleet.drafters.count > 0

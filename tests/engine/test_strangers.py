@@ -16,8 +16,8 @@ pytest.importorskip("zmq")
 
 from engine.runtime import access
 from engine.runtime.actions import Send
+from engine.runtime.connections import Exchange
 from engine.runtime.door import MOST_BAD, Door
-from engine.runtime.exchange import Exchange
 from engine.runtime.frames import pack
 from engine.runtime.identity import Alive
 from engine.runtime.keys import Keys, door_keys, line_keys, new_pair

@@ -1,26 +1,68 @@
-"""All connections of a node, as one state machine: a door where it serves, lines where it asks."""
+"""All connections of a node, as one state machine, and the interface of what carries their frames."""
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Protocol
 
-from engine.runtime.actions import DOOR, Action, Deliver, Send
+from engine.runtime.actions import DOOR, Action, Arrived, Cut, Deliver, Lost, Opened, Send, Turned
 from engine.runtime.content import Content
 from engine.runtime.door import Door
 from engine.runtime.frames import due_of
 from engine.runtime.identity import Ping
 from engine.runtime.line import Line
-from engine.runtime.stated_links import StatedLinks, with_due
+from engine.runtime.links import StatedLinks, with_due
 from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, Routed, View
 
 Posted = Message | Routed | Ping
 
 
-class Exchange:
-    """The door and the lines of a node. `line_of`: by which line a tag's messages to its drafter go.
+class Transport(Protocol):
+    """Carries frames between nodes: ZeroMQ (`sockets.py`), or a network in memory in tests.
 
-    `relays`: drafts and refusals that come in by a line go out by the door, past the station: what a router does.
-    `seen` is shown each draft that does. Until it had all of its lines once, its door answers nobody, so that targets
-    wait for a drafter that starts late instead of decoding alone. `links`: what holds messages back,
-    where the scenario states links.
+    It belongs to one thread, except for `wake`. Only `poll` blocks.
+    """
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Connections and greetings that were refused or closed, by reason."""
+
+    def poll(self, timeout_s: float) -> list[Arrived]:
+        """Return the frames that have arrived; if there are none, wait for one or for `wake`."""
+
+    def wake(self) -> None:
+        """Let a waiting `poll` return; from any thread, also after `close`."""
+
+    def send(self, send: Send) -> bool:
+        """Send a frame; False if the peer is gone or its queue is full."""
+
+    def address_of(self, peer: bytes) -> str:
+        """Return HOST:PORT of a peer of the server; empty if unknown."""
+
+    def cut(self, peer: bytes) -> None:
+        """Close the connection of a peer of the server; earlier frames to it may still arrive."""
+
+    def tidy(self, known: Container[bytes]) -> Counter[str]:
+        """Close connections that exceed a limit, and reconnect; to be called several times a second.
+
+        - `known`: the accepted peers of the server.
+        - Returns lines for the user of the node, with their number.
+        """
+
+    def gone(self) -> list[bytes]:
+        """Return the peers of the server whose connections have ended since the last call."""
+
+    def close(self) -> None:
+        """Close everything, after at most half a second for frames that are being sent."""
+
+
+class Exchange:
+    """The server and the clients of a node.
+
+    - `line_of`: the client that sends a tag's messages to its drafter.
+    - `relays`: whether drafts and refusals of clients go out by the server, past the station (a router). Its server
+      answers once all clients have been welcomed, so that targets wait for a late drafter instead of decoding alone.
+    - `seen`: is called with each relayed draft.
+    - `links`: what delays messages, if the scenario describes links.
     """
 
     def __init__(
@@ -89,6 +131,26 @@ class Exchange:
         """Say goodbye to everybody."""
         goodbyes = [] if self.door is None else self.door.close()
         return goodbyes + [action for line in self.lines.values() for action in line.close(now_s)]
+
+    def carry_out(
+        self, actions: Sequence[Action], transport: Transport, now_s: float
+    ) -> list[Deliver | Opened | Lost | Turned]:
+        """Send and cut; return the other actions, in order.
+
+        A peer that nothing can be sent to is lost; the actions that follow from it are carried out too.
+        """
+        others: list[Deliver | Opened | Lost | Turned] = []
+        left = list(actions)
+        while left:
+            action = left.pop(0)
+            if isinstance(action, Send):
+                if not transport.send(action):
+                    left += self.lost(action.port, action.peer, now_s)
+            elif isinstance(action, Cut):
+                transport.cut(action.peer)
+            else:
+                others.append(action)
+        return others
 
     def _followed(self, actions: list[Action], now_s: float, due_s: float = 0.0) -> list[Action]:
         """Relay what is to be relayed; keep the rest until it is due, where links are stated."""
