@@ -14,7 +14,7 @@ from fleet.records.run import read_run
 from fleet.times.profile import read_profile
 from sim.run import simulate
 from specfleet import cli
-from specfleet.reference.command_line import all_commands, all_functions
+from tests.helpers.commands import all_commands, all_functions
 from tests.helpers.marks import slow
 from tests.helpers.processes import ended, specfleet
 from tests.helpers.stars import star
