@@ -1,4 +1,4 @@
-"""What a node that was started by hand lets be seen: its status at its door, its progress, what its device draws."""
+"""What a node that was started by hand lets be seen: its status at its server, its progress, what its device draws."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine.net.server import Door
+from engine.net.server import ServerEnd
 from engine.node.board import Board
 from engine.node.metering import Sampler, metered
 from engine.node.node import Node
@@ -42,7 +42,7 @@ def on_show(
             worker.before = sampler.before(name)
         if asked.watch is not None:
             asked = Asked(sampler.on_top_of(asked.watch), asked.power)
-    with seen(fleet, node.stations, zero_s, asked, node.door, name) as newest, metered(sampler):
+    with seen(fleet, node.stations, zero_s, asked, node.server, name) as newest, metered(sampler):
         yield
     if sampler is not None and asked.power is not None:
         write_samples(sampler.samples, asked.power)
@@ -54,9 +54,9 @@ def on_show(
 
 @contextmanager
 def seen(
-    fleet: Fleet, stations: Stations, zero_s: float, asked: Asked, door: Door | None = None, name: str = ""
+    fleet: Fleet, stations: Stations, zero_s: float, asked: Asked, server: ServerEnd | None = None, name: str = ""
 ) -> Iterator[Callable[[], Counts]]:
-    """Tell whoever watches, and whoever asks at the door, what stations have done; yield what tells it last."""
+    """Tell whoever watches, and whoever asks at the server, what stations have done; yield what tells it last."""
     board, newest = Board(fleet, name), Counts(0.0)
 
     def take(counts: Counts) -> None:
@@ -66,9 +66,9 @@ def seen(
         if asked.watch is not None:
             asked.watch(counts)
 
-    if door is not None:
-        door.board = board.page
-    with observed(fleet, stations, zero_s, take, recent=door is not None):
+    if server is not None:
+        server.board = board.page
+    with observed(fleet, stations, zero_s, take, recent=server is not None):
         yield lambda: newest
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from engine.launch.processes import NodeProcess
 from engine.net.clock import now_s
-from engine.node.write_ahead_log import FIRST, Kept, Life, read_journal
+from engine.node.write_ahead_log import FIRST, Life, Recovered, read_log
 from fleet.records.recorded import Log, Origin
 from fleet.records.schema import SCHEMA, Row
 from fleet.scenario.faults import Change, Fault, Kill, moments
@@ -35,7 +35,7 @@ class Place:
     ends: bool
     life: Life = FIRST
     state: State = "starting"
-    kept: Kept = field(default_factory=lambda: Kept([], {}))
+    recovered: Recovered = field(default_factory=lambda: Recovered([], {}))
     nodes: list[NodeProcess] = field(default_factory=list)  # of all lives, the last one at the end
 
     @property
@@ -57,15 +57,15 @@ class Place:
     def take_result(self, result: tuple[Log, dict[int, list[int]]]) -> None:
         """Keep the log and the texts of a life that ended by itself."""
         log, outputs = result
-        self.kept.log += log
-        self.kept.outputs |= outputs
+        self.recovered.log += log
+        self.recovered.outputs |= outputs
         self.state = "done"
 
 
 def first_life(station: str, faults: Sequence[Fault], folder: Path) -> Life:
-    """Return the first life of a station's process; one that a script kills keeps a journal in that folder."""
+    """Return the first life of a station's process; one that a script kills keeps a wal in that folder."""
     dies = any(isinstance(fault, Kill) and fault.node == station for fault in faults)
-    return Life(journal=folder / f"{station}.1.journal") if dies else FIRST
+    return Life(wal=folder / f"{station}.1.wal") if dies else FIRST
 
 
 class Supervisor:
@@ -87,8 +87,8 @@ class Supervisor:
                 self._listen(None if due_s is None else due_s - now_s())
         for place in reversed([place for place in self.places if not place.ends]):  # a router before its drafters
             self._stop(place)
-        log = [value for place in self.places for value in place.kept.log]
-        return log, {request: text for place in self.places for request, text in place.kept.outputs.items()}
+        log = [value for place in self.places for value in place.recovered.log]
+        return log, {request: text for place in self.places for request, text in place.recovered.outputs.items()}
 
     def _back_s(self, station: str) -> float:
         """When the script starts a dead process again, by the engine's clock; 0 where it does not."""
@@ -132,18 +132,18 @@ class Supervisor:
     def _kill(self, place: Place) -> None:
         time_s, life = now_s() - self.zero_s, place.life
         place.node.kill()
-        assert life.journal is not None
-        left = read_journal(life.journal)
+        assert life.wal is not None
+        left = read_log(life.wal)
         time_s = max([time_s, *left.log[-len(SCHEMA) :][:1]])
         written = life.written + len(left.log) // len(SCHEMA)
-        place.kept.log += [*left.log, *Row(time_s, place.station, written, "killed", place.origin)]
-        place.kept.outputs |= left.outputs
+        place.recovered.log += [*left.log, *Row(time_s, place.station, written, "killed", place.origin)]
+        place.recovered.outputs |= left.outputs
         place.life = msgspec.structs.replace(
             life,
             number=life.number + 1,
             written=written + 1,
             finished=life.finished | left.outputs.keys(),
-            journal=life.journal.with_name(f"{place.station}.{life.number + 2}.journal"),
+            wal=life.wal.with_name(f"{place.station}.{life.number + 2}.wal"),
             back_s=self._back_s(place.station),
         )
         place.state = "dead"

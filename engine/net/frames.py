@@ -24,12 +24,12 @@ HEADER = struct.Struct("<2sBBBBHIIIIIId")
 # nodes (0: no tree; else one more than there are), rows and columns of distributions and of hidden states; when the
 # message is due by the host's clock, where its link is held back there (`links.py`), else 0.
 DUE = struct.Struct("<d")
-MOST_ENVELOPE_BYTES = 8192  # a Hello with its terms is by far the largest
+MAX_ENVELOPE_BYTES = 8192  # a Hello with its terms is by far the largest
 
-Said = Message | Control | Ask | Status
+WireMessage = Message | Control | Ask | Status
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Said] = msgspec.msgpack.Decoder(Said)
+_decoder: msgspec.msgpack.Decoder[WireMessage] = msgspec.msgpack.Decoder(WireMessage)
 _LARGEST = (1 << 31) - 1  # of the numbers in an envelope: what no honest fleet reaches, and every column can hold
 _LARGER = (1 << 62) - 1  # of epochs and of numbers of views, which count the lives of a process, too
 
@@ -46,11 +46,11 @@ class OtherVersionError(FrameError):
         self.version = version
 
 
-def pack(message: Said, content: Content = NOTHING) -> bytes:
+def pack(message: WireMessage, content: Content = NOTHING) -> bytes:
     """Return the frame of a message and its content. ValueError if the envelope is too large."""
     envelope = _encoder.encode(message)
-    if len(envelope) > MOST_ENVELOPE_BYTES:
-        raise ValueError(f"an envelope of {len(envelope)} bytes; allowed: {MOST_ENVELOPE_BYTES}")
+    if len(envelope) > MAX_ENVELOPE_BYTES:
+        raise ValueError(f"an envelope of {len(envelope)} bytes; allowed: {MAX_ENVELOPE_BYTES}")
     if content is NOTHING:
         return HEADER.pack(MAGIC, VERSION, 0, 0, 0, len(envelope), 0, 0, 0, 0, 0, 0, 0.0) + envelope
     nodes, drawn, hidden = content.nodes, content.distributions, content.hidden
@@ -67,7 +67,7 @@ def pack(message: Said, content: Content = NOTHING) -> bytes:
     return b"".join([*parts, envelope])
 
 
-def parse(frame: bytes) -> tuple[Said, Content]:
+def parse(frame: bytes) -> tuple[WireMessage, Content]:
     """Return the message of a frame and its content; FrameError on anything else, whatever it is."""
     if len(frame) < HEADER.size:
         raise FrameError(f"{len(frame)} bytes are less than a header")
@@ -76,7 +76,7 @@ def parse(frame: bytes) -> tuple[Said, Content]:
         raise FrameError("not a frame of specfleet")
     if version != VERSION:
         raise OtherVersionError(version)
-    if rule > len(DRAWN) or (drawn, known) not in _FORMATS or envelope > MOST_ENVELOPE_BYTES:
+    if rule > len(DRAWN) or (drawn, known) not in _FORMATS or envelope > MAX_ENVELOPE_BYTES:
         raise FrameError("unknown rule or number format, or too large an envelope")
     rows, columns, states, width = shapes
     nodes_sent = max(nodes - 1, 0)
@@ -121,9 +121,9 @@ def payload_of(frame: bytes) -> int:
 _FORMATS = {(drawn, known) for drawn in (0, FLOAT16) for known in (0, FLOAT16)}
 
 
-def _message(envelope: bytes) -> Said:
+def _message(envelope: bytes) -> WireMessage:
     try:
-        message: Said = _decoder.decode(envelope)
+        message: WireMessage = _decoder.decode(envelope)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FrameError(str(error)) from None
     for name, largest in _NUMBERS[type(message)]:

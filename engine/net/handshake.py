@@ -55,7 +55,7 @@ class Unknown(msgspec.Struct, tag="unknown", frozen=True):
 
 
 class Alive(msgspec.Struct, tag="alive", frozen=True):
-    """Nothing is to be said, but the speaker lives. A door sends it back."""
+    """Nothing is to be said, but the speaker lives. A server sends it back."""
 
 
 class Bye(msgspec.Struct, tag="bye", frozen=True):
@@ -141,14 +141,14 @@ def terms_of(fleet: Fleet) -> dict[str, str]:
 def difference(ours: dict[str, str], theirs: dict[str, str], role: Role) -> str:
     """Say in one line what a drafter and the `role` that connects to it do not agree on; empty where they agree."""
     for key in [*ours, *sorted(theirs.keys() - ours.keys())]:
-        mine, other = (in_a_line(terms.get(key, "nothing"))[:80] for terms in (ours, theirs))
+        mine, other = (printable(terms.get(key, "nothing"))[:80] for terms in (ours, theirs))
         if mine != other:
-            differs = f"{in_a_line(key)} is {mine} at the drafter and {other} at the {role}"
+            differs = f"{printable(key)} is {mine} at the drafter and {other} at the {role}"
             return f"{differs}; start both with the same scenario"
     return ""
 
 
-def in_a_line(text: str) -> str:
+def printable(text: str) -> str:
     """Return a text of somebody else's as it may be printed: in one line, without what a terminal would obey."""
     return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
 
