@@ -11,6 +11,7 @@ from fleet.scenario.settle import settle
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from bench.batch_rules import RULES, rule_of
 from engine.decoding.decode import decode_speculatively
 from engine.decoding.draft import Drafter
 from engine.decoding.graphs import Graphs
@@ -21,7 +22,6 @@ from engine.runtime import batch as batches
 from engine.runtime.batch import Batched, executor_of, serve_batch
 from engine.runtime.batch_executor import BatchExecutor
 from engine.runtime.prompts import prompts_of
-from experiments.batch_rules import RULES, rule_of
 from fleet.policies.shapes import CHAIN, Shape, tree
 from fleet.records.matching import match
 from fleet.records.replay import replay
