@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch")
 
 import specfleet
-from bench import replayed, shipped, speed
+from bench import hosts, replayed, shipped, speed
 from bench.decoding import contest, ours, theirs
 from bench.hosts import RATIOS, REPLAYED, SMALL_FLEETS, Host, fleet, host_for, hosts_of, small_fleets
 from bench.replayed import WORST_AIM, aims, compared
@@ -51,12 +51,12 @@ def test_small_fleets_are_none_that_are_predicted() -> None:
 
 
 def test_simulated_fleets_show_no_overhead() -> None:
-    hosts = hosts_of([simulated(4.0, drafters, 3).run for drafters in (1, 2)])
-    for host in hosts.values():
+    known = hosts_of([simulated(4.0, drafters, 3).run for drafters in (1, 2)])
+    for host in known.values():
         assert (host.link.latency_s, host.late_s) == pytest.approx((0.0, 0.0), abs=1e-12)
         for side in (host.overhead.drafter, host.overhead.target):
             assert max(side.queued.mean_s, side.woken.mean_s, side.after.mean_s) == pytest.approx(0.0, abs=1e-12)
-    assert host_for(fleet(4.0, 2, 3, 1.0), hosts) == hosts[True]
+    assert host_for(fleet(4.0, 2, 3, 1.0), known) == known[True]
 
 
 def test_a_host_keeps_stated_links() -> None:
@@ -115,6 +115,8 @@ def test_a_shipped_fleet_runs_and_is_judged(tmp_path: Path) -> None:
 def test_replayed_fleets_run_and_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replayed, "DRAFTERS", (1,))
     monkeypatch.setattr(replayed, "RATIOS", (4.0,))
+    monkeypatch.setattr(hosts, "RATIOS", (4.0,))
+    monkeypatch.setattr(hosts, "SMALL_FLEETS", {1: (3,), 2: (3,)})
     report = replayed.study(argparse.Namespace(seconds=0.5, passes=1, counts=[2], seeds=2))
     for quantity in replayed.JUDGED:
         (row,) = report.tables[f"{quantity}: simulated, and as processes"]
