@@ -18,7 +18,7 @@ from bench.contest import compared
 from bench.harness import Case, Report, Row, run
 from engine.decoding.decode import decode_plain, decode_speculatively
 from engine.decoding.draft import Drafter
-from engine.decoding.eagle_draft import EagleDrafter
+from engine.decoding.eagle import EagleDrafter
 from engine.decoding.eagle_files import load_head
 from engine.decoding.lookup import LookupDrafter
 from engine.decoding.models import DEMO_PAIR, PRECISIONS, CausalLM, load_model

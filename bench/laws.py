@@ -15,7 +15,7 @@ import torch
 from bench.harness import Aim, Report, Row, say
 from engine.decoding.decode import decode_batch, decode_plain, decode_speculatively
 from engine.decoding.draft import Drafter
-from engine.decoding.eagle_draft import EagleDrafter
+from engine.decoding.eagle import EagleDrafter
 from engine.decoding.eagle_files import load_head
 from engine.decoding.graphs import Graphs
 from engine.decoding.lookup import LookupDrafter

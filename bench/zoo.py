@@ -23,15 +23,14 @@ from bench.tiny_models import KIN_NOISE, VARIANTS, VOCABULARY, disturb, network_
 from engine.decoding.admitted import ADMITTED, KNOWN, reason_of
 from engine.decoding.decode import decode_plain, decode_speculatively
 from engine.decoding.draft import Drafter
-from engine.decoding.eagle import EagleHead
-from engine.decoding.eagle_draft import EagleDrafter, head_shape
+from engine.decoding.eagle import EagleDrafter, EagleHead, head_shape
 from engine.decoding.feed import Nodes
 from engine.decoding.models import CausalLM
 from engine.decoding.trees import tree_of
 from engine.decoding.verify import Target
-from engine.runtime.batch import drive
-from engine.runtime.batch_executor import BatchExecutor
-from engine.runtime.build import new_streams, new_target
+from engine.node.batch import drive
+from engine.node.batch_executor import BatchExecutor
+from engine.node.build import new_streams, new_target
 from fleet.errors import InputError
 from fleet.policies.shapes import CHAIN, Shape, tree
 from fleet.scenario.reading import make_scenario
