@@ -164,7 +164,7 @@ class Network:
         if not self.fleet.faults:
             return None
         rng = np.random.default_rng([self.fleet.seed, 3, target, drafter, way == "up"])
-        return LinkFaults(self.fleet.faults, self.fleet.drafter_name(drafter), verifier_name(target), way, rng)
+        return LinkFaults(self.fleet.faults, self.fleet.drafter_name(drafter), verifier_name(target), rng)
 
     def _way_wait(self) -> Waits:
         """Return what draws how long messages of one link wait for cores of the profile's host."""

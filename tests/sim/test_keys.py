@@ -68,7 +68,7 @@ CORNERS: dict[str, dict[str, Any]] = {
     "faulty": {
         "drafters": {"lease_s": 4.0},
         "verifiers": {"count": 2, "patience_s": 3.0},
-        "faults": [{"what": "drop", "share": 0.05}],
+        "faults": [{"what": "link", "effect": "drop", "share": 0.05}],
     },
     "arrivals": {
         "workload": {
