@@ -15,7 +15,6 @@ from engine.decoding.verify import Target
 from engine.runtime.answers import Continuation
 from engine.runtime.build import head_taps
 from engine.runtime.content import states_sent
-from engine.runtime.ends import ends_of
 from engine.runtime.prompts import prompts_of
 from fleet.errors import InputError
 from fleet.files import write_file
@@ -55,14 +54,8 @@ def continuations_of(fleet: Fleet, cache_folder: Path) -> list[Continuation]:
         write_file(file, content.getvalue())
     number = {prompt: i for i, prompt in enumerate(distinct)}
     continuations = kept["continuations"].tolist()
-    ends, asked = ends_of(fleet), fleet.workload.new_tokens
     return [
-        Continuation(
-            prompt,
-            continuations[i],
-            kept["hidden"][i] if with_hidden else None,
-            ends.after(prompt, continuations[i][:asked]),
-        )
+        Continuation(prompt, continuations[i], kept["hidden"][i] if with_hidden else None)
         for prompt, i in ((prompt, number[tuple(prompt)]) for prompt in prompts)
     ]
 

@@ -13,7 +13,6 @@ from engine.decoding.verify import Target, Verdict
 from engine.runtime.batch_executor import with_means
 from engine.runtime.build import AnyDrafter, Streams
 from engine.runtime.content import NOTHING, Content, path_sent, states_sent
-from engine.runtime.ends import outcome_of
 from engine.runtime.packing import contents_of, drafts_of
 from engine.runtime.resent import Resent
 from engine.runtime.tails import Tails
@@ -181,7 +180,7 @@ class VerifyExecutor:
 
     def _outcome(self, tag: int) -> Outcome:
         verdict = self.verdicts[tag]
-        outcome = outcome_of(verdict, len(self.target.committed(tag)), self.open_requests[tag])
+        outcome = Outcome(verdict.accepted)
         return with_means(outcome, verdict.signals) if verdict.signals else outcome
 
     def content_of(self, message: Message) -> Content:

@@ -35,7 +35,7 @@ class Tails:
         the tail stands, and the outcome says so (`matches`). Else it is forgotten.
         """
         arrived = self.drafts.pop(tag, [])
-        if not arrived or outcome.ended or outcome.accepted < drafted or list(arrived[0].tokens) != [token]:
+        if not arrived or outcome.accepted < drafted or list(arrived[0].tokens) != [token]:
             return outcome
         if arrived[1:]:
             self.drafts[tag] = arrived[1:]

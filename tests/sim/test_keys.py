@@ -109,8 +109,6 @@ LISTED: dict[str, tuple[str, tuple[str, ...]]] = {
     "verifiers.rule": (REAL, ()),
     "workload.prompts": (REAL, ()),
     "workload.seed": (ALIKE, tuple(name for name in CORNERS if name not in ("batch", "arrivals"))),
-    "workload.ignore_eos": (REAL, ()),
-    "workload.stop": (REAL, ()),
     "workload.temperature": (REAL, ()),
     "workload.top_k": (REAL, ()),
     "workload.top_p": (REAL, ()),
