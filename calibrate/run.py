@@ -29,8 +29,8 @@ from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.decoding.telemetry import host_facts
 from engine.decoding.verify import Target
 from engine.runtime.build import load_target, new_drafter, new_target
+from engine.runtime.capacity import with_positions
 from engine.runtime.continuations import continuations_of
-from engine.runtime.positions import with_positions
 from engine.runtime.process import THREADS
 from engine.runtime.prompts import prompts_of
 from fleet.errors import InputError

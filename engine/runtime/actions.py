@@ -10,6 +10,16 @@ DOOR = -1  # the port of a node's door; its lines have ports from 0
 ANYBODY = b""  # the peer of a line: there is only one
 
 
+class Arrived(msgspec.Struct, frozen=True, gc=False):
+    """A frame that has arrived at a port, and when. `user`: key name of its sender; empty without keys."""
+
+    port: int
+    peer: bytes
+    frame: bytes
+    time_s: float
+    user: str = ""
+
+
 class Deliver(msgspec.Struct, frozen=True, gc=False):
     """Hand an event to the station: a message under its tag of the fleet, or what follows from a lost connection.
 

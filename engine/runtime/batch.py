@@ -10,11 +10,11 @@ import torch
 from engine.decoding.models import CausalLM
 from engine.runtime.batch_executor import BatchExecutor
 from engine.runtime.build import load_target, new_drafter, new_streams, new_target
+from engine.runtime.capacity import with_positions
 from engine.runtime.clock import now_s
 from engine.runtime.content import NOTHING, Content
 from engine.runtime.control import timing_of
 from engine.runtime.observer import Observed, unobserved
-from engine.runtime.positions import with_positions
 from engine.runtime.worker import Worker
 from fleet.chance.token import Token
 from fleet.records.recorded import Log, RecordedStation

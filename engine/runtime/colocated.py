@@ -4,13 +4,12 @@ from collections import deque
 from collections.abc import Sequence
 
 from engine.runtime.build import load_target, new_drafter, new_streams, new_target
+from engine.runtime.capacity import with_admission, with_positions
 from engine.runtime.clock import now_s
 from engine.runtime.content import NOTHING, Content
 from engine.runtime.control import timing_of
 from engine.runtime.executors import DraftExecutor, VerifyExecutor
-from engine.runtime.memory import with_admission
 from engine.runtime.observer import Observed, unobserved
-from engine.runtime.positions import with_positions
 from engine.runtime.worker import Worker
 from fleet.records.recorded import Log, RecordedStation
 from fleet.records.run import Run, make_run

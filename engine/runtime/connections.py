@@ -1,170 +1,171 @@
-"""The connections of a door, counted and held to limits that ZeroMQ does not know.
+"""All connections of a node, as one state machine, and the interface of what carries their frames."""
 
-ZeroMQ bounds frames and queues of whole messages. It bounds neither how many connect, nor how long they say nothing,
-nor how many parts a message has that never ends: so each connection is known by its descriptor, from the door's
-monitor, and closed when it must be. The kernel says how many bytes have come in on it (Linux; elsewhere an endless
-message is not noticed).
-"""
-
-import os
-import socket
-import struct
-import sys
 from collections import Counter
-from collections.abc import Container, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Protocol
 
-MOST_STRANGERS = 128  # connections of nobody whom the door knows; the oldest gives way to a newer one
-STRANGER_S = 10.0  # after so long it must be somebody whom the door knows
-DOOMED_S = 0.2  # from the decision to cut a peer until its connection is closed: it may read why
-_BYTES_RECEIVED = 128  # where that stands in Linux's struct tcp_info, as 64 bits
+from engine.runtime.actions import DOOR, Action, Arrived, Cut, Deliver, Lost, Opened, Send, Turned
+from engine.runtime.content import Content
+from engine.runtime.door import Door
+from engine.runtime.frames import due_of
+from engine.runtime.identity import Ping
+from engine.runtime.line import Line
+from engine.runtime.links import StatedLinks, with_due
+from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, Routed, View
+
+Posted = Message | Routed | Ping
 
 
-@dataclass(slots=True)
-class Connection:
-    """`address`: of the other end. `since_s`: how long it has been a stranger's. `peer`, `user`: who spoke last.
+class Transport(Protocol):
+    """Carries frames between nodes: ZeroMQ (`sockets.py`), or a network in memory in tests.
 
-    `bytes_then`: what had come in when something whole was last taken from it; `news`: whether anything was taken since
-    the last look. `doomed_s`: when it is to be closed.
+    It belongs to one thread, except for `wake`. Only `poll` blocks.
     """
 
-    address: object
-    since_s: float
-    peer: bytes = b""
-    user: str = ""
-    bytes_then: int = 0
-    news: bool = False
-    doomed_s: float = float("inf")
+    @property
+    def counts(self) -> Counter[str]:
+        """Connections and greetings that were refused or closed, by reason."""
 
+    def poll(self, timeout_s: float) -> list[Arrived]:
+        """Return the frames that have arrived; if there are none, wait for one or for `wake`."""
 
-class Connections:
-    """All connections of a door, by descriptor. `port`: the door's; `most_bytes`: that may come in for one message."""
+    def wake(self) -> None:
+        """Let a waiting `poll` return; from any thread, also after `close`."""
 
-    def __init__(self, most_bytes: int, port: int = 0) -> None:
-        self.port = port
-        self.most_bytes = most_bytes
-        self.open: dict[int, Connection] = {}
-        self.counts: Counter[str] = Counter()
-
-    def accepted(self, fd: int, known: Container[bytes], now_s: float) -> None:
-        """Note a new connection; the oldest stranger's is closed if there are too many."""
-        with _duplicate(fd) as stream:
-            address = _peer_of(stream, self.port)
-        if address is None:  # it is gone already
-            return
-        strangers = [each for each, connection in self.open.items() if connection.peer not in known]
-        if len(strangers) >= MOST_STRANGERS:
-            self.counts["connections too many"] += 1
-            self.close(min(strangers, key=lambda each: (self.open[each].peer != b"", self.open[each].since_s)))
-        self.open[fd] = Connection(address, now_s)
-
-    def gone(self, fd: int) -> bytes:
-        """Note that a connection is closed; return the peer that had it, if it has no other one."""
-        connection = self.open.pop(fd, None)
-        if connection is None or any(other.peer == connection.peer for other in self.open.values()):
-            return b""
-        return connection.peer
-
-    def heard(self, fd: int, peer: bytes, user: str) -> bool:
-        """Note that a peer has said something whole; False if its connection is about to be closed."""
-        connection = self.open.get(fd)
-        if connection is None:
-            return True
-        connection.peer, connection.user, connection.news = peer, user, True
-        return connection.doomed_s == float("inf")
+    def send(self, send: Send) -> bool:
+        """Send a frame; False if the peer is gone or its queue is full."""
 
     def address_of(self, peer: bytes) -> str:
-        """Return HOST:PORT of the other end of a peer's connection; empty if it is not known."""
-        for connection in self.open.values():
-            if connection.peer == peer and isinstance(connection.address, tuple):
-                host, port = connection.address[:2]
-                return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        return ""
+        """Return HOST:PORT of a peer of the server; empty if unknown."""
 
-    def doom(self, peer: bytes, now_s: float) -> str:
-        """Close the connections of a peer in a moment; return its user."""
-        user = ""
-        for connection in self.open.values():
-            if connection.peer == peer:
-                connection.doomed_s, user = min(connection.doomed_s, now_s + DOOMED_S), connection.user
-        return user
+    def cut(self, peer: bytes) -> None:
+        """Close the connection of a peer of the server; earlier frames to it may still arrive."""
 
-    def close_of(self, peer: bytes) -> None:
-        """Close the connections of a peer now."""
-        for fd in [fd for fd, connection in self.open.items() if connection.peer == peer]:
-            self.close(fd)
+    def tidy(self, known: Container[bytes]) -> Counter[str]:
+        """Close connections that exceed a limit, and reconnect; to be called several times a second.
 
-    def tidy(self, known: Container[bytes], now_s: float) -> list[str]:
-        """Close what has to be closed; `known`: whom the door knows. To be called several times a second.
-
-        Returns the users of those who sent a message without an end.
+        - `known`: the accepted peers of the server.
+        - Returns lines for the user of the node, with their number.
         """
-        endless: list[str] = []
-        for fd, connection in list(self.open.items()):
-            if connection.peer in known:
-                connection.since_s = now_s
-            if connection.doomed_s <= now_s:
-                self.close(fd)
-            elif now_s - connection.since_s > STRANGER_S:
-                self.counts["silent connections"] += 1
-                self.close(fd)
-            elif self._is_endless(fd, connection):
-                self.counts["endless messages"] += 1
-                endless.append(connection.user)
-                self.close(fd)
-        return endless
 
-    def close(self, fd: int) -> None:
-        """Close a connection, if it is still the one that was accepted: descriptors are used again."""
-        connection = self.open.pop(fd, None)
-        if connection is None:
-            return
-        with _duplicate(fd) as stream:
-            if stream is not None and _peer_of(stream, self.port) == connection.address:
-                with suppress(OSError):  # it has just ended by itself
-                    stream.shutdown(socket.SHUT_RDWR)  # ZeroMQ sees that it ended, and forgets it
+    def gone(self) -> list[bytes]:
+        """Return the peers of the server whose connections have ended since the last call."""
 
-    def _is_endless(self, fd: int, connection: Connection) -> bool:
-        """Whether more has come in than a message may have, since something whole was taken."""
-        with _duplicate(fd) as stream:
-            received = 0 if stream is None else _bytes_received(stream)
-        if connection.news:
-            connection.bytes_then, connection.news = received, False
-        return received - connection.bytes_then > self.most_bytes
+    def close(self) -> None:
+        """Close everything, after at most half a second for frames that are being sent."""
 
 
-@contextmanager
-def _duplicate(fd: int) -> Iterator[socket.socket | None]:
-    """Yield a descriptor of our own of the same connection, for a moment; None if it is no socket any more."""
-    try:
-        own = os.dup(fd)
-    except OSError:
-        yield None
-        return
-    try:
-        stream = socket.socket(fileno=own)
-    except OSError:
-        os.close(own)
-        yield None
-        return
-    with stream:
-        yield stream
+class Exchange:
+    """The server and the clients of a node.
 
+    - `line_of`: the client that sends a tag's messages to its drafter.
+    - `relays`: whether drafts and refusals of clients go out by the server, past the station (a router). Its server
+      answers once all clients have been welcomed, so that targets wait for a late drafter instead of decoding alone.
+    - `seen`: is called with each relayed draft.
+    - `links`: what delays messages, if the scenario describes links.
+    """
 
-def _peer_of(stream: socket.socket | None, port: int) -> object:
-    """Return the address of the other end; None if it is no connection of that port's."""
-    try:
-        return stream.getpeername() if stream is not None and stream.getsockname()[1] == port else None
-    except OSError:
-        return None
+    def __init__(
+        self,
+        door: Door | None = None,
+        lines: Mapping[int, Line] | None = None,
+        line_of: Callable[[int], int] = lambda _tag: 0,
+        relays: bool = False,
+        seen: Callable[[Draft, Content], None] = lambda _draft, _content: None,
+        links: StatedLinks | None = None,
+    ) -> None:
+        self.door = door
+        self.lines = dict(lines or {})
+        self.line_of = line_of
+        self.relays = relays
+        self.seen = seen
+        self.links = links
+        self.serves = not relays
 
+    def missing(self) -> str:
+        """Say whom this end calls and has not been welcomed by, in words; empty if there is nobody."""
+        lines = [line for line in self.lines.values() if line.state != "open"]
+        names = ", ".join(dict.fromkeys(line.name for line in lines))
+        whom = "a drafter" if len(names.split(", ")) == 1 else "drafters"
+        return f"{'the router' if lines[0].calls_router else whom} at {names}" if lines else ""
 
-def _bytes_received(stream: socket.socket) -> int:
-    if sys.platform != "linux":
-        return 0
-    try:
-        info = stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_RECEIVED + 8)
-    except OSError:
-        return 0
-    return int(struct.unpack_from("Q", info, _BYTES_RECEIVED)[0]) if len(info) >= _BYTES_RECEIVED + 8 else 0
+    def receive(self, port: int, peer: bytes, frame: bytes, now_s: float, user: str = "") -> list[Action]:
+        """Take a frame that came in at a port."""
+        if port == DOOR:
+            assert self.door is not None
+            actions = self.door.receive(peer, frame, now_s, user) if self.serves else []
+        else:
+            actions = self.lines[port].receive(frame, now_s)
+            self.serves = self.serves or all(line.state == "open" for line in self.lines.values())
+        return self._followed(actions, now_s, 0.0 if self.links is None else due_of(frame))
+
+    def post(self, message: Posted, content: Content, now_s: float, left_s: float | None = None) -> list[Action]:
+        """Send what the station, or the worker, wants to have sent. `left_s`: when it left the station, if not now."""
+        actions = self._post(message, content, now_s)
+        if self.links is not None:
+            actions = self.links.stamp(actions, message, now_s if left_s is None else left_s)
+        return self._followed(actions, now_s)
+
+    def _post(self, message: Posted, content: Content, now_s: float) -> list[Action]:
+        if isinstance(message, Routed):
+            return self.lines[message.drafter].send(message.message, content, now_s)
+        if isinstance(message, DraftRequest | Leave) or self.door is None:
+            return self.lines[self.line_of(message.tag)].send(message, content, now_s)
+        assert isinstance(message, Draft | Refusal | View | Ping)
+        return self.door.send(message, content)
+
+    def lost(self, port: int, peer: bytes, now_s: float) -> list[Action]:
+        """Note that a frame could not be sent."""
+        if port == DOOR:
+            return self._followed([] if self.door is None else self.door.lost(peer), now_s)
+        return self._followed(self.lines[port].lost(now_s), now_s)
+
+    def tick(self, now_s: float) -> list[Action]:
+        """Do what is due by now."""
+        due = [] if self.door is None else self.door.tick(now_s)
+        for line in self.lines.values():
+            due += line.tick(now_s)
+        return self._followed(due, now_s)
+
+    def close(self, now_s: float) -> list[Action]:
+        """Say goodbye to everybody."""
+        goodbyes = [] if self.door is None else self.door.close()
+        return goodbyes + [action for line in self.lines.values() for action in line.close(now_s)]
+
+    def carry_out(
+        self, actions: Sequence[Action], transport: Transport, now_s: float
+    ) -> list[Deliver | Opened | Lost | Turned]:
+        """Send and cut; return the other actions, in order.
+
+        A peer that nothing can be sent to is lost; the actions that follow from it are carried out too.
+        """
+        others: list[Deliver | Opened | Lost | Turned] = []
+        left = list(actions)
+        while left:
+            action = left.pop(0)
+            if isinstance(action, Send):
+                if not transport.send(action):
+                    left += self.lost(action.port, action.peer, now_s)
+            elif isinstance(action, Cut):
+                transport.cut(action.peer)
+            else:
+                others.append(action)
+        return others
+
+    def _followed(self, actions: list[Action], now_s: float, due_s: float = 0.0) -> list[Action]:
+        """Relay what is to be relayed; keep the rest until it is due, where links are stated."""
+        if self.relays and self.door is not None:
+            return self._relayed(self.door, actions, due_s)
+        return actions if self.links is None else self.links.keep(actions, due_s, now_s)
+
+    def _relayed(self, door: Door, actions: list[Action], due_s: float) -> list[Action]:
+        relayed: list[Action] = []
+        for action in actions:
+            if isinstance(action, Deliver) and isinstance(action.event, Draft | Refusal):
+                if isinstance(action.event, Draft):
+                    self.seen(action.event, action.content)
+                sent = door.send(action.event, action.content)
+                relayed += [with_due(send, due_s) if isinstance(send, Send) else send for send in sent]
+            else:
+                relayed.append(action)
+        return relayed

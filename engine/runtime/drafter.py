@@ -2,36 +2,40 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from engine.decoding.draft import Drafter
 from engine.runtime.build import AnyDrafter, new_drafter, new_streams
+from engine.runtime.capacity import rows_at_drafter, with_admission
+from engine.runtime.connections import Exchange
 from engine.runtime.control import timing_of
-from engine.runtime.device_lock import DeviceLock, no_lock
+from engine.runtime.device_lock import device_lock
 from engine.runtime.door import Door
-from engine.runtime.exchange import Exchange
 from engine.runtime.executors import DraftExecutor
 from engine.runtime.journal import FIRST, Life, journal_of, recorded_in
 from engine.runtime.keys import Keys
 from engine.runtime.limits import most_bytes
-from engine.runtime.lossy import lossy_links
-from engine.runtime.memory import rows_at_drafter, with_admission
+from engine.runtime.links import lossy_links, stated_links
 from engine.runtime.node import LOOPBACK, Node
 from engine.runtime.sockets import Sockets
-from engine.runtime.stated_links import stated_links
 from fleet.scenario.settled import Fleet
 from fleet.stations.build import drafter_station
 
 
 class DrafterNode(Node):
-    """A node with a draft model and a door. `port`: that of the door; `fleet`: with its admission settled.
+    """A node with a draft model and a server at `address`:`port`.
 
-    `number`: which drafter of the fleet it is, from 0. `life`: of its process.
+    - `number`: of the drafter in the fleet, from 0.
+    - `lock_file`: of a device that it shares by time slices.
+    - `life`: of its process.
+
+    Its `fleet` has the admission resolved.
     """
 
     def __init__(
         self,
         fleet: Fleet,
-        lock: DeviceLock = no_lock,
+        lock_file: Path | None = None,
         address: str = LOOPBACK,
         port: int = 0,
         number: int = 0,
@@ -53,7 +57,7 @@ class DrafterNode(Node):
             Exchange(Door(fleet, time.time_ns(), vocabulary, state_numbers, number), links=stated_links(fleet, number)),
             sockets,
             timing=timing_of(drafter.device),
-            lock=lock,
+            lock=device_lock(lock_file),
             say=say,
             life=life,
             lossy=lossy_links(fleet, number, life.number),

@@ -14,8 +14,7 @@ from engine.runtime.batch_executor import with_means
 from engine.runtime.build import AnyDrafter, Streams
 from engine.runtime.content import NOTHING, Content, path_sent, states_sent
 from engine.runtime.packing import contents_of, drafts_of
-from engine.runtime.resent import Resent
-from engine.runtime.tails import Tails
+from engine.runtime.pending import PendingDrafts, Retransmit
 from fleet.policies.outcome import Outcome
 from fleet.stations.messages import Draft, DraftRequest, Join, Message, Overdue, StationEvent
 from fleet.times.step import Step
@@ -114,8 +113,7 @@ class VerifyExecutor:
 
     `sends_hidden`: whether the drafter reads the target's hidden states. `signals`: whether outcomes tell of the
     acceptance probabilities of draft tokens, which rules of lengths may learn from. `rejoins`: whether a drafter that
-    was given up may be asked again in the midst of a text; then hidden states are kept until that ends. `resent`: what
-    requests say again.
+    was given up may be asked again in the midst of a text; then hidden states are kept until that ends.
     """
 
     def __init__(
@@ -125,17 +123,17 @@ class VerifyExecutor:
         sends_hidden: bool = False,
         signals: bool = False,
         rejoins: bool = False,
-        resent: Resent | None = None,
+        retransmit: Retransmit | None = None,
     ) -> None:
         self.target = target
         self.streams = streams
         self.sends_hidden = sends_hidden
         self.signals = signals
         self.rejoins = rejoins
-        self.resent = resent
+        self.retransmit = retransmit
         self.verdicts: dict[int, Verdict] = {}
         self.states: dict[int, list[torch.Tensor]] = {}  # hidden states of all committed tokens but the last, in parts
-        self.tails = Tails()
+        self.pending = PendingDrafts()
         self.open_requests: dict[int, Join] = {}
         self.outputs: dict[int, list[int]] = {}
 
@@ -145,16 +143,16 @@ class VerifyExecutor:
             self.streams.open(self.target, "target", event)
             self.open_requests[event.tag] = event
         elif isinstance(event, Draft):
-            self.tails.append(event.tag, content)
-            if self.resent is not None:
-                self.resent.heard(event.tag, event.epoch)
+            self.pending.append(event.tag, content)
+            if self.retransmit is not None:
+                self.retransmit.acknowledge(event.tag, event.epoch)
         elif isinstance(event, Overdue):
-            self.tails.forget(event.tag)
+            self.pending.forget(event.tag)
 
     def run(self, step: Step) -> tuple[Outcome, ...]:
         """Prefill, decode one token, or verify drafts."""
         tags = [member.tag for member in step.members]
-        taken = [self.tails.take(tag) for tag in tags]
+        taken = [self.pending.take(tag) for tag in tags]
         if step.kind == "verify":
             drafts = drafts_of(taken, self.target.model.device)
             verdicts = self.target.verify(tags, drafts, signals=self.signals)
@@ -173,7 +171,7 @@ class VerifyExecutor:
             return outcomes
         return tuple(
             [
-                self.tails.settled(member.tag, member.tokens, outcome, self.verdicts[member.tag].token)
+                self.pending.settled(member.tag, member.tokens, outcome, self.verdicts[member.tag].token)
                 for member, outcome in zip(step.members, outcomes, strict=True)
             ]
         )
@@ -189,7 +187,9 @@ class VerifyExecutor:
             return NOTHING
         verdict, committed = self.verdicts[message.tag], self.target.committed(message.tag)
         said = (
-            1 if self.resent is None else self.resent.tokens(message.tag, message.epoch, message.base, message.opening)
+            1
+            if self.retransmit is None
+            else self.retransmit.tokens(message.tag, message.epoch, message.base, message.opening)
         )
         hidden = None
         if self.sends_hidden:
@@ -213,8 +213,8 @@ class VerifyExecutor:
         committed = self.target.committed(tag)
         self.outputs[join.request] = committed[join.prompt_tokens : join.prompt_tokens + join.new_tokens]
         self.target.release(tag)
-        self.tails.forget(tag)
+        self.pending.forget(tag)
         self.verdicts.pop(tag, None)
         self.states.pop(tag, None)
-        if self.resent is not None:
-            self.resent.forget(tag)
+        if self.retransmit is not None:
+            self.retransmit.forget(tag)

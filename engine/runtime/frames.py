@@ -22,7 +22,7 @@ FLOAT16 = 1  # the only number format of weights so far; 0 where there are none
 HEADER = struct.Struct("<2sBBBBHIIIIIId")
 # magic, version, rule, formats of distributions and hidden states, bytes of the envelope; then numbers of tokens and
 # nodes (0: no tree; else one more than there are), rows and columns of distributions and of hidden states; when the
-# message is due by the host's clock, where its link is held back there (`stated_links.py`), else 0.
+# message is due by the host's clock, where its link is held back there (`links.py`), else 0.
 DUE = struct.Struct("<d")
 MOST_ENVELOPE_BYTES = 8192  # a Hello with its terms is by far the largest
 

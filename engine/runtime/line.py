@@ -19,7 +19,6 @@ from engine.runtime.actions import (
     Send,
     Turned,
 )
-from engine.runtime.admissible import bounds_of, draft_refused
 from engine.runtime.content import NOTHING, Content
 from engine.runtime.frames import VERSION, FrameError, OtherVersionError, Said, pack, parse, payload_of
 from engine.runtime.identity import (
@@ -35,6 +34,7 @@ from engine.runtime.identity import (
     seat_of,
     terms_of,
 )
+from engine.runtime.limits import bounds_of, draft_refused
 from fleet.errors import InputError
 from fleet.scenario.settled import Fleet
 from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Overdue, Refusal, Retry, View

@@ -5,10 +5,12 @@ from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
+from tokenizers import Tokenizer
+from transformers import AutoTokenizer
 
 from engine.decoding.folders import read_config, read_tokenizer
 from engine.decoding.models import folder_of
-from engine.runtime.demo_prompts import demo_prompts
+from engine.demo_pair.corpus import FOLDER, read_prompts
 from fleet.errors import InputError
 from fleet.inputs.strict import convert
 from fleet.inputs.text import read_json_lines, shortened
@@ -17,6 +19,8 @@ from fleet.scenario.lengths import Between
 from fleet.scenario.named_files import DEMO_PROMPTS
 from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import streams_of
+
+OWN_TOKENIZER = FOLDER / "target" / "tokenizer.json"
 
 Text = Annotated[str, Meta(min_length=1)]
 TokenId = Annotated[int, Meta(ge=0)]
@@ -85,3 +89,20 @@ def _read_lines(path: Path, model: str) -> list[list[int]]:
             )
         prompts.append(prompt)
     return prompts
+
+
+def demo_prompts(group: Literal["calibration", "evaluation"], folder: Path) -> list[list[int]]:
+    """Return the demo's prompts of a group for the model in `folder`.
+
+    They are token ids of the demo pair, or their text in the tokens of another tokenizer, if the folder has one.
+    """
+    prompts = read_prompts(group)
+    files = [*folder.glob("tokenizer*"), *folder.glob("vocab*"), *folder.glob("*.model")]
+    fast = folder / "tokenizer.json"
+    if not files or (fast.is_file() and fast.read_bytes() == OWN_TOKENIZER.read_bytes()):
+        return prompts
+    own, tokenizer = (
+        Tokenizer.from_file(str(OWN_TOKENIZER)),
+        AutoTokenizer.from_pretrained(folder, local_files_only=True),
+    )
+    return [tokenizer.encode(own.decode(prompt)) for prompt in prompts]

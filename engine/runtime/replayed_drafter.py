@@ -5,18 +5,16 @@ from collections.abc import Callable
 
 import numpy as np
 
-from engine.runtime.clock import now_s
+from engine.runtime.clock import Waiter, now_s
+from engine.runtime.connections import Exchange
 from engine.runtime.content import DRAWN, NOTHING, Content
 from engine.runtime.door import Door
-from engine.runtime.exchange import Exchange
 from engine.runtime.journal import FIRST, Life, journal_of, recorded_in
 from engine.runtime.keys import Keys
 from engine.runtime.limits import most_bytes
-from engine.runtime.lossy import lossy_links
+from engine.runtime.links import lossy_links, stated_links
 from engine.runtime.node import LOOPBACK, Node
 from engine.runtime.sockets import Sockets
-from engine.runtime.stated_links import stated_links
-from engine.runtime.waiting import Waiter
 from fleet.chance.sources import of_each, sources_of
 from fleet.policies.outcome import Outcome
 from fleet.policies.shapes import parents

@@ -8,8 +8,7 @@ from engine.runtime.answers import Answers
 from engine.runtime.clock import now_s
 from engine.runtime.content import NOTHING, Content
 from engine.runtime.journal import FIRST, Journal, Life, recorded_in, unfinished
-from engine.runtime.resent import Resent
-from engine.runtime.tails import Tails
+from engine.runtime.pending import PendingDrafts, Retransmit
 from fleet.chance.sources import sources_of
 from fleet.records.recorded import Log
 from fleet.scenario.settled import Fleet
@@ -59,7 +58,7 @@ class ReplayedTarget:
         self.life = life
         self.journal = journal
         self.recorded = recorded_in(life, verifier_station(fleet, target), "replayed", journal, log)
-        self.resent = Resent(fleet)
+        self.retransmit = Retransmit(fleet)
         self.duration_s = verifier_durations(
             fleet.verifier_times(target),
             fleet.drafters.shape,
@@ -70,7 +69,7 @@ class ReplayedTarget:
         self.requests = {tag: iter(requests) for tag, requests in unfinished(own, life).items()}
         self.opening: list[tuple[float, int, Request]] = []
         self.answers = answers(self.recorded.station)
-        self.tails = Tails()
+        self.pending = PendingDrafts()
         self.taken: list[Content] = []  # what the running step verifies
         self.running: Step | None = None
         self.started_s = self.due_s = 0.0
@@ -121,17 +120,17 @@ class ReplayedTarget:
         """Hand an event to the station, carry out its instructions, and start what it plans."""
         instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes, core_wait_s)
         if isinstance(event, Overdue):
-            self.tails.forget(event.tag)
+            self.pending.forget(event.tag)
         elif isinstance(event, Draft) and not any(isinstance(instruction, Ignored) for instruction in instructions):
-            self.tails.append(event.tag, content)
-            self.resent.heard(event.tag, event.epoch)
+            self.pending.append(event.tag, content)
+            self.retransmit.acknowledge(event.tag, event.epoch)
         for instruction in instructions:
             self._post(instruction, time_s)
         if self.recorded.station.ready:
             plan = self.recorded.plan(time_s - self.zero_s)
             if isinstance(plan, Start):
                 self.running, self.started_s = plan.step, time_s
-                self.taken = [self.tails.take(member.tag) for member in plan.step.members]
+                self.taken = [self.pending.take(member.tag) for member in plan.step.members]
                 self.due_s = time_s + self.duration_s(plan.step, 1.0)
 
     def finish(self) -> None:
@@ -157,6 +156,6 @@ class ReplayedTarget:
 
     def content_of(self, request: DraftRequest) -> Content:
         """Return what is sent with a request: more than the target's own token where news may have been lost."""
-        said = self.resent.tokens(request.tag, request.epoch, request.base, request.opening)
+        said = self.retransmit.tokens(request.tag, request.epoch, request.base, request.opening)
         content = self.answers.content_of(request)
         return Content([0] * said) if said > len(content.tokens) else content

@@ -3,9 +3,9 @@
 import math
 from typing import Literal
 
-from engine.runtime.admissible import Bounds, Told, request_refused
 from engine.runtime.content import NOTHING, Content
 from engine.runtime.identity import Ping
+from engine.runtime.limits import Bounds, Told, request_refused
 from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal
 
 Heard = Literal["news", "repeated", "inadmissible"]

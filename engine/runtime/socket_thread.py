@@ -9,12 +9,11 @@ from itertools import count
 
 from engine.runtime.actions import DOOR, Action, Deliver, Lost, Opened, Turned
 from engine.runtime.clock import now_s
+from engine.runtime.connections import Exchange, Posted, Transport
 from engine.runtime.content import Content
 from engine.runtime.core_waits import CoreWaits, OwnCoreWaits, zmq_threads
-from engine.runtime.exchange import Exchange, Posted
-from engine.runtime.lossy import LossyLinks
+from engine.runtime.links import LossyLinks
 from engine.runtime.notices import Notices
-from engine.runtime.transport import Transport, carry_out
 from engine.runtime.worker import Arrival
 from fleet.errors import InputError
 from fleet.stations.messages import TO_DRAFTER, TO_VERIFIER
@@ -161,7 +160,7 @@ class SocketThread(threading.Thread):
         return min(TICK_S, max(self.held[0][0] - now_s(), 0.0)) if self.held else TICK_S
 
     def _carry_out(self, actions: Sequence[Action], time_s: float) -> None:
-        for action in carry_out(actions, self.exchange, self.transport, time_s):
+        for action in self.exchange.carry_out(actions, self.transport, time_s):
             match action:
                 case Deliver():
                     waited_s, self.waited_s = self.waited_s, 0.0

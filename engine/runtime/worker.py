@@ -15,12 +15,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from engine.runtime.clock import now_s
+from engine.runtime.clock import MAX_MARGIN_S, Waiter, now_s
 from engine.runtime.content import NOTHING, Content, Executor, Following
 from engine.runtime.core_waits import OwnCoreWaits
 from engine.runtime.device_lock import DeviceLock, no_lock
 from engine.runtime.identity import Ping
-from engine.runtime.waiting import MOST_MARGIN_S, Waiter
 from fleet.policies.outcome import Outcome
 from fleet.records.recorded import RecordedStation
 from fleet.stations.messages import (
@@ -180,7 +179,7 @@ class Worker:
         Else news of it would wait for the end of the step.
         """
         stop = False
-        while (left_s := due_s - MOST_MARGIN_S - now_s()) > 0:
+        while (left_s := due_s - MAX_MARGIN_S - now_s()) > 0:
             stop |= self._take_next(left_s)
         if stop:
             self.inbox.put(Stop())

@@ -76,7 +76,7 @@ def drafter(
     It ends with Ctrl-C, and then writes its records. Other hosts reach it only with --key and --allowed; then every
     message is encrypted, and whoever has none of the allowed keys is refused.
     """
-    from engine.runtime.hosts import serve_drafter
+    from engine.runtime.by_hand import serve_drafter
     from engine.runtime.keys import door_keys
     from engine.runtime.shown import Asked
     from fleet.scenario.reading import scenario_of
@@ -115,7 +115,7 @@ def router(
     needs --key, --allowed (whose targets it lets in) and --server-key (the drafters').
     """
     from engine.runtime.addresses import addresses_of
-    from engine.runtime.hosts import serve_router
+    from engine.runtime.by_hand import serve_router
     from engine.runtime.keys import line_keys
     from engine.runtime.shown import Asked
     from fleet.scenario.reading import scenario_of
@@ -162,7 +162,7 @@ def verifier(
     It decodes its share of the requests. A drafter on another host needs --key and --server-key.
     """
     from engine.runtime.addresses import addresses_of, targets_of
-    from engine.runtime.hosts import serve_verifier
+    from engine.runtime.by_hand import serve_verifier
     from engine.runtime.keys import line_keys
     from engine.runtime.shown import Asked
     from experiments.watching.line import tokens_of

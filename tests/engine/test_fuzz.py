@@ -10,7 +10,7 @@ pytest.importorskip("zmq")
 
 from engine.runtime import door
 from engine.runtime.clock import now_s
-from engine.runtime.exchange import Exchange
+from engine.runtime.connections import Exchange
 from engine.runtime.limits import most_bytes
 from engine.runtime.line import Line
 from engine.runtime.node import Node

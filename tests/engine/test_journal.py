@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("zmq")
 
 from engine.runtime.journal import FIRST, Journal, Life, journal_of, read_journal, recorded_in, unfinished
-from engine.runtime.lossy import LossyLinks, lossy_links
+from engine.runtime.links import LossyLinks, lossy_links
 from engine.runtime.supervisor import first_life
 from fleet.policies.outcome import Outcome
 from fleet.scenario.faults import Fault, Kill, LinkFault, LinkFaults, Stall

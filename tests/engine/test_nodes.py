@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("zmq")
 
 from engine.runtime.clock import now_s
+from engine.runtime.connections import Exchange
 from engine.runtime.door import Door
-from engine.runtime.exchange import Exchange
 from engine.runtime.limits import most_bytes
 from engine.runtime.line import Line
 from engine.runtime.node import Node

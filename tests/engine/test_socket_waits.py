@@ -7,11 +7,10 @@ import pytest
 
 pytest.importorskip("zmq")
 
-from engine.runtime.actions import Deliver
+from engine.runtime.actions import Arrived, Deliver
+from engine.runtime.connections import Exchange
 from engine.runtime.content import NOTHING
-from engine.runtime.exchange import Exchange
 from engine.runtime.socket_thread import SocketThread
-from engine.runtime.transport import Arrived
 from engine.runtime.worker import Arrival
 from fleet.stations.messages import Leave
 

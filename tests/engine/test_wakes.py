@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("zmq")
 
+from engine.runtime.connections import Exchange
 from engine.runtime.content import NOTHING
-from engine.runtime.exchange import Exchange
 from engine.runtime.socket_thread import SocketThread
 from engine.runtime.sockets import Sockets
 from fleet.stations.messages import Leave

@@ -6,13 +6,12 @@ from collections.abc import Callable, Container, Sequence
 from functools import partial
 from typing import Protocol
 
-from engine.runtime.actions import DOOR, Action, Deliver, Send
+from engine.runtime.actions import DOOR, Action, Arrived, Deliver, Send
+from engine.runtime.connections import Exchange
 from engine.runtime.content import NOTHING, Content, Executor
-from engine.runtime.exchange import Exchange
 from engine.runtime.identity import Ping
 from engine.runtime.node import Users
 from engine.runtime.socket_thread import TICK_S
-from engine.runtime.transport import Arrived, carry_out
 from engine.runtime.worker import Worker
 from fleet.records.recorded import RecordedStation
 from fleet.stations.messages import Finished, Ignored, Instruction, Restarted, StepDone
@@ -201,7 +200,7 @@ class FakeNode:
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
         time_s = self.network.now_s
-        done = carry_out(actions, self.exchange, self, time_s)
+        done = self.exchange.carry_out(actions, self, time_s)
         for action in done:
             if isinstance(action, Deliver) and action.after_s:
                 self.network.for_node(self, time_s + action.after_s, partial(self._late, action))

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from engine.runtime.connections import Exchange
 from engine.runtime.content import NOTHING, Content
 from engine.runtime.door import Door
-from engine.runtime.exchange import Exchange
 from engine.runtime.line import Line
 from fleet.policies.outcome import Outcome
 from fleet.records.recorded import Log, RecordedStation

@@ -1,4 +1,4 @@
-"""Tables that all pages have: metrics, the settled scenario, the numbers of its profile with labels, provenance."""
+"""Tables that all pages have: metrics, the resolved scenario, the labelled numbers of its profile, provenance."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -25,24 +25,20 @@ def known_as(world: str, basis: str) -> str:
     """Say how the numbers of a run are known."""
     if world == "engine":
         return "Numbers are measured: a run of the engine on real hardware."
+    return f"Numbers are simulated; step times of the profile are {basis}.{warned(basis)}"
+
+
+def warned(basis: str) -> str:
+    """Return the warning that step times of this basis need, as a further sentence."""
     warning = warning_of(basis)
-    return f"Numbers are simulated; step times of the profile are {basis}." + (f" Mind: {warning}." if warning else "")
+    return f" Mind: {warning}." if warning else ""
 
 
 def metrics_grid(metrics: Mapping[str, Metric], label: str) -> Grid:
     """Return all metrics of a run, with their intervals, their meaning and how they are known."""
     meanings = {meaning.name: meaning.what.replace("`", "") for meaning in METRICS}
     rows = [
-        (
-            name,
-            metric.value,
-            metric.low,
-            metric.high,
-            metric.unit,
-            _why(metric),
-            label,
-            meanings.get(name, ""),
-        )
+        (name, metric.value, metric.low, metric.high, metric.unit, _why(metric), label, meanings.get(name, ""))
         for name, metric in metrics.items()
     ]
     headings = ("metric", "value", "low", "high", "unit", "interval", "label", "what it is")
@@ -54,9 +50,15 @@ def _why(metric: Metric) -> str:
     return interval(metric) if math.isnan(metric.low) else ""
 
 
+def scenario_grids(fleet: Fleet, profile: HardwareProfile | str, note: str = "") -> list[Grid]:
+    """Return the resolved scenario and the numbers of its profile, if it has one."""
+    numbers = [profile_grid(profile)] if isinstance(profile, HardwareProfile) else []
+    return [fleet_grid(fleet, note), *numbers]
+
+
 def fleet_grid(fleet: Fleet, note: str = "") -> Grid:
     """Return what a scenario and its profile come to."""
-    return grid("The scenario, settled", ("where", "what", "value"), list(describe_fleet(fleet)), note)
+    return grid("The resolved scenario", ("where", "what", "value"), list(describe_fleet(fleet)), note)
 
 
 def profile_grid(profile: HardwareProfile) -> Grid:

@@ -1,17 +1,18 @@
-"""Memory of caches: bytes a token, a row and a station, from the models' configurations, and what a device has free."""
+"""Limits of the models and devices of this host: positions that models know, memory of caches, admission by memory."""
 
 import os
 from pathlib import Path
 
 import msgspec
 import torch
-from transformers import LlamaConfig
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
 
 from engine.decoding.admitted import config_of
 from engine.decoding.cache import CacheShape, shape_of
 from engine.decoding.eagle_files import read_head_config
 from engine.decoding.folders import explained
-from engine.decoding.models import PRECISIONS, folder_of
+from engine.decoding.llama import is_lean
+from engine.decoding.models import PRECISIONS, folder_of, known_positions
 from engine.runtime.build import head_folder
 from fleet.errors import InputError
 from fleet.policies.admit import WithinMemory
@@ -121,3 +122,28 @@ def account_line(account: Account) -> str:
         f"{account.station}: {account.token_bytes} bytes a token, {account.row_bytes / 1e6:.3g} MB a row of "
         f"{account.row_tokens} tokens, {account.bytes / 1e6:.3g} MB for {account.rows}"
     )
+
+
+def with_positions(fleet: Fleet) -> Fleet:
+    """Return the fleet with the positions that its models know; those of a folder that is not here are unknown."""
+    if fleet.drafters.kind == "replayed":
+        return fleet  # nobody runs a model
+    asked = [(fleet.verifiers.model, "target")]
+    if fleet.drafters.kind == "model" and fleet.drafters.count:
+        asked.append((fleet.drafters.model, "drafter"))
+    known = [positions for model, role in asked if (positions := positions_of(model, role))]
+    if not known:
+        return fleet
+    return msgspec.structs.replace(fleet, drafters=msgspec.structs.replace(fleet.drafters, positions=min(known)))
+
+
+def positions_of(model: str, role: str) -> int:
+    """Return how many positions the model of a folder knows; 0 for any number, or where it is not here."""
+    try:
+        config = AutoConfig.from_pretrained(folder_of(model, role), local_files_only=True)
+        if is_lean(config):
+            return 0
+        with torch.device("meta"):  # its modules without its numbers
+            return known_positions(AutoModelForCausalLM.from_config(config))
+    except Exception:  # noqa: BLE001  (what is wrong with a model, whoever loads it says in one line)
+        return 0

@@ -1,5 +1,13 @@
 """What the reference pages say before their tables: Markdown, a paragraph an entry."""
 
+PAGES = {
+    "scenario.md": "every key of a scenario, with the policies and models that it can name",
+    "profile.md": "the format of a profile: step times, links, and what makes steps slower",
+    "metrics.md": "every metric with its unit and equation, the symbols of the papers, the analytic model's quantities",
+    "records.md": "the record table, the run header and the signal file, column by column",
+    "cli.md": "every command with its arguments, options and exit statuses",
+}
+
 MADE = "<!-- Made from the code by `python -m specfleet.reference`; change the docstrings, not this page. -->"
 
 INDEX = """
@@ -44,9 +52,4 @@ The acceptance model [`signals`](scenario.md#signals-model) plays it back; `spec
 PLACES = """
 The acceptance model [`by-place`](scenario.md#by-place-model) plays it back; `specfleet import specdecode-bench` writes
 one.
-"""
-
-COMMANDS = """
-`specfleet COMMAND`. Results go to standard output, progress and remarks to standard error. `python -m specfleet` is
-the same command.
 """
