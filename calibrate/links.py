@@ -10,18 +10,18 @@ from multiprocessing.connection import Connection
 import msgspec
 import numpy as np
 
-from engine.runtime.actions import Deliver, Opened
-from engine.runtime.clock import now_s
-from engine.runtime.connections import Exchange
-from engine.runtime.content import Content
-from engine.runtime.identity import Ping
-from engine.runtime.limits import most_bytes
-from engine.runtime.line import Line
-from engine.runtime.node import LOOPBACK
-from engine.runtime.process import NodeProcess
-from engine.runtime.serve import drafter_process
-from engine.runtime.socket_thread import TICK_S
-from engine.runtime.sockets import Sockets
+from engine.launch.processes import NodeProcess
+from engine.launch.serve import drafter_process
+from engine.net.actions import Deliver, Opened
+from engine.net.client import Line
+from engine.net.clock import now_s
+from engine.net.connections import Exchange
+from engine.net.content import Content
+from engine.net.handshake import Ping
+from engine.net.limits import most_bytes
+from engine.net.socket_thread import TICK_S
+from engine.net.sockets import Sockets
+from engine.node.node import LOOPBACK
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settled import Fleet
 from fleet.stations.payload import PROBABILITY_BYTES

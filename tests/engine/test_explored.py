@@ -13,8 +13,8 @@ import pytest
 
 pytest.importorskip("zmq")
 
-from engine.runtime.content import Content
-from engine.runtime.pending import PendingDrafts
+from engine.net.content import Content
+from engine.node.pending import PendingDrafts
 from fleet.policies.outcome import Outcome
 from fleet.scenario.settle import settle
 from fleet.stations.drafter import DrafterStation

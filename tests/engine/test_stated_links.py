@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 pytest.importorskip("torch")
 
 from calibrate.links import without_stated_links
-from engine.runtime.actions import DOOR, Deliver, Send
-from engine.runtime.by_hand import _resolved
-from engine.runtime.frames import due_of, pack, parse, stamped
-from engine.runtime.links import MOST_HELD_S, StatedLinks, stated_links
-from engine.runtime.serve import serve
+from engine.launch.by_hand import _resolved
+from engine.launch.serve import serve
+from engine.net.actions import DOOR, Deliver, Send
+from engine.net.frames import due_of, pack, parse, stamped
+from engine.net.links import MOST_HELD_S, StatedLinks, stated_links
 from fleet.chance.sources import sources_of
 from fleet.records.metrics import measure
 from fleet.records.playback import playback_of

@@ -11,9 +11,9 @@ from engine.decoding.grow import Drafts
 from engine.decoding.sampling import Sampling, distributions
 from engine.decoding.signals import signals_of
 from engine.decoding.trees import static_tree
-from engine.runtime.build import Streams
-from engine.runtime.content import NOTHING, Content
-from engine.runtime.pending import PendingDrafts, joined
+from engine.net.content import NOTHING, Content
+from engine.node.build import Streams
+from engine.node.pending import PendingDrafts, joined
 from fleet.policies.outcome import Outcome
 
 TOKENS = st.lists(st.integers(0, 9), min_size=1, max_size=6)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.runtime.clock import MAX_MARGIN_S, MIN_MARGIN_S, Waiter
+from engine.net.clock import MAX_MARGIN_S, MIN_MARGIN_S, Waiter
 from tests.helpers.stars import repeatable
 
 LOOK_S = 2e-6  # that a look at the clock takes

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from engine.runtime.content import Content
-from engine.runtime.pending import PendingDrafts
+from engine.net.content import Content
+from engine.node.pending import PendingDrafts
 from fleet.policies.outcome import Outcome
 from fleet.scenario.settled import Fleet
 from fleet.stations.buffer import Buffer

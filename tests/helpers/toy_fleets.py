@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
-from engine.runtime.connections import Exchange
-from engine.runtime.content import NOTHING, Content
-from engine.runtime.door import Door
-from engine.runtime.line import Line
-from engine.runtime.links import stated_links
-from engine.runtime.pending import PendingDrafts, Retransmit
-from engine.runtime.router import RouteExecutor
+from engine.net.client import Line
+from engine.net.connections import Exchange
+from engine.net.content import NOTHING, Content
+from engine.net.links import stated_links
+from engine.net.server import Door
+from engine.node.pending import PendingDrafts, Retransmit
+from engine.node.router import RouteExecutor
 from fleet.policies.outcome import Outcome
 from fleet.records.recorded import Log, RecordedStation
 from fleet.records.schema import SCHEMA, Row

@@ -159,9 +159,9 @@ def test_a_run_of_the_engine_that_cannot_be_written_is_printed(
     option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("torch")
-    from engine.runtime.serve import Served
+    from engine.launch.serve import Served
 
-    monkeypatch.setattr("engine.runtime.serve.serve", lambda *_, **__: Served(simulate(star()), {}))
+    monkeypatch.setattr("engine.launch.serve.serve", lambda *_, **__: Served(simulate(star()), {}))
     kept = {"-o": "--signals", "--signals": "-o"}[option]
     words = [option, "/dev/full", kept, str(tmp_path / "kept")]
     assert run_cli(monkeypatch, "run", "slots", "--json", *words) == 1
