@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fleet.scenario.faults import Delay, Drop, Duplicate, Fault, Kill, LinkFault, NodeFault, Reorder, Stall, Way
+from fleet.scenario.faults import Effect, Fault, Kill, LinkFault, NodeFault, Stall
 
 MOST = 3  # faults of stations, and as many of links
-WAYS: tuple[Way | None, ...] = (None, "up", "down")
+EFFECTS: tuple[Effect, ...] = ("drop", "delay", "duplicate", "reorder")
 FOR_EVER = 0.2  # share of the kills of drafters after which they stay dead
 
 
@@ -40,16 +40,8 @@ def _of_node(
 
 
 def _of_link(rng: np.random.Generator, names: Sequence[str], length_s: float, outage_s: float) -> LinkFault:
+    effect = EFFECTS[rng.integers(len(EFFECTS))]
     share, by_s = 0.5 * rng.random() ** 2 + 1e-6, outage_s * rng.random() + 1e-6
     node, at_s = str(rng.choice(list(names))), length_s * rng.random()
-    way = WAYS[rng.integers(len(WAYS))]
     for_s = None if rng.random() < 0.5 else float(rng.exponential(outage_s)) + 1e-6
-    match rng.integers(4):
-        case 0:
-            return Drop(share, node=node, way=way, at_s=at_s, for_s=for_s)
-        case 1:
-            return Delay(share, by_s, node=node, way=way, at_s=at_s, for_s=for_s)
-        case 2:
-            return Duplicate(share, by_s, node=node, way=way, at_s=at_s, for_s=for_s)
-        case _:
-            return Reorder(share, by_s, node=node, way=way, at_s=at_s, for_s=for_s)
+    return LinkFault(effect, share, 0.0 if effect == "drop" else by_s, node, at_s, for_s)
