@@ -112,7 +112,6 @@ class ReplayedTarget:
             self._open(tag, request, now_s())
 
     def _open(self, tag: int, request: Request, time_s: float) -> None:
-        self.answers.begin(tag, request)
         self.deliver(join_of(self.fleet, tag, request), NOTHING, time_s)
 
     def deliver(

@@ -207,7 +207,7 @@ def test_a_drafter_tells_whoever_is_on_its_host_and_keeps_that_connection_open()
 
 
 def test_an_allowed_key_is_told_and_a_stranger_gets_nothing(ring: Ring) -> None:  # noqa: F811
-    with RunningServer(ring.public) as running:
+    with RunningServer(ring.own) as running:
         running.server.board = Board(FLEET, "drafter").page
         address = f"127.0.0.1:{running.port}"
         for keys, reason in ((ring.of("mallory"), "refuses the key mallory"), (None, "no node of specfleet answered")):

@@ -71,7 +71,7 @@ class FakeNetwork:
         node.start()
 
     def kill(self, name: str) -> None:
-        """End a node without a word; whoever is connected with it sees that by its next frame at the earliest."""
+        """End a node without a last message; its peers see that by their next frame at the earliest."""
         self.stalled.pop(name, None)
         if self.nodes.pop(name, None) is not None:
             for (client, port), server in self.servers.items():
@@ -149,7 +149,7 @@ class FakeNetwork:
             number, faults = len(self.ways), None
             if self.faults:
                 rng = np.random.default_rng([self.seed, 3, number])
-                faults = LinkFaults(self.faults, self.servers[client], client[0], way, rng)
+                faults = LinkFaults(self.faults, self.servers[client], client[0], rng)
             found = self.ways[*client, way] = FakeWay(self.way_s, faults)
         return found
 
