@@ -1,8 +1,7 @@
 """The client of a connection, as a state machine: it connects until it is welcomed, and again when it was lost.
 
-A request without an answer becomes an event of the station. If the scenario has a patience, the station itself notices
-timeouts, and the client reports earlier what it knows: Overdue when its server is lost, Retry when it is back. Without
-a patience the client delivers a Refusal, and the target decodes alone.
+If the scenario has a patience, the station notices timeouts, and a request waits for the connection. Without a patience
+the client delivers a Refusal, and the target decodes alone.
 """
 
 import msgspec
@@ -37,7 +36,7 @@ from engine.net.handshake import (
 from engine.net.limits import bounds_of, draft_refused
 from fleet.errors import InputError
 from fleet.scenario.settled import Fleet
-from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Overdue, Refusal, Retry, View
+from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, View
 
 MAX_BAD = 8  # malformed frames, before the server counts as lost
 RECONNECT_S = 1.0
@@ -57,7 +56,7 @@ class ClientEnd:
     - `goes_on`: see `Hello`.
     - `open`: the request of each session that the server knows.
     - `asked`: epoch and time of each request without a draft.
-    - `alone`: requests that decode alone, if the scenario has a patience.
+    - `unsent`: the newest request of each session, with its content, that waits for the connection.
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class ClientEnd:
         self.bounds = bounds_of(fleet, vocabulary)
         self.open: dict[int, int] = {}
         self.asked: dict[int, tuple[int, float]] = {}
-        self.alone: dict[int, int] = {}
+        self.unsent: dict[int, tuple[DraftRequest, Content]] = {}
         self.peer_life = -1
         self.called_s = self.received_s = self.sent_s = -1e9
         self.taken_s: float | None = None  # since when its number has been taken
@@ -112,7 +111,7 @@ class ClientEnd:
         """Take a message about the connection itself."""
         match message:
             case Welcome():
-                return self._welcomed(message)
+                return self._welcomed(message, now_s)
             case Denied():
                 return self._denied(message, now_s)
             case Unknown():
@@ -122,12 +121,14 @@ class ClientEnd:
         return [] if isinstance(message, Alive) else self._bad(now_s)
 
     def send(self, message: Message | Ping, content: Content, now_s: float) -> list[Action]:
-        """Send a message of the station; without a server a request for a draft is refused."""
-        self._note_alone(message)
-        known = self.state == "open" and not self._is_unknown(message)
-        if isinstance(message, DraftRequest) and not known:
-            return self._unsent(message)
+        """Send a message of the station; without a connection a request waits, or is refused."""
+        self.unsent.pop(message.tag, None)
         if self.state != "open":
+            if not isinstance(message, DraftRequest):
+                return []
+            if not self.watched:
+                return [Deliver(Refusal(message.tag, message.request, f"{self.name} is not there"))]
+            self.unsent[message.tag] = message, content
             return []
         if isinstance(message, DraftRequest):
             self.open[message.tag], self.asked[message.tag] = message.request, (message.epoch, now_s)
@@ -143,13 +144,10 @@ class ClientEnd:
         self.state = "calling"
         self.hello = msgspec.structs.replace(self.hello, attempt=self.hello.attempt + 1)
         self.called_s, self.bad = now_s, 0  # a server that is gone does not answer at once
-        sessions, asked, self.open, self.asked = self.open, self.asked, {}, {}
+        sessions, self.open, self.asked = self.open, {}, {}
         lost = Lost(self.port, f"{self.name} {reason}")
-        if not self.watched:
-            return [lost, *(Deliver(Refusal(tag, request, lost.reason)) for tag, request in sessions.items())]
-        owed = {tag: epoch for tag, (epoch, _) in asked.items() if self._reports and tag not in self.alone}
-        self.alone |= {tag: sessions[tag] for tag in owed}
-        return [lost, *(Deliver(Overdue(tag, sessions[tag], epoch)) for tag, epoch in owed.items())]
+        refused = {} if self.watched else sessions
+        return [lost, *(Deliver(Refusal(tag, request, lost.reason)) for tag, request in refused.items())]
 
     def tick(self, now_s: float) -> list[Action]:
         """Send Hello or Alive if it is due, and detect timeouts; to be called several times a second."""
@@ -186,11 +184,12 @@ class ClientEnd:
         after_s = self.view_delay_s if isinstance(message, View) else 0.0
         return [Deliver(msgspec.structs.replace(message, tag=own), content, payload_bytes, after_s)]
 
-    def _welcomed(self, welcome: Welcome) -> list[Action]:
+    def _welcomed(self, welcome: Welcome, now_s: float) -> list[Action]:
         if self.state != "calling" or welcome.attempt != self.hello.attempt:
             return []
         self.state, self.peer_life, self.taken_s = "open", welcome.incarnation, None
-        return [Opened(self.port), *(Deliver(Retry(tag, request)) for tag, request in self.alone.items())]
+        unsent, self.unsent = self.unsent, {}
+        return [Opened(self.port), *(action for each in unsent.values() for action in self.send(*each, now_s))]
 
     def _denied(self, denied: Denied, now_s: float) -> list[Action]:
         if self.state != "calling" or denied.attempt != self.hello.attempt:
@@ -217,35 +216,6 @@ class ClientEnd:
             followed.append(Deliver(Refusal(tag, request, f"{self.name} sent no draft within {self.patience_s:g} s")))
         return followed
 
-    @property
-    def _reports(self) -> bool:
-        """Whether the station gets Overdue and Retry; targets behind a router rely on their timeouts."""
-        return self.watched and self.seat.role == "verifier"
-
-    def _note_alone(self, message: Message | Ping) -> None:
-        """Note requests that decode alone: those that have left for a while, or ask for an empty draft."""
-        if not self._reports or not isinstance(message, DraftRequest | Leave):
-            return
-        if _is_probe(message) or (isinstance(message, Leave) and message.epoch):
-            self.alone[message.tag] = message.request
-        else:
-            self.alone.pop(message.tag, None)
-
-    def _is_unknown(self, message: Message | Ping) -> bool:
-        """Whether a request belongs to a session that the server has lost with the connection."""
-        return self._reports and isinstance(message, DraftRequest) and not (message.opening or message.tag in self.open)
-
-    def _unsent(self, message: DraftRequest) -> list[Action]:
-        """Return what follows from a request that cannot be sent."""
-        tag, request = message.tag, message.request
-        if not self.watched:
-            return [Deliver(Refusal(tag, request, f"{self.name} is not there"))]
-        if not self._reports or _is_probe(message):
-            return []
-        self.alone[tag] = request
-        overdue = Deliver(Overdue(tag, request, message.epoch))
-        return [overdue, Deliver(Retry(tag, request))] if self.state == "open" else [overdue]
-
     def _forget(self, tag: int) -> None:
         self.open.pop(tag, None)
         self.asked.pop(tag, None)
@@ -257,11 +227,6 @@ class ClientEnd:
     def _send(self, message: WireMessage, now_s: float, content: Content | None = None) -> Send:
         self.sent_s = now_s
         return Send(self.port, NO_PEER, pack(message) if content is None else pack(message, content))
-
-
-def _is_probe(message: Message) -> bool:
-    """Whether a message is an empty request, which only tests the drafter."""
-    return isinstance(message, DraftRequest) and message.opening and message.tokens == 0
 
 
 def max_reconnect_s(fleet: Fleet) -> float:

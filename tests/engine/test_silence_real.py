@@ -20,12 +20,11 @@ from engine.node import worker as workers
 from engine.node.worker import Stop, Worker
 from fleet.records.recorded import RecordedStation
 from fleet.stations.build import verifier_station
-from fleet.stations.messages import Draft, DraftRequest, Finished, Join, Leave, Overdue, Retry
+from fleet.stations.messages import Draft, DraftRequest, Finished, Join, Leave
 from fleet.stations.session import ERA
 from tests.helpers.toys import ToyTarget, toy_fleet
 
 PATIENT = toy_fleet(verifiers={"patience_s": 0.2, "rejoin_s": 0.5}, drafters={"lease_s": 2.0})
-ROUTED = toy_fleet(verifiers={"patience_s": 0.2}, drafters={"lease_s": 2.0, "count": 2, "route": "shortest-queue"})
 OPENING = DraftRequest(0, 0, 1, 9, opening=True)
 GIVEN_UP = Leave(0, 0, 1)
 PROBE = DraftRequest(0, 0, ERA + 1, 12, opening=True, tokens=0)
@@ -44,9 +43,8 @@ def welcome(server: ServerEnd, client: ClientEnd, time_s: float = 0.0, peer: byt
     return client.receive(welcomed.frame, time_s)
 
 
-def patient(role: str = "verifier") -> tuple[ServerEnd, ClientEnd]:
-    fleet = PATIENT if role == "verifier" else ROUTED
-    server, client = ServerEnd(fleet, 1), ClientEnd(fleet, 0, 1, role)  # type: ignore[arg-type]
+def patient() -> tuple[ServerEnd, ClientEnd]:
+    server, client = ServerEnd(PATIENT, 1), ClientEnd(PATIENT, 0, 1)
     assert welcome(server, client) == [Opened(0)]
     return server, client
 
@@ -55,48 +53,27 @@ def content(message: DraftRequest) -> Content:
     return Content([1] * (message.base if message.opening else 1))
 
 
-def test_a_lost_line_tells_a_patient_station_which_draft_will_not_come_and_later_that_it_is_back() -> None:
+def test_a_lost_connection_is_no_event_of_a_patient_station() -> None:
     server, client = patient()
     client.send(OPENING, content(OPENING), 0.0)
-    assert delivered(client.lost(1.0)) == [Overdue(0, 0, 1)]
-    assert client.send(GIVEN_UP, NOTHING, 1.0) == []
-    assert client.send(PROBE, content(PROBE), 1.5) == [], "whoever only asks whether somebody is there waits on"
-    assert delivered(welcome(server, client, 10.0)) == [Retry(0, 0)]
-    (sent,) = client.send(BACK, content(BACK), 10.0)
-    assert isinstance(sent, Send)
-    assert not client.alone
-
-
-def test_nothing_is_told_of_requests_that_are_done_or_have_not_been_given_up() -> None:
-    server, client = patient()
-    client.send(OPENING, content(OPENING), 0.0)
-    frame = pack(Draft(0, 0, 1, 9, 4), Content([1, 2, 3, 4]))
-    client.receive(frame, 0.1)
     assert delivered(client.lost(1.0)) == []
-    client.send(Leave(0, 0), NOTHING, 1.0)
     assert delivered(welcome(server, client, 10.0)) == []
 
 
-def test_a_request_that_goes_on_where_the_drafter_has_forgotten_is_overdue_at_once_and_opens_anew() -> None:
-    server, client = patient()
+def test_a_request_without_a_connection_is_sent_after_the_welcome() -> None:
+    server, client = ServerEnd(PATIENT, 1), ClientEnd(PATIENT, 0, 1)
+    assert client.send(OPENING, content(OPENING), 0.0) == []
+    opened, sent = welcome(server, client)
+    assert opened == Opened(0)
+    assert isinstance(sent, Send)
+    assert delivered(server.receive(b"peer", sent.frame, 0.0)) == [OPENING]
+
+
+def test_a_request_that_has_left_is_not_sent_after_the_welcome() -> None:
+    server, client = ServerEnd(PATIENT, 1), ClientEnd(PATIENT, 0, 1)
     client.send(OPENING, content(OPENING), 0.0)
-    client.receive(pack(Draft(0, 0, 1, 9, 4), Content([1, 2, 3, 4])), 0.1)
-    client.lost(1.0)
-    welcome(server, client, 10.0)
-    follows = DraftRequest(0, 0, 2, 12)
-    assert delivered(client.send(follows, content(follows), 10.0)) == [Overdue(0, 0, 2), Retry(0, 0)]
-
-
-def test_a_patient_target_that_finds_nobody_decodes_alone_at_once() -> None:
-    client = ClientEnd(PATIENT, 0, 1)
-    assert delivered(client.send(OPENING, content(OPENING), 0.0)) == [Overdue(0, 0, 1)]
-
-
-def test_stations_behind_a_router_are_told_nothing_and_notice_silence_alone() -> None:
-    _, client = patient("router")
-    client.send(OPENING, content(OPENING), 0.0)
-    assert delivered(client.lost(1.0)) == []
-    assert delivered(client.send(OPENING, content(OPENING), 1.0)) == []
+    client.send(GIVEN_UP, NOTHING, 0.2)
+    assert welcome(server, client) == [Opened(0)]
 
 
 def test_a_life_that_goes_on_keeps_its_tags_and_one_that_begins_anew_does_not() -> None:
