@@ -1,9 +1,9 @@
-"""Messages as bytes: one frame each, made and read without trust in whoever sent it.
+"""Messages as bytes, one frame each; a frame is parsed without trust in its sender.
 
 A frame is a header of fixed size (magic, version, sizes and shapes), the bodies, and the envelope (MessagePack of a
 typed struct). Bodies are raw little-endian numbers: token ids and nodes of a tree as int32, draft distributions and
-hidden states as float16. Nothing is unpickled, and nothing
-is allocated that a header promises and a frame does not hold.
+hidden states as float16. Nothing is unpickled, and sizes in the header are checked against the frame before anything is
+allocated.
 """
 
 import struct
@@ -22,7 +22,7 @@ FLOAT16 = 1  # the only number format of weights so far; 0 where there are none
 HEADER = struct.Struct("<2sBBBBHIIIIIId")
 # magic, version, rule, formats of distributions and hidden states, bytes of the envelope; then numbers of tokens and
 # nodes (0: no tree; else one more than there are), rows and columns of distributions and of hidden states; when the
-# message is due by the host's clock, where its link is held back there (`links.py`), else 0.
+# message is due by the host's clock, if its link is emulated (`links.py`), else 0.
 DUE = struct.Struct("<d")
 MAX_ENVELOPE_BYTES = 8192  # a Hello with its terms is by far the largest
 
@@ -30,12 +30,12 @@ WireMessage = Message | Control | Ask | Status
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[WireMessage] = msgspec.msgpack.Decoder(WireMessage)
-_LARGEST = (1 << 31) - 1  # of the numbers in an envelope: what no honest fleet reaches, and every column can hold
+_LARGEST = (1 << 31) - 1  # of the numbers in an envelope: no honest fleet reaches it, and every column can hold it
 _LARGER = (1 << 62) - 1  # of epochs and of numbers of views, which count the lives of a process, too
 
 
 class FrameError(ValueError):
-    """Bytes that are no message of this version; the text says why."""
+    """Bytes that are no message of this version, and why."""
 
 
 class OtherVersionError(FrameError):
@@ -68,7 +68,7 @@ def pack(message: WireMessage, content: Content = NOTHING) -> bytes:
 
 
 def parse(frame: bytes) -> tuple[WireMessage, Content]:
-    """Return the message of a frame and its content; FrameError on anything else, whatever it is."""
+    """Return the message of a frame and its content; FrameError for any other bytes."""
     if len(frame) < HEADER.size:
         raise FrameError(f"{len(frame)} bytes are less than a header")
     magic, version, rule, drawn, known, envelope, tokens, nodes, *shapes, _due_s = HEADER.unpack_from(frame)
@@ -105,7 +105,7 @@ def stamped(frame: bytes, due_s: float) -> bytes:
 
 
 def due_of(frame: bytes) -> float:
-    """Return when the message of a frame is due, in seconds of the sender's clock; 0 for at once, or for no frame."""
+    """Return when the message of a frame is due by the sender's clock; 0 for at once, or for no frame."""
     (due_s,) = DUE.unpack_from(frame, HEADER.size - DUE.size) if len(frame) >= HEADER.size else (0.0,)
     return due_s if due_s > 0 else 0.0
 
@@ -113,7 +113,7 @@ def due_of(frame: bytes) -> float:
 def payload_of(frame: bytes) -> int:
     """Return the payload of a frame in bytes: envelope and bodies, as `fleet.stations.payload` counts them.
 
-    The header is part of the protocol, as are the headers of ZeroMQ, TCP and IP. A rule counts as a byte.
+    Headers of the protocol, of ZeroMQ, TCP and IP do not count. A rule counts as a byte.
     """
     return len(frame) - HEADER.size + (frame[3] != 0)
 

@@ -132,7 +132,7 @@ class InnerRouter:
         self.zero_s = zero_s
 
     def deliver(self, event: StationEvent, time_s: float, payload_bytes: int = 0) -> None:
-        """Take a request of a target or the load of a drafter, and send what can be routed."""
+        """Take a request of a target or the load of a drafter, and send the requests that can be routed."""
         run_s = time_s - self.zero_s
         self._obey(self.recorded.handle(event, run_s, payload_bytes), time_s)
         while self.recorded.station.ready:
