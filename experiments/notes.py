@@ -6,26 +6,21 @@ Nothing here is an error. The command line prints each as `note: ...` on standar
 from collections.abc import Iterator
 from itertools import pairwise
 
-import msgspec
-
 from fleet.chance.acceptance import PerPosition, expected_committed
-from fleet.errors import InputError
 from fleet.scenario.facts import accepts, mean_accepted, replaced_acceptance
 from fleet.scenario.lengths import TEXTS
 from fleet.scenario.names import World
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from fleet.scenario.sides import SIDES, profile_of, shared_profile
-from fleet.scenario.unread import READ_IN_A_BATCH
 from fleet.scenario.workload import mean_lengths
 from fleet.times.labels import basis_of, estimated_numbers, warning_of
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
-from sim.predict import predict
 
 NEARLY = 0.01  # relative difference of two mean lengths that nobody needs to be told of
 FEWEST_FALLING = 3  # rates; two that fall say little
-OF_TARGET = {"verify": "verify", "prefill": "verify_prefill", "decode": "decode"}  # scenario's key: the profile's
+OF_TARGET = {"prefill": "verify_prefill", "decode": "decode"}  # a step of a target, and its key in a profile
 
 
 def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
@@ -38,13 +33,13 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     notes = [] if world == "engine" else [*_estimated(scenario), *_falling_rates(scenario), *_assumed_turns(scenario)]
     notes += [] if world == "engine" else [*_mixed_profiles(scenario)]
     if world == "sim" or scenario.verifiers.kind == "replayed":  # a real target takes the time that it takes
-        notes += [*_mixed_times(scenario), *_mixed_tiers(scenario)]
+        notes += _mixed_tiers(scenario)
     return (*notes, *_absent_tiers(scenario), *_replaced_acceptance(scenario), *_published_texts(scenario))
 
 
 def notes_on_prediction(scenario: Scenario) -> tuple[str, ...]:
     """Return the notes on what the equations say of a scenario: those on the scenario, and on a missing decode time."""
-    profile, decode = profile_of(scenario, "verifiers"), scenario.verifiers.decode
+    profile, decode = profile_of(scenario, "verifiers"), scenario.verifiers.verify
     known = decode or (profile.decode if profile is not None else None)
     if known is not None and known.mean_s(1, _middle_context(scenario)) == 0:
         return (*notes_of(scenario), "a plain decoding step takes no time here (decode is not given), so N_max is 0")
@@ -128,48 +123,14 @@ def _assumed_turns(scenario: Scenario) -> Iterator[str]:
             yield f"devices.{name}: {device.assumed}"
 
 
-def _mixed_times(scenario: Scenario) -> Iterator[str]:
-    """Note a target whose times come in part from the scenario and in part from the profile."""
-    profile, verifiers = profile_of(scenario, "verifiers"), scenario.verifiers
-    read = [name for name in OF_TARGET if scenario.batch is None or name in READ_IN_A_BATCH["verifiers"]]
-    given = {name: getattr(verifiers, name) for name in read if getattr(verifiers, name) is not None}
-    if profile is None or len(given) in (0, len(read)):
-        return
-    own = [
-        f"verifiers.{name} = {_ms(scenario, name, time)} is the scenario's "
-        f"(the profile's: {_ms(scenario, name, getattr(profile, OF_TARGET[name]))})"
-        for name, time in given.items()
-    ]
-    left = [name for name in read if name not in given]
-    theirs = [f"{name} = {_ms(scenario, name, getattr(profile, OF_TARGET[name]))}" for name in left]
-    yield (
-        f"{', '.join(own)}; {' and '.join(theirs)} {'is' if len(left) == 1 else 'are'} still the profile's. "
-        f"{_consequence(scenario, given)}give {' and '.join(f'verifiers.{name}' for name in left)}, too, where the "
-        "target is another machine"
-    )
-
-
-def _consequence(scenario: Scenario, given: dict[str, StepTime]) -> str:
-    """Say what rests on both sources: N_max, which holds speculation against plain decoding, or the first token."""
-    if scenario.batch is not None or ("verify" in given) == ("decode" in given):
-        return "The time to the first token rests on both: "
-    plain = msgspec.structs.replace(scenario.verifiers, verify=None, prefill=None, decode=None)
-    try:
-        mixed = predict(scenario).N_max
-        alone = predict(msgspec.structs.replace(scenario, verifiers=plain)).N_max
-    except InputError:  # no star: there is no N_max
-        return "What speculation gains over plain decoding rests on both: "
-    return f"N_max = {mixed} rests on both, and by the profile alone it is {alone}: "
-
-
 def _mixed_tiers(scenario: Scenario) -> Iterator[str]:
     """Note tiers whose devices differ in one step only: the others are the first device's."""
     profile = profile_of(scenario, "verifiers")
     if profile is None:
         return
     for tier in scenario.verifiers.tiers:
-        if tier.verify is not None:
-            own, others = _ms(scenario, "verify", tier.verify), ("prefill", "decode")
+        if tier.step is not None:
+            own, others = _ms(scenario, "verify", tier.step), ("prefill", "decode")
             left = [f"{name} = {_ms(scenario, name, _of_target(scenario, name, profile))}" for name in others]
             yield (
                 f"verifiers.tiers: targets {tier.first} and above verify in {own}; {' and '.join(left)} are those of "
@@ -178,7 +139,7 @@ def _mixed_tiers(scenario: Scenario) -> Iterator[str]:
 
 
 def _of_target(scenario: Scenario, name: str, profile: HardwareProfile) -> StepTime:
-    time: StepTime = getattr(scenario.verifiers, name) or getattr(profile, OF_TARGET[name])
+    time: StepTime = scenario.verifiers.verify or getattr(profile, OF_TARGET[name])
     return time
 
 

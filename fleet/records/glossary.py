@@ -194,7 +194,7 @@ METRICS = (
     Meaning(
         "speedup", "factor",
         "How many times as fast a user's tokens come as by plain decoding: the time of a plain decoding step of a "
-        "target that serves one request alone, in the middle of a text, by the profile or `verifiers.decode`, over "
+        "target that serves one request alone, in the middle of a text, by the profile or `verifiers.verify`, over "
         "the mean TPOT. Below 1 speculation, or the wait for others, costs more than it gains.",
         "", "decode / tpot_mean_s",
     ),
