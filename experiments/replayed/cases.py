@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from experiments.reproduce.starsd_scaling import (
+from experiments.reproduce.starsd import (
     N_COLUMNS,
     ROUNDS_PER_S,
     WAIT_S,
