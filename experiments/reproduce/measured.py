@@ -77,7 +77,7 @@ def correlations(sessions: list[list[Token]]) -> dict[str, float]:
 
 def dsde_table2(_inputs: Inputs) -> Reproduction:
     """Table II: correlations of signals with token acceptance, on the demo pair."""
-    from engine.runtime.serve import serve
+    from engine.launch.serve import serve
 
     rows: list[Row] = []
     for temperature, (of_entropy, of_kld) in TABLE_2.items():
@@ -97,7 +97,7 @@ def dsde_table2(_inputs: Inputs) -> Reproduction:
 
 def batch_fig5b_engine(_inputs: Inputs) -> Reproduction:
     """Figure 5b: share of its time that EqSpec spends on realigning, by batch size, on the engine."""
-    from engine.runtime.serve import serve
+    from engine.launch.serve import serve
 
     rows: list[Row] = []
     for B in SIZES:
@@ -141,7 +141,7 @@ def fleet_of(column: int, seconds: float, variation: float) -> Scenario:
 
 def starsd_table1_engine(_inputs: Inputs) -> Reproduction:
     """Table 1 run as processes with the paper's S and Z, beside the paper and beside the simulation of the same."""
-    from engine.runtime.serve import serve
+    from engine.launch.serve import serve
 
     rows: list[Row] = []
     variation = return_variation(local_return_s())
