@@ -14,9 +14,9 @@ from scipy import stats
 from experiments.coverage.settings import Setting
 from experiments.jobs import side_by_side
 from experiments.worlds import with_seed
-from fleet.records.glossary import PERCENTILES
+from fleet.records.glossary import PERCENTILES, percentile_name
 from fleet.records.metrics import measure
-from fleet.records.window import Metric
+from fleet.records.window import Metric, with_percentiles
 from fleet.scenario.scenario import Scenario
 from sim.run import simulate
 
@@ -24,10 +24,10 @@ REFERENCE = 40
 PROMISED = (0.92, 0.98)
 FALSE_ALARM = 1e-3  # of each row of the verdict, where the true coverage is at the border of what is promised
 RARE = 0.05  # share of runs that look long enough by luck where the others say that they are not
+TIMES = ("wait_s", "round_s", "ttft_s", "tpot_s", "latency_s")
 COVERED = (
-    "throughput", "rounds_per_s", "load", "wait_s", "round_s",
-    *(f"{name}_mean_s" for name in ("ttft", "tpot", "latency")),
-    *(f"{name}_p{percent}_s" for name in ("wait", "round", "ttft", "tpot", "latency") for percent in PERCENTILES),
+    "throughput", "rounds_per_s", "load", *TIMES,
+    *(percentile_name(name, each) for name in TIMES for each in PERCENTILES),
 )  # fmt: skip
 
 
@@ -79,4 +79,4 @@ def row_of(setting: str, metric: str, truth: float, source: str, runs: list[Metr
 
 
 def _measured(scenario: Scenario) -> dict[str, Metric]:
-    return measure(simulate(scenario))
+    return with_percentiles(measure(simulate(scenario)))

@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from fleet.records.glossary import PERCENTILES
+from fleet.records.glossary import PERCENTILES, percentile_name
+from fleet.records.window import LEVELS
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 
@@ -71,11 +72,11 @@ def mm1_truth(load: float) -> dict[str, float]:
     token is the prefill's, and requests that are each put off by such a time reach the drafter as Poisson ones again.
     """
     truth = {"throughput": 2 * load, "rounds_per_s": load, "load": load, "wait_s": load / (1 - load)}
-    for name, rate, share in (("ttft", 1.0, 1.0), ("tpot", 1 - load, 1.0), ("wait", 1 - load, load)):
+    for name, rate, share in (("ttft_s", 1.0, 1.0), ("tpot_s", 1 - load, 1.0), ("wait_s", 1 - load, load)):
         truth |= {
-            f"{name}_p{percent}_s": math.log(share / (1 - percent / 100)) / rate
-            for percent in PERCENTILES
-            if share > 1 - percent / 100  # of all; the others do not wait
+            percentile_name(name, percentile): math.log(share / (1 - level)) / rate
+            for percentile, level in zip(PERCENTILES, LEVELS, strict=True)
+            if share > 1 - level  # of all; the others do not wait
         }
-        truth[f"{name}_mean_s"] = share / rate
+        truth[name] = share / rate
     return truth

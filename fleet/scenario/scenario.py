@@ -310,13 +310,10 @@ class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         warm_up_share (share): What is left out at the beginning, as a share of the time until the run stops counting.
         batches (batches): Into how many equal batches of time the counted part is cut, whose means give the 95 %
             intervals: fewer are longer, and depend on each other less.
-        deadlines_s: How soon a draft must be there after targets 1, 2, ... asked for it (the last entry holds for all
-            further ones). Where it is given, the share of rounds in time is the metric `in_time`.
     """
 
     warm_up_share: Annotated[float, Meta(ge=0, lt=1)] = 0.1
     batches: Annotated[int, Meta(ge=2, le=10**6)] = 10
-    deadlines_s: tuple[Annotated[float, Meta(gt=0, le=1e9)], ...] = ()
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

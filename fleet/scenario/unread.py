@@ -54,7 +54,6 @@ def _beside_a_batch(scenario: Scenario) -> Iterator[str]:
         if name not in read
     ]
     unread += [name for name in ("devices", "link", "memory", "faults") if getattr(scenario, name)]
-    unread += ["measure.deadlines_s"] if scenario.measure.deadlines_s else []
     yield from (f"[batch] is one drafter and one target of its own; leave {key} out" for key in unread)
 
 
@@ -62,7 +61,6 @@ def _without_drafters(scenario: Scenario) -> Iterator[str]:
     unread = [f"drafters.{name}" for name in given(scenario.drafters) if name not in DESCRIBES_A_DRAFTER]
     of_drafts = ("allocate", "padded", "patience_s", "rejoin_s")
     unread += [f"verifiers.{name}" for name in given(scenario.verifiers) if name in of_drafts]
-    unread += ["measure.deadlines_s"] if scenario.measure.deadlines_s else []
     unread += ["faults"] if scenario.faults else []
     yield from (f"drafters.count = 0 decodes without a drafter; leave {key} out" for key in unread)
 
@@ -71,7 +69,6 @@ def _ahead(scenario: Scenario) -> Iterator[str]:
     unread = [f"drafters.{name}" for name in given(scenario.drafters) if name in ("depth", "shape", "allocate")]
     unread += ["drafters.limits_per_s"] if scenario.drafters.limits_per_s else []
     unread += ["verifiers.allocate"] if scenario.verifiers.allocate is not None else []
-    unread += ["measure.deadlines_s"] if scenario.measure.deadlines_s else []
     yield from (f"drafters.overlap = 'ahead' drafts token by token; {key} does not go with it" for key in unread)
 
 

@@ -7,7 +7,7 @@ import msgspec
 
 from fleet.chance.places import PlaceRow
 from fleet.chance.signals import SignalRow
-from fleet.records.glossary import METRICS, SYMBOLS, Meaning
+from fleet.records.glossary import METRICS, PERCENTILES, SYMBOLS, Meaning, percentile_name
 from fleet.records.run import RunHeader
 from fleet.records.schema import Row
 from fleet.scenario.scenario import Scenario
@@ -93,8 +93,10 @@ def _of_meaning(meaning: Meaning, kind: str) -> Entry:
         ("symbol", meaning.symbol),
         ("equation", meaning.equation),
         ("source", meaning.source),
+        ("percentiles", ", ".join(PERCENTILES) if meaning.percentiles else ""),
     )
-    names = tuple(dict.fromkeys(name for name in (meaning.name, meaning.symbol) if name))
+    percentiles = [percentile_name(meaning.name, each) for each in PERCENTILES] if meaning.percentiles else []
+    names = tuple(dict.fromkeys(name for name in (meaning.name, meaning.symbol, *percentiles) if name))
     return Entry(meaning.name, kind, names, meaning.what, tuple((label, text) for label, text in facts if text))
 
 
