@@ -19,9 +19,9 @@ from engine.runtime.limits import most_bytes
 from engine.runtime.line import Line
 from engine.runtime.node import LOOPBACK
 from engine.runtime.process import NodeProcess
+from engine.runtime.serve import drafter_process
 from engine.runtime.socket_thread import TICK_S
 from engine.runtime.sockets import Sockets
-from engine.runtime.starting import start_drafter
 from engine.runtime.transport import carry_out
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settled import Fleet
@@ -46,7 +46,8 @@ def without_stated_links(scenario: Scenario) -> Scenario:
 
 def measure_round_trips(fleet: Fleet, payloads_bytes: Sequence[int], repeats: int) -> list[list[float]]:
     """Return round-trip times in seconds for each payload, each the same size both ways."""
-    drafter, port, _ = start_drafter(fleet)
+    drafter = drafter_process(fleet)
+    port, _ = drafter.receive()
     client = NodeProcess("ping client", _ping_body, fleet, port, list(payloads_bytes), repeats)
     try:
         drafter.send(now_s())

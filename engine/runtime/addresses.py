@@ -38,9 +38,9 @@ def drafters_at(fleet: Fleet, option: str, addresses: Sequence[str]) -> dict[int
 
 
 def called_by_targets(fleet: Fleet, option: str, addresses: Sequence[str], targets: Sequence[int]) -> dict[int, str]:
-    """Return whom a process with these targets calls: its drafters by number, or the router alone as number 0.
+    """Return the addresses that a process of these targets calls: of its drafters by number, or of the router as 0.
 
-    Behind a router, a process that has all targets of the fleet may call the drafters: then it routes by itself.
+    A process of all replayed targets may call the drafters of a routed fleet: then it has the router's station.
     InputError for another number of addresses.
     """
     if not fleet.drafters.count:
@@ -49,10 +49,10 @@ def called_by_targets(fleet: Fleet, option: str, addresses: Sequence[str], targe
         return drafters_at(fleet, option, addresses)
     if len(addresses) == 1:
         return {0: addresses[0]}
-    if len(targets) < fleet.verifiers.count:
+    if len(targets) < fleet.verifiers.count or fleet.verifiers.kind != "replayed":
         raise InputError(
             f"{option}: {_counted(len(addresses))}, and with drafters.route targets call the router alone; start "
-            "`specfleet router` and name it. Only a process with all targets can route by itself"
+            "`specfleet router` and name it"
         )
     return drafters_at(fleet, option, addresses)
 

@@ -1,102 +1,71 @@
-"""What the processes of a run do, one function each. Those without a model are in `light.py`, which needs no torch.
+"""What the processes of a run do. Without torch: processes of replayed stations do not import it."""
 
-A node says through its pipe that it is ready, is sent time zero, serves, and returns what it leaves.
-"""
-
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
+from typing import Any
 
-from engine.runtime import light
-from engine.runtime.answers import Continuation, Continued
-from engine.runtime.batch import Batched, serve_batch
-from engine.runtime.colocated import serve_colocated
-from engine.runtime.device_lock import DeviceLock, file_lock, no_lock
-from engine.runtime.drafter import DrafterNode
-from engine.runtime.journal import FIRST, Life
-from engine.runtime.launcher_pipe import LauncherPipe
+from engine.runtime.launcher_pipe import SAMPLES, LauncherPipe
+from engine.runtime.metering import Sampler, metered
+from engine.runtime.node import Node
+from engine.runtime.observer import Observed, Stations, Watch, observed
+from engine.runtime.power import meter_of
 from engine.runtime.replayed import ReplayedFleet
-from engine.runtime.router import RouterNode
-from engine.runtime.verifier import VerifierNode
+from engine.runtime.worker import Worker
 from fleet.records.recorded import Log
-from fleet.records.run import Run
-from fleet.scenario.scenario import Scenario
 from fleet.scenario.settled import Fleet
 
+PATIENCE_S = 60.0  # for nodes of one host to connect
 
-def drafter_body(pipe: LauncherPipe, fleet: Fleet, lock_file: Path | None, number: int, life: Life = FIRST) -> Log:
-    """Serve as drafter `number` until told to stop."""
-    node = DrafterNode(fleet, _lock(lock_file), port=life.port, number=number, life=life)
+
+def node_body(pipe: LauncherPipe, make: Callable[[], Node | ReplayedFleet]) -> tuple[Log, dict[int, list[int]]]:
+    """Make a node and serve; return its log, and the new tokens of each request.
+
+    It sends (port, fleet) when it is connected, and receives the run's time zero. A node that serves others ends when
+    it receives anything more. A process that replaces a killed one does not wait for its drafters.
+    """
+    node = make()
     node.open()
-    pipe.send(("port", (node.port, node.fleet)))
+    if not node.life.number:
+        node.wait_for_welcomes(PATIENCE_S)
+    pipe.send(("ready", (node.port, node.fleet)))
     zero_s = pipe.recv()
-    light.stop_on_message(pipe, node)
-    with light.reported(pipe, fleet, node.stations, zero_s, [node.worker]):
-        return node.serve(zero_s)
-
-
-def verifier_body(
-    pipe: LauncherPipe,
-    fleet: Fleet,
-    target: int,
-    prompts: list[list[int]],
-    addresses: dict[int, str],
-    lock_file: Path | None,
-    life: Life = FIRST,
-) -> tuple[Log, dict[int, list[int]]]:
-    """Decode the requests of a real target; return its log and the new tokens of each."""
-    node = VerifierNode(fleet, target, prompts, addresses, _lock(lock_file), life=life)
-    node.open()
-    if not life.number:  # one that was killed decodes alone until it is welcomed
-        node.wait_for_welcomes(light.PATIENCE_S)
-    pipe.send(("ready", None))
-    zero_s = pipe.recv()
-    with light.reported(pipe, fleet, node.stations, zero_s, [node.worker]):
+    if not node.ends:
+        _stop_on_message(pipe, node)
+    with reported(pipe, node.fleet, node.stations, zero_s, node.workers):
         log = node.serve(zero_s)
     return log, node.outputs
 
 
-def router_body(pipe: LauncherPipe, fleet: Fleet, addresses: dict[int, str], vocabulary: int) -> Log:
-    """Serve as the router until told to stop."""
-    node = RouterNode(fleet, addresses, vocabulary)
-    node.open()
-    node.wait_for_welcomes(light.PATIENCE_S)
-    pipe.send(("port", node.port))
-    zero_s = pipe.recv()
-    light.stop_on_message(pipe, node)
-    with light.reported(pipe, fleet, node.stations, zero_s):
-        return node.serve(zero_s)
+def whole_body(pipe: LauncherPipe, serve: Callable[[Observed], Any]) -> Any:
+    """Serve all stations of a run in this process; return what `serve` returns."""
+    return serve(partial(reported, pipe))
 
 
-def replayed_body(
-    pipe: LauncherPipe,
-    fleet: Fleet,
-    continuations: list[Continuation],
-    addresses: dict[int, str],
-    numbers: Sequence[int] | None = None,
-    life: Life = FIRST,
-) -> Log:
-    """Decode the requests of these replayed targets (all) with real drafters."""
-    replayed = ReplayedFleet(fleet, lambda _station: Continued(continuations), addresses, numbers, life=life)
-    if not life.number:
-        replayed.wait_for_welcomes(light.PATIENCE_S)
-    pipe.send(("ready", None))
-    zero_s = pipe.recv()
-    with light.reported(pipe, fleet, replayed.stations, zero_s):
-        return replayed.serve(zero_s)
+@contextmanager
+def reported(
+    pipe: LauncherPipe, fleet: Fleet, stations: Stations, zero_s: float, workers: Sequence[Worker]
+) -> Iterator[None]:
+    """Report the counts of these stations to the launcher twice a second, if it watches.
+
+    If this process measures power, its device is sampled too, and right before each draft of `workers`.
+    """
+    meter = meter_of(pipe.power)[0] if pipe.power else None
+    sampler = None if meter is None else Sampler(meter, zero_s)
+    if sampler is not None:
+        for worker in workers:
+            worker.before = sampler.before(worker.recorded.station.name)
+    watch: Watch = pipe.report if sampler is None else sampler.on_top_of(pipe.report)
+    with observed(fleet, stations, zero_s, watch if pipe.watched else None), metered(sampler):
+        yield
+    if sampler is not None:
+        pipe.send((SAMPLES, sampler.samples))
 
 
-def colocated_body(
-    pipe: LauncherPipe, scenario: Scenario, prompts: list[list[int]]
-) -> tuple[Run, dict[int, list[int]]]:
-    """Serve all stations in this process, in turns."""
-    return serve_colocated(scenario, prompts, partial(light.reported, pipe))
+def _stop_on_message(pipe: LauncherPipe, node: Node | ReplayedFleet) -> None:
+    def wait() -> None:
+        pipe.recv()
+        node.stop()
 
-
-def batch_body(pipe: LauncherPipe, scenario: Scenario, prompts: list[list[int]], signals: bool) -> Batched:
-    """Serve a batch."""
-    return serve_batch(scenario, prompts, signals, partial(light.reported, pipe))
-
-
-def _lock(file: Path | None) -> DeviceLock:
-    return file_lock(file) if file else no_lock
+    threading.Thread(target=wait, daemon=True).start()

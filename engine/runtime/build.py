@@ -9,7 +9,7 @@ import numpy as np
 from transformers import AutoConfig
 
 from engine.decoding.draft import Drafter
-from engine.decoding.eagle_draft import EagleDrafter, head_shape
+from engine.decoding.eagle import EagleDrafter, head_shape
 from engine.decoding.eagle_files import load_head, taps_of
 from engine.decoding.folders import explained
 from engine.decoding.lookup import LookupDrafter

@@ -25,6 +25,11 @@ def no_lock(_waited_s: WaitedS) -> AbstractContextManager[float]:
     return NOBODY_ELSE
 
 
+def device_lock(path: Path | None) -> DeviceLock:
+    """Return the lock of a file; without one, a lock that never waits."""
+    return no_lock if path is None else file_lock(path)
+
+
 def file_lock(path: Path) -> DeviceLock:
     """Return a lock that excludes all other holders of a lock on the same file, in whatever process.
 

@@ -13,7 +13,6 @@ import msgspec
 
 from engine.runtime.actions import DOOR, LEASE_S, Action, Cut, Deliver, Send
 from engine.runtime.admissible import bounds_of
-from engine.runtime.allowance import Allowance, Allowances, full
 from engine.runtime.content import Content
 from engine.runtime.frames import VERSION, FrameError, OtherVersionError, Said, pack, parse, payload_of
 from engine.runtime.identity import (
@@ -32,6 +31,7 @@ from engine.runtime.identity import (
 )
 from engine.runtime.sessions import Sessions
 from engine.runtime.status import Ask, Status
+from engine.runtime.token_bucket import TokenBucket, TokenBuckets, full
 from engine.runtime.watchers import MOST as MOST_WATCHERS
 from engine.runtime.watchers import Watchers
 from fleet.scenario.settled import Fleet
@@ -53,7 +53,7 @@ class Peer:
     life: tuple[int, int]  # incarnation, attempt
     sessions: Sessions
     heard_s: float
-    idle: Allowance
+    idle: TokenBucket
     address: str = ""
     bad: int = 0
 
@@ -96,9 +96,9 @@ class Door:
         self.seated: dict[tuple[Role, int], bytes] = {}
         self.lives: dict[tuple[Role, int], tuple[int, int]] = {}  # last incarnation of each seat, its generation
         self.homes: dict[int, bytes] = {}  # who is to have the messages of a tag
-        self.were_cut: Allowances[bytes] = Allowances(0.0, 0.0, STRANGERS)
-        self.joins: Allowances[tuple[Role, int]] = Allowances(JOINS, JOINS_PER_S)
-        self.strangers: Allowances[bytes] = Allowances(IDLE, IDLE_PER_S, STRANGERS)
+        self.were_cut: TokenBuckets[bytes] = TokenBuckets(0.0, 0.0, STRANGERS)
+        self.joins: TokenBuckets[tuple[Role, int]] = TokenBuckets(JOINS, JOINS_PER_S)
+        self.strangers: TokenBuckets[bytes] = TokenBuckets(IDLE, IDLE_PER_S, STRANGERS)
         self.counts: Counter[str] = Counter()
         self.told: list[str] = []
         self.address_of: Callable[[bytes], str] = lambda _peer: ""
@@ -110,7 +110,7 @@ class Door:
 
     def receive(self, peer: bytes, frame: bytes, now_s: float, user: str = "") -> list[Action]:
         """Take a frame of `peer`: its connection's routing id. `user`: as whom it is authenticated, if it is."""
-        if peer in self.were_cut.by_name:  # what it said before its connection is closed
+        if peer in self.were_cut.by_key:  # what it said before its connection is closed
             return []
         known, before = self.peers.get(peer), list[Action]()
         if known is not None and known.user != user:  # who connects may claim a routing id, but no key
@@ -218,7 +218,7 @@ class Door:
     def _cut(self, peer: bytes, why: str) -> list[Action]:
         self.counts["cut"] += 1
         self.were_cut.of(peer, 0.0)
-        self.strangers.forget(peer)
+        self.strangers.drop(peer)
         self.watchers.forget(peer)
         return [*self.lost(peer, why), Cut(peer)]
 
@@ -263,7 +263,7 @@ class Door:
         sessions, idle = Sessions(self.bounds, priority), full(IDLE, IDLE_PER_S, now_s)
         self.peers[peer] = joined = Peer(seat, user, life, sessions, now_s, idle, self.address_of(peer))
         self.seated[role, number] = peer
-        self.strangers.forget(peer)
+        self.strangers.drop(peer)
         self.watchers.forget(peer)
         self.bytes.setdefault(joined.place, [0, 0])
         self._tell(f"{joined.name} joins")

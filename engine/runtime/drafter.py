@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from engine.decoding.draft import Drafter
 from engine.runtime.build import AnyDrafter, new_drafter, new_streams
 from engine.runtime.control import timing_of
-from engine.runtime.device_lock import DeviceLock, no_lock
+from engine.runtime.device_lock import device_lock
 from engine.runtime.door import Door
 from engine.runtime.exchange import Exchange
 from engine.runtime.executors import DraftExecutor
@@ -23,15 +24,19 @@ from fleet.stations.build import drafter_station
 
 
 class DrafterNode(Node):
-    """A node with a draft model and a door. `port`: that of the door; `fleet`: with its admission settled.
+    """A node with a draft model and a server at `address`:`port`.
 
-    `number`: which drafter of the fleet it is, from 0. `life`: of its process.
+    - `number`: of the drafter in the fleet, from 0.
+    - `lock_file`: of a device that it shares by time slices.
+    - `life`: of its process.
+
+    Its `fleet` has the admission resolved.
     """
 
     def __init__(
         self,
         fleet: Fleet,
-        lock: DeviceLock = no_lock,
+        lock_file: Path | None = None,
         address: str = LOOPBACK,
         port: int = 0,
         number: int = 0,
@@ -53,7 +58,7 @@ class DrafterNode(Node):
             Exchange(Door(fleet, time.time_ns(), vocabulary, state_numbers, number), links=stated_links(fleet, number)),
             sockets,
             timing=timing_of(drafter.device),
-            lock=lock,
+            lock=device_lock(lock_file),
             say=say,
             life=life,
             lossy=lossy_links(fleet, number, life.number),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from engine.runtime.clock import now_s
 from engine.runtime.content import NOTHING, Content, Executor
 from engine.runtime.device_lock import DeviceLock, no_lock
+from engine.runtime.door import Door
 from engine.runtime.exchange import Exchange
 from engine.runtime.journal import FIRST, Life
 from engine.runtime.lossy import LossyLinks
@@ -17,6 +18,7 @@ from engine.runtime.socket_thread import SocketThread
 from engine.runtime.transport import Transport
 from engine.runtime.worker import WALL, Arrival, Stop, Timing, Worker
 from fleet.records.recorded import Log, RecordedStation
+from fleet.scenario.settled import Fleet
 from fleet.stations.messages import Finished, Ignored, Instruction, Join, Restarted
 
 LOOPBACK = "tcp://127.0.0.1"
@@ -27,11 +29,17 @@ Users = Mapping[int, Iterator[Join]]  # the requests of each stream, by tag
 class Node:
     """A station with its executor and, unless it is alone, its connections.
 
-    `users`: who asks a target for texts; `serve` ends when they have all theirs, or after `stop`. `opens_s`: when each
-    request may be sent at the earliest, in seconds of the run; at once where it is not listed. `transport` belongs
-    to `exchange`; a node without both talks to nobody. `say`: takes lines for whoever runs the node by hand. `life`: of
-    its process; `finished` is told each request whose user has its text; `lossy`: what goes wrong on the way.
+    - `users`: requests of a target's users; `serve` ends when all are decoded, or after `stop`.
+    - `opens_s`: the earliest time of a request, in seconds of the run; 0 if it is not listed.
+    - `transport`: belongs to `exchange`. A node without both is not connected.
+    - `say`: prints a line for the user of a node that was started by hand.
+    - `life`: of its process. `finished`: is called with each decoded request. `lossy`: faults of its links.
+
+    Nodes that a launcher starts know their `fleet`; `port` is that of their server.
     """
+
+    fleet: Fleet
+    port = 0
 
     def __init__(
         self,
@@ -91,8 +99,23 @@ class Node:
             self.close()
         return self.worker.recorded.log
 
+    @property
+    def outputs(self) -> dict[int, list[int]]:
+        """New tokens of each finished request; only real targets have any."""
+        return {}
+
+    @property
+    def door(self) -> Door | None:
+        """Its server, if it has one."""
+        return None if self.sockets is None else self.sockets.exchange.door
+
+    @property
+    def workers(self) -> list[Worker]:
+        """Its workers."""
+        return [self.worker]
+
     def stations(self) -> list[RecordedStation]:
-        """Return the node's station with its log, for whoever looks at it meanwhile."""
+        """Return its stations with their logs; from any thread."""
         return [self.worker.recorded]
 
     def stop(self) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from engine.runtime.allowance import full
+from engine.runtime.token_bucket import full
 
 LINES, LINES_PER_S = 40, 0.2  # that are said of who comes and goes: so many at once, and so many a second for ever
 AGAIN_S = 60.0  # between two times that the same is said

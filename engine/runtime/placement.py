@@ -1,14 +1,17 @@
-"""Which GPU of this host each station's process gets.
+"""The devices of this host: which GPU each station's process gets, and which device can be measured.
 
-Stations that share a device share a GPU. All others have devices of their own, so each gets the next GPU, drafters
-first; where there are fewer, they begin again with the first one, and who starts the run is told (`serve.crowding`).
+Stations that share a device share a GPU. Each other station gets the next GPU, drafters first. If there are too few,
+they start again at the first one, and `crowding` says so.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 import torch
 
+from engine.runtime.power import Device, meter_of
+from fleet.scenario.facts import crowds, models_of
 from fleet.scenario.names import verifier_name
 from fleet.scenario.settled import Fleet
 
@@ -39,3 +42,41 @@ def gpus_of(fleet: Fleet, gpus: Sequence[str]) -> dict[str, str]:
     devices = devices_of(fleet)
     numbers = {device: number for number, device in enumerate(dict.fromkeys(devices.values()))}
     return {name: gpus[numbers[device] % len(gpus)] for name, device in devices.items()}
+
+
+def crowding(fleet: Fleet) -> str | None:
+    """Return a warning if a scenario has more devices than this host has GPUs, or more models than it has cores."""
+    gpus, cores = len(visible_gpus()), os.cpu_count() or 1
+    if gpus:
+        devices = 1 if fleet.batch is not None else len(set(devices_of(fleet).values()))
+        if devices <= gpus:
+            return None
+        few = f"{gpus} GPU" + "s" * (gpus > 1)
+        return f"{devices} devices of the scenario share {few}; its simulation will be too fast"
+    if not crowds(fleet, cores):
+        return None
+    return (
+        f"{models_of(fleet)} models run on {cores} cores, while the scenario gives each a device of its own; its "
+        "simulation will be too fast. Name the device that they share, as the scenario that `specfleet calibrate` "
+        'writes does: [devices.host] sharing = "turns" or "contended".'
+    )
+
+
+def measured_device(fleet: Fleet, report: Callable[[str], None]) -> Device | Literal[""]:
+    """Return the device whose power can be measured; if none, call `report` with the reason."""
+    if fleet.drafters.count and fleet.drafters.kind == "replayed":
+        report("replayed drafters use no device: energy was not measured")
+        return ""
+    if len(set(gpus_of(fleet, visible_gpus()).values())) > 1:
+        report("models run on several GPUs, and one process would measure one of them: energy was not measured")
+        return ""
+    device = model_device()
+    meter, reason = meter_of(device)
+    if meter is None:
+        report(reason)
+    return "" if meter is None else device
+
+
+def model_device() -> Device:
+    """Return the device that models run on."""
+    return "gpu" if torch.cuda.is_available() else "cpu"

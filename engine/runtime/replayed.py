@@ -8,27 +8,28 @@ import heapq
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import count
 
 from engine.runtime.actions import HELLO_S, Action, Deliver, Turned
-from engine.runtime.answers import Answers
+from engine.runtime.answers import Answers, Continuation, Continued, Drawn
 from engine.runtime.clock import now_s
 from engine.runtime.content import NOTHING, Content
 from engine.runtime.core_waits import CoreWaits, OwnCoreWaits, zmq_threads
 from engine.runtime.exchange import Exchange
 from engine.runtime.identity import Ping, Role
-from engine.runtime.inner_router import InnerRouter
 from engine.runtime.journal import FIRST, Life, journal_of
 from engine.runtime.keys import Keys
 from engine.runtime.limits import most_bytes
 from engine.runtime.line import Line, recall_s
 from engine.runtime.replayed_target import ReplayedTarget
+from engine.runtime.router import InnerRouter
 from engine.runtime.socket_thread import SAY_AFTER_S, TICK_S
 from engine.runtime.sockets import Sockets
 from engine.runtime.stated_links import stated_links
 from engine.runtime.transport import carry_out
 from engine.runtime.waiting import Margin
-from engine.runtime.worker import READ_S, STILL_S
+from engine.runtime.worker import READ_S, STILL_S, Worker
 from fleet.errors import InputError
 from fleet.records.recorded import Log, RecordedStation
 from fleet.scenario.settled import Fleet
@@ -40,24 +41,32 @@ from fleet.stations.messages import (
     Routed,
     View,
 )
+from fleet.stations.outcomes import Outcomes
 from fleet.stations.station import Station
 
 
 class ReplayedFleet:
     """Replayed targets of a fleet (all, or the given numbers) in one thread, with lines of their own to their drafters.
 
-    An event loop over their sockets and the ends of their steps. The router stands among them, where there is one: it
-    has a line to each drafter, and targets reach it without a message. `addresses`: tcp://HOST:PORT by the number of
-    the drafter; of a router in a process of its own alone, where targets are to call that one. `say`: takes lines for
-    whoever runs them. `life`: of their process.
+    An event loop over their sockets and the ends of their steps. With several addresses of a routed fleet, the router's
+    station is among them, and has a client of each drafter.
+
+    - `addresses`: of the drafters, tcp://HOST:PORT by number; or of the router's process alone.
+    - `continuations`: of all requests, for real drafters.
+    - `say`: prints a line for the user of targets that were started by hand.
+    - `life`: of their process.
     """
+
+    ends = True
+    port = 0
+    door = None
 
     def __init__(
         self,
         fleet: Fleet,
-        answers: Callable[[Station], Answers],
         addresses: Mapping[int, str],
         numbers: Sequence[int] | None = None,
+        continuations: Sequence[Continuation] = (),
         keys: Keys | None = None,
         say: Callable[[str], None] = lambda _line: None,
         life: Life = FIRST,
@@ -66,7 +75,9 @@ class ReplayedFleet:
         self.fleet = fleet
         self.life = life
         self.journal = journal_of(life)
-        self.answers = answers
+        self.answers: Callable[[Station], Answers] = lambda _station: Continued(continuations)
+        if fleet.drafters.kind == "replayed":
+            self.answers = partial(Drawn, Outcomes(fleet))
         self.say = say
         self.numbers = range(fleet.verifiers.count) if numbers is None else numbers
         born, goes_on = time.time_ns(), life.number > 0
@@ -99,6 +110,16 @@ class ReplayedFleet:
         self.waited_s = 0.0  # for a core, by what sends and receives; told with what is delivered next
         self.due_s = 0.0
         self.margin = Margin()
+        self.stopping = False
+        self.outputs: dict[int, list[int]] = {}
+        self.workers: list[Worker] = []
+
+    def open(self) -> None:
+        """Do nothing: it connects while it waits for welcomes, or serves."""
+
+    def stop(self) -> None:
+        """End after what is under way now; from any thread, and from a signal handler."""
+        self.stopping = True
 
     def wait_for_welcomes(self, patience_s: float) -> None:
         """Wait until all are served; InputError if one is turned away, or after `patience_s`."""
@@ -131,7 +152,7 @@ class ReplayedFleet:
                 self._turn(zero_s - now_s())
             for target in self.targets.values():
                 target.begin()
-            while not all(target.finished for target in self.targets.values()):
+            while not (self.stopping or all(target.finished for target in self.targets.values())):
                 self._finish_due()
                 self._wait()
             self._carry_out(self.exchange.close(now_s()), now_s())
@@ -140,7 +161,7 @@ class ReplayedFleet:
         return self.log
 
     def stations(self) -> list[RecordedStation]:
-        """Return the stations of this process, which share its log, for whoever looks at them meanwhile."""
+        """Return the stations of this process, which share a log; from any thread."""
         router = [] if self.router is None else [self.router.recorded]
         return [target.recorded for target in list(self.targets.values())] + router
 

@@ -1,4 +1,7 @@
-"""The router's node: it sends each round of a session to one of several drafters, and drafts back past its station."""
+"""The router: it sends each round of a session to one of several drafters.
+
+It is a node of its own (`RouterNode`), or stands in the process of all replayed targets (`InnerRouter`).
+"""
 
 import time
 from collections.abc import Callable, Mapping
@@ -8,6 +11,7 @@ import msgspec
 from engine.runtime.content import NOTHING, Content
 from engine.runtime.door import Door
 from engine.runtime.exchange import Exchange
+from engine.runtime.journal import FIRST, Life
 from engine.runtime.keys import Keys
 from engine.runtime.limits import most_bytes
 from engine.runtime.line import Line
@@ -15,15 +19,16 @@ from engine.runtime.node import LOOPBACK, Node
 from engine.runtime.sockets import Sockets
 from engine.runtime.stated_links import stated_links
 from fleet.policies.outcome import Outcome
-from fleet.records.recorded import RecordedStation
+from fleet.records.recorded import Log, RecordedStation
 from fleet.scenario.settled import Fleet
 from fleet.stations.build import router_station
-from fleet.stations.messages import Draft, DraftRequest, Leave, Message, StationEvent
+from fleet.stations.messages import Draft, DraftRequest, Instruction, Leave, Message, Routed, StationEvent, StepDone
+from fleet.stations.station import Start
 from fleet.times.step import Step
 
 
-class Seen(msgspec.Struct, frozen=True):
-    """The newest draft of a session that went by."""
+class RelayedDraft(msgspec.Struct, frozen=True):
+    """The newest draft of a session that passed the router."""
 
     request: int
     epoch: int
@@ -31,57 +36,58 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class RouteExecutor:
-    """Keeps the committed tokens of every session, which a session that moves is opened with at its new drafter.
+    """Keeps the committed tokens of each session, to open it at another drafter.
 
-    Targets say their own token only; the accepted ones it knows from the draft that it passed on (`seen`, which the
-    socket thread calls, before the target can have the draft).
+    Targets send only their own token. The accepted ones are known from the draft, which `relayed` takes in the socket
+    thread before its target gets it.
     """
 
     def __init__(self) -> None:
         self.texts: dict[int, list[int]] = {}
-        self.told: dict[int, Content] = {}  # what came with the request that waits for its route
-        self.drafts: dict[int, Seen] = {}
+        self.waiting: dict[int, Content] = {}  # content of the request that waits for its route
+        self.drafts: dict[int, RelayedDraft] = {}
 
-    def seen(self, draft: Draft, content: Content) -> None:
-        """Note a draft that goes by."""
+    def relayed(self, draft: Draft, content: Content) -> None:
+        """Note a draft on its way to a target."""
         known = self.drafts.get(draft.tag)
         if known is None or (known.request, known.epoch) < (draft.request, draft.epoch):
-            self.drafts[draft.tag] = Seen(draft.request, draft.epoch, list(content.tokens))
+            self.drafts[draft.tag] = RelayedDraft(draft.request, draft.epoch, list(content.tokens))
 
     def receive(self, event: StationEvent, content: Content) -> None:
-        """Follow a session: its prefix, the accepted tokens of its last draft and the target's own, its end."""
+        """Follow the text of a session: its prefix, accepted tokens, and the target's own token."""
         match event:
             case DraftRequest(tag=tag, opening=True):
-                self.texts[tag], self.told[tag] = list(content.tokens), content
+                self.texts[tag], self.waiting[tag] = list(content.tokens), content
             case DraftRequest(tag=tag):
                 text = self.texts[tag]
                 accepted = event.base - len(text) - 1
                 path = range(1, accepted + 1) if content.nodes is None else content.nodes
                 text += [*(self.drafts[tag].tokens[node - 1] for node in path), *content.tokens]
-                self.told[tag] = content
+                self.waiting[tag] = content
             case Leave(tag=tag):
-                for kept in (self.texts, self.told, self.drafts):
+                for kept in (self.texts, self.waiting, self.drafts):
                     kept.pop(tag, None)
 
     def run(self, step: Step) -> tuple[Outcome, ...]:
-        """Do nothing: whom to send a request to, the station says."""
+        """Do nothing: the station chooses the drafter."""
         return (Outcome(),) * len(step.members)
 
     def content_of(self, message: Message) -> Content:
-        """Return what came with a request; the whole prefix where it opens its session."""
+        """Return the content of a request; the whole prefix if it opens its session."""
         if not isinstance(message, DraftRequest):
             return NOTHING
-        return Content(list(self.texts[message.tag])) if message.opening else self.told[message.tag]
+        return Content(list(self.texts[message.tag])) if message.opening else self.waiting[message.tag]
 
     def release(self, tag: int) -> None:
-        """Forget nothing more: a session that left is forgotten."""
+        """Do nothing: a session is forgotten when it leaves."""
 
 
 class RouterNode(Node):
-    """A node with a door for all targets, and a line to each drafter. `port`: that of the door.
+    """A node with a server for all targets, and a client of each drafter.
 
-    `addresses`: of the drafters' doors, tcp://HOST:PORT by number; `vocabulary`: the larger one of the models, 0 if
-    nobody knows. Its door answers nobody before all drafters have answered.
+    - `addresses`: of the drafters, tcp://HOST:PORT by number.
+    - `vocabulary`: the larger one of the models; 0 if unknown.
+    - `address`, `port`: of its server; it answers once all drafters have answered.
     """
 
     def __init__(
@@ -93,21 +99,48 @@ class RouterNode(Node):
         port: int = 0,
         keys: Keys | None = None,
         say: Callable[[str], None] = lambda _line: None,
+        life: Life = FIRST,
     ) -> None:
-        life = time.time_ns()
+        born = time.time_ns()
         lines = {
-            drafter: Line(fleet, 0, life, "router", drafter=drafter, port=drafter, name=doors.removeprefix("tcp://"))
-            for drafter, doors in addresses.items()
+            drafter: Line(fleet, 0, born, "router", drafter=drafter, port=drafter, name=at.removeprefix("tcp://"))
+            for drafter, at in addresses.items()
         }
-        executor = RouteExecutor()
+        executor, door = RouteExecutor(), Door(fleet, born, drafter=None)
         sockets = Sockets(f"{address}:{port}", addresses, most_bytes(fleet, vocabulary), keys)
+        self.fleet = fleet
         self.port = sockets.bound_port
         super().__init__(
             RecordedStation(router_station(fleet), "real"),
             executor,
-            Exchange(
-                Door(fleet, life, drafter=None), lines, relays=True, seen=executor.seen, links=stated_links(fleet)
-            ),
+            Exchange(door, lines, relays=True, seen=executor.relayed, links=stated_links(fleet)),
             sockets,
             say=say,
+            life=life,
         )
+
+
+class InnerRouter:
+    """A router's station in the process of all targets, called without messages; its steps take no time.
+
+    `route(routed, time_s)` sends a request to its drafter.
+    """
+
+    def __init__(self, fleet: Fleet, route: Callable[[Routed, float], None], zero_s: float, log: Log) -> None:
+        self.recorded = RecordedStation(router_station(fleet), "real", log)
+        self.route = route
+        self.zero_s = zero_s
+
+    def deliver(self, event: StationEvent, time_s: float, payload_bytes: int = 0) -> None:
+        """Take a request of a target or the load of a drafter, and send what can be routed."""
+        run_s = time_s - self.zero_s
+        self._obey(self.recorded.handle(event, run_s, payload_bytes), time_s)
+        while self.recorded.station.ready:
+            plan = self.recorded.plan(run_s)
+            assert isinstance(plan, Start)
+            self._obey(self.recorded.handle(StepDone(plan.step.number, (Outcome(),), 0.0), run_s), time_s)
+
+    def _obey(self, instructions: list[Instruction], time_s: float) -> None:
+        for instruction in instructions:
+            if isinstance(instruction, Routed):
+                self.route(instruction, time_s)

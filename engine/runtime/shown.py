@@ -12,6 +12,7 @@ from engine.runtime.metering import Sampler, metered
 from engine.runtime.node import Node
 from engine.runtime.observer import Stations, Watch, observed
 from engine.runtime.power import Device, meter_of
+from engine.runtime.replayed import ReplayedFleet
 from fleet.records.counts import Counts
 from fleet.records.power import curves_of, energy_line, write_samples
 from fleet.scenario.settled import Fleet
@@ -26,17 +27,22 @@ class Asked(msgspec.Struct, frozen=True):
 
 @contextmanager
 def on_show(
-    node: Node, fleet: Fleet, zero_s: float, asked: Asked, device: Device | None, say: Callable[[str], None]
+    node: Node | ReplayedFleet,
+    fleet: Fleet,
+    zero_s: float,
+    asked: Asked,
+    device: Device | None,
+    say: Callable[[str], None],
 ) -> Iterator[None]:
     """Show a node while it serves. `device`: that its model runs on; None for a replayed one."""
-    station = node.worker.recorded.station.name
-    door = None if node.sockets is None else node.sockets.exchange.door
+    name = "".join(worker.recorded.station.name for worker in node.workers)
     sampler = _sampler(asked, device, zero_s, say)
     if sampler is not None:
-        node.worker.before = sampler.before(station)
+        for worker in node.workers:
+            worker.before = sampler.before(name)
         if asked.watch is not None:
             asked = Asked(sampler.on_top_of(asked.watch), asked.power)
-    with seen(fleet, node.stations, zero_s, asked, door, station) as newest, metered(sampler):
+    with seen(fleet, node.stations, zero_s, asked, node.door, name) as newest, metered(sampler):
         yield
     if sampler is not None and asked.power is not None:
         write_samples(sampler.samples, asked.power)

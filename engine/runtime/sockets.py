@@ -15,9 +15,9 @@ from collections.abc import Container, Mapping
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from engine.runtime.access import ConnectionMonitor
 from engine.runtime.actions import ANYBODY, DOOR, Send
 from engine.runtime.clock import now_s
-from engine.runtime.guard import Guard
 from engine.runtime.keys import Keys, check_door, check_line
 from engine.runtime.transport import Arrived
 from fleet.errors import InputError
@@ -60,7 +60,7 @@ class Sockets:
         self.ports: dict[int, int] = {}  # a port of the node by the file descriptor that tells of news
         self.pending: set[int] = set()  # ports whose news may have been told already
         self.unsent_s: dict[int, float] = {}  # since when nothing can be sent on a line
-        self.monitors: dict[int, zmq.Socket[bytes]] = {}  # of lines with keys: why a greeting failed
+        self.line_monitors: dict[int, zmq.Socket[bytes]] = {}  # of lines with keys: why a greeting failed
         self.explained: set[tuple[int, int]] = set()
         self.known: Container[bytes] = ()
         self.waking, self.woken = os.pipe()
@@ -68,7 +68,7 @@ class Sockets:
         os.set_blocking(self.woken, False)
         self.wakeable = True
         self.waking_or_closing = threading.Lock()  # the pipe's number may be another file's as soon as it is closed
-        self.guard: Guard | None = None
+        self.monitor: ConnectionMonitor | None = None
         try:
             if bind is not None:
                 self._bind(bind)
@@ -81,7 +81,7 @@ class Sockets:
     @property
     def counts(self) -> Counter[str]:
         """What was refused or closed at the door before anything was decoded."""
-        return Counter() if self.guard is None else self.guard.counts
+        return Counter() if self.monitor is None else self.monitor.counts
 
     @property
     def bound_port(self) -> int:
@@ -90,16 +90,16 @@ class Sockets:
 
     def poll(self, timeout_s: float) -> list[Arrived]:
         """As `Transport.poll`. The time is exact to some microseconds, as ZeroMQ's own poll is not."""
-        if self.guard is not None:
-            self.guard.turn(self.known, now_s())
+        if self.monitor is not None:
+            self.monitor.take_events(self.known, now_s())
         arrived = self._read(self.pending)
         if arrived:
             return arrived
-        guarded = [] if self.guard is None else self.guard.descriptors
+        guarded = [] if self.monitor is None else self.monitor.descriptors
         ready, _, _ = select.select([self.waking, *guarded, *self.ports], [], [], max(timeout_s, 0.0))
         if guarded and ready:
-            assert self.guard is not None
-            self.guard.turn(self.known, now_s())
+            assert self.monitor is not None
+            self.monitor.take_events(self.known, now_s())
             ready = [each for each in ready if each not in guarded]
         if self.waking in ready:
             with contextlib.suppress(BlockingIOError):
@@ -130,8 +130,8 @@ class Sockets:
         except zmq.ZMQError as error:
             if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):
                 raise
-            if self.guard is not None and send.port == DOOR:
-                self.guard.close_of(send.peer)
+            if self.monitor is not None and send.port == DOOR:
+                self.monitor.close_peer(send.peer)
             else:
                 self.unsent_s.setdefault(send.port, now_s())
             return False
@@ -140,12 +140,12 @@ class Sockets:
 
     def address_of(self, peer: bytes) -> str:
         """As `Transport.address_of`."""
-        return "" if self.guard is None else self.guard.connections.address_of(peer)
+        return "" if self.monitor is None else self.monitor.address_of(peer)
 
     def cut(self, peer: bytes) -> None:
         """As `Transport.cut`: in a moment, so that it may read why. Its key is kept out for a while."""
-        if self.guard is not None:
-            self.guard.cut(peer, now_s())
+        if self.monitor is not None:
+            self.monitor.cut(peer, now_s())
 
     def tidy(self, known: Container[bytes]) -> Counter[str]:
         """As `Transport.tidy`."""
@@ -156,16 +156,16 @@ class Sockets:
                 self.unsent_s[port] = time_s
                 self._disconnect(port)
                 self._connect(port)
-        told = Counter[str]() if self.guard is None else self.guard.tidy(known, time_s)
-        told.update(line for port, monitor in self.monitors.items() for line in self._why_not(port, monitor))
+        told = Counter[str]() if self.monitor is None else self.monitor.tidy(known, time_s)
+        told.update(line for port, monitor in self.line_monitors.items() for line in self._why_not(port, monitor))
         return told
 
     def gone(self) -> list[bytes]:
         """As `Transport.gone`."""
-        if self.guard is None:
+        if self.monitor is None:
             return []
-        left, self.guard.left = self.guard.left, []
-        return left
+        gone, self.monitor.gone = self.monitor.gone, []
+        return gone
 
     def close(self) -> None:
         """As `Transport.close`."""
@@ -181,12 +181,12 @@ class Sockets:
         _scatter_ids()
         door = self._add(DOOR, zmq.ROUTER)
         door.set(zmq.ROUTER_MANDATORY, 1)
-        self.guard = Guard(self.context, door, self.keys, self.most_bytes)
+        self.monitor = ConnectionMonitor(self.context, door, self.keys, self.most_bytes)
         try:
             door.bind(address)
         except zmq.ZMQError as error:
             raise InputError(f"{address}: {error.strerror}; give another port or address") from None
-        self.guard.port = self.bound_port
+        self.monitor.port = self.bound_port
 
     def _connect(self, port: int) -> None:
         line = self._add(port, zmq.DEALER)
@@ -194,14 +194,14 @@ class Sockets:
         if self.keys is not None:
             line.curve_secretkey, line.curve_publickey = self.keys.secret, self.keys.public
             line.curve_serverkey = self.keys.server(self.addresses[port])
-            self.monitors[port] = line.get_monitor_socket(REFUSED | UNANSWERED)
+            self.line_monitors[port] = line.get_monitor_socket(REFUSED | UNANSWERED)
         line.connect(self.addresses[port])
 
     def _disconnect(self, port: int) -> None:
         socket = self.sockets.pop(port)
-        if port in self.monitors:
+        if port in self.line_monitors:
             socket.disable_monitor()
-            self.monitors.pop(port).close(linger=0)
+            self.line_monitors.pop(port).close(linger=0)
         del self.ports[socket.getsockopt(zmq.FD)]
         socket.close(linger=0)
 
@@ -252,13 +252,13 @@ class Sockets:
 
     def _frame_of_door(self, door: "zmq.Socket[bytes]") -> Arrived | None:
         """Take what has come in at the door; None from a peer that is being cut."""
-        assert self.guard is not None
+        assert self.monitor is not None
         peer = door.recv(zmq.NOBLOCK)
         part = door.recv(zmq.NOBLOCK, copy=False)
         user = str(part.get("User-Id")) if self.keys is not None else ""
-        heeded = self.guard.heard(part.get(zmq.SRCFD), peer, user)
+        heeded = self.monitor.note_message(part.get(zmq.SRCFD), peer, user)
         if part.more:  # none of ours: all frames are whole messages
-            self.guard.close_of(peer)
+            self.monitor.close_peer(peer)
             _skip(door)
             return Arrived(DOOR, peer, b"", now_s(), user) if heeded else None
         return Arrived(DOOR, peer, part.bytes, now_s(), user) if heeded else None

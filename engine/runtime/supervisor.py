@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -54,9 +54,9 @@ class Place:
         self.state = "starting"
         return self.node
 
-    def take_result(self, result: Any) -> None:
-        """Keep what a life has left that ended by itself: its log, and the texts of a real target."""
-        log, outputs = result if isinstance(result, tuple) else (result, {})
+    def take_result(self, result: tuple[Log, dict[int, list[int]]]) -> None:
+        """Keep the log and the texts of a life that ended by itself."""
+        log, outputs = result
         self.kept.log += log
         self.kept.outputs |= outputs
         self.state = "done"

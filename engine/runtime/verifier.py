@@ -2,13 +2,13 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from engine.runtime.build import load_target, new_streams, new_target
 from engine.runtime.control import timing_of
-from engine.runtime.device_lock import DeviceLock, no_lock
+from engine.runtime.device_lock import device_lock
 from engine.runtime.exchange import Exchange
 from engine.runtime.executors import VerifyExecutor
-from engine.runtime.identity import Role
 from engine.runtime.journal import FIRST, Life, journal_of, recorded_in, unfinished
 from engine.runtime.keys import Keys
 from engine.runtime.limits import most_bytes
@@ -23,11 +23,12 @@ from fleet.stations.build import joins_of, verifier_station
 
 
 class VerifierNode(Node):
-    """A node with the target model, as target number `target`. `prompts[i]` holds the token ids of request i.
+    """A node with the target model, as target number `target`.
 
-    `addresses`: of the doors that it asks for drafts, tcp://HOST:PORT by the number of the drafter; of the router alone
-    where there is one. `routes`: whether it is the router, too. `life`: of its process; a later one goes on with the
-    requests that are not finished.
+    - `prompts[i]`: token ids of request i.
+    - `addresses`: of its drafters, tcp://HOST:PORT by number; with a router, of the router alone.
+    - `lock_file`: of a device that it shares by time slices.
+    - `life`: of its process; a later one goes on with the requests that are not finished.
     """
 
     def __init__(
@@ -36,10 +37,9 @@ class VerifierNode(Node):
         target: int,
         prompts: Sequence[Sequence[int]],
         addresses: Mapping[int, str],
-        lock: DeviceLock = no_lock,
+        lock_file: Path | None = None,
         say: Callable[[str], None] = lambda _line: None,
         keys: Keys | None = None,
-        routes: bool = False,
         life: Life = FIRST,
     ) -> None:
         self.fleet = fleet
@@ -62,16 +62,14 @@ class VerifierNode(Node):
         super().__init__(
             recorded_in(life, verifier_station(fleet, target), "real", self.journal),
             self.executor,
-            lines_to(fleet, target, addresses, model.vocabulary, "router" if routes else "verifier", life)
-            if speculates
-            else None,
+            lines_to(fleet, target, addresses, model.vocabulary, life) if speculates else None,
             Sockets(None, addresses, most_bytes(fleet, model.vocabulary), keys, recall_s(fleet))
             if speculates
             else None,
             users={tag: joins_of(fleet, tag, own) for tag, own in unfinished(streams, life).items()},
             opens_s={request.number: request.not_before_s for own in streams.values() for request in own},
             timing=timing_of(model.device),
-            lock=lock,
+            lock=device_lock(lock_file),
             say=say,
             life=life,
             finished=self._keep,
@@ -92,26 +90,21 @@ def lines_to(
     fleet: Fleet,
     target: int,
     addresses: Mapping[int, str],
-    vocabulary: int = 0,
-    role: Role = "verifier",
-    of: Life = FIRST,
+    vocabulary: int,
+    life: Life,
 ) -> Exchange:
-    """Return the lines of a target to its drafters; each stream's go to its own drafter, or all to the router.
-
-    `role`: as whom it calls; as the router where it routes by itself.
-    """
-    life = time.time_ns()
+    """Return the clients of a target: one for each drafter of its streams, or one for the router."""
+    born = time.time_ns()
     lines = {
         drafter: Line(
             fleet,
-            target if role == "verifier" else 0,
-            life,
-            role,
+            target,
+            born,
             drafter=drafter,
             port=drafter,
             name=address.removeprefix("tcp://"),
             vocabulary=vocabulary,
-            goes_on=of.number > 0,
+            goes_on=life.number > 0,
         )
         for drafter, address in addresses.items()
     }

@@ -10,8 +10,7 @@ from transformers import LlamaConfig, PreTrainedModel
 
 from engine.decoding.decode import decode_plain, decode_speculatively
 from engine.decoding.draft import Drafter
-from engine.decoding.eagle import EagleHead
-from engine.decoding.eagle_draft import EagleDrafter, head_shape
+from engine.decoding.eagle import EagleDrafter, EagleHead, head_shape
 from engine.decoding.models import CausalLM
 from engine.decoding.verify import Target
 from engine.runtime.batch import drive

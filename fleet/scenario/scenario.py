@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from fleet.chance.acceptance import LengthModel
 from fleet.chance.tokens import TokenModel
+from fleet.inputs.format import FORMAT
 from fleet.policies.adaedl import AdaEdl
 from fleet.policies.admit import Admission, Everyone
 from fleet.policies.allocate import Fixed, FixedShare, Heuristic, Needs, RandomShare
@@ -20,7 +21,6 @@ from fleet.policies.overlap import InTurn, Overlap
 from fleet.policies.ragged import BatchRule
 from fleet.policies.route import Affinity, Route
 from fleet.policies.shapes import CHAIN, Shape
-from fleet.policies.svip import Svip
 from fleet.policies.warm_up import NoWarmUp, WarmUp
 from fleet.scenario.arrivals import Gamma, Ramp, Rate
 from fleet.scenario.cost import Cost
@@ -43,7 +43,7 @@ VerificationRule = Literal["rejection", "without-replacement", "top-k", "match"]
 Move = Literal["prefill", "transfer", "shared"]
 Sharing = Literal["turns", "contended", "one-process"]
 GrantRule = Fixed | FixedShare | RandomShare | Heuristic | GoodSpeed | Dsde  # what a verifier can grant beforehand
-LengthRule = GrantRule | AdaEdl | Svip  # a batch can stop drafts after a token, too
+LengthRule = GrantRule | AdaEdl  # a batch can stop drafts after a token, too
 Acceptance = LengthModel | TokenModel
 
 
@@ -162,7 +162,7 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         rejoin_s: How long it then decodes alone before it asks its drafter again, which it goes on doing until the
             drafter answers.
         allocate: By which rule the verifier grants the speculation lengths. Left out, `drafters.depth` holds. Rules
-            that stop drafts token by token (adaedl, svip) go into `[batch]` only.
+            that stop drafts token by token (adaedl) go into `[batch]` only.
         rule: By which rule drafts are accepted. All of them leave the target's distribution as it is. "rejection": a
             token is accepted with probability min(1, p/q). "without-replacement": the same for the children of a node
             in a tree, each drawn once. "top-k": the drafter's best children, of which nothing is drawn. "match": the
@@ -341,6 +341,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         precision: Precision of the models' numbers in the real world.
         faults: What goes wrong on purpose, entry by entry: stations that die or stall, messages that are lost, late,
             repeated or overtaken.
+        version (number): Format of the file. A file of another format is refused.
     """
 
     name: str = "unnamed"
@@ -359,6 +360,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory: DeviceMemory | None = None
     precision: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
     faults: tuple[Fault, ...] = ()
+    version: int = FORMAT
 
     def digest(self) -> str:
         """Fingerprint of the whole content, the profile's numbers included where they are inline."""

@@ -76,12 +76,12 @@ def drafter(
     It ends with Ctrl-C, and then writes its records. Other hosts reach it only with --key and --allowed; then every
     message is encrypted, and whoever has none of the allowed keys is refused.
     """
-    from engine.runtime.hosts import serve_drafter
+    from engine.runtime.by_hand import serve_drafter
     from engine.runtime.keys import door_keys
     from engine.runtime.shown import Asked
+    from fleet.scenario.reading import scenario_of
     from fleet.scenario.settle import settle
     from specfleet.cli.watching import watched
-    from specfleet.scenario import scenario_of
 
     if (key is None) != (allowed is None):
         raise InputError("--key and --allowed belong together: this node's secret key, and whose keys it lets in")
@@ -115,12 +115,12 @@ def router(
     needs --key, --allowed (whose targets it lets in) and --server-key (the drafters').
     """
     from engine.runtime.addresses import addresses_of
-    from engine.runtime.hosts import serve_router
+    from engine.runtime.by_hand import serve_router
     from engine.runtime.keys import line_keys
     from engine.runtime.shown import Asked
+    from fleet.scenario.reading import scenario_of
     from fleet.scenario.settle import settle
     from specfleet.cli.watching import watched
-    from specfleet.scenario import scenario_of
 
     if len({key is None, allowed is None, server_key is None}) > 1:
         raise InputError(
@@ -162,13 +162,13 @@ def verifier(
     It decodes its share of the requests. A drafter on another host needs --key and --server-key.
     """
     from engine.runtime.addresses import addresses_of, targets_of
-    from engine.runtime.hosts import serve_verifier
+    from engine.runtime.by_hand import serve_verifier
     from engine.runtime.keys import line_keys
     from engine.runtime.shown import Asked
     from experiments.watching.line import tokens_of
+    from fleet.scenario.reading import scenario_of
     from fleet.scenario.settle import settle
     from specfleet.cli.watching import watched
-    from specfleet.scenario import scenario_of
 
     if (key is None) != (server_key is None):
         raise InputError("--key and --server-key belong together: this node's secret key, and the drafter's public one")

@@ -340,7 +340,7 @@ def test_strangers_are_remembered_in_a_table_of_fixed_size() -> None:
     for number in range(3 * STRANGERS):
         door.receive(b"stranger %d" % number, pack(Alive()), 0.0)
         door.receive(b"junk %d" % number, b"", 0.0)
-    assert len(door.strangers.by_name) == len(door.were_cut.by_name) == STRANGERS
+    assert len(door.strangers.by_key) == len(door.were_cut.by_key) == STRANGERS
     assert len(door.told) <= MOST_TOLD
 
 

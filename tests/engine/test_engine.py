@@ -19,9 +19,10 @@ from engine.decoding.models import CausalLM, load_model
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.decoding.verify import Target
 from engine.runtime.memory import accounts_of
+from engine.runtime.placement import crowding
 from engine.runtime.process import NodeProcess
 from engine.runtime.prompts import prompts_of
-from engine.runtime.serve import crowding, serve
+from engine.runtime.serve import serve
 from engine.runtime.served import Served
 from fleet.errors import InputError
 from fleet.policies.admit import WithinMemory

@@ -11,10 +11,8 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from engine.runtime.launcher_pipe import LauncherPipe
-from engine.runtime.placement import devices_of, gpus_of, visible_gpus
+from engine.runtime.placement import crowding, devices_of, gpus_of, measured_device, visible_gpus
 from engine.runtime.process import NodeProcess
-from engine.runtime.serve import crowding
-from engine.runtime.served import measured_device
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet

@@ -12,9 +12,8 @@ pytest.importorskip("torch")
 
 from calibrate.links import without_stated_links
 from engine.runtime.actions import DOOR, Deliver, Send
-from engine.runtime.fake import FakeNetwork
+from engine.runtime.by_hand import _resolved
 from engine.runtime.frames import due_of, pack, parse, stamped
-from engine.runtime.hosts import _settled
 from engine.runtime.serve import serve
 from engine.runtime.stated_links import MOST_HELD_S, StatedLinks, stated_links
 from fleet.chance.sources import sources_of
@@ -32,6 +31,7 @@ from fleet.stations.messages import Draft, DraftRequest, Leave, Refusal
 from fleet.times.step import Step
 from sim.run import simulate
 from sim.wires import ways_between
+from tests.fakes.network import FakeNetwork
 from tests.helpers.marks import slow
 from tests.helpers.stars import star
 from tests.helpers.toy_fleets import ToyFleet
@@ -192,7 +192,7 @@ def test_links_are_held_that_the_scenario_states_and_nobody_has_measured(tables:
     scenario = star(**tables)
     assert holds_links(settle(scenario)) is held
     assert (stated_links(settle(scenario)) is not None) is held
-    assert not holds_links(_settled(scenario)), "nodes on hosts of their own have the links between those"
+    assert not holds_links(_resolved(scenario)), "nodes on hosts of their own have the links between those"
     if "profile" not in tables:
         assert not holds_links(settle(without_stated_links(scenario)))
 

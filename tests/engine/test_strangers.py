@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("zmq")
 
-from engine.runtime import connections, gate
+from engine.runtime import access
 from engine.runtime.actions import Send
 from engine.runtime.door import MOST_BAD, Door
 from engine.runtime.exchange import Exchange
@@ -65,8 +65,8 @@ class Doorkeeper:
     @property
     def open(self) -> int:
         """How many connections it has."""
-        assert self.sockets.guard is not None
-        return len(self.sockets.guard.connections.open)
+        assert self.sockets.monitor is not None
+        return len(self.sockets.monitor.open)
 
 
 @contextmanager
@@ -148,7 +148,7 @@ def test_an_unknown_key_reaches_no_decoder_and_both_ends_are_told_in_one_line(ri
 
 
 def test_a_key_that_is_allowed_later_is_let_in_then(ring: Ring, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "READ_S", 0.1)
+    monkeypatch.setattr(access, "REREAD_S", 0.1)
     with Doorkeeper(ring.door) as keeper, calling(keeper.port, ring.of("mallory")) as (line, said):
         assert holds(lambda: said)
         ring.allow("mallory")
@@ -174,7 +174,7 @@ def test_a_drafter_that_has_another_key_than_was_named_is_told_of(ring: Ring) ->
 def test_whoever_is_cut_is_disconnected_and_its_key_kept_out_for_a_while(
     ring: Ring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gate, "OUT_S", 3.0)
+    monkeypatch.setattr(access, "BAN_S", 3.0)
     with Doorkeeper(ring.door) as keeper, calling(keeper.port, ring.of("alice")) as (line, _):
         line.wait_for_welcomes(PATIENCE_S)
         for _ in range(MOST_BAD):
@@ -195,7 +195,7 @@ def test_a_stranger_who_sends_junk_is_disconnected() -> None:
 
 
 def test_a_stranger_who_says_nothing_is_disconnected_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "STRANGER_S", 0.5)
+    monkeypatch.setattr(access, "STRANGER_S", 0.5)
     with Doorkeeper() as keeper, calling(keeper.port) as (line, _):
         line.wait_for_welcomes(PATIENCE_S)
         with connected(keeper.port) as greeted, connected(keeper.port, greets=False) as silent:
@@ -206,13 +206,13 @@ def test_a_stranger_who_says_nothing_is_disconnected_after_a_while(monkeypatch: 
 
 
 def test_many_who_connect_and_say_nothing_cost_a_bounded_number_of_sockets() -> None:
-    count = 3 * connections.MOST_STRANGERS
+    count = 3 * access.MAX_STRANGERS
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 2 * count
     with Doorkeeper() as keeper, calling(keeper.port) as (line, _):
         line.wait_for_welcomes(PATIENCE_S)
         streams = [connected(keeper.port, greets=False) for _ in range(count)]
-        assert holds(lambda: keeper.sockets.counts["connections too many"] >= count - connections.MOST_STRANGERS)
-        assert keeper.open <= connections.MOST_STRANGERS + 1
+        assert holds(lambda: keeper.sockets.counts["connections too many"] >= count - access.MAX_STRANGERS)
+        assert keeper.open <= access.MAX_STRANGERS + 1
         assert is_closed(streams[0])
         with calling(keeper.port, number=1) as (another, _):  # who is honest still gets in
             another.wait_for_welcomes(PATIENCE_S)
@@ -302,7 +302,7 @@ def test_ids_of_connections_begin_anywhere() -> None:
         with Doorkeeper() as door, connected(door.port) as stream:
             stream.sendall(framed(pack(Alive())))
             assert holds(lambda door=door: door.frames)  # type: ignore[misc]
-            assert door.sockets.guard is not None
-            firsts |= {each.peer for each in door.sockets.guard.connections.open.values()}
+            assert door.sockets.monitor is not None
+            firsts |= {each.peer for each in door.sockets.monitor.open.values()}
     assert len(firsts) == 4
     assert min(abs(int.from_bytes(first) - UNSEEDED) for first in firsts) > 1000
