@@ -21,6 +21,7 @@ from fleet.errors import InputError, OutputError
 from fleet.files import write_file
 from fleet.inputs.text import read_json, shortened
 from fleet.interrupts import deferred
+from fleet.records.glossary import PERCENTILES
 from fleet.records.window import with_percentiles
 from fleet.scenario.changes import parse_value, parts_of, plain
 from fleet.scenario.names import SimPath, World
@@ -256,13 +257,21 @@ def _read(path: Path) -> CellResult | None:
         content = read_json(path)
         if not isinstance(content, dict) or content.pop("digest", None) != _digest(content):
             return None
-        for metric in content["metrics"].values():  # JSON has no NaN: an interval that does not exist is null there
-            metric.update({key: math.nan for key in ("value", "low", "high") if metric[key] is None})
-            if metric.get("times_longer") is None:  # nor infinity
-                metric["times_longer"] = math.inf
+        for metric in content["metrics"].values():
+            _restore_numbers(metric)
         return msgspec.convert(content, CellResult)
     except (InputError, ValueError, KeyError):
         return None
+
+
+def _restore_numbers(metric: dict[str, Any]) -> None:
+    """Put in the NaN and infinity of a metric and its percentiles, which are null in JSON."""
+    metric.update({key: math.nan for key in ("value", "low", "high") if metric[key] is None})
+    if metric.get("times_longer") is None:
+        metric["times_longer"] = math.inf
+    for percentile in PERCENTILES:
+        if metric.get(percentile) is not None:
+            _restore_numbers(metric[percentile])
 
 
 def sealed(result: CellResult) -> bytes:

@@ -47,7 +47,7 @@ def meanings() -> dict[str, Meaning]:
         known[one.name] = one
         for percentile in PERCENTILES if one.percentiles else ():
             name = percentile_name(one.name, percentile)
-            what = f"The {percentile[1:]}th percentile of `{one.name}`: {one.what[0].lower()}{one.what[1:]}"
+            what = f"The {percentile[1:]}th percentile of the times that `{one.name}` is the mean of."
             known[name] = Meaning(name, one.unit, what)
     return known
 
@@ -68,7 +68,7 @@ METRICS = (
             "load", "N S / T_gamma", "StarSD, table 1"),
     Meaning("service_s", "s", "Time of the draft step of a round, on the drafter's clock, without delays around it.",
             "S", "S(d) = a + b d", "StarSD, equation (5)"),
-    Meaning("wait_s", "s", "Time from a target's request at the drafter, or at a router before it, to its first step.",
+    Meaning("wait_s", "s", "Time from a target's request at the drafter, or a router, to its first step: the mean.",
             "T_wait", "T_wait = max(0, (N - 1) S - Z)", "StarSD, table 1; the equation follows from (8) to (10)", True),
     Meaning("idle_gap_s", "s", "Idleness of the drafter before a draft step; 0 after a wait. T_idle is another thing.",
             source="StarSD, table 1"),
@@ -80,7 +80,7 @@ METRICS = (
     Meaning("communication_s", "s", "The return time without the draft's stay at the target: both ways over the link.",
             "t_c", "t_c = Z - t_v", "StarSD, equation (6)"),
     Meaning("verify_s", "s", "Time of a verification, on the target's clock.", "t_v", "", "StarSD, equation (6)"),
-    Meaning("round_s", "s", "Time from a target's request at the drafter to its next one in the same text.",
+    Meaning("round_s", "s", "Time from a target's request at the drafter to its next one in the text: the mean.",
             "", "T_wait + S + Z, and the drafter's steps before the draft", percentiles=True),
     Meaning("acceptance_length", "tokens/round", "Accepted draft tokens of a verification, not cut at a text's end.",
             "E[l(d)]", "E[l] = beta (1 - beta^d) / (1 - beta) for one beta", "StarSD, equations (2) and (3)"),
@@ -106,11 +106,11 @@ METRICS = (
     Meaning("speedup", "factor", "A plain decoding step of a target that serves one request, over the mean TPOT.",
             "", "decode / tpot_s"),
     Meaning("refused", "requests", "Completed requests that a drafter refused, so that their target decoded alone."),
-    Meaning("ttft_s", "s", "Time from a request's arrival to its first token, over completed requests.",
+    Meaning("ttft_s", "s", "Time from a request's arrival to its first token, the mean over completed ones.",
             "TTFT", percentiles=True),
-    Meaning("tpot_s", "s", "Time for each token after a request's first one, over completed requests.",
+    Meaning("tpot_s", "s", "Time for each token after a request's first one, the mean over requests.",
             "TPOT", "(last - first) / (tokens - 1)", percentiles=True),
-    Meaning("latency_s", "s", "Time from a request's arrival to its last token, over completed requests.",
+    Meaning("latency_s", "s", "Time from a request's arrival to its last token, the mean over completed ones.",
             percentiles=True),
     Meaning("given_up", "drafts", "Drafts that did not come within `verifiers.patience_s`."),
     Meaning("alone_share", "share of time", "Share of all requests' time in which their target decoded alone."),
