@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from engine.runtime.actions import DOOR, Send
-from engine.runtime.board import Board
 from engine.runtime.content import Content
 from engine.runtime.door import STRANGERS, Door
 from engine.runtime.exchange import Exchange
+from engine.runtime.status_cache import StatusCache
 from engine.runtime.transport import Arrived
 from fleet.policies.outcome import Outcome
+from fleet.records.counters import Counters
 from fleet.records.recorded import Log, RecordedStation
 from fleet.records.replay import replay
 from fleet.records.run import make_run
@@ -155,7 +156,7 @@ class FuzzedStar(ToyStar):
         recorded = RecordedStation(drafter_station(FLEET), "replayed")
         self.logs.append(("drafter", recorded.log))
         self.door, self.drafter = Door(FLEET, 1), FuzzedDrafter()
-        self.door.board = Board(FLEET, "drafter").page
+        self.door.status = StatusCache(Counters(FLEET), "drafter").page
         self.node = FuzzedNode(self.network, "drafter", recorded, self.drafter, Exchange(self.door), seconds_of)
         self.network.start(self.node)
         for target in range(HONEST):
