@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from calibrate.core_waits import before_starts
-from engine.runtime.serve import serve
+from engine.launch.serve import serve
 from fleet.policies.warm_up import AfterIdle, NoWarmUp
 from fleet.records.paces import paces_of
 from fleet.records.playback import playback_of

@@ -5,7 +5,7 @@ import msgspec
 from calibrate.steps import TAG, some_hidden
 from engine.decoding.draft import Drafter
 from engine.decoding.verify import Target
-from engine.runtime.control import Control
+from engine.node.control import Control
 from fleet.times.effects import Turns
 from fleet.times.pace import typical_control_s
 from fleet.times.profile import STEPS, HardwareProfile

@@ -8,9 +8,9 @@ from calibrate.fits import Point
 from engine.decoding.draft import Drafter
 from engine.decoding.telemetry import timed
 from engine.decoding.verify import Target
-from engine.runtime.content import Content
-from engine.runtime.control import Control
-from engine.runtime.packing import drafts_of
+from engine.net.content import Content
+from engine.node.control import Control
+from engine.node.packing import drafts_of
 from fleet.policies.shapes import CHAIN, Shape, parents
 from fleet.times.pace import typical_control_s
 

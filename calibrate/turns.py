@@ -11,7 +11,7 @@ import pandas as pd
 
 from calibrate.between import between_steps, link_of, mean_s
 from calibrate.inservice import SETTLING_ROUNDS, FleetSetup
-from engine.runtime.serve import serve
+from engine.launch.serve import serve
 from fleet.records.paces import paces_of
 from fleet.records.run import Run
 from fleet.scenario.names import DRAFTER

@@ -24,7 +24,6 @@ from fleet.scenario.changes import Changes, pairs_of
 from fleet.scenario.names import SimPath, World
 from fleet.scenario.reading import Given, scenario_of
 from fleet.scenario.settle import settle
-from fleet.scenario.workload import unknown_ends
 from fleet.times.profile import HardwareProfile, read_profile
 from sim.predict import predict
 from sim.run import simulate as simulate_scenario
@@ -57,8 +56,8 @@ def simulate(
     keywords are keys of the scenario, where a dict changes only what it names. `pace`: a measured run whose host's
     speed, second by second, is played back. `precision`: how narrow 95 % intervals have to be, as half width over
     value: of the throughput, or by metric, {"tpot_p90_s": 0.05}. The run is then repeated with more requests until they
-    are; what was not reached is in the result's `unmet`. `report` is told of that, and of ends of texts that the
-    simulation does not know. `path`: "fast" is a compiled loop for plain stars, "simpy" knows everything, and "auto"
+    are; what was not reached is in the result's `unmet`. `report` is told of that.
+    `path`: "fast" is a compiled loop for plain stars, "simpy" knows everything, and "auto"
     chooses; the records are the same. Raises InputError for bad input, and for "fast" where it does not apply.
 
     >>> import specfleet
@@ -69,9 +68,6 @@ def simulate(
     aims, chosen = precision_of(precision), scenario_of(scenario, changes, **keys)
     fleet, measured = settle(chosen), None if pace is None else _run_of(pace)
     paces = {} if measured is None else paces_of(measured, fleet.control_s)
-    note = unknown_ends(fleet)
-    if note:
-        report(f"note: {note}")
     if aims:
         simulated, _, _, unmet = simulate_to(chosen, aims, paces, report, path)
         assert simulated is not None
@@ -128,10 +124,10 @@ def run(
         if __name__ == "__main__":  # its processes import the script that starts them
             result = specfleet.run("star", verifiers={"count": 1}, workload={"requests": 4})
     """
-    from engine.runtime.memory import account_line, accounts_of
-    from engine.runtime.placement import crowding, measured_device
-    from engine.runtime.runnable import check_can_run
-    from engine.runtime.serve import serve
+    from engine.launch.placement import crowding, measured_device
+    from engine.launch.runnable import check_can_run
+    from engine.launch.serve import serve
+    from engine.node.capacity import account_line, accounts_of
     from fleet.chance.signals import write_signals
     from fleet.records.power import write_samples
 

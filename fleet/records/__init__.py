@@ -10,7 +10,7 @@ Begin with `schema.py` (the columns) and `run.py` (a run and its file).
     window.py, intervals.py  the part of a run that counts, and estimates from it; the formulas of their intervals
     devices.py, service.py   busy devices, their cost and energy; goals of requests, the gain over plain decoding
     steady.py, overload.py   how long a run must be for intervals; whether more was offered than is carried
-    replay.py, matching.py   whether logged plans follow from logged events; whether texts are the same
+    replay.py                whether logged plans follow from logged events
     paces.py, playback.py    how slow the host was in a run, by its control; what else of it can be played back
     overheads.py             delays around the steps of each station
     core_waits.py            what threads waited for cores of the host, by step and message

@@ -273,15 +273,14 @@ class Counters:
             counters.verified(drafted, accepted)
         if text is None or text.request != row.request:
             return
-        goal = min(text.goal, row.goal) if row.flag else text.goal
         before = row.tokens if row.kind == "prefill" else row.base
-        committed = min(row.accepted + 1, goal - before)
+        committed = min(row.accepted + 1, text.goal - before)
         counters.committed += committed
         target = self.fleet.target_of(row.tag)
         self.recent.rounds.append((row.time_s, target, committed, drafted, accepted))
         if row.kind == "prefill":
             self.first.add(row.time_s - text.opened_s)
-        if before + committed >= goal:
+        if before + committed >= text.goal:
             counters.finished += 1
             self.latency.add(row.time_s - text.opened_s)
             del station.texts[row.tag]

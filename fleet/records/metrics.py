@@ -28,7 +28,6 @@ from fleet.records.service import goodput, speedup
 from fleet.records.steady import places_of, relaxation_s
 from fleet.records.tables import requests_of
 from fleet.records.window import Metric, Window, without_intervals
-from fleet.scenario.arrivals import Ramp
 from fleet.scenario.scenario import GrantRule
 from fleet.scenario.settled import Fleet
 
@@ -75,7 +74,7 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
     metrics |= _latencies(window, findings)
     metrics |= speedup(fleet, findings.requests, metrics)
     known = {name: metric for name, metric in metrics.items() if not math.isnan(metric.value)}
-    if not (without_steady_state(fleet.faults) or isinstance(fleet.workload.arrivals, Ramp)):
+    if not without_steady_state(fleet.faults):
         return known
     return without_intervals(known, 1.0)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.runtime.addresses import addresses_of, called_by_targets, drafters_at, targets_of
+from engine.net.addresses import addresses_of, called_by_targets, drafters_at, targets_of
 from fleet.errors import InputError
 from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet

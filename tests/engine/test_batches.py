@@ -11,24 +11,24 @@ from fleet.scenario.settle import settle
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from bench.batch_rules import RULES, rule_of
 from engine.decoding.decode import decode_speculatively
 from engine.decoding.draft import Drafter
 from engine.decoding.graphs import Graphs
 from engine.decoding.models import CausalLM, load_model
 from engine.decoding.sampling import Sampling
 from engine.decoding.verify import Target
-from engine.runtime import batch as batches
-from engine.runtime.batch import Batched, executor_of, serve_batch
-from engine.runtime.batch_executor import BatchExecutor
-from engine.runtime.prompts import prompts_of
-from experiments.batch_rules import RULES, rule_of
+from engine.node import batch as batches
+from engine.node.batch import Batched, executor_of, serve_batch
+from engine.node.batch_executor import BatchExecutor
+from engine.node.prompts import prompts_of
 from fleet.policies.shapes import CHAIN, Shape, tree
-from fleet.records.matching import match
 from fleet.records.replay import replay
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.workload import streams_of
 from tests.helpers.marks import slow
+from tests.helpers.matching import match
 from tests.helpers.pairs import VOCABULARY
 from tests.helpers.plain import plain_outputs
 

@@ -8,18 +8,18 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from engine.runtime.actions import DOOR
-from engine.runtime.by_hand import serve_drafter, serve_router, serve_verifier
-from engine.runtime.clock import now_s
-from engine.runtime.door import Door
-from engine.runtime.drafter import DrafterNode
-from engine.runtime.line import Line
-from engine.runtime.node import LOOPBACK, Node
-from engine.runtime.prompts import prompts_of
-from engine.runtime.replayed import ReplayedFleet
-from engine.runtime.replayed_drafter import ReplayedDrafterNode
-from engine.runtime.router import RouterNode
-from engine.runtime.verifier import VerifierNode
+from engine.launch.by_hand import serve_drafter, serve_router, serve_verifier
+from engine.net.actions import DOOR
+from engine.net.client import Line
+from engine.net.clock import now_s
+from engine.net.server import Door
+from engine.node.drafter import DrafterNode
+from engine.node.node import LOOPBACK, Node
+from engine.node.prompts import prompts_of
+from engine.node.router import RouterNode
+from engine.node.verifier import VerifierNode
+from engine.replayed.drafter import ReplayedDrafterNode
+from engine.replayed.targets import ReplayedFleet
 from fleet.errors import InputError
 from fleet.records.recorded import Log
 from fleet.records.replay import replay

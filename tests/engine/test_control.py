@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrate.steps import Stopwatch
-from engine.runtime import control
-from engine.runtime.control import EVERY_S, Control, timing_of
+from engine.node import control
+from engine.node.control import EVERY_S, Control, timing_of
 from fleet.times.pace import WINDOW_S, pace_of
 
 CONTROL_S = 3e-5  # at the reference pace

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from engine.runtime.core_waits import CoreWaits, OwnCoreWaits, all_threads
+from engine.net.core_waits import CoreWaits, OwnCoreWaits, all_threads
 
 
 def test_the_first_reading_is_nothing_and_no_wait_is_counted_twice() -> None:
@@ -99,7 +99,7 @@ def test_a_core_that_is_lost_where_the_first_clock_is_asked_is_waited_for_since_
 
     thread_time = time.thread_time
     with monkeypatch.context() as losing:
-        losing.setattr("engine.runtime.core_waits.time.thread_time", cpu_s)
+        losing.setattr("engine.net.core_waits.time.thread_time", cpu_s)
         own.begin()
     assert own.held_up_s() == lost_s
     assert own.held_up_s() == lost_s  # however often it is asked

@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from engine.runtime.runnable import check_can_run
-from engine.runtime.serve import serve
+from engine.launch.runnable import check_can_run
+from engine.launch.serve import serve
 from fleet.records.replay import replay
 from fleet.records.run import Run
 from fleet.scenario.changes import Changes
@@ -78,9 +78,7 @@ FEATURES: dict[str, tuple[dict[str, Any], Callable[[Run], bool]]] = {
         lambda run: len(steps(run, "draft")) > 9,
     ),
     "deadlines": (
-        {
-            "drafters": {"order": {"policy": "deadline", "within_s": [0.01, 0.05]}},
-        },
+        {"drafters": {"order": {"policy": "deadline", "within_s": [0.01, 0.05]}}},
         lambda run: len(steps(run, "draft")) > 9,
     ),
     "rate limits": ({"drafters": {"limits_per_s": [20.0, 0.0]}}, spaces_rounds),
@@ -96,9 +94,9 @@ FEATURES: dict[str, tuple[dict[str, Any], Callable[[Run], bool]]] = {
 def test_a_drafter_with_a_model_does_what_it_is_asked_for(feature: str, tiny: Path) -> None:
     tables, acts = FEATURES[feature]
     drafters = {"model": str(tiny / "kin")} | tables.get("drafters", {})
-    others = {name: table for name, table in tables.items() if name not in ("drafters", "measure")}
+    others = {name: table for name, table in tables.items() if name != "drafters"}
     verifiers = {"count": 2} | others.pop("verifiers", {})
-    scenario = pair_scenario(tiny, drafters=drafters, verifiers=verifiers, measure=tables.get("measure", {}), **others)
+    scenario = pair_scenario(tiny, drafters=drafters, verifiers=verifiers, **others)
     served = serve(scenario)
     assert served.outputs == plain_outputs(scenario)
     assert replay(served.run) == []

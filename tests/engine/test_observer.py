@@ -8,10 +8,10 @@ import pytest
 
 pytest.importorskip("zmq")
 
-from engine.runtime.clock import now_s
-from engine.runtime.launcher_pipe import PROGRESS, LauncherPipe
-from engine.runtime.observer import LOOK_S, PIECE, Observer, Watched, observed
-from engine.runtime.process import NodeProcess
+from engine.launch.launcher_pipe import PROGRESS, LauncherPipe
+from engine.launch.processes import NodeProcess
+from engine.net.clock import now_s
+from engine.node.observer import LOOK_S, PIECE, Observer, Watched, observed
 from fleet.errors import NodeDiedError
 from fleet.records.counters import WIDTH, Counters, Report
 from fleet.records.recorded import Log
@@ -97,7 +97,7 @@ def test_an_unwatched_node_is_not_observed() -> None:
 
 def test_a_watch_is_called_twice_a_second_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     time_s, called = 0.0, []
-    monkeypatch.setattr("engine.runtime.observer.now_s", lambda: time_s)
+    monkeypatch.setattr("engine.node.observer.now_s", lambda: time_s)
     watched = Watched(FLEET, lambda counters: called.append(counters.time_s))
     for number in range(1, 41):
         time_s = 0.05 * number
@@ -170,7 +170,7 @@ def test_what_is_sent_to_a_node_that_has_died_is_lost_and_its_end_is_told() -> N
 
 def test_a_run_is_told_twice_a_second_and_at_its_end_all_that_its_records_say() -> None:
     pytest.importorskip("torch")
-    from engine.runtime.serve import serve
+    from engine.launch.serve import serve
 
     told: list[tuple[float, float, int]] = []
     last: list[Counters] = []

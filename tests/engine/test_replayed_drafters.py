@@ -7,12 +7,12 @@ import pytest
 
 pytest.importorskip("torch")
 
-from engine.runtime.answers import Drawn
-from engine.runtime.clock import now_s
-from engine.runtime.content import NOTHING
-from engine.runtime.process import NodeProcess
-from engine.runtime.replayed_drafter import ReplayedDraftExecutor, empty_draft
-from engine.runtime.serve import serve
+from engine.launch.processes import NodeProcess
+from engine.launch.serve import serve
+from engine.net.clock import now_s
+from engine.net.content import NOTHING
+from engine.replayed.answers import Drawn
+from engine.replayed.drafter import ReplayedDraftExecutor, empty_draft
 from fleet.chance.acceptance import AcceptanceModel, BetaGeometric, Geometric, Recorded
 from fleet.policies.shapes import CHAIN, Shape, depths_of, dynamic, tree
 from fleet.records.replay import replay
@@ -64,7 +64,6 @@ def test_one_target_alone_accepts_of_its_requests_what_it_does_in_the_simulation
     fleet, simulated = settle(scenario), accepted_in(scenario)
     drawn = Drawn(Outcomes(fleet), verifier_station(fleet, 1))  # a process that has this target only
     for request in requests_of(fleet, 1):
-        drawn.begin(1, request)
         prompt = Member(1, request.number, 0, 0, request.prompt_tokens)
         drawn.outcomes(Step(0, "prefill", (prompt,)), [NOTHING])
         base, lengths = request.prompt_tokens + 1, []
@@ -208,5 +207,5 @@ def test_replayed_stations_import_no_torch() -> None:
         imported = node.receive()
     finally:
         node.end()
-    assert "engine.runtime.replayed" in imported
+    assert "engine.replayed.targets" in imported
     assert not {"torch", "transformers", "simpy", "matplotlib"} & set(imported)

@@ -7,12 +7,10 @@ import pytest
 
 pytest.importorskip("zmq")
 
-from engine.runtime.actions import Deliver
-from engine.runtime.content import NOTHING
-from engine.runtime.exchange import Exchange
-from engine.runtime.socket_thread import SocketThread
-from engine.runtime.transport import Arrived
-from engine.runtime.worker import Arrival
+from engine.net.actions import Arrival, Arrived, Deliver
+from engine.net.connections import Exchange
+from engine.net.content import NOTHING
+from engine.net.socket_thread import SocketThread
 from fleet.stations.messages import Leave
 
 OWN_S, ZMQ_S = 0.25, 2.0  # of each look at the threads

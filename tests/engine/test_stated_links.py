@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 pytest.importorskip("torch")
 
 from calibrate.links import without_stated_links
-from engine.runtime.actions import DOOR, Deliver, Send
-from engine.runtime.by_hand import _resolved
-from engine.runtime.frames import due_of, pack, parse, stamped
-from engine.runtime.serve import serve
-from engine.runtime.stated_links import MOST_HELD_S, StatedLinks, stated_links
+from engine.launch.by_hand import _resolved
+from engine.launch.serve import serve
+from engine.net.actions import DOOR, Deliver, Send
+from engine.net.frames import due_of, pack, parse, stamped
+from engine.net.links import MOST_HELD_S, StatedLinks, stated_links
 from fleet.chance.sources import sources_of
 from fleet.records.metrics import measure
 from fleet.records.playback import playback_of
 from fleet.records.replay import replay
 from fleet.records.run import Run, make_run
-from fleet.scenario.faults import Fault, Reorder
+from fleet.scenario.faults import Fault, LinkFault
 from fleet.scenario.links import holds_links, linked_pairs, ways_of
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
@@ -90,7 +90,7 @@ def test_no_message_is_handed_over_before_its_stated_time(
     seed: int, tables: dict[str, dict[str, Any]], late: bool
 ) -> None:
     in_order = "overlap" in tables.get("drafters", {})  # what drafts ahead relies on, as over TCP
-    faults = [Reorder(share=0.3, by_s=0.05)] if late and not in_order else []
+    faults = [LinkFault("reorder", 0.3, 0.05)] if late and not in_order else []
     run = run_toy(toy(**tables), seed, faults, way_s=0.001)
     times_s = ways_s(run)
     assert len(times_s) > 10

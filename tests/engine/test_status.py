@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 pytest.importorskip("zmq")
 
-from engine.runtime.actions import LEASE_S, Action, Cut, Send
-from engine.runtime.asking import Asker
-from engine.runtime.content import NOTHING, Content
-from engine.runtime.door import IDLE, MOST_WATCHERS, Door
-from engine.runtime.frames import HEADER, MOST_ENVELOPE_BYTES, pack, parse
-from engine.runtime.identity import Denied, Unknown
-from engine.runtime.limits import most_bytes
-from engine.runtime.line import Line
-from engine.runtime.status import ROWS, Ask, Status, StatusRow
-from engine.runtime.status_cache import StatusCache
+from engine.net.actions import LEASE_S, Action, Cut, Send
+from engine.net.asking import Asker
+from engine.net.client import Line
+from engine.net.content import NOTHING, Content
+from engine.net.frames import HEADER, MOST_ENVELOPE_BYTES, pack, parse
+from engine.net.handshake import Denied, Unknown
+from engine.net.limits import most_bytes
+from engine.net.server import IDLE, MOST_WATCHERS, Door
+from engine.net.status import ROWS, Ask, Status, StatusRow
+from engine.node.status_cache import StatusCache
 from fleet.errors import InputError
 from fleet.records.counters import Counters
 from fleet.stations.messages import Draft, DraftRequest

@@ -14,18 +14,17 @@ import pytest
 
 pytest.importorskip("zmq")
 
-from engine.runtime import access
-from engine.runtime.actions import Send
-from engine.runtime.door import MOST_BAD, Door
-from engine.runtime.exchange import Exchange
-from engine.runtime.frames import pack
-from engine.runtime.identity import Alive
-from engine.runtime.keys import Keys, door_keys, line_keys, new_pair
-from engine.runtime.limits import most_bytes
-from engine.runtime.line import Line
-from engine.runtime.socket_thread import SocketThread
-from engine.runtime.sockets import Sockets
-from engine.runtime.worker import Arrival
+from engine.net import access
+from engine.net.actions import Arrival, Send
+from engine.net.client import Line
+from engine.net.connections import Exchange
+from engine.net.frames import pack
+from engine.net.handshake import Alive
+from engine.net.keys import Keys, door_keys, line_keys, new_pair
+from engine.net.limits import most_bytes
+from engine.net.server import MOST_BAD, Door
+from engine.net.socket_thread import SocketThread
+from engine.net.sockets import Sockets
 from fleet.errors import InputError
 from tests.helpers.toys import toy_fleet
 from tests.helpers.zmtp import MORE, connected, framed, is_closed
@@ -274,8 +273,8 @@ def test_a_line_finds_the_drafter_even_where_something_else_was_before() -> None
 
 UNSEEDED = 0x6B8B4567  # where ids begin if nobody seeds the C library's generator: rand() then says this first
 CLAIMING = f"""
-from engine.runtime.frames import pack
-from engine.runtime.identity import Alive
+from engine.net.frames import pack
+from engine.net.handshake import Alive
 from tests.engine.test_strangers import Doorkeeper, holds
 from tests.helpers.zmtp import connected, framed
 with Doorkeeper() as door:

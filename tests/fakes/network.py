@@ -10,8 +10,7 @@ from itertools import count
 
 import numpy as np
 
-from engine.runtime.actions import ANYBODY, DOOR, Send
-from engine.runtime.transport import Arrived
+from engine.net.actions import ANYBODY, DOOR, Arrived, Send
 from fleet.scenario.faults import Fault, LinkFaults, Way
 from tests.fakes.node import FakeNode
 
@@ -149,7 +148,7 @@ class FakeNetwork:
             number, faults = len(self.ways), None
             if self.faults:
                 rng = np.random.default_rng([self.seed, 3, number])
-                faults = LinkFaults(self.faults, self.doors[line], line[0], way, rng)
+                faults = LinkFaults(self.faults, self.doors[line], line[0], rng)
             found = self.ways[*line, way] = FakeWay(self.way_s, faults)
         return found
 

@@ -107,7 +107,7 @@ def test_units_hold_in_files_and_in_changes(tmp_path: Path) -> None:
     assert read.measure.warm_up_share == 0.05
 
 
-@pytest.mark.parametrize("text", ["0.5,1", "[0.5, 1]", " 0.5/s , 1/s", "[0.5/s,1/s]"])
+@pytest.mark.parametrize("text", ["0.5,1", "[0.5, 1]", " 30/min , 1/s", "[30/min,1/s]"])
 def test_lists_may_stand_without_brackets_behind_a_key(text: str) -> None:
     made = read_scenario_with(f"drafters.limits_per_s={text}")
     assert made.drafters.limits_per_s == (0.5, 1.0)

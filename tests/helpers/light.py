@@ -8,9 +8,9 @@ from fleet.scenario.settled import Fleet
 
 def modules_of_a_replayed_pair(_pipe: Connection, fleet: Fleet) -> list[str]:
     """Build a replayed drafter and its targets in this process; return the names of all modules that are loaded."""
-    from engine.runtime import bodies
-    from engine.runtime.node import LOOPBACK
-    from engine.runtime.replayed_drafter import ReplayedDrafterNode
+    from engine.launch import bodies
+    from engine.node.node import LOOPBACK
+    from engine.replayed.drafter import ReplayedDrafterNode
 
     node = ReplayedDrafterNode(fleet)
     node.open()

@@ -4,7 +4,7 @@ import json
 import sys
 from typing import Any
 
-from engine.runtime import by_hand
+from engine.launch import by_hand
 from specfleet.cli import main
 
 serve = by_hand.serve_verifier
