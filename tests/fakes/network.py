@@ -70,7 +70,7 @@ class FakeNetwork:
         node.start()
 
     def kill(self, name: str) -> None:
-        """End a node without a word; whoever is connected with it sees that by its next frame at the earliest."""
+        """End a node without a last message; its peers see that by their next frame at the earliest."""
         self.stalled.pop(name, None)
         if self.nodes.pop(name, None) is not None:
             for (client, port), door in self.doors.items():

@@ -37,7 +37,7 @@ class Network(Protocol):
 class FakeNode:
     """A node whose steps take `seconds_of(step)`. It is the transport of its own connections.
 
-    `incarnation`: how often it has been killed before; then its users do not wait for whom it calls.
+    `incarnation`: how often it has been killed before; then its users do not wait for the nodes that it calls.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class FakeNode:
         return not self.users
 
     def start(self) -> None:
-        """Begin: call whom it is to call; the users send their first requests when all have answered."""
+        """Call the nodes that this one connects to; the users send their first requests when all have answered."""
         if self.incarnation:
             self.worker.handle(Restarted(self.incarnation), NOTHING, self.network.now_s)
             self._begin()
@@ -98,7 +98,7 @@ class FakeNode:
         return []
 
     def wake(self) -> None:
-        """As `Transport.wake`; nobody sleeps."""
+        """Do nothing: no thread sleeps here. See `Transport.wake`."""
 
     def tidy(self, known: Container[bytes]) -> Counter[str]:
         """As `Transport.tidy`; there is nothing to close."""

@@ -88,12 +88,12 @@ def test_published_means_are_those_of_the_draws() -> None:
     assert means == pytest.approx((161.31, 337.99), rel=0.01)
 
 
-def test_a_published_workload_is_drawn_shown_and_its_source_told() -> None:
+def test_a_published_workload_is_drawn_and_shown() -> None:
     fleet = settled(requests=5, lengths="chat")
     assert fleet.workload.prompt_tokens == TEXTS["chat"].prompts
     rows = {what: value for _, what, value in describe_fleet(fleet)}
-    assert "lognormal with cv 1.1" in rows["lengths"]
-    assert rows["lengths like chat"] == TEXTS["chat"].source
+    assert "cv = 1.1" in rows["prompt_tokens"]
+    assert rows["lengths"] == "chat"
     assert longest_of(fleet.workload) == (32768 + 8192, 8192)
 
 
