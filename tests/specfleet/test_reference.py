@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 import tomllib
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from fleet.records.window import Metric
 from fleet.scenario.reading import make_scenario, read_scenario
 from fleet.scenario.writing import fields_of
 from sim.predict import StarInputs
-from specfleet import cli
 from specfleet.meaning.entries import (
     described_keys,
     explain,
@@ -32,18 +30,12 @@ from specfleet.meaning.render import in_lines, template, write_template
 from specfleet.meaning.shipped import profiles, scenarios
 from specfleet.meaning.texts import PAGES
 from specfleet.reference import main, outdated, pages
+from tests.helpers.cli import run_cli
 from tests.helpers.commands import all_functions
 
 PAGES_FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 TABLES = {table.title: table for table in (*scenario_tables(), *prediction_tables())}
 STRUCTS = [*(table.struct for table in TABLES.values()), Row, RunHeader, SignalRow, PlaceRow, StarInputs, Metric]
-
-
-def run_cli(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["specfleet", *arguments])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    return int(end.value.code or 0)
 
 
 @pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
