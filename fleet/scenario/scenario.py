@@ -267,9 +267,9 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         measure: Which part of a run counts.
         slo: What each request is to reach. Left out, no request is held against a goal.
         cost: What devices cost, and draw. Left out, tokens have no price.
-        memory: What devices and models hold. Where it is given, the analytic model says how many targets fit, the
-            admission "within-memory" knows its room, and runs measure what the drafter's caches take. Where they run
-            out, the sessions that were drafted for longest ago are evicted, and prefilled again at their next round.
+        memory: What devices and models hold. Where it is given, the analytic model says how many targets fit, and
+            the admission "within-memory" knows its room. Where a drafter's caches run out of it, the sessions that were
+            drafted for longest ago are evicted, and prefilled again at their next round.
         precision: Precision of the models' numbers in the real world.
         faults: What goes wrong on purpose, entry by entry: stations that die or stall, messages that are lost, late,
             repeated or overtaken.
