@@ -16,7 +16,7 @@ from experiments.precision import Precision, precision_of, simulate_to
 from fleet.errors import InputError, OutputError
 from fleet.files import check_folder, check_writable
 from fleet.records import run as records
-from fleet.records.counts import Counts
+from fleet.records.counters import Counters
 from fleet.records.paces import paces_of
 from fleet.records.playback import MECHANISM, parse_parts, playback_of
 from fleet.records.run import Run
@@ -110,7 +110,7 @@ def run(
     signals: str | Path | None = None,
     power: str | Path | None = None,
     report: Callable[[str], None] = lambda _remark: None,
-    watch: Callable[[Counts], None] | None = None,
+    watch: Callable[[Counters], None] | None = None,
     **keys: Any,
 ) -> Result:
     """Run the same scenario on the real engine, on this host; it needs `specfleet[engine]`.
@@ -119,7 +119,7 @@ def run(
     a batch drafted. `power`: one for samples of the device's clock, power and memory, right before each draft and twice
     a second; the metrics then have the energy a token. Where a file cannot be written after the run, the OutputError's
     `result` is the run. `report` is called with lines on crowded cores, the memory that caches take, and power that
-    cannot be measured, before the run; `watch`, twice a second, with its `fleet.records.counts.Counts`.
+    cannot be measured, before the run; `watch`, twice a second, with its counters (`fleet.records.counters`).
 
         if __name__ == "__main__":  # its processes import the script that starts them
             result = specfleet.run("star", verifiers={"count": 1}, workload={"requests": 4})

@@ -16,11 +16,12 @@ from experiments.cell import CellResult
 from experiments.notes import notes_of
 from experiments.terminal.printing import case_text
 from fleet.errors import InputError
+from fleet.records.glossary import PERCENTILES
 from fleet.records.metrics import assess, measure_targets
 from fleet.records.overload import Overload
 from fleet.records.run import Run, write_run
 from fleet.records.tables import rounds_table
-from fleet.records.window import Metric
+from fleet.records.window import Metric, percentile_values
 from fleet.scenario.changes import flat
 from fleet.scenario.links import holds_links
 from fleet.scenario.scenario import Scenario
@@ -94,16 +95,20 @@ class Result(Shown):
         return f"{self.title()}: {number(self.metrics['throughput'].value)} tokens/s"
 
     def frame(self) -> "pd.DataFrame":
-        """One row a metric: metric, value, low, high (of the 95 % interval), unit, times_longer, drifting.
+        """One row a metric: metric, value, low, high (of the 95 % interval), unit, times_longer, drifting, percentiles.
 
         `times_longer`: how many times as long the run would have to be for an interval; 1 where it is long enough.
-        `drifting`: it has none because it was still changing.
+        `drifting`: it has none because it was still changing. Percentiles are those of times; NaN elsewhere.
         """
         import pandas as pd
 
-        return pd.DataFrame(
-            [{"metric": name} | msgspec.structs.asdict(metric) for name, metric in self.metrics.items()]
-        )
+        rows = [
+            {"metric": name}
+            | msgspec.structs.asdict(metric)
+            | dict(zip(PERCENTILES, percentile_values(metric), strict=True))
+            for name, metric in self.metrics.items()
+        ]
+        return pd.DataFrame(rows).astype(dict.fromkeys(PERCENTILES, float))
 
     def rows(self) -> "pd.DataFrame":
         """One row an event of a station, the run's record."""

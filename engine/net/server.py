@@ -32,8 +32,6 @@ from engine.net.limits import bounds_of
 from engine.net.sessions import Sessions
 from engine.net.status import Ask, Status
 from engine.net.token_bucket import TokenBucket, TokenBuckets, full
-from engine.net.watchers import MOST as MOST_WATCHERS
-from engine.net.watchers import Watchers
 from fleet.scenario.settled import Fleet
 from fleet.stations.messages import DraftRequest, Leave, Message, View
 
@@ -41,6 +39,7 @@ MOST_BAD = 8  # frames of a peer that are malformed or out of place, before it i
 IDLE, IDLE_PER_S = 64, 16.0  # frames that are of no use: repeated ones, signs of life; an honest peer has 1 a second
 JOINS, JOINS_PER_S = 16, 0.2  # how often a seat is given
 STRANGERS = 256  # of whom it is known how much they have said
+MOST_WATCHERS = 8  # that ask for the status at a time
 MOST_TOLD = 16  # lines for whoever runs the node that are not fetched yet; more are dropped
 
 
@@ -75,8 +74,8 @@ class Door:
     `incarnation`: of this node. `vocabulary`, `state_numbers`: what its model knows, see `limits.py`; 0 if unknown.
     `drafter`: the number of the drafter whose door it is, from 0; None for a router's.
     `counts`: what was refused, dropped and cut, and why. `told`: lines for whoever runs the node, to be fetched: who
-    joined, who left, who was refused, and why. `address_of`: from where a peer is connected. `board`: the node's status
-    from a target on, for those who ask; None if it tells nobody.
+    joined, who left, who was refused, and why. `address_of`: from where a peer is connected. `status`: makes the
+    node's status from a target's number on; None if it has none to show.
     """
 
     def __init__(
@@ -102,10 +101,10 @@ class Door:
         self.counts: Counter[str] = Counter()
         self.told: list[str] = []
         self.address_of: Callable[[bytes], str] = lambda _peer: ""
-        self.board: Callable[[int], Status] | None = None
-        self.watchers = Watchers()
+        self.status: Callable[[int], Status] | None = None
+        self.watchers: dict[bytes, float] = {}  # when each has asked for the status last
         # Whose values differ in type, which nobody reads: asked is only who is in it.
-        self.known: Container[bytes] = ChainMap(self.peers, self.watchers.asked_s)  # type: ignore[arg-type]
+        self.known: Container[bytes] = ChainMap(self.peers, self.watchers)  # type: ignore[arg-type]
         self.bytes: dict[tuple[Role, int], list[int]] = {}  # of frames from and to each seat
 
     def receive(self, peer: bytes, frame: bytes, now_s: float, user: str = "") -> list[Action]:
@@ -131,8 +130,8 @@ class Door:
             return self._too_much(peer)
         if type(message) is Hello:
             return self._hello(peer, message, now_s, user)
-        if type(message) is Ask and self.board is not None:
-            return self._asked(peer, self.board(message.first), now_s)
+        if type(message) is Ask and self.status is not None:
+            return self._asked(peer, self.status(message.first), now_s)
         self.counts["of strangers"] += 1
         return [] if type(message) is Bye else [Send(DOOR, peer, pack(Unknown()))]
 
@@ -174,7 +173,8 @@ class Door:
 
     def tick(self, now_s: float) -> list[Action]:
         """Let those be lost who have said nothing for LEASE_S; to be asked now and then."""
-        self.watchers.tick(now_s)
+        for peer in [peer for peer, asked_s in self.watchers.items() if now_s - asked_s > LEASE_S]:
+            del self.watchers[peer]
         silent = [peer for peer, known in self.peers.items() if now_s - known.heard_s > LEASE_S]
         self.counts["silent"] += len(silent)
         return [action for peer in silent for action in self.lost(peer, f"it has said nothing for {LEASE_S:.0f} s")]
@@ -219,7 +219,7 @@ class Door:
         self.counts["cut"] += 1
         self.were_cut.of(peer, 0.0)
         self.strangers.drop(peer)
-        self.watchers.forget(peer)
+        self.watchers.pop(peer, None)
         return [*self.lost(peer, why), Cut(peer)]
 
     def _tell(self, line: str) -> None:
@@ -228,8 +228,9 @@ class Door:
 
     def _asked(self, peer: bytes, status: Status, now_s: float) -> list[Action]:
         """Tell how the node is doing, and what is known here of its targets."""
-        if not self.watchers.admit(peer, now_s):
+        if peer not in self.watchers and len(self.watchers) >= MOST_WATCHERS:
             return [Send(DOOR, peer, pack(Denied(0, f"{MOST_WATCHERS} others watch already", later=True)))]
+        self.watchers[peer] = now_s
         rows = tuple(
             msgspec.structs.replace(
                 row,
@@ -264,7 +265,7 @@ class Door:
         self.peers[peer] = joined = Peer(seat, user, life, sessions, now_s, idle, self.address_of(peer))
         self.seated[role, number] = peer
         self.strangers.drop(peer)
-        self.watchers.forget(peer)
+        self.watchers.pop(peer, None)
         self.bytes.setdefault(joined.place, [0, 0])
         self._tell(f"{joined.name} joins")
         return [*before, self._welcome(peer, hello)]

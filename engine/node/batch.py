@@ -71,7 +71,7 @@ def drive(
     worker = Worker(RecordedStation(station, "real"), executor, post, timing_of(device, every_s=0.0), zero_s=now_s())
     for tag in streams:
         open_next(tag)
-    with watched(fleet, lambda: [worker.recorded], worker.zero_s, [worker]):
+    with watched(lambda: [worker.recorded], worker.zero_s, [worker]):
         while opening or station.ready:
             for tag, request in _due(opening, now_s() - worker.zero_s):
                 worker.handle(join_of(fleet, tag, request), NOTHING, now_s())

@@ -154,6 +154,8 @@ def show_run(result: "Result", as_json: bool, out: Path | None, everything: bool
 def print_run(result: "Result", as_json: bool, everything: bool = False) -> None:
     """Print the five lines that come first of a run, or all its metrics."""
     from experiments.terminal.headline import acceptance_text, headline
+    from fleet.records.glossary import PERCENTILES
+    from fleet.records.window import percentile_values
 
     header, metrics = result.run.header, result.metrics
     if as_json:
@@ -162,8 +164,17 @@ def print_run(result: "Result", as_json: bool, everything: bool = False) -> None
         print_json({**described, "metrics": metrics, **rest})
         return
     if everything:
-        rows = [(name, number(metric.value), interval(metric), metric.unit) for name, metric in metrics.items()]
-        print_table(result.title(), ("metric", "value", "95 % interval", "unit"), rows)
+        rows = [
+            (
+                name,
+                number(metric.value),
+                interval(metric),
+                *("" if value is None else number(value) for value in percentile_values(metric)),
+                metric.unit,
+            )
+            for name, metric in metrics.items()
+        ]
+        print_table(result.title(), ("metric", "value", "95 % interval", *PERCENTILES, "unit"), rows)
         if "mean_acceptance_length" in metrics:
             print(acceptance_text(metrics["mean_acceptance_length"].value))
     else:

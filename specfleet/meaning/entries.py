@@ -21,7 +21,7 @@ from fleet.chance.places import PlaceRow
 from fleet.chance.signals import SignalRow
 from fleet.errors import InputError
 from fleet.inputs.text import shortened
-from fleet.records.glossary import METRICS, SYMBOLS
+from fleet.records.glossary import METRICS, PERCENTILES, SYMBOLS, percentile_name
 from fleet.records.run import RunHeader
 from fleet.records.schema import Row
 from fleet.scenario.scenario import Scenario
@@ -235,8 +235,10 @@ def all_entries() -> list[Entry]:
     entries = [entry for table in plain for entry in _of_keys(table, "scenario key")]
     for kind, meanings in (("metric", METRICS), ("symbol", SYMBOLS)):
         for one in meanings:
+            percentiles = PERCENTILES if one.percentiles else ()
+            names = (one.name, one.symbol, *(percentile_name(one.name, each) for each in percentiles))
             facts = {"unit": one.unit, "symbol": one.symbol, "equation": one.equation, "source": one.source}
-            entries.append(_entry(kind, (one.name, one.symbol), one.what, facts))
+            entries.append(_entry(kind, names, one.what, facts | {"percentiles": ", ".join(percentiles)}))
     entries += [entry for table in tables if is_of_profile(table) for entry in _of_keys(table, "profile key")]
     entries += [entry for table in prediction_tables() for entry in _of_keys(table, "quantity of the analytic model")]
     for struct, kind, before in (

@@ -8,8 +8,9 @@ from engine.net.actions import DOOR, Arrived, Send
 from engine.net.connections import Exchange
 from engine.net.content import Content
 from engine.net.server import STRANGERS, Door
-from engine.node.board import Board
+from engine.node.status_cache import StatusCache
 from fleet.policies.outcome import Outcome
+from fleet.records.counters import Counters
 from fleet.records.recorded import Log, RecordedStation
 from fleet.records.replay import replay
 from fleet.records.run import make_run
@@ -154,7 +155,7 @@ class FuzzedStar(ToyStar):
         recorded = RecordedStation(drafter_station(FLEET), "replayed")
         self.logs.append(("drafter", recorded.log))
         self.door, self.drafter = Door(FLEET, 1), FuzzedDrafter()
-        self.door.board = Board(FLEET, "drafter").page
+        self.door.status = StatusCache(Counters(FLEET), "drafter").page
         self.node = FuzzedNode(self.network, "drafter", recorded, self.drafter, Exchange(self.door), seconds_of)
         self.network.start(self.node)
         for target in range(HONEST):

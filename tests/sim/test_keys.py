@@ -113,6 +113,7 @@ LISTED: dict[str, tuple[str, tuple[str, ...]]] = {
     "workload.top_k": (REAL, ()),
     "workload.top_p": (REAL, ()),
     "verifiers.priorities": (FACT, ()),
+    "memory": (FACT, ()),
     "verifiers.tiers": (BASELINE, ("no drafter",)),
     "drafters.depth": (FALLBACK, ("batch", "barrier")),
     "drafters.route": (ONE_DRAFTER, ("star", "one session each", "shared", "arrivals", "ahead", "faulty")),
