@@ -110,7 +110,7 @@ def _falling_rates(scenario: Scenario) -> Iterator[str]:
             f"acceptance.rates fall steadily, from {model.rates[0]:g} to {model.rates[-1]:g}. They are taken as rates "
             f"given that all before were accepted: {as_given:.2f} tokens a round at depth {depth}, bonus included. If "
             "they are shares of all drafts, as vLLM prints per position, write them as acceptance.survival: "
-            f"{as_printed:.2f}. To tell: an engine's mean acceptance length is 1 + the sum of the shares that it prints"
+            f"{as_printed:.2f}. Check: an engine's mean acceptance length is 1 + the sum of the shares that it prints"
         )
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def watched(
     title: str, fleet: "Fleet", tokens: int, metrics_port: int | None, metrics_host: str
 ) -> Iterator["Callable[[Counters], None]"]:
-    """Show what nodes are doing as one line, and to Prometheus if asked; the yielded function takes their counters.
+    """Show what nodes are doing as one line, and to Prometheus with a port; the yielded function takes their counters.
 
     `tokens`: that they are to make; 0 for no end.
     """
