@@ -148,7 +148,7 @@ def _serve(node: AnyNode, scenario: Scenario, begins: str, out: Path | None, ask
         if begins:
             say(begins)
         zero_s = now_s()
-        with on_show(node, node.fleet, zero_s, asked, model_device() if model else None, say):
+        with on_show(node, zero_s, asked, model_device() if model else None, say):
             log = node.serve(zero_s)
     if node.ends and not signals:
         say("done")

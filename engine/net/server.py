@@ -32,8 +32,6 @@ from engine.net.limits import bounds_of
 from engine.net.sessions import Sessions
 from engine.net.status import Ask, Status
 from engine.net.token_bucket import TokenBucket, TokenBuckets, full
-from engine.net.watchers import MOST as MAX_WATCHERS
-from engine.net.watchers import Watchers
 from fleet.scenario.settled import Fleet
 from fleet.stations.messages import DraftRequest, Leave, Message, View
 
@@ -41,6 +39,7 @@ MAX_BAD = 8  # malformed or misplaced frames of a peer, before it is cut
 IDLE, IDLE_PER_S = 64, 16.0  # useless frames (repeated ones, Alive); an honest peer sends 1 a second
 JOINS, JOINS_PER_S = 16, 0.2  # how often a seat is assigned
 STRANGERS = 256  # whose useless frames are counted
+MAX_WATCHERS = 8  # peers that ask for the status at a time
 MAX_LINES = 16  # log lines that wait to be fetched; more are dropped
 
 
@@ -78,7 +77,7 @@ class ServerEnd:
     - `counts`: what was refused, dropped and cut, by reason.
     - `log_lines`: peers that joined, left or were refused; whoever fetches them empties it.
     - `address_of`: returns HOST:PORT of a peer.
-    - `board`: returns the node's status from a target on; None if it is not published.
+    - `status`: returns the node's status from a target on; None if it is not published.
     """
 
     def __init__(
@@ -104,9 +103,9 @@ class ServerEnd:
         self.counts: Counter[str] = Counter()
         self.log_lines: list[str] = []
         self.address_of: Callable[[bytes], str] = lambda _peer: ""
-        self.board: Callable[[int], Status] | None = None
-        self.watchers = Watchers()
-        self.known: Container[bytes] = ChainMap(self.peers, self.watchers.asked_s)  # type: ignore[arg-type]
+        self.status: Callable[[int], Status] | None = None
+        self.watchers: dict[bytes, float] = {}  # when each has asked for the status last
+        self.known: Container[bytes] = ChainMap(self.peers, self.watchers)  # type: ignore[arg-type]
         self.bytes: dict[tuple[Role, int], list[int]] = {}  # of frames from and to each seat
 
     def receive(self, peer: bytes, frame: bytes, now_s: float, user: str = "") -> list[Action]:
@@ -132,8 +131,8 @@ class ServerEnd:
             return self._too_much(peer)
         if type(message) is Hello:
             return self._hello(peer, message, now_s, user)
-        if type(message) is Ask and self.board is not None:
-            return self._asked(peer, self.board(message.first), now_s)
+        if type(message) is Ask and self.status is not None:
+            return self._asked(peer, self.status(message.first), now_s)
         self.counts["of strangers"] += 1
         return [] if type(message) is Bye else [Send(SERVER_PORT, peer, pack(Unknown()))]
 
@@ -177,7 +176,8 @@ class ServerEnd:
 
     def tick(self, now_s: float) -> list[Action]:
         """Forget peers that have sent nothing for LEASE_S; to be called now and then."""
-        self.watchers.tick(now_s)
+        for peer in [peer for peer, asked_s in self.watchers.items() if now_s - asked_s > LEASE_S]:
+            del self.watchers[peer]
         silent = [peer for peer, known in self.peers.items() if now_s - known.received_s > LEASE_S]
         self.counts["silent"] += len(silent)
         return [action for peer in silent for action in self.lost(peer, f"it has said nothing for {LEASE_S:.0f} s")]
@@ -222,7 +222,7 @@ class ServerEnd:
         self.counts["cut"] += 1
         self.were_cut.of(peer, 0.0)
         self.strangers.drop(peer)
-        self.watchers.forget(peer)
+        self.watchers.pop(peer, None)
         return [*self.lost(peer, why), Cut(peer)]
 
     def _log(self, line: str) -> None:
@@ -231,8 +231,9 @@ class ServerEnd:
 
     def _asked(self, peer: bytes, status: Status, now_s: float) -> list[Action]:
         """Answer with the node's status, and what its connections add to it."""
-        if not self.watchers.admit(peer, now_s):
+        if peer not in self.watchers and len(self.watchers) >= MAX_WATCHERS:
             return [Send(SERVER_PORT, peer, pack(Denied(0, f"{MAX_WATCHERS} others watch already", later=True)))]
+        self.watchers[peer] = now_s
         rows = tuple(
             msgspec.structs.replace(
                 row,
@@ -267,7 +268,7 @@ class ServerEnd:
         self.peers[peer] = joined = Peer(seat, user, life, sessions, now_s, idle, self.address_of(peer))
         self.seated[role, number] = peer
         self.strangers.drop(peer)
-        self.watchers.forget(peer)
+        self.watchers.pop(peer, None)
         self.bytes.setdefault(joined.place, [0, 0])
         self._log(f"{joined.name} joins")
         return [*before, self._welcome(peer, hello)]

@@ -60,7 +60,7 @@ def drive(
         opens_s={request.number: request.not_before_s for own in streams.values() for request in own},
         timing=timing_of(device, every_s=0.0),
     )
-    with watched(fleet, node.stations, zero_s, node.workers):
+    with watched(node.stations, zero_s, node.workers):
         return node.serve(zero_s)
 
 

@@ -1,4 +1,4 @@
-"""How a node is doing: who is told, what an answer is bounded by, and that nobody who drafts waits for it."""
+"""The status of a node: which connections get it, how large an answer is, and what it says."""
 
 import math
 from typing import Any
@@ -17,21 +17,20 @@ from engine.net.content import NOTHING, Content
 from engine.net.frames import HEADER, MAX_ENVELOPE_BYTES, pack, parse
 from engine.net.handshake import Denied, Unknown
 from engine.net.limits import max_bytes
-from engine.net.server import IDLE, ServerEnd
+from engine.net.server import IDLE, MAX_WATCHERS, ServerEnd
 from engine.net.status import ROWS, Ask, Status, StatusRow
-from engine.net.watchers import MOST
-from engine.node.board import Board
+from engine.node.status_cache import StatusCache
 from fleet.errors import InputError
-from fleet.records.counts import Counts, OfStation, OfTarget
+from fleet.records.counters import Counters
 from fleet.stations.messages import Draft, DraftRequest
 from tests.engine.test_strangers import Ring, RunningServer, calling, holds, ring  # noqa: F401  (a fixture)
+from tests.helpers.counted import counters_of_drafter
 from tests.helpers.stars import repeatable
 from tests.helpers.toys import toy_fleet
 
 FLEET = toy_fleet()
 LARGE = toy_fleet(verifiers={"count": 100})
 largest = st.integers(0, (1 << 62) - 1)
-WAITS_S = tuple(0.001 * wait for wait in (9, 2, 4, 1, 7, 3, 8, 5, 6, 10))
 real = st.floats(0, 1e12) | st.none()
 
 
@@ -39,15 +38,14 @@ def said(actions: list[Action]) -> list[Any]:
     return [parse(action.frame)[0] for action in actions if isinstance(action, Send)]
 
 
-def open_door(fleet: Any = FLEET) -> tuple[ServerEnd, Board]:
-    server, board = ServerEnd(fleet, 1), Board(fleet, "drafter")
-    server.board = board.page
-    return server, board
+def open_door(fleet: Any = FLEET, counters: Counters | None = None) -> ServerEnd:
+    server = ServerEnd(fleet, 1)
+    server.status = StatusCache(counters or Counters(fleet), "drafter").page
+    return server
 
 
-def some_counts(time_s: float = 10.0, rounds: int = 50) -> Counts:
-    target = OfTarget(1, 1, 1, rounds, rounds, 4 * rounds, (0, 0, rounds), 3 * rounds, waits_s=WAITS_S)
-    return Counts(time_s, (OfStation("drafter", 7.0, {"draft": (rounds, 0.5)}, 2, 1),), (target,))
+def some_counters() -> Counters:
+    return counters_of_drafter(FLEET, 10.0, 50, target=1)
 
 
 def ask(server: ServerEnd, peer: bytes = b"top", first: int = 0, now_s: float = 0.0) -> list[Action]:
@@ -67,22 +65,23 @@ def joined(server: ServerEnd, number: int = 1, peer: bytes = b"peer", now_s: flo
 # --- at a server ---
 
 
-def test_who_asks_is_told_load_queue_and_each_target_and_takes_no_seat() -> None:
-    server, board = open_door()
-    board.put(some_counts())
+def test_a_status_has_load_queue_and_each_target() -> None:
+    server = open_door(counters=some_counters())
     (status,) = said(ask(server))
     assert (status.node, status.scenario, status.targets) == ("drafter", "toy", 2)
-    assert (status.load, status.waiting, status.sessions, status.draft_s) == (0.7, 1, 2, 0.01)
+    assert (status.waiting, status.sessions, status.rounds) == (1, 2, 50)
+    assert (status.load, status.draft_s) == pytest.approx((0.7, 0.14))
     assert [row.target for row in status.rows] == [0, 1]
     row = status.rows[1]
-    assert (row.rounds, row.tokens_per_s, row.acceptance) == (50, 15.0, 0.5)
-    assert (row.wait_p50_s, row.wait_p90_s) == (0.006, 0.010)
+    assert (row.sessions, row.waiting, row.rounds) == (2, 1, 50)
+    assert (row.tokens_per_s, row.acceptance) == pytest.approx((20.0, 0.6))
+    assert (row.wait_p50_s, row.wait_p90_s) == pytest.approx((0.0055, 0.0091))
     assert not server.peers
     assert not server.counts
 
 
 def test_bytes_and_when_it_was_heard_are_those_of_the_targets_connection() -> None:
-    server, _ = open_door()
+    server = open_door()
     client = joined(server, now_s=1.0)
     request = DraftRequest(1, 1, 1, 9, opening=True)
     (send,) = client.send(request, Content([1] * 9), 2.0)
@@ -106,7 +105,7 @@ def test_a_door_that_tells_nobody_says_what_it_says_to_strangers() -> None:
 
 
 def test_targets_come_in_pages_and_beyond_the_last_there_are_none() -> None:
-    server, _ = open_door(LARGE)
+    server = open_door(LARGE)
     pages = [said(ask(server, first=first))[0] for first in (0, ROWS, 2 * ROWS, 3 * ROWS, 4 * ROWS, (1 << 31) - 1)]
     assert [row.target for page in pages for row in page.rows] == list(range(100))
     assert all(page.targets == 100 for page in pages)
@@ -134,8 +133,8 @@ def test_whatever_an_answer_says_it_fits_into_an_envelope_and_reads_back(
 
 
 def test_so_many_may_watch_and_no_more_and_who_stops_asking_gives_way() -> None:
-    server, _ = open_door()
-    watching = [b"%d" % number for number in range(MOST)]
+    server = open_door()
+    watching = [b"%d" % number for number in range(MAX_WATCHERS)]
     for peer in watching:
         assert isinstance(said(ask(server, peer))[0], Status)
     (denied,) = said(ask(server, b"one more"))
@@ -150,7 +149,7 @@ def test_so_many_may_watch_and_no_more_and_who_stops_asking_gives_way() -> None:
 
 
 def test_who_asks_too_often_is_cut_and_forgotten() -> None:
-    server, _ = open_door()
+    server = open_door()
     actions: list[Action] = []
     for _ in range(IDLE + 1):
         assert not any(isinstance(action, Cut) for action in actions)
@@ -160,16 +159,16 @@ def test_who_asks_too_often_is_cut_and_forgotten() -> None:
 
 
 def test_a_target_that_asks_is_out_of_place_and_one_that_watched_before_gets_its_seat() -> None:
-    server, _ = open_door()
+    server = open_door()
     ask(server, b"peer")
     joined(server)
-    assert not server.watchers.asked_s
+    assert not server.watchers
     assert ask(server, b"peer") == []
     assert server.counts["out of place"] == 1
 
 
 def test_nobody_but_a_node_that_is_asked_says_a_status() -> None:
-    server, _ = open_door()
+    server = open_door()
     joined(server)
     assert server.receive(b"peer", pack(Status("x", "y", 0.0, 1)), 0.0) == []
     assert server.counts["out of place"] == 1
@@ -179,9 +178,7 @@ def test_nobody_but_a_node_that_is_asked_says_a_status() -> None:
 
 
 def test_what_did_not_happen_is_not_told_as_a_number() -> None:
-    _, board = open_door()
-    board.put(Counts(1.0))
-    status = board.page(0)
+    status = StatusCache(Counters(FLEET), "drafter").page(0)
     assert (status.load, status.acceptance, status.draft_s) == (None, None, None)
     assert all(row.acceptance is None and row.wait_p50_s is None for row in status.rows)
     assert not math.isnan(msgspec.to_builtins(status)["tokens_per_s"])
@@ -192,12 +189,14 @@ def test_what_did_not_happen_is_not_told_as_a_number() -> None:
 
 def test_a_drafter_tells_whoever_is_on_its_host_and_keeps_that_connection_open() -> None:
     with RunningServer() as running:
-        board = Board(FLEET, "drafter")
-        running.server.board = board.page
+        counters = Counters(FLEET)
+        running.server.status = StatusCache(counters, "drafter").page
         asker = Asker(f"127.0.0.1:{running.port}")
         try:
             assert asker.status().rounds == 0
-            board.put(some_counts())
+            with counters.lock:
+                counters.drafting.update(some_counters().drafting)
+                counters.time_s = 10.0
             assert asker.status().rounds == 50
             assert len(asker.status().rows) == 2
             assert running.open == 1
@@ -208,7 +207,7 @@ def test_a_drafter_tells_whoever_is_on_its_host_and_keeps_that_connection_open()
 
 def test_an_allowed_key_is_told_and_a_stranger_gets_nothing(ring: Ring) -> None:  # noqa: F811
     with RunningServer(ring.own) as running:
-        running.server.board = Board(FLEET, "drafter").page
+        running.server.status = StatusCache(Counters(FLEET), "drafter").page
         address = f"127.0.0.1:{running.port}"
         for keys, reason in ((ring.of("mallory"), "refuses the key mallory"), (None, "no node of specfleet answered")):
             asker = Asker(address, keys, patience_s=3.0)
@@ -246,7 +245,7 @@ def test_where_nobody_listens_or_somebody_else_does_one_line_says_so() -> None:
 
 def test_who_watches_does_not_take_the_place_of_a_target() -> None:
     with RunningServer() as running:
-        running.server.board = Board(FLEET, "drafter").page
+        running.server.status = StatusCache(Counters(FLEET), "drafter").page
         asker = Asker(f"127.0.0.1:{running.port}")
         try:
             asker.status()

@@ -8,8 +8,9 @@ from engine.net.actions import SERVER_PORT, Arrived, Send
 from engine.net.connections import ConnectionTable
 from engine.net.content import Content
 from engine.net.server import STRANGERS, ServerEnd
-from engine.node.board import Board
+from engine.node.status_cache import StatusCache
 from fleet.policies.outcome import Outcome
+from fleet.records.counters import Counters
 from fleet.records.recorded import Log, RecordedStation
 from fleet.records.replay import replay
 from fleet.records.run import make_run
@@ -156,7 +157,7 @@ class FuzzedStar(ToyStar):
         recorded = RecordedStation(drafter_station(FLEET), "replayed")
         self.logs.append(("drafter", recorded.log))
         self.server, self.drafter = ServerEnd(FLEET, 1), FuzzedDrafter()
-        self.server.board = Board(FLEET, "drafter").page
+        self.server.status = StatusCache(Counters(FLEET), "drafter").page
         self.node = FuzzedNode(
             self.network, "drafter", recorded, self.drafter, ConnectionTable(self.server), seconds_of
         )
@@ -172,7 +173,9 @@ def check(found: Found) -> None:
         for request, text in life.items():
             assert text == truth(request, PROMPT, PROMPT + NEW)
     for name, log in found.logs:
-        contradictions = [line for line in replay(make_run(SCENARIO, "engine", log, FLEET)) if "log ends" not in line]
+        contradictions = [
+            client for client in replay(make_run(SCENARIO, "engine", log, FLEET)) if "log ends" not in client
+        ]
         assert contradictions == [], name
     assert max(found.weights, default=0) <= 12 * STRANGERS + 200 * (HONEST + DISHONEST)
 
