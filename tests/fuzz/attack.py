@@ -173,9 +173,7 @@ def check(found: Found) -> None:
         for request, text in life.items():
             assert text == truth(request, PROMPT, PROMPT + NEW)
     for name, log in found.logs:
-        contradictions = [
-            line for line in replay(make_run(SCENARIO, "engine", log, FLEET)) if "log ends" not in line
-        ]
+        contradictions = [line for line in replay(make_run(SCENARIO, "engine", log, FLEET)) if "log ends" not in line]
         assert contradictions == [], name
     assert max(found.weights, default=0) <= 12 * STRANGERS + 200 * (HONEST + DISHONEST)
 
