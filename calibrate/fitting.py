@@ -39,7 +39,7 @@ def fitting(scenario: Scenario, profile: HardwareProfile) -> Scenario:
     drafters, verifiers = replace(scenario.drafters, tiers=(), profile=""), scenario.verifiers
     devices = scenario.devices
     if verifiers.kind == "real":  # their times and links were measured
-        verifiers = replace(verifiers, tiers=(), verify=None, prefill=None, decode=None, profile="")
+        verifiers = replace(verifiers, tiers=(), verify=None, profile="")
         if scenario.batch is None and not devices and shares_device(scenario, profile):
             devices = {HOST: Device("turns")}
             drafters, verifiers = replace(drafters, device=HOST), replace(verifiers, device=HOST)

@@ -62,7 +62,6 @@ class ReplayedTarget:
         self.duration_s = verifier_durations(
             fleet.verifier_times(target),
             fleet.drafters.shape,
-            fleet.verifiers.padded,
             sources_of(fleet.seed).targets.spawn(fleet.verifiers.count)[target],
         )
         own = {tag: requests for tag, requests in streams_of(fleet).items() if fleet.target_of(tag) == target}
