@@ -97,7 +97,7 @@ class ReplayedFleet:
             links=stated_links(fleet),
         )
         self.router: InnerRouter | None = None
-        self.transport = Sockets(
+        self.sockets = Sockets(
             connect=connect,
             max_bytes=max_bytes(fleet, fleet.vocabulary),
             keys=keys,
@@ -137,7 +137,7 @@ class ReplayedFleet:
                     raise InputError(f"no drafter answered at {names} within {patience_s:g} s")
                 self._turn(HELLO_S)
         except BaseException:
-            self.transport.close()
+            self.sockets.close()
             raise
 
     def serve(self, zero_s: float) -> Log:
@@ -158,7 +158,7 @@ class ReplayedFleet:
                 self._wait()
             self._carry_out(self.connections.close(now_s()), now_s())
         finally:
-            self.transport.close()
+            self.sockets.close()
         return self.log
 
     def stations(self) -> list[RecordedStation]:
@@ -194,7 +194,7 @@ class ReplayedFleet:
     def _turn(self, wait_s: float) -> bool:
         """Take what has arrived, or wait for it; say what is due. Return whether anything has arrived."""
         self.own_waits.since_last_s()  # what was waited for until now is in the steps
-        frames = self.transport.poll(wait_s)
+        frames = self.sockets.poll(wait_s)
         if frames:
             self.waited_s += self.own_waits.since_last_s() + self.zmq_waits.since_last_s()
         for frame in frames:
@@ -203,7 +203,7 @@ class ReplayedFleet:
         if time_s >= self.due_s:
             self.due_s = time_s + TICK_S
             self._carry_out(self.connections.tick(time_s), time_s)
-            for line in self.transport.tidy(()):
+            for line in self.sockets.tidy(()):
                 self.say(line)
         self._hand_over()
         return bool(frames)
@@ -223,7 +223,7 @@ class ReplayedFleet:
             target.deliver(came.event, came.content, time_s, came.payload_bytes, core_wait_s)
 
     def _carry_out(self, actions: Sequence[Action], time_s: float) -> None:
-        for action in self.connections.carry_out(actions, self.transport, time_s):
+        for action in self.connections.carry_out(actions, self.sockets, time_s):
             if isinstance(action, Rejected):
                 raise InputError(action.reason)
             if not isinstance(action, Deliver) or isinstance(action.event, Ping):

@@ -80,12 +80,12 @@ def test_a_router_s_door_answers_nobody_before_all_drafters_have_answered(tiny: 
     drafters = [DrafterNode(fleet, number=number) for number in range(2)]
     router = RouterNode(fleet, addresses(drafters), 40)
     target = VerifierNode(fleet, 0, prompts_of(fleet), {0: f"{LOOPBACK}:{router.port}"})
-    assert router.sockets is not None
-    assert target.sockets is not None
-    assert router.sockets.connections.missing().startswith("drafters at 127.0.0.1:")
-    assert target.sockets.connections.missing() == f"the router at 127.0.0.1:{router.port}"
+    assert router.socket_thread is not None
+    assert target.socket_thread is not None
+    assert router.socket_thread.connections.missing().startswith("drafters at 127.0.0.1:")
+    assert target.socket_thread.connections.missing() == f"the router at 127.0.0.1:{router.port}"
     hello = ClientEnd(fleet, 0, 1).tick(0.0)[0]
-    assert router.sockets.connections.receive(SERVER_PORT, b"early", hello.frame, 0.0) == []  # type: ignore[union-attr]
+    assert router.socket_thread.connections.receive(SERVER_PORT, b"early", hello.frame, 0.0) == []  # type: ignore[union-attr]
     frame = check(scenario, [*drafters, router], target)
     assert set(frame.station) == {"drafter.1", "drafter.2", "router", "verifier.1"}
 

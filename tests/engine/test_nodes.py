@@ -168,8 +168,8 @@ def test_what_a_target_waits_for_is_said_once() -> None:
     port = probe.bound_port
     probe.close()
     node = toy_target(FLEET, 0, port)
-    assert node.sockets is not None
-    node.sockets.say = lines.append
+    assert node.socket_thread is not None
+    node.socket_thread.say = lines.append
     node.open()
     with Threads() as threads:
         waiting = threads.start(lambda: node.wait_for_welcomes(PATIENCE_S))

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("zmq")
 
-from engine.net.actions import Arrival, Arrived, Deliver
+from engine.net.actions import Arrival, Deliver, ReceivedFrame
 from engine.net.connections import ConnectionTable
 from engine.net.content import NOTHING
 from engine.net.socket_thread import SocketThread
@@ -23,9 +23,9 @@ class Wire:
         self.comes = list(comes)
         self.led: list[list[Any]] = []
 
-    def poll(self, _timeout_s: float) -> list[Arrived]:
+    def poll(self, _timeout_s: float) -> list[ReceivedFrame]:
         self.led = self.comes.pop(0)
-        return [Arrived(0, b"", b"", 0.0) for _ in self.led]
+        return [ReceivedFrame(0, b"", b"", 0.0) for _ in self.led]
 
     def wake(self) -> None:
         pass

@@ -177,7 +177,7 @@ def test_whoever_is_cut_is_disconnected_and_its_key_kept_out_for_a_while(
     with RunningServer(ring.own) as running, calling(running.port, ring.of("alice")) as (client, _):
         client.wait_for_welcomes(PATIENCE_S)
         for _ in range(MAX_BAD):
-            assert client.transport.send(Send(0, b"", b"no frame at all"))
+            assert client.sockets.send(Send(0, b"", b"no frame at all"))
             time.sleep(0.01)
         assert holds(lambda: any("alice is kept out" in each for each in running.lines))
         assert not running.server.peers
