@@ -1,7 +1,7 @@
 """Measured times of a model's operators, as the Vidur simulator publishes them, and the efficiencies that they show.
 
 A file (CSV) holds the medians of each operator by tokens and tensor parallel workers, in milliseconds, attention left
-out. `python -m calibrate.operators FILE DEVICE` prints what `calibrate/devices/DEVICE.toml` states of it.
+out. `python -m calibrate.operators FILE DEVICE` prints what `fleet/data/devices/DEVICE.toml` states of it.
 """
 
 import sys

@@ -15,7 +15,7 @@ demo/          calibrate, run both worlds, compare, draw: the main job
 plan/          which fleet to build: how many drafters and targets, at which depth, for goals and prices
 report/        one page of results, to send around
 reproduce/     the papers' tables and figures, row by row
-scenarios/     the scenarios that ship; batch_rules.py names the batch rules that are compared
+batch_rules.py the batch rules that are compared
 terminal/      how programs end, and what they print
 watching/      what people see of a fleet while it works
 

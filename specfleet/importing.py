@@ -18,12 +18,13 @@ from calibrate.readers.vllm_log import read_vllm_log
 from calibrate.readers.vllm_metrics import read_vllm_metrics
 from fleet.chance.acceptance import LengthModel, expected_committed
 from fleet.chance.places import write_places
+from fleet.data.shipped import shipped_profiles
 from fleet.errors import InputError
 from fleet.files import check_writable, write_file
 from fleet.inputs.text import shortened
 from fleet.scenario.reading import read_scenario
 from fleet.scenario.scenario import Scenario
-from fleet.times.profile import HardwareProfile, read_profile, shipped_profiles
+from fleet.times.profile import HardwareProfile, read_profile
 from fleet.times.step_time import StepTime
 from specfleet.arguments import path_of, text_of
 from specfleet.imported import scenario_lines

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.shipped.scenarios import shipped_scenarios
+from fleet.data.shipped import shipped_scenarios
 from fleet.errors import InputError
 from fleet.inputs.text import exists
 from fleet.scenario.changes import Changes, pairs_of

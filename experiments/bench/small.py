@@ -9,9 +9,9 @@ from subprocess import DEVNULL
 
 import numpy as np
 
-from experiments.shipped.scenarios import shipped_scenarios
 from experiments.terminal.exits import run_child
 from experiments.terminal.printing import number, print_table, progress
+from fleet.data.shipped import shipped_scenarios
 from fleet.records.intervals import student_t_interval
 from fleet.records.metrics import measure
 from fleet.scenario.reading import read_scenario

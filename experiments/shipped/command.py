@@ -12,10 +12,10 @@ from experiments.replayed.host import later, rounds_per_s
 from experiments.replayed.running import measured_hosts
 from experiments.reruns import replicate, simulated_reruns
 from experiments.shipped.here import fleet_here, run_batch
-from experiments.shipped.scenarios import shipped_scenarios
 from experiments.terminal.exits import keeping
 from experiments.terminal.numbers import positive
 from experiments.terminal.printing import number, print_table, progress, remark
+from fleet.data.shipped import shipped_scenarios
 from fleet.files import check_folder, write_file
 from fleet.records.replay import replay
 from fleet.records.run import Run, write_run

@@ -1,10 +1,8 @@
-"""Models, devices and engines by name: those that ship as TOML files beside `calibrate/`, or files of a user."""
+"""Models, devices and engines by name: those that ship, or files of a user."""
 
-from functools import cache
-from importlib import resources
 from pathlib import Path
-from typing import Any
 
+from fleet.data.shipped import shipped_devices, shipped_engines, shipped_models
 from fleet.errors import InputError
 from fleet.estimate.configs import shape_of_config
 from fleet.estimate.device import Device, Engine
@@ -13,22 +11,6 @@ from fleet.inputs.strict import convert
 from fleet.inputs.text import is_file, read_json, read_toml, shortened
 
 CONFIG = "config.json"
-
-
-def shipped_devices() -> dict[str, Path]:
-    """List the files of the devices that ship, by name."""
-    return _files("devices")
-
-
-def shipped_engines() -> dict[str, Path]:
-    """List the files of the engines that ship, by name."""
-    return _files("engines")
-
-
-@cache
-def shipped_models() -> dict[str, dict[str, Any]]:
-    """Return the models that ship, by name: keys of their config.json, `parameters` and `source`."""
-    return {name: table for path in _files("shapes").values() for name, table in read_toml(path).items()}
 
 
 def device_of(name: str) -> Device:
@@ -62,8 +44,3 @@ def _path(name: str, what: str, shipped: dict[str, Path]) -> Path:
     if not is_file(path):
         raise InputError(f"{what} {shortened(name)}: does not ship, and is no file; allowed: {', '.join(shipped)}")
     return path
-
-
-def _files(folder: str) -> dict[str, Path]:
-    place = Path(str(resources.files("calibrate"))) / folder
-    return {path.stem: path for path in sorted(place.glob("*.toml"))}

@@ -12,6 +12,7 @@ Begin with `schema.py` (the columns) and `run.py` (a run and its file).
     steady.py, overload.py   how long a run must be for intervals; whether more was offered than is carried
     replay.py, matching.py   whether logged plans follow from logged events; whether texts are the same
     paces.py, playback.py    how slow the host was in a run, by its control; what else of it can be played back
+    overheads.py             delays around the steps of each station
     core_waits.py            what threads waited for cores of the host, by step and message
     findings.py              the tables that metrics are computed from: of the rows, or of the compiled loop
     outages.py               how long targets decoded alone, because their drafter was silent

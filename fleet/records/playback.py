@@ -65,7 +65,8 @@ class Playback(msgspec.Struct, frozen=True):
     Cores: `starts_waited_s` by station and `ways_waited_s` by message: how much of a delay or a way was waiting for a
     core of the host. Links: `ways_s` by message, from the end of the step that sent it until it arrived; a router's
     news, too.
-    Delays: `starts_s` by station, from the moment at which a step could have begun until it did; `ends_s` by station,
+    Delays: `starts_s` by station, from the moment at which a step could have begun until it did, and `queued`, whether
+    work had waited for the device until that moment; `ends_s` by station,
     from the end of a step on its device until the station knew; `joins_s` by tag and request, from the moment at which
     a user could have asked until they did; `turns` by device, whose turn it was.
     """
@@ -76,6 +77,7 @@ class Playback(msgspec.Struct, frozen=True):
     outcomes: dict[tuple[int, int, StepKind], list[Outcome]]
     ways_s: dict[Sent, list[float]]
     starts_s: dict[str, list[float]]
+    queued: dict[str, list[bool]]
     ends_s: dict[str, list[float]]
     joins_s: dict[tuple[int, int], float]
     turns: dict[str, list[str]]
@@ -94,7 +96,7 @@ class Playback(msgspec.Struct, frozen=True):
 
 AFTER_S = 1e-9  # what is known just after something else
 
-NOTHING_PLAYED = Playback((), "", {}, {}, {}, {}, {}, {}, {}, {}, {})
+NOTHING_PLAYED = Playback((), "", {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
 
 
 def parse_parts(texts: Sequence[str]) -> tuple[Part, ...]:
@@ -137,7 +139,7 @@ class _Log:
         self.arrived_s: dict[Sent, list[float]] = defaultdict(list)
         self.joined_s: dict[tuple[int, int], float] = {}
         self.finished_s: dict[int, list[float]] = defaultdict(list)  # by tag
-        self.begun: list[tuple[float, float, str, float]] = []  # when it could, when it did, which station, core wait
+        self.begun: list[tuple[float, float, str, float, bool]] = []  # could, did, which station, core wait, queued
         self.done: list[tuple[float, str]] = []
 
     def watched(self, station: Station) -> Any:
@@ -146,11 +148,11 @@ class _Log:
 
     def playback(self, run_digest: str, parts: tuple[Part, ...]) -> Playback:
         """Return all of it, to play back those parts."""
-        starts_s, starts_waited_s, turns = self._starts()
+        starts_s, queued, starts_waited_s, turns = self._starts()
         ways_s = self._ways_s()
         return Playback(
-            parts, run_digest, dict(self.steps), dict(self.outcomes), ways_s, starts_s, dict(self.ends_s),
-            self._joins_s(), turns, starts_waited_s, ways_waited(self.held, ways_s),
+            parts, run_digest, dict(self.steps), dict(self.outcomes), ways_s, starts_s, queued,
+            dict(self.ends_s), self._joins_s(), turns, starts_waited_s, ways_waited(self.held, ways_s),
         )  # fmt: skip
 
     def _ways_s(self) -> dict[Sent, list[float]]:
@@ -160,28 +162,32 @@ class _Log:
             for sent, arrivals in self.arrived_s.items()
         }
 
-    def _starts(self) -> tuple[dict[str, list[float]], dict[str, list[float]], dict[str, list[str]]]:
+    def _starts(
+        self,
+    ) -> tuple[dict[str, list[float]], dict[str, list[bool]], dict[str, list[float]], dict[str, list[str]]]:
         """How long each step did not begin although its station and its device could, and who began on each device.
 
-        Second: how much of that was waiting for a core.
+        Second: whether it had waited for the device. Third: how much of that was waiting for a core.
         """
+        queued = defaultdict[str, list[bool]](list)
         starts_s, turns = defaultdict[str, list[float]](list), defaultdict[str, list[str]](list)
         waits_s = defaultdict[str, list[float]](list)
         freed_s: dict[str, float] = {}
         # An end comes before a beginning of the same instant: it is what makes room for it.
-        ends = [(time_s, 0, time_s, name, 0.0) for time_s, name in self.done]
-        beginnings = [(begun_s, 1, could_s, name, wait_s) for could_s, begun_s, name, wait_s in self.begun]
-        for time_s, begins, could_s, name, wait_s in sorted([*ends, *beginnings]):
+        ends = [(time_s, 0, time_s, name, 0.0, False) for time_s, name in self.done]
+        beginnings = [(begun_s, 1, could_s, name, *rest) for could_s, begun_s, name, *rest in self.begun]
+        for time_s, begins, could_s, name, wait_s, after_own in sorted([*ends, *beginnings]):
             device = self._device_of(name)
             if begins:
                 late_s = time_s - max(could_s, freed_s.get(device, could_s))
                 starts_s[name].append(late_s)
+                queued[name].append(after_own or freed_s.get(device, could_s) > could_s)
                 waits_s[name].append(wait_s)
                 turns[device].append(name)
             else:
                 freed_s[device] = time_s
         waited_s = {name: starts_waited(waits_s[name], lates_s) for name, lates_s in starts_s.items()}
-        return dict(starts_s), waited_s, dict(turns)
+        return dict(starts_s), dict(queued), waited_s, dict(turns)
 
     def _device_of(self, station: str) -> str:
         """Return the device on which a station takes turns with others; its own name where it waits for nobody."""
@@ -208,6 +214,7 @@ class _Watched:
         self.station = station
         self.log = log
         self.could_s: float | None = None  # since when it could begin its next step
+        self.queued = False  # whether that was the end of its last one
         self.begun_s = 0.0
         self.latest_s = -math.inf  # of what it was told, and of its plans
         self.left: list[Place] = []  # messages that it has sent, until their waits are known
@@ -248,7 +255,7 @@ class _Watched:
         if not self.station.ready:
             self.could_s = None
         elif self.could_s is None:
-            self.could_s = known_s
+            self.could_s, self.queued = known_s, isinstance(event, StepDone)
         return followed
 
     def _known_s(self, now_s: float) -> float:
@@ -292,8 +299,9 @@ class _Watched:
         if isinstance(plan, Start):
             self.latest_s = max(self.latest_s, now_s)
             wait_s = next(self.log.core_waits_s.get((self.name, "start"), iter(())), 0.0)
-            self.log.begun.append((now_s if self.could_s is None else self.could_s, now_s, self.name, wait_s))
-            self.could_s, self.begun_s = None, now_s
+            could_s = now_s if self.could_s is None else self.could_s
+            self.log.begun.append((could_s, now_s, self.name, wait_s, self.queued))
+            self.could_s, self.queued, self.begun_s = None, False, now_s
         return plan
 
     def _done(self, event: StepDone, now_s: float) -> None:

@@ -5,7 +5,6 @@ draws its times from it, the analytic model takes its means.
 """
 
 import hashlib
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from fleet.chance.acceptance import AcceptanceModel
+from fleet.data.shipped import shipped_profiles
 from fleet.errors import InputError
 from fleet.files import write_file
 from fleet.inputs.strict import convert
@@ -111,12 +111,6 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def digest(self) -> str:
         """Fingerprint of the numbers: the same for equal profiles, wherever they were read from."""
         return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()[:16]
-
-
-def shipped_profiles() -> dict[str, Path]:
-    """List the profiles that come with the project, by name."""
-    folder = Path(str(resources.files("calibrate"))) / "profiles"
-    return {path.stem: path for path in sorted(folder.glob("*.json"))}
 
 
 def read_profile(name: str, base: Path) -> HardwareProfile:

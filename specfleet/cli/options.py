@@ -74,7 +74,7 @@ def _checked(check: str) -> Callable[[Path | None], Path | None]:
 
 def shipped(incomplete: str) -> list[str]:
     """Return the names of shipped scenarios that begin so, for a shell that completes one; else it completes files."""
-    from experiments.shipped.scenarios import shipped_scenarios
+    from fleet.data.shipped import shipped_scenarios
 
     return [name for name in shipped_scenarios() if name.startswith(incomplete)]
 

@@ -78,7 +78,8 @@ def print_estimate(profile: "HardwareProfile", as_json: bool) -> None:
 
 def devices(as_json: AsJson = False) -> None:
     """List the devices that ship, each figure with its source."""
-    from fleet.estimate.shipped import device_of, shipped_devices
+    from fleet.data.shipped import shipped_devices
+    from fleet.estimate.shipped import device_of
 
     named = {name: device_of(name) for name in shipped_devices()}
     if as_json:
@@ -94,7 +95,8 @@ def devices(as_json: AsJson = False) -> None:
 
 def models(as_json: AsJson = False) -> None:
     """List the models that ship, with their parameters and caches."""
-    from fleet.estimate.shipped import shape_of, shipped_models
+    from fleet.data.shipped import shipped_models
+    from fleet.estimate.shipped import shape_of
 
     named = {name: shape_of(name) for name in shipped_models()}
     if as_json:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import msgspec
 
-from experiments.shipped.scenarios import shipped_scenarios
+from fleet.data.shipped import shipped_profiles, shipped_scenarios
 from fleet.errors import InputError
 from fleet.inputs.text import shortened
 from fleet.times.labels import Basis, basis_of, label_of
-from fleet.times.profile import HardwareProfile, read_profile, shipped_profiles
+from fleet.times.profile import HardwareProfile, read_profile
 
 
 class ShippedProfile(msgspec.Struct, frozen=True):

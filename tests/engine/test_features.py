@@ -27,7 +27,7 @@ from tests.helpers.pairs import pair_scenario
 from tests.helpers.plain import plain_outputs
 from tests.helpers.stars import star
 
-SCENARIOS = sorted((Path(__file__).parents[2] / "experiments" / "scenarios").glob("*.toml"))
+SCENARIOS = sorted((Path(__file__).parents[2] / "fleet" / "data" / "scenarios").glob("*.toml"))
 FEWER: dict[str, dict[str, Any]] = {  # a shipped scenario with real models takes a process of torch a station
     "m-for-n": {"drafters.kind": "replayed", "verifiers.kind": "replayed", "workload.requests": 24},
     "goodspeed": {"drafters.kind": "replayed", "verifiers.kind": "replayed", "workload.requests": 8},

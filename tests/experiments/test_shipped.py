@@ -16,7 +16,7 @@ from experiments.reruns import replicate, simulated_reruns
 from experiments.shipped import here
 from experiments.shipped.command import MECHANISM_AIM, PREDICTION_AIM, Shown, show
 from experiments.shipped.here import PROMPTS, fleet_here, lasting, replayed, run_batch
-from experiments.shipped.scenarios import shipped_scenarios
+from fleet.data.shipped import shipped_scenarios
 from fleet.records.metrics import measure
 from fleet.records.run import read_run
 from fleet.scenario.links import holds_links

@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from fleet.data.shipped import shipped_profiles
 from fleet.errors import InputError
 from fleet.times.describe import describe
 from fleet.times.effects import IdleEffect, RecentLoad
-from fleet.times.profile import read_profile, shipped_profiles, write_profile
+from fleet.times.profile import read_profile, write_profile
 
 NAMES = ["a100", "jetson-orin", "rtx-4090"]
 

@@ -7,8 +7,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from experiments.shipped.scenarios import shipped_scenarios
 from fleet.chance.acceptance import Geometric
+from fleet.data.shipped import shipped_scenarios
 from fleet.errors import InputError
 from fleet.policies.admit import AtMost
 from fleet.policies.order import Priority

@@ -22,7 +22,7 @@ from sim.run import simulate
 from tests.helpers.stars import repeatable, star
 
 ROOT = Path(__file__).parents[2]
-SHIPPED = sorted((ROOT / "experiments" / "scenarios").glob("*.toml"))
+SHIPPED = sorted((ROOT / "fleet" / "data" / "scenarios").glob("*.toml"))
 DOORS = {  # where a scenario is read, changed, settled, kept, taken in, or told of
     *(f"fleet/scenario/{name}.py" for name in ("changes", "conflicts", "reading", "settle", "sharing", "unread")),
     *(f"fleet/scenario/{name}.py" for name in ("facts", "named_files", "provenance", "sides")),

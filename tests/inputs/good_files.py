@@ -9,7 +9,7 @@ import msgspec
 
 from calibrate import operators
 from experiments.reproduce.specdecode_data import FILE, SETS
-from fleet.estimate.shipped import shipped_devices
+from fleet.data.shipped import shipped_devices
 from fleet.records.run import write_run
 from fleet.scenario.reading import make_scenario
 from fleet.times.profile import write_profile

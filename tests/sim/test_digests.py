@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from experiments.shipped.scenarios import shipped_scenarios
+from fleet.data.shipped import shipped_scenarios
 from fleet.records.metrics import measure
 from fleet.records.run import Run
 from fleet.scenario.reading import change_scenario, read_scenario

@@ -19,7 +19,7 @@ from sim.run import simulate
 from tests.helpers.ends import write_ends
 from tests.helpers.stars import star
 
-SHIPPED = sorted((Path(__file__).parents[2] / "experiments" / "scenarios").glob("*.toml"))
+SHIPPED = sorted((Path(__file__).parents[2] / "fleet" / "data" / "scenarios").glob("*.toml"))
 REQUESTS = 24
 
 

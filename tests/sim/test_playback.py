@@ -8,8 +8,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from experiments.shipped.scenarios import shipped_scenarios
 from experiments.worlds import with_seed
+from fleet.data.shipped import shipped_scenarios
 from fleet.errors import InputError
 from fleet.records.core_waits import core_waits
 from fleet.records.metrics import measure

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import specfleet
-from experiments.shipped.scenarios import shipped_scenarios
+from fleet.data.shipped import shipped_scenarios
 from fleet.scenario.settle import settle
 from specfleet import cli
 from specfleet.results import LONGEST_SHOWN

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from experiments.shipped.scenarios import shipped_scenarios
 from experiments.terminal.printing import print_table
+from fleet.data.shipped import shipped_scenarios
 from fleet.records.run import write_run
 from sim.run import simulate
 from specfleet import cli

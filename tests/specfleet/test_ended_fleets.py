@@ -116,7 +116,7 @@ def test_a_run_that_is_ended_leaves_nothing_of_nodes_that_stand_still_or_are_dea
     temporary, out, scenario = tmp_path / "tmp", tmp_path / "out", tmp_path / "scenario.toml"
     temporary.mkdir()
     scenario.write_text(
-        (ROOT / "experiments" / "scenarios" / "star.toml").read_text()
+        (ROOT / "fleet" / "data" / "scenarios" / "star.toml").read_text()
         + f'\n[[faults]]\nwhat = "{what}"\nnode = "drafter"\nat_s = 0.5\nfor_s = 1000.0\n'
     )
     more = [*REPLAYED, *PATIENT, "--set", "workload.requests=5000", "-o", out]

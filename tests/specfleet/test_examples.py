@@ -15,7 +15,7 @@ import specfleet
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SCRIPTS = sorted((ROOT / "docs" / "examples").glob("*.py"))
-READ = ("docs", "experiments/scenarios", "calibrate/profiles")  # what examples may read beside the installed packages
+READ = ("docs", "fleet/data")  # what examples may read beside the installed packages
 SOURCES = [path for path in sorted((ROOT / "specfleet").rglob("*.py")) if ">>>" in path.read_text()]
 MODULES = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in SOURCES]
 

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from experiments.shipped.scenarios import shipped_scenarios
 from fleet.chance.acceptance import Recorded
+from fleet.data.shipped import shipped_scenarios
 from fleet.scenario.reading import make_scenario, read_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.times.effects import Turns

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import specfleet
-from experiments.shipped.scenarios import shipped_scenarios
+from fleet.data.shipped import shipped_scenarios
 from fleet.scenario.reading import make_scenario
 from specfleet.cli import main
 from specfleet.notes import notes_of, notes_on_prediction

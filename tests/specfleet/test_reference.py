@@ -8,16 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from experiments.shipped.scenarios import shipped_scenarios
 from fleet.chance.places import PlaceRow
 from fleet.chance.signals import SignalRow
+from fleet.data.shipped import shipped_profiles, shipped_scenarios
 from fleet.errors import InputError
 from fleet.records.glossary import METRICS, SYMBOLS
 from fleet.records.run import RunHeader
 from fleet.records.schema import Row
 from fleet.records.window import Metric
 from fleet.scenario.reading import make_scenario, read_scenario
-from fleet.times.profile import shipped_profiles
 from sim.predict import StarInputs
 from specfleet import cli
 from specfleet.meaning.docstrings import docs_of

@@ -60,11 +60,11 @@ def test_the_wheel_holds_the_packages_their_data_and_the_licence(wheel: Path) ->
     assert modules <= names
     others = names - modules
     allowed = (
-        "calibrate/profiles/",
-        "calibrate/shapes/",
-        "calibrate/devices/",
-        "calibrate/engines/",
-        "experiments/scenarios/",
+        "fleet/data/profiles/",
+        "fleet/data/shapes/",
+        "fleet/data/devices/",
+        "fleet/data/engines/",
+        "fleet/data/scenarios/",
         "experiments/report/page.css",
         "experiments/report/page.js",
         "engine/demo_pair/",
