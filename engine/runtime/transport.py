@@ -1,4 +1,4 @@
-"""What carries frames between nodes: an interface for sockets (`sockets.py`) and a network in memory (`fake.py`)."""
+"""What carries frames between nodes: the interface of `sockets.py`, and of a network in memory in `tests/fakes/`."""
 
 from collections import Counter
 from collections.abc import Container, Sequence

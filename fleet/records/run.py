@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from fleet.errors import InputError
 from fleet.files import write_file
+from fleet.inputs.format import FORMAT, check_format
 from fleet.inputs.parquet import read_table
 from fleet.inputs.text import reason
 from fleet.records.arrow import array_of, numbers_of
@@ -56,6 +57,7 @@ class RunHeader(msgspec.Struct, frozen=True):
         energy: What the energy counters of devices said meanwhile; empty where nobody measured, or nothing could be.
         path: How a simulation went: "simpy", or "fast" for the compiled loop, which writes the same rows; empty for a
             run on the engine.
+        version (number): Format of the file. A file of another format is refused.
     """
 
     scenario: Scenario
@@ -73,6 +75,7 @@ class RunHeader(msgspec.Struct, frozen=True):
     replayed: tuple[str, ...] = ()
     energy: tuple[EnergyCurve, ...] = ()
     path: str = ""
+    version: int = FORMAT
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -159,7 +162,9 @@ def read_run(path: Path) -> Run:
     if b"specfleet" not in metadata:
         raise InputError(f"{path}: a Parquet file, but not a run of specfleet (no header)")
     try:
-        header = msgspec.json.decode(metadata[b"specfleet"], type=RunHeader)
+        content = msgspec.json.decode(metadata[b"specfleet"])
+        check_format(content, str(path), "run it again", unmarked=1)
+        header = msgspec.convert(content, RunHeader)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: written by another version of specfleet ({reason(error)}); run it again") from error
     run = Run(header, table.replace_schema_metadata(None))

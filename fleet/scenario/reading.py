@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from fleet.errors import InputError
+from fleet.inputs.format import check_format
 from fleet.inputs.strict import convert
 from fleet.inputs.text import read_toml
 from fleet.scenario.changes import Changes, apply_changes
@@ -38,6 +39,8 @@ def change_scenario(scenario: Scenario, changes: Changes) -> Scenario:
 
 def make_scenario(content: Mapping[str, Any], origin: str = "scenario", base: Path = Path()) -> Scenario:
     """Turn plain content into a checked scenario; `origin` names it in errors, `base` is the folder of its files."""
+    check_format(content, origin, "bring its keys up to date (specfleet explain KEY), then change `version`")
+    check_format(content.get("profile"), f"{origin}: profile", "calibrate again")
     scenario = convert(content, Scenario, origin)
     for key, device in (
         ("drafters.device", scenario.drafters.device),

@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from fleet.chance.acceptance import LengthModel
 from fleet.chance.tokens import TokenModel
+from fleet.inputs.format import FORMAT
 from fleet.policies.adaedl import AdaEdl
 from fleet.policies.admit import Admission, Everyone
 from fleet.policies.allocate import Fixed, FixedShare, Heuristic, Needs, RandomShare
@@ -344,6 +345,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         precision: Precision of the models' numbers in the real world.
         faults: What goes wrong on purpose, entry by entry: stations that die or stall, messages that are lost, late,
             repeated or overtaken.
+        version (number): Format of the file. A file of another format is refused.
     """
 
     name: str = "unnamed"
@@ -362,6 +364,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory: DeviceMemory | None = None
     precision: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
     faults: tuple[Fault, ...] = ()
+    version: int = FORMAT
 
     def digest(self) -> str:
         """Fingerprint of the whole content, the profile's numbers included where they are inline."""

@@ -15,6 +15,7 @@ from fleet.chance.acceptance import AcceptanceModel
 from fleet.data.shipped import shipped_profiles
 from fleet.errors import InputError
 from fleet.files import write_file
+from fleet.inputs.format import FORMAT, check_format
 from fleet.inputs.strict import convert
 from fleet.inputs.text import is_file, read_json, shortened
 from fleet.times.effects import CoreWaits, IdleEffect, Power, RecentLoad, Turns
@@ -72,6 +73,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         provenance: Where and how the numbers were measured: host, versions, models, prompts.
         sources: Where each number comes from, by its dotted name: a paper's table, or the word "assumed".
         measured: Raw quantiles, residuals and what else a reader needs to judge the fits.
+        version (number): Format of the file. A file of another format is refused.
     """
 
     name: str
@@ -107,6 +109,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     provenance: dict[str, str] = {}
     sources: dict[str, str] = {}
     measured: dict[str, Any] = {}
+    version: int = FORMAT
 
     def digest(self) -> str:
         """Fingerprint of the numbers: the same for equal profiles, wherever they were read from."""
@@ -124,7 +127,9 @@ def read_profile(name: str, base: Path) -> HardwareProfile:
         raise InputError(
             f"profile: no file {shortened(name)}; give a path, or one of {', '.join(shipped) or 'none shipped'}"
         )
-    return convert(read_json(path), HardwareProfile, str(path))
+    content = read_json(path)
+    check_format(content, str(path), "calibrate again")
+    return convert(content, HardwareProfile, str(path))
 
 
 def write_profile(profile: HardwareProfile, path: Path) -> None:

@@ -8,7 +8,6 @@ import pytest
 pytest.importorskip("zmq")
 
 from engine.runtime.actions import ALIVE_S, LEASE_S
-from engine.runtime.fake import FakeNetwork
 from engine.runtime.socket_thread import TICK_S
 from fleet.records.replay import replay
 from fleet.records.run import make_run
@@ -17,6 +16,7 @@ from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from fleet.stations.session import ERA, INCARNATION
 from fleet.times.step import Step
+from tests.fakes.network import FakeNetwork
 from tests.helpers.faulty import FLEETS, faulty, plain_fleet
 from tests.helpers.marks import slow
 from tests.helpers.toy_fleets import ToyFleet

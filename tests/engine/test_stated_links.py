@@ -12,7 +12,6 @@ pytest.importorskip("torch")
 
 from calibrate.links import without_stated_links
 from engine.runtime.actions import DOOR, Deliver, Send
-from engine.runtime.fake import FakeNetwork
 from engine.runtime.frames import due_of, pack, parse, stamped
 from engine.runtime.hosts import _settled
 from engine.runtime.serve import serve
@@ -32,6 +31,7 @@ from fleet.stations.messages import Draft, DraftRequest, Leave, Refusal
 from fleet.times.step import Step
 from sim.run import simulate
 from sim.wires import ways_between
+from tests.fakes.network import FakeNetwork
 from tests.helpers.marks import slow
 from tests.helpers.stars import star
 from tests.helpers.toy_fleets import ToyFleet

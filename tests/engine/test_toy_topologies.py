@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 pytest.importorskip("zmq")
 
-from engine.runtime.fake import FakeNetwork
 from fleet.records.replay import replay
 from fleet.records.run import make_run
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.settle import settle
 from fleet.times.step import Step
+from tests.fakes.network import FakeNetwork
 from tests.helpers.toy_fleets import ToyFleet
 from tests.helpers.toys import check_texts
 

@@ -9,8 +9,6 @@ from engine.runtime.board import Board
 from engine.runtime.content import Content
 from engine.runtime.door import STRANGERS, Door
 from engine.runtime.exchange import Exchange
-from engine.runtime.fake import FakeNetwork
-from engine.runtime.fake_node import FakeNode
 from engine.runtime.transport import Arrived
 from fleet.policies.outcome import Outcome
 from fleet.records.recorded import Log, RecordedStation
@@ -21,6 +19,8 @@ from fleet.scenario.settle import settle
 from fleet.stations.build import drafter_station
 from fleet.stations.messages import DraftRequest, StationEvent
 from fleet.times.step import Step
+from tests.fakes.network import FakeNetwork
+from tests.fakes.node import FakeNode
 from tests.fuzz.attackers import Attacker
 from tests.helpers.toys import ToyDrafter, ToyStar, seconds_of, target_name, truth
 

@@ -7,8 +7,6 @@ from functools import partial
 from engine.runtime.content import NOTHING, Content
 from engine.runtime.door import Door
 from engine.runtime.exchange import Exchange
-from engine.runtime.fake import FakeNetwork
-from engine.runtime.fake_node import FakeNode
 from engine.runtime.line import Line
 from engine.runtime.resent import Resent
 from engine.runtime.router import RouteExecutor
@@ -25,6 +23,8 @@ from fleet.stations.build import drafter_station, joins_of, router_station, stat
 from fleet.stations.messages import Draft, DraftRequest, Message, Overdue, StationEvent
 from fleet.stations.station import Station
 from fleet.times.step import Step
+from tests.fakes.network import FakeNetwork
+from tests.fakes.node import FakeNode
 from tests.helpers.toys import VOCABULARY, ToyDrafter, ToyTarget, truth
 
 

@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from engine.runtime.content import NOTHING, Content
 from engine.runtime.door import Door
 from engine.runtime.exchange import Exchange
-from engine.runtime.fake import FakeNetwork
-from engine.runtime.fake_node import FakeNode
 from engine.runtime.line import Line
 from fleet.policies.outcome import Outcome
 from fleet.records.recorded import Log, RecordedStation
@@ -17,6 +15,8 @@ from fleet.scenario.workload import requests_of
 from fleet.stations.build import drafter_station, join_of, verifier_station
 from fleet.stations.messages import Draft, DraftRequest, Join, Message, StationEvent
 from fleet.times.step import Step
+from tests.fakes.network import FakeNetwork
+from tests.fakes.node import FakeNode
 
 VOCABULARY = 1000
 STEP_S = {"prefill": 0.02, "draft": 0.004, "verify": 0.01, "decode": 0.01, "warm_up": 0.001}

@@ -18,5 +18,6 @@ def test_delays_of_a_profile_are_read_back_from_the_log() -> None:
     np.testing.assert_allclose(delays["drafter"].queued_s, 0.07)
     np.testing.assert_allclose(delays["drafter"].after_s, 0.02)
     np.testing.assert_allclose(delays[verifier_name(0)].woken_s, 0.03)
-    assert delays["drafter"].queued_s and delays["drafter"].woken_s
+    assert delays["drafter"].queued_s
+    assert delays["drafter"].woken_s
     assert not delays[verifier_name(0)].queued_s

@@ -1,4 +1,4 @@
-"""Measure the demo pair with a loop of its own: `python -m engine.demo_pair.measure` prints one JSON object.
+"""Measure the demo pair with a loop of its own: `python -m tools.demo_pair.measure` prints one JSON object.
 
 The loop shares no code with the engine, so its figures are a check on the engine's. Accepted draft tokens a round are
 properties of the weights and the prompts; times belong to the machine, and to what else ran on it.

@@ -1,4 +1,4 @@
-"""Train the demo target's EAGLE-style draft head on this machine: `python -m engine.demo_pair.train_eagle`.
+"""Train the demo target's EAGLE-style draft head on this machine: `python -m tools.demo_pair.train_eagle`.
 
 It is distilled, half on people's text and half on the target's own, as the drafter is. From the second step of a draft
 on, the head reads its own output, so training does that too: `unrolled` runs every position as the end of a draft of
@@ -22,9 +22,10 @@ from transformers.utils import logging
 from engine.decoding.eagle import EagleHead
 from engine.decoding.eagle3 import Eagle3Head, tapped_layers
 from engine.decoding.eagle_files import AnyHead, load_head, save_head
-from engine.demo_pair.corpus import FOLDER, token_stream
-from engine.demo_pair.train import BATCH, LENGTH, Loss, mixed, own_text, train
+from engine.demo_pair.corpus import FOLDER
 from fleet.files import write_file
+from tools.demo_pair.corpus import token_stream
+from tools.demo_pair.train import BATCH, LENGTH, Loss, mixed, own_text, train
 
 STEPS = 2  # draft steps that training unrolls; a third bought nothing in the same minutes
 MEASURED_STEPS = 5
@@ -131,7 +132,7 @@ def head_loss(head: AnyHead, target: LlamaForCausalLM) -> Loss:
 def evaluate_head(target: LlamaForCausalLM, head: AnyHead, stream: np.ndarray) -> dict[str, list[float]]:
     """Teacher-forced figures of every draft step on held-out text: agreement of the best tokens, sum of min(p, q).
 
-    The text is that of `engine.demo_pair.train.evaluate`, which gives the drafter's.
+    The text is that of `tools.demo_pair.train.evaluate`, which gives the drafter's.
     """
     windows = torch.from_numpy(stream[: 64 * (LENGTH + 1)].reshape(64, LENGTH + 1))
     agreement, acceptance = [], []

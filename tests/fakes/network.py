@@ -11,9 +11,9 @@ from itertools import count
 import numpy as np
 
 from engine.runtime.actions import ANYBODY, DOOR, Send
-from engine.runtime.fake_node import FakeNode
 from engine.runtime.transport import Arrived
 from fleet.scenario.faults import Fault, LinkFaults, Way
+from tests.fakes.node import FakeNode
 
 
 class FakeWay:

@@ -1,6 +1,6 @@
 """Train the demo pair on this machine: tokenizer, target, then a drafter distilled from the target.
 
-`python -m engine.demo_pair.train` takes about three quarters of an hour on two cores. Budgets are minutes, not steps,
+`python -m tools.demo_pair.train` takes about three quarters of an hour on two cores. Budgets are minutes, not steps,
 so a faster machine trains a better pair; what was done is written to `training.json` beside the weights.
 """
 
@@ -20,9 +20,10 @@ import transformers
 from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from engine.demo_pair.corpus import END_OF_TEXT, FOLDER, token_stream, train_tokenizer, write_prompts
-from engine.demo_pair.muon import Muon
+from engine.demo_pair.corpus import FOLDER
 from fleet.files import write_file
+from tools.demo_pair.corpus import END_OF_TEXT, token_stream, train_tokenizer, write_prompts
+from tools.demo_pair.muon import Muon
 
 VOCABULARY = 512  # a small one spends the parameters on layers
 LENGTH = 256  # tokens of a training sequence

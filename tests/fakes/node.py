@@ -21,7 +21,7 @@ from fleet.times.step import Step
 
 
 class Network(Protocol):
-    """What a node needs of the network in memory; see `fake.py`."""
+    """What a node needs of the network in memory; see `network.py`."""
 
     now_s: float
 
