@@ -118,13 +118,13 @@ def run_plain(setup: FleetSetup, requests: int) -> Run:
 
 
 def fitted_steps(run: Run, setup: FleetSetup) -> pd.DataFrame:
-    """Return the finished steps of a run, station by station, with times in seconds.
+    """Return the finished steps of a run but for warm-ups, station by station, with times in seconds.
 
     Columns: station; name; begun_s, ended_s; duration_s on the device; fitted_s by `setup.times`; gap_s, idleness of
     the station before; settled, whether the step counts.
     """
     rows, shape = run.frame().sort_values(["station", "seq"]), setup.scenario.drafters.shape
-    done = rows[rows.event == "done"]
+    done = rows[(rows.event == "done") & (rows.kind != "warm_up")]
     starts = rows[rows.event == "start"].drop_duplicates(["station", "step"]).set_index(["station", "step"])
     starts = starts.reindex(pd.MultiIndex.from_frame(done[["station", "step"]]))
     names = [step_name(step.station.startswith(DRAFTER), step.kind) for step in done.itertuples()]
