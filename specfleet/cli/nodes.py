@@ -79,9 +79,9 @@ def drafter(
     from engine.runtime.hosts import serve_drafter
     from engine.runtime.keys import door_keys
     from engine.runtime.shown import Asked
+    from fleet.scenario.reading import scenario_of
     from fleet.scenario.settle import settle
     from specfleet.cli.watching import watched
-    from specfleet.scenario import scenario_of
 
     if (key is None) != (allowed is None):
         raise InputError("--key and --allowed belong together: this node's secret key, and whose keys it lets in")
@@ -118,9 +118,9 @@ def router(
     from engine.runtime.hosts import serve_router
     from engine.runtime.keys import line_keys
     from engine.runtime.shown import Asked
+    from fleet.scenario.reading import scenario_of
     from fleet.scenario.settle import settle
     from specfleet.cli.watching import watched
-    from specfleet.scenario import scenario_of
 
     if len({key is None, allowed is None, server_key is None}) > 1:
         raise InputError(
@@ -166,9 +166,9 @@ def verifier(
     from engine.runtime.keys import line_keys
     from engine.runtime.shown import Asked
     from experiments.watching.line import tokens_of
+    from fleet.scenario.reading import scenario_of
     from fleet.scenario.settle import settle
     from specfleet.cli.watching import watched
-    from specfleet.scenario import scenario_of
 
     if (key is None) != (server_key is None):
         raise InputError("--key and --server-key belong together: this node's secret key, and the drafter's public one")

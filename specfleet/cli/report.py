@@ -20,7 +20,7 @@ def report(
 
     It holds all that it shows, and no request leaves it.
     """
-    from specfleet.reporting import report
+    from specfleet import report
 
     with keeping(out):
         page = report(results, out)

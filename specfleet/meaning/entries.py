@@ -11,8 +11,8 @@ from fleet.records.glossary import METRICS, SYMBOLS, Meaning
 from fleet.records.run import RunHeader
 from fleet.records.schema import Row
 from fleet.scenario.scenario import Scenario
+from fleet.scenario.writing import tag_of
 from sim.predict import Prediction, StarInputs
-from specfleet.meaning.kinds import tag_of
 from specfleet.meaning.tables import Key, Table, joined, keys_of, tables_from
 
 

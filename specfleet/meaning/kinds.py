@@ -1,14 +1,13 @@
-"""Types, bounds and defaults of keys in words, and values as TOML."""
+"""Types, bounds and defaults of keys in words."""
 
 import dataclasses
 import json
-from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 from msgspec import inspect
 
-Fields = tuple[inspect.Field, ...]
+from fleet.scenario.writing import default_of, tag_of, toml
+
 REQUIRED, LEFT_OUT, OF_ITS_KEYS = "required", "left out", "its keys' defaults"  # defaults that are no value
 TABLE_BY_NAME = "table by name"
 _WORDS: dict[type[inspect.Type], str] = {
@@ -20,14 +19,6 @@ _WORDS: dict[type[inspect.Type], str] = {
     inspect.AnyType: "anything",
     inspect.DataclassType: "table with `kind`, or a name",
 }
-Documented = inspect.StructType | inspect.DataclassType | inspect.NamedTupleType
-
-
-def fields_of(struct: type) -> Fields:
-    """Return the fields of a struct, dataclass or named tuple."""
-    kind = inspect.type_info(struct)
-    assert isinstance(kind, Documented), struct
-    return kind.fields
 
 
 def arms(kind: inspect.Type) -> tuple[inspect.Type, ...]:
@@ -44,12 +35,6 @@ def arms(kind: inspect.Type) -> tuple[inspect.Type, ...]:
 def tables_in(kind: inspect.Type) -> tuple[type, ...]:
     """List the structs and dataclasses that a value of a type may be, or hold."""
     return tuple(arm.cls for arm in arms(kind) if isinstance(arm, inspect.StructType | inspect.DataclassType))
-
-
-def tag_of(struct: type) -> tuple[str, str]:
-    """Return the key that names a policy or model, and its name; empty for a struct that is neither."""
-    config = getattr(struct, "__struct_config__", None)
-    return (str(config.tag_field), str(config.tag)) if config is not None and config.tag_field else ("", "")
 
 
 def in_words(kind: inspect.Type) -> str:
@@ -105,13 +90,6 @@ def is_number(kind: inspect.Type) -> bool:
     return any(isinstance(arm, inspect.IntType | inspect.FloatType) for arm in arms(kind))
 
 
-def default_of(field: inspect.Field) -> Any:
-    """Return a field's default; NODEFAULT where it is required."""
-    if field.default_factory is not msgspec.NODEFAULT:
-        return field.default_factory()
-    return field.default
-
-
 def default_text(field: inspect.Field) -> str:
     """Write a field's default as TOML; in words where there is no value, or a table whose keys have their defaults."""
     default = default_of(field)
@@ -119,27 +97,3 @@ def default_text(field: inspect.Field) -> str:
         return REQUIRED
     text = LEFT_OUT if default is None else toml(default)
     return OF_ITS_KEYS if text == "{}" and isinstance(default, msgspec.Struct) else text
-
-
-def toml(value: Any) -> str:
-    """Write a value in one line of TOML; of policies, models and tables only what differs from the defaults."""
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(toml(item) for item in value) + "]"
-    if isinstance(value, Mapping):
-        pairs = ", ".join(f"{key} = {toml(item)}" for key, item in value.items())
-        return "{" + pairs + "}"
-    if isinstance(value, bool | str | int | float):
-        return json.dumps(value)
-    content = changed(value)
-    field, name = tag_of(type(value))
-    if field:
-        return toml({field: name} | content if content else name)
-    bare_kind = dataclasses.is_dataclass(value) and set(content) <= {"kind"}  # whose name may stand alone
-    return toml(getattr(value, "kind") if bare_kind else content)  # noqa: B009  (only that dataclass has one)
-
-
-def changed(value: Any) -> dict[str, Any]:
-    """Return the fields of a struct or dataclass that differ from their defaults."""
-    own = {field.encode_name: getattr(value, field.name) for field in fields_of(type(value))}
-    defaults = {field.encode_name: default_of(field) for field in fields_of(type(value))}
-    return {key: item for key, item in own.items() if defaults[key] is msgspec.NODEFAULT or item != defaults[key]}

@@ -4,16 +4,15 @@ from collections.abc import Mapping
 
 import msgspec
 
+from fleet.scenario.writing import fields_of, tag_of
 from specfleet.meaning.docstrings import Described, docs_of
 from specfleet.meaning.kinds import (
     TABLE_BY_NAME,
     allowed_of,
     default_text,
-    fields_of,
     in_words,
     is_number,
     tables_in,
-    tag_of,
 )
 
 

@@ -14,8 +14,9 @@ from typing import Any
 from fleet.errors import InputError
 from fleet.files import write_file
 from fleet.scenario.scenario import Scenario
+from fleet.scenario.writing import tag_of, toml
 from specfleet.meaning.docstrings import docs_of
-from specfleet.meaning.kinds import LEFT_OUT, OF_ITS_KEYS, REQUIRED, tag_of, toml
+from specfleet.meaning.kinds import LEFT_OUT, OF_ITS_KEYS, REQUIRED
 from specfleet.meaning.shipped import first_comment, scenario_file
 from specfleet.meaning.tables import Key, keys_of
 

@@ -10,11 +10,12 @@ from fleet.records.glossary import METRICS, SYMBOLS, Meaning
 from fleet.records.run import RunHeader
 from fleet.records.schema import Row
 from fleet.records.window import Metric
+from fleet.scenario.writing import tag_of
 from fleet.stations.messages import StationEvent
 from sim.predict import StarInputs
 from specfleet.meaning.docstrings import docs_of
 from specfleet.meaning.entries import is_of_profile, prediction_tables, scenario_tables
-from specfleet.meaning.kinds import LEFT_OUT, OF_ITS_KEYS, REQUIRED, tag_of
+from specfleet.meaning.kinds import LEFT_OUT, OF_ITS_KEYS, REQUIRED
 from specfleet.meaning.tables import Key, Table, keys_of
 from specfleet.reference import texts
 from specfleet.reference.command_line import command_page

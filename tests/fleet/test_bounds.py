@@ -10,9 +10,10 @@ from msgspec import inspect
 from fleet.errors import InputError
 from fleet.policies.shapes import BOUNDS, Shape
 from fleet.scenario.reading import change_scenario, make_scenario
+from fleet.scenario.writing import fields_of, tag_of
 from sim.run import simulate
 from specfleet.meaning.entries import is_of_profile, scenario_tables
-from specfleet.meaning.kinds import arms, fields_of, tag_of
+from specfleet.meaning.kinds import arms
 from specfleet.meaning.tables import Table, keys_of
 from tests.helpers.stars import star
 from tests.helpers.values import values_of

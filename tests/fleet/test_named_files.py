@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from calibrate.fitting import absolute
 from fleet.scenario.named_files import DEMO_PROMPTS, with_files
 from fleet.scenario.reading import make_scenario, read_scenario
 from fleet.scenario.scenario import Scenario
-from specfleet.host_scenario import absolute
 from specfleet.meaning.docstrings import docs_of
 
 RUN = {"model": "signals", "file": "sub/x"}

@@ -17,11 +17,11 @@ from fleet.records.run import RunHeader
 from fleet.records.schema import Row
 from fleet.records.window import Metric
 from fleet.scenario.reading import make_scenario, read_scenario
+from fleet.scenario.writing import fields_of
 from sim.predict import StarInputs
 from specfleet import cli
 from specfleet.meaning.docstrings import docs_of
 from specfleet.meaning.entries import prediction_tables, scenario_tables
-from specfleet.meaning.kinds import fields_of
 from specfleet.meaning.lookup import explain, in_lines
 from specfleet.meaning.shipped import profiles, scenarios
 from specfleet.meaning.tables import keys_of

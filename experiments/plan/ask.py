@@ -1,8 +1,7 @@
-"""plan: which fleet to build for a load, with goals and prices."""
+"""From options to a question and its plan: which fleet to build for a load, with goals and prices."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,21 +9,16 @@ import msgspec
 from experiments.plan.answer import Plan
 from experiments.plan.goals import ATTAINMENT, Goal, parse_least, parse_slo
 from experiments.plan.make import make_plan
+from experiments.plan.places import Named, pairs_of, places_of
 from experiments.plan.question import DEPTH, Question
+from experiments.sweep import Vary, vary_of
 from fleet.chance.acceptance import Geometric
 from fleet.errors import InputError
-from fleet.files import write_file
-from fleet.inputs.quantities import quantity
 from fleet.policies.group import Batch
 from fleet.scenario.arrivals import Gamma
 from fleet.scenario.changes import Changes
+from fleet.scenario.reading import Given, scenario_of
 from fleet.scenario.scenario import Poisson, Scenario
-from fleet.times.profile import HardwareProfile, write_profile
-from specfleet.arguments import count_of
-from specfleet.places import Named, pairs_of, places_of
-from specfleet.scenario import Given, pairs_of_given, scenario_of
-from specfleet.scenario_file import lines_of
-from specfleet.studies import Vary, vary_of
 
 COUNTS = ("drafters.count", "verifiers.count")
 DRAFTERS = {False: (1,), True: (1, 2, 3, 4)}  # M to try, where requests come by themselves and where not
@@ -74,7 +68,7 @@ def plan(
     """
     if (target is None) != (draft is None):
         raise InputError("plan: give target and draft, both as MODEL@DEVICE, or neither, and a profile")
-    base = scenario_of(scenario, pairs_of_given(changes, keys))
+    base = scenario_of(scenario, changes, **keys)
     targets, drafts = (places_of(given, what) for given, what in ((target, "target"), (draft, "draft")))
     base = _with_load(base, link_s, acceptance, arrivals_of(arrivals_per_s, burstiness))
     wanted = vary_of(vary) if vary is not None else {}
@@ -94,8 +88,9 @@ def plan(
     for name, counts in (("drafters.count", question.drafters), ("verifiers.count", question.targets)):
         if not all(isinstance(count, int) and count >= 1 for count in counts):
             raise InputError(f"plan: {name} = {list(counts)}: a plan varies it from 1 on")
-    at_once = (os.cpu_count() or 1) if jobs is None else count_of(jobs, "jobs")
-    return make_plan(question, at_once, step_error, done)
+    if jobs is not None and jobs < 1:
+        raise InputError(f"jobs = {jobs}: needs a whole number from 1")
+    return make_plan(question, jobs or os.cpu_count() or 1, step_error, done)
 
 
 def goals_of(slo: str | Iterable[str], least: str | Iterable[str]) -> tuple[Goal, ...]:
@@ -154,36 +149,3 @@ def _title(base: Scenario, targets: Sequence[Named], drafts: Sequence[Named]) ->
         return f"{who}; targets that decode all the time"
     bursts = f" (burstiness {arrivals.burstiness:g})" if isinstance(arrivals, Gamma) else ""
     return f"{who}; {arrivals.per_s:g} requests/s{bursts}"
-
-
-def quantity_of(text: str | None, option: str, key: str) -> float | None:
-    """Read what an option says with a unit, `10ms` or `3/s`, in the unit of `key`; InputError for anything else."""
-    if text is None:
-        return None
-    try:
-        value = quantity(text, key, share=key == "share", whole=False)
-        number = float(text) if value is None else float(value)
-    except ValueError as error:
-        raise InputError(f"{option} {text}: {error}") from error
-    if not 0 < number < 1e9:
-        raise InputError(f"{option} {text}: needs a number above 0")
-    return number
-
-
-def write_plan(found: Plan, folder: Path) -> list[Path]:
-    """Write plan.json, pareto.png and, where a fleet was chosen, its scenario: chosen.toml beside profile.json.
-
-    Returns the files.
-    """
-    from experiments.draw import draw  # it needs matplotlib, which takes a while to import
-
-    kept = [folder / "plan.json", folder / "pareto.png"]
-    write_file(kept[0], msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
-    draw("plan", found, kept[1])
-    scenario = found.scenario
-    if scenario is not None and isinstance(scenario.profile, HardwareProfile):
-        write_profile(scenario.profile, folder / "profile.json")
-        remarks = ["Written by `specfleet plan`.", *found.lines]
-        write_file(folder / "chosen.toml", "\n".join(lines_of(scenario, "profile.json", remarks)) + "\n")
-        kept += [folder / "profile.json", folder / "chosen.toml"]
-    return kept

@@ -9,13 +9,13 @@ from calibrate.readers.recording import Recording
 from fleet.chance.places import ByPlace
 from fleet.inputs.text import shortened
 from fleet.scenario.scenario import Workload
+from fleet.scenario.writing import changed, tag_of, toml
 from fleet.times.profile import HardwareProfile
-from specfleet.meaning.kinds import changed, tag_of, toml
 
 WIDTH = 110
 
 
-def scenario_lines(
+def recorded_lines(
     name: str,
     kind: str,
     read: Sequence[str],

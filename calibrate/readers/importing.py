@@ -1,8 +1,8 @@
-"""import: records of other engines become a scenario, and what it needs beside it, that `simulate` runs at once."""
+"""Records of other engines become a scenario that `simulate` runs at once, with the files that it needs beside it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import pandas as pd
@@ -11,6 +11,7 @@ from calibrate.readers.aiperf import read_aiperf
 from calibrate.readers.amusd_sd import read_amusd
 from calibrate.readers.inference_lab import read_inference_lab
 from calibrate.readers.recording import Recording
+from calibrate.readers.scenario_text import recorded_lines
 from calibrate.readers.sglang import read_sglang
 from calibrate.readers.specdecode_bench import DEPTH, Method, read_specdecode_bench
 from calibrate.readers.vllm import read_vllm
@@ -24,11 +25,9 @@ from fleet.files import check_writable, write_file
 from fleet.inputs.text import shortened
 from fleet.scenario.reading import read_scenario
 from fleet.scenario.scenario import Scenario
+from fleet.shown import Shown
 from fleet.times.profile import HardwareProfile, read_profile
 from fleet.times.step_time import StepTime
-from specfleet.arguments import path_of, text_of
-from specfleet.imported import scenario_lines
-from specfleet.results import Shown
 
 BY_PLACE = "specdecode-bench"
 READERS: dict[str, Callable[[Sequence[Path]], Recording]] = {
@@ -41,7 +40,7 @@ READERS: dict[str, Callable[[Sequence[Path]], Recording]] = {
     BY_PLACE: read_specdecode_bench,
     "amusd": read_amusd,
 }
-MOST_MS = 1e9
+MAX_MS = 1e9
 
 
 class Imported(Shown, msgspec.Struct, frozen=True):
@@ -120,16 +119,15 @@ def import_record(
     >>> made.rounds, round(made.mean_acceptance_length, 4), made.told
     (43, 1.2326, 1.2326)
     """
-    if text_of(kind, "kind") not in READERS:
+    if kind not in READERS:
         raise InputError(f"import {shortened(kind, quoted=False)}: unknown; allowed: {', '.join(READERS)}")
-    given = [files] if isinstance(files, str | Path) else files
-    if not isinstance(given, list | tuple) or not given:
-        raise InputError(f"files = {given!r}: needs a file, or a list of files")
-    paths, place = [path_of(file, "files") for file in given], path_of(out, "out")
-    if depth is not None and (not isinstance(depth, int) or isinstance(depth, bool) or depth < 1):
-        raise InputError(f"depth = {depth!r}: needs a whole number from 1")
+    paths, place = list(map(Path, [files] if isinstance(files, str | Path) else files)), Path(out)
+    if not paths:
+        raise InputError("files = []: needs a file, or a list of files")
+    if depth is not None and depth < 1:
+        raise InputError(f"depth = {depth}: needs a whole number from 1")
     stated = _stated(draft_ms, verify_ms, profile, place)
-    recording = _read(kind, paths, depth, text_of(method, "method"), text_of(dataset, "dataset"))
+    recording = _read(kind, paths, depth, method, dataset)
     if depth is not None and depth > recording.depth:
         raise InputError(f"{paths[0]}: depth = {depth} goes beyond the recorded depth = {recording.depth}")
     return _written(place, paths, kind, recording, depth or recording.depth, stated)
@@ -147,32 +145,35 @@ def _read(kind: str, paths: Sequence[Path], depth: int | None, method: str, data
     return READERS[kind](paths)
 
 
-def _stated(draft_ms: Any, verify_ms: Any, profile: Any, out: Path) -> Times | None:
+def _stated(draft_ms: float | None, verify_ms: float | None, profile: str | Path | None, out: Path) -> Times | None:
     """Return the step times that were stated, or the profile; None where nothing was."""
     if profile is not None:
         if draft_ms is not None or verify_ms is not None:
             raise InputError("--profile has the step times; leave --draft-ms and --verify-ms out")
-        name = str(path_of(profile, "profile"))
+        name = str(profile)
         read_profile(name, Path())
         if name in shipped_profiles():
             return Times(name, f"the profile {name}")
         return Times(_from_folder(Path(name), out), f"the profile {shortened(name)}")
     if draft_ms is None and verify_ms is None:
         return None
-    for name, value in (("--draft-ms", draft_ms), ("--verify-ms", verify_ms)):
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not 0 < value <= MOST_MS:
-            given = "" if value is None else f" {shortened(value)}"
-            raise InputError(f"{name}{given}: needs milliseconds above 0, beside its companion")
+    draft_s, verify_s = _seconds("--draft-ms", draft_ms), _seconds("--verify-ms", verify_ms)
     stated = "stated (--draft-ms a token, --verify-ms a verification)"
     times = HardwareProfile(
         name="stated",
-        draft=StepTime(per_token_s=draft_ms / 1000),
-        verify=StepTime(base_s=verify_ms / 1000),
-        decode=StepTime(base_s=verify_ms / 1000),
+        draft=StepTime(per_token_s=draft_s),
+        verify=StepTime(base_s=verify_s),
+        decode=StepTime(base_s=verify_s),
         sources={"draft": "stated", "verify": "stated", "decode": "assumed: as long as a verification"},
     )
     return Times(times, f"{stated}; a plain decoding step is taken to last as long, a prefill no time")
+
+
+def _seconds(option: str, time_ms: float | None) -> float:
+    if time_ms is None or not 0 < time_ms <= MAX_MS:
+        stated = "" if time_ms is None else f" {time_ms}"
+        raise InputError(f"{option}{stated}: needs milliseconds above 0, beside its companion")
+    return time_ms / 1000
 
 
 def _from_folder(path: Path, out: Path) -> str:
@@ -202,7 +203,7 @@ def _written(
     if lengths is not None:
         rows = "".join(f"{prompt},{answer}\n" for prompt, answer in recording.lengths)
         write_file(lengths, "num_prefill_tokens,num_decode_tokens\n" + rows)
-    lines = scenario_lines(
+    lines = recorded_lines(
         out.stem, kind, [path.name for path in paths], recording, depth,
         times.profile if times else "", times.source if times else "",
         places.name if places else "", lengths.name if lengths else "",

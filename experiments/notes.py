@@ -31,7 +31,7 @@ OF_TARGET = {"verify": "verify", "prefill": "verify_prefill", "decode": "decode"
 def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     """Return the notes on a scenario that ran in that world, a line each; none for most.
 
-    >>> from specfleet import scenario_of
+    >>> from fleet.scenario.reading import scenario_of
     >>> notes_of(scenario_of("star", {"verifiers.verify.base_s": 0.04}))[0][:24]
     'verifiers.verify = 40 ms'
     """

@@ -11,7 +11,6 @@ from fleet.errors import InputError
 from fleet.estimate.passes import Placed, precisions_of
 from fleet.estimate.profile import estimated_profile, placed_of
 from fleet.scenario.scenario import Device, Scenario
-from specfleet.arguments import text_of
 
 NAMELESS: Devices = ("", 1)  # what a scenario's profile runs on
 OWN = "own"  # name of the device on which a co-located pair runs
@@ -35,9 +34,7 @@ def places_of(given: str | Iterable[str] | None, what: str) -> list[Named]:
     """
     if given is None:
         return []
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        given = [given]
-    texts = sorted(text_of(text, what) for text in given)
+    texts = sorted([given] if isinstance(given, str) else given)
     if not texts:
         raise InputError(f"{what} = []: needs one MODEL@DEVICE or more")
     placed = [placed_of(text) for text in texts]

@@ -6,8 +6,8 @@ from typing import Any
 from fleet.chance.acceptance import expected_committed
 from fleet.errors import InputError
 from fleet.scenario.changes import Changes
+from fleet.scenario.reading import Given, scenario_of
 from fleet.scenario.settle import settle
-from specfleet.scenario import Given, scenario_of
 
 DIGITS = 4  # of the mean length
 

@@ -15,8 +15,8 @@ from fleet.scenario.facts import measured_acceptance, models_of
 from fleet.scenario.named_files import with_files
 from fleet.scenario.scenario import Device, Scenario
 from fleet.scenario.settle import settle
+from fleet.scenario.writing import scenario_lines
 from fleet.times.profile import HardwareProfile
-from specfleet.scenario_file import lines_of
 
 HOST = "host"  # name of the device that all stations share
 SLOWED = 1.1  # from this factor on, steps that run at once slow each other too much to be told apart from sharing
@@ -91,7 +91,7 @@ def write_fitting(scenario: Scenario, profile: HardwareProfile, profile_file: st
         return False
     fits = fitting(scenario, profile)
     told = {name: list(_sharing(profile)) for name in fits.devices if _takes_turns_here(fits, name)}
-    write_file(path, "\n".join(lines_of(fits, profile_file, [WRITTEN], told)) + "\n")
+    write_file(path, "\n".join(scenario_lines(fits, profile_file, [WRITTEN], told)) + "\n")
     return True
 
 
