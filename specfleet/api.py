@@ -128,10 +128,10 @@ def run(
         if __name__ == "__main__":  # its processes import the script that starts them
             result = specfleet.run("star", verifiers={"count": 1}, workload={"requests": 4})
     """
-    from engine.runtime.memory import account_line, accounts_of
-    from engine.runtime.runnable import check_can_run
-    from engine.runtime.serve import crowding, serve
-    from engine.runtime.served import measured_device
+    from engine.launch.placement import crowding, measured_device
+    from engine.launch.runnable import check_can_run
+    from engine.launch.serve import serve
+    from engine.node.capacity import account_line, accounts_of
     from fleet.chance.signals import write_signals
     from fleet.records.power import write_samples
 

@@ -221,7 +221,7 @@ def asked_of(
     the differences of the others are drawn, seed by seed. `where`: values of the other varied keys.
     """
     from experiments.sweep_table import Asked, Kind
-    from specfleet.meaning.lookup import units_of_keys
+    from specfleet.meaning.entries import units_of_keys
 
     if kind not in get_args(Kind):
         raise InputError(f"figure sweep: kind = {kind!r} is not known; allowed: {', '.join(get_args(Kind))}")

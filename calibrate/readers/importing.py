@@ -8,7 +8,7 @@ import msgspec
 import pandas as pd
 
 from calibrate.readers.aiperf import read_aiperf
-from calibrate.readers.amusd_sd import read_amusd
+from calibrate.readers.amusd import read_amusd
 from calibrate.readers.inference_lab import read_inference_lab
 from calibrate.readers.recording import Recording
 from calibrate.readers.scenario_text import recorded_lines

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from engine.runtime.serve import serve
+from engine.launch.serve import serve
 from experiments.replayed.cases import CALIBRATED_ON, RATIOS, Host, Hosts, Planned, fleet
 from experiments.replayed.host import host_of
 from experiments.terminal.printing import number, print_table, progress

@@ -8,11 +8,8 @@ import msgspec
 
 from experiments.compare import Comparison
 from experiments.plan.answer import Plan
-from experiments.report.of_demo import demo_page
-from experiments.report.of_plan import plan_page
-from experiments.report.of_run import run_page
-from experiments.report.of_sweep import sweep_page
 from experiments.report.page import Page, html_of
+from experiments.report.pages import demo_page, plan_page, run_page, sweep_page
 from experiments.sweep import SCENARIO, TABLE, kept_cells
 from experiments.sweep_table import read_sweep
 from fleet.errors import InputError
@@ -36,7 +33,7 @@ def report(results: str | Path, out: str | Path | None = None) -> str:
     """Return one self-contained HTML page of results, and write it to `out` if given.
 
     `results`: a run (Parquet), the folder of a sweep, of a plan or of a demo, or a plan (JSON). The page shows the
-    answer first, figures to hover and zoom, tables to sort, the settled scenario, and where every number comes from. It
+    answer first, figures, tables to sort, the resolved scenario, and where every number comes from. It
     loads nothing and sends nothing, and is the same for the same results. Raises InputError for anything else, and
     OutputError where it cannot be written.
 

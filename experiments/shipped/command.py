@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine.runtime.serve import serve
+from engine.launch.serve import serve
 from experiments.compare import Row, compare_reruns, summarise
 from experiments.replayed.host import later
 from experiments.replayed.running import measured_hosts

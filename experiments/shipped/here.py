@@ -12,8 +12,8 @@ import msgspec
 
 from calibrate.batch_profile import BatchMeasured
 from calibrate.batches import QUICK, measure_pass, profiled, record_acceptance
-from engine.runtime.build import load_target
-from engine.runtime.serve import serve
+from engine.launch.serve import serve
+from engine.node.build import load_target
 from experiments.replayed.host import with_overhead
 from fleet.chance.signals import SIGNALS_FILE
 from fleet.records.run import Run

@@ -51,7 +51,7 @@ def keys(
     NAME.secret stays on its host, for --key. NAME.public goes to the others: that of a target into the folder that the
     drafter is given as --allowed, that of the drafter to every target, for --server-key.
     """
-    from engine.runtime.keys import new_pair
+    from engine.net.keys import new_pair
 
     secret, public = new_pair(name, out)
     print(f"{secret}: keep it on this host, for --key")
@@ -76,9 +76,9 @@ def drafter(
     It ends with Ctrl-C, and then writes its records. Other hosts reach it only with --key and --allowed; then every
     message is encrypted, and whoever has none of the allowed keys is refused.
     """
-    from engine.runtime.hosts import serve_drafter
-    from engine.runtime.keys import door_keys
-    from engine.runtime.shown import Asked
+    from engine.launch.by_hand import serve_drafter
+    from engine.launch.shown import Asked
+    from engine.net.keys import door_keys
     from fleet.scenario.reading import scenario_of
     from fleet.scenario.settle import settle
     from specfleet.cli.watching import watched
@@ -114,10 +114,10 @@ def router(
     Targets connect to it instead of the drafters. It ends with Ctrl-C, and then writes its records. Between hosts it
     needs --key, --allowed (whose targets it lets in) and --server-key (the drafters').
     """
-    from engine.runtime.addresses import addresses_of
-    from engine.runtime.hosts import serve_router
-    from engine.runtime.keys import line_keys
-    from engine.runtime.shown import Asked
+    from engine.launch.by_hand import serve_router
+    from engine.launch.shown import Asked
+    from engine.net.addresses import addresses_of
+    from engine.net.keys import line_keys
     from fleet.scenario.reading import scenario_of
     from fleet.scenario.settle import settle
     from specfleet.cli.watching import watched
@@ -161,10 +161,10 @@ def verifier(
 
     It decodes its share of the requests. A drafter on another host needs --key and --server-key.
     """
-    from engine.runtime.addresses import addresses_of, targets_of
-    from engine.runtime.hosts import serve_verifier
-    from engine.runtime.keys import line_keys
-    from engine.runtime.shown import Asked
+    from engine.launch.by_hand import serve_verifier
+    from engine.launch.shown import Asked
+    from engine.net.addresses import addresses_of, targets_of
+    from engine.net.keys import line_keys
     from experiments.watching.line import tokens_of
     from fleet.scenario.reading import scenario_of
     from fleet.scenario.settle import settle

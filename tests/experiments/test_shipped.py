@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 
 from calibrate.batches import Grid, measure_pass
 from engine.demo_pair.corpus import read_prompts
-from engine.runtime.serve import serve
+from engine.launch.serve import serve
 from experiments.compare import Error, compare_reruns
 from experiments.reruns import replicate, simulated_reruns
 from experiments.shipped import here
