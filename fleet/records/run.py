@@ -49,9 +49,8 @@ class RunHeader(msgspec.Struct, frozen=True):
         host: Machine type, operating system, byte order and cores of the host.
         started_unix_s: When the run was written, in seconds since 1970.
         rows (rows): How many rows each station wrote, by its name, so that a log that was cut short shows.
-        pace_of: Digest of the measured run whose host's pace a simulation played back; empty where it did not.
-        played_of: Digest of the measured run of which a simulation played back more; empty where it did not.
-        played: What that was: steps, acceptance, links, delays.
+        played_of: Digest of the measured run of which a simulation played back parts; empty where it did not.
+        played: What that was: steps, acceptance, overhead, links.
         replayed: Which stations of a run on the engine ran no model, and stood for absent hardware: drafters,
             targets.
         energy: What the energy counters of devices said meanwhile; empty where nobody measured, or nothing could be.
@@ -69,7 +68,6 @@ class RunHeader(msgspec.Struct, frozen=True):
     host: dict[str, str]
     started_unix_s: float
     rows: dict[str, int]
-    pace_of: str = ""
     played_of: str = ""
     played: tuple[str, ...] = ()
     replayed: tuple[str, ...] = ()
