@@ -11,7 +11,7 @@ import pandas as pd
 from scipy.optimize import brentq
 
 from experiments.reproduce.rows import Inputs, Kind, Line, Picture, Reproduction, Row, claim, line, row
-from fleet.policies.goodspeed import GoodSpeed
+from fleet.policies.goodspeed import FIRST_GOODPUT
 from fleet.records.goodput import best_goodput, goodputs_of, smoothed, utility
 from fleet.records.run import Run
 from fleet.records.tables import verifications_of
@@ -49,7 +49,7 @@ VOCABULARY = {"Qwen3": 151_936, "Llama3": 128_256}
 RULES: dict[str, dict[str, Any]] = {
     "GoodSpeed": {"policy": "goodspeed", "beta": BETA, "eta": ETA},
     "Fixed-S": {"policy": "fixed-share"},
-    "Random-S": {"policy": "random-share", "spread": "tokens"},
+    "Random-S": {"policy": "random-share"},
 }
 ASSUMED = [
     (
@@ -94,7 +94,7 @@ def simulated(rule: str, clients: int, budget: int, requests: int, family: str =
                 "acceptance": {
                     "model": "ratios",
                     "switch": 0.3,
-                    "clients": [[{"mean": mean} for mean in domains] for domains in domains_of(clients)],
+                    "clients": [list(domains) for domains in domains_of(clients)],
                 },
                 "workload": {
                     "requests": clients * requests,
@@ -131,7 +131,7 @@ def goodspeed_fig2(_inputs: Inputs) -> Reproduction:
     lines: list[Line] = []
     for budget in SETUPS[8][0]:
         x = goodputs(simulated("GoodSpeed", 8, budget, requests_for(8)), 8)
-        estimated, real = smoothed(x, BETA, GoodSpeed(budget).goodput).sum(axis=1), x.sum(axis=1)
+        estimated, real = smoothed(x, BETA, FIRST_GOODPUT).sum(axis=1), x.sum(axis=1)
         bands = {name: pd.Series(values).rolling(WINDOW) for name, values in (("estimated", estimated), ("real", real))}
         means = {name: band.mean().dropna().to_numpy() for name, band in bands.items()}
         spread = bands["estimated"].std().dropna().to_numpy()

@@ -49,7 +49,10 @@ MOST_NATS = 1e6  # a ratio of exp(-1e6) is none that a computer knows
 SCHEMA = pa.schema([(name, _STORED[kind]) for name, kind in SignalRow.__annotations__.items()])
 
 Unit = Annotated[float, Meta(gt=0, lt=1)]
-Positive = Annotated[float, Meta(gt=0)]
+STAY = 0.95  # the probability that a region of synthetic signals goes on for another token
+CONCENTRATION = 1.0  # of the beta distribution of its acceptance: the larger, the less places of a region differ
+KLD_NOISE = 0.5  # sigma of the lognormal noise of its divergence
+ENTROPY_NOISE = 1.0  # sigma of its lognormal entropy
 
 
 class SignalFile(msgspec.Struct, frozen=True, tag="signals", tag_field="model", forbid_unknown_fields=True):
@@ -71,22 +74,14 @@ class Regional(msgspec.Struct, frozen=True, tag="synthetic-signals", tag_field="
     Keys:
         acceptance (share): The mean acceptance probability over both kinds of regions.
         gap (share): How far the mean of an easy region lies above it, and that of a hard one below.
-        stay (share): The probability that a region goes on for another token.
-        concentration (1): Concentration of the beta distribution: the larger, the less places of a region differ.
-        kld_noise (1): sigma of the lognormal noise of the divergence.
         entropy (nats): Median of the draft distribution's entropy.
-        entropy_noise (1): sigma of the lognormal entropy.
         coupling (1): How strongly entropy and acceptance go together: the correlation of the entropy's normal score
             with that of a, negated.
     """
 
     acceptance: Unit
     gap: Annotated[float, Meta(ge=0, lt=1)] = 0.05
-    stay: Unit = 0.95
-    concentration: Positive = 1.0
-    kld_noise: Annotated[float, Meta(ge=0)] = 0.5
-    entropy: Positive = 0.5
-    entropy_noise: Positive = 1.0
+    entropy: Annotated[float, Meta(gt=0)] = 0.5
     coupling: Annotated[float, Meta(ge=0, le=1)] = 0.4
 
 
@@ -94,15 +89,15 @@ def synthetic(model: Regional, rng: np.random.Generator, block: int = 256) -> It
     """Yield the tokens of one session."""
     easy = bool(rng.random() < 0.5)
     while True:
-        changes = rng.random(block) >= model.stay
+        changes = rng.random(block) >= STAY
         regions = np.logical_xor.accumulate(np.concatenate([[easy], changes[1:]]))
         easy = bool(regions[-1] ^ changes[0])
         means = np.clip(model.acceptance + model.gap * np.where(regions, 1, -1), 0.01, 0.99)
-        a = rng.beta(means * model.concentration, (1 - means) * model.concentration)
-        kld = 2 * (1 - a) ** 2 * np.exp(model.kld_noise * rng.standard_normal(block) - model.kld_noise**2 / 2)
-        score = (a - means) / math.sqrt(model.acceptance * (1 - model.acceptance) / (model.concentration + 1))
+        a = rng.beta(means * CONCENTRATION, (1 - means) * CONCENTRATION)
+        kld = 2 * (1 - a) ** 2 * np.exp(KLD_NOISE * rng.standard_normal(block) - KLD_NOISE**2 / 2)
+        score = (a - means) / math.sqrt(model.acceptance * (1 - model.acceptance) / (CONCENTRATION + 1))
         noise = -model.coupling * score + math.sqrt(1 - model.coupling**2) * rng.standard_normal(block)
-        entropy = model.entropy * np.exp(model.entropy_noise * noise)
+        entropy = model.entropy * np.exp(ENTROPY_NOISE * noise)
         yield from map(Token, a.tolist(), kld.tolist(), entropy.tolist())
 
 

@@ -18,6 +18,8 @@ from fleet.chance.token import Token
 from fleet.policies.outcome import Outcome
 
 Probability = Annotated[float, Meta(ge=0, le=1)]
+Mean = Annotated[float, Meta(gt=0, lt=1)]
+CONCENTRATION = 2.0  # of the beta distribution of a domain's ratios: the larger, the closer they are to its mean
 UNKNOWN = "?"
 
 
@@ -37,29 +39,19 @@ class Agreement(msgspec.Struct, frozen=True, tag="agreement", tag_field="model",
     unknown: Probability
 
 
-class Domain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A kind of prompts: ratios min(1, p/q) follow Beta(mean * concentration, (1 - mean) * concentration).
-
-    Keys:
-        mean (share): The mean of min(1, p/q), with which single draft tokens are accepted.
-        concentration (1): How little single tokens spread around the mean: the larger, the closer.
-    """
-
-    mean: Annotated[float, Meta(gt=0, lt=1)]
-    concentration: Annotated[float, Meta(gt=0)] = 2.0
-
-
 class Ratios(msgspec.Struct, frozen=True, tag="ratios", tag_field="model", forbid_unknown_fields=True):
     """GoodSpeed's clients: each has its domains, and its prompts move between them.
 
+    The ratios min(1, p/q) of a domain's tokens follow a beta distribution with the domain's mean.
+
     Keys:
-        clients: The domains of client 1, 2, ...: a list of lists of tables. Streams beyond the list begin again at its
-            head.
+        clients (share): The domains of client 1, 2, ...: a list of lists of mean ratios, with which single draft tokens
+            are accepted. Streams beyond the list begin again at its head.
         switch (share): The probability that a new request changes its client's domain; acceptance is then not
             stationary.
     """
 
-    clients: Annotated[tuple[Annotated[tuple[Domain, ...], Meta(min_length=1)], ...], Meta(min_length=1)]
+    clients: Annotated[tuple[Annotated[tuple[Mean, ...], Meta(min_length=1)], ...], Meta(min_length=1)]
     switch: Probability = 0.0
 
 
@@ -141,9 +133,9 @@ class TokenSampler:
         elif len(domains) > 1 and rng.random() < model.switch:
             now = (now + 1 + int(rng.integers(len(domains) - 1))) % len(domains)
         self.domains[tag] = now
-        mean, spread = domains[now].mean, domains[now].concentration
+        mean = domains[now]
         while True:
-            for ratio in rng.beta(mean * spread, (1 - mean) * spread, 64).tolist():
+            for ratio in rng.beta(mean * CONCENTRATION, (1 - mean) * CONCENTRATION, 64).tolist():
                 yield Token(ratio)
 
 

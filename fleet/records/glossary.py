@@ -272,7 +272,7 @@ SYMBOLS = (
     Meaning("KLD", "nats", "Divergence of the drafter's distribution from the target's at a place: KL(p||q).", "KLD",
             "sum p log(p / q)", "DSDE"),
     Meaning("H", "nats", "Entropy of the distribution that a draft token was drawn from.", "H", "-sum q log q",
-            "AdaEDL; SVIP"),
+            "AdaEDL"),
     Meaning("epoch", "number", "A stretch of a session between two outcomes that made earlier drafts worthless; "
             "messages of another epoch are stale."),
 )  # fmt: skip

@@ -21,7 +21,6 @@ from fleet.policies.overlap import InTurn, Overlap
 from fleet.policies.ragged import BatchRule
 from fleet.policies.route import Affinity, Route
 from fleet.policies.shapes import CHAIN, Shape
-from fleet.policies.svip import Svip
 from fleet.policies.warm_up import NoWarmUp, WarmUp
 from fleet.scenario.arrivals import Gamma, Ramp, Rate
 from fleet.scenario.cost import Cost
@@ -44,7 +43,7 @@ VerificationRule = Literal["rejection", "without-replacement", "top-k", "match"]
 Move = Literal["prefill", "transfer", "shared"]
 Sharing = Literal["turns", "contended", "one-process"]
 GrantRule = Fixed | FixedShare | RandomShare | Heuristic | GoodSpeed | Dsde  # what a verifier can grant beforehand
-LengthRule = GrantRule | AdaEdl | Svip  # a batch can stop drafts after a token, too
+LengthRule = GrantRule | AdaEdl  # a batch can stop drafts after a token, too
 Acceptance = LengthModel | TokenModel
 
 
@@ -163,7 +162,7 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         rejoin_s: How long it then decodes alone before it asks its drafter again, which it goes on doing until the
             drafter answers.
         allocate: By which rule the verifier grants the speculation lengths. Left out, `drafters.depth` holds. Rules
-            that stop drafts token by token (adaedl, svip) go into `[batch]` only.
+            that stop drafts token by token (adaedl) go into `[batch]` only.
         rule: By which rule drafts are accepted. All of them leave the target's distribution as it is. "rejection": a
             token is accepted with probability min(1, p/q). "without-replacement": the same for the children of a node
             in a tree, each drawn once. "top-k": the drafter's best children, of which nothing is drawn. "match": the

@@ -129,7 +129,7 @@ class DrafterStation(Station):
             target = self.discipline.target_of(session.tag)
             before = self.accepted.get(target) or self.adaptive.start()
             self.accepted[target] = self.adaptive.learn(before, session.tail, base - session.base - 1)
-            self.seen = self.seen.back(now_s - drafted_s, self.adaptive.memory)
+            self.seen = self.seen.back(now_s - drafted_s)
 
     def _open(self, event: DraftRequest, session: Session | None) -> Instruction | None:
         """Take a session in; return what follows if that cannot be."""

@@ -92,9 +92,8 @@ def test_trees_in_batches_are_lossless_too(pair: Part, rule: str, shape: dict[st
 POLICIES = [
     {"policy": "fixed", "depth": 6},
     {"policy": "heuristic"},
-    {"policy": "dsde", "calibration": 2},
+    {"policy": "dsde"},
     {"policy": "adaedl"},
-    {"policy": "svip"},
 ]
 
 

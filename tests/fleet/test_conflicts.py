@@ -35,10 +35,6 @@ SLOTS = {"rule": {"policy": "slots", "size": 2}}
         ),
         ({"verifiers": {"allocate": {"policy": "goodspeed", "budget": -1}}}, "allocate.budget = -1"),
         ({"batch": SLOTS | {"allocate": {"policy": "fixed", "depth": -1}}}, "depth = -1"),
-        (
-            {"batch": SLOTS | {"allocate": {"policy": "heuristic", "first": 9, "most": 5}}},
-            "first = 9 is above",
-        ),
         ({"drafters": {"group": {"policy": "batch", "most": 0}}}, "most = 0"),
         ({"drafters": {"kind": "replayed"}}, "'real' could verify; allowed with it: verifiers.kind = 'replayed'"),
         ({"batch": SLOTS, "drafters": {"kind": "replayed"}}, r"a \[batch\] runs its models: leave one of both out"),

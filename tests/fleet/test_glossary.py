@@ -38,13 +38,13 @@ RUNS: dict[str, dict[str, Any]] = {
     "granted lengths": {
         "drafters": {"count": 3},
         "verifiers": {"count": 1, "group": "barrier", "allocate": {"policy": "goodspeed", "budget": 6}},
-        "acceptance": {"model": "ratios", "clients": [[{"mean": 0.7}]]},
+        "acceptance": {"model": "ratios", "clients": [[0.7]]},
         "workload": SHORT,
     },
     "other fairness": {
         "drafters": {"count": 3},
         "verifiers": {"count": 1, "allocate": {"policy": "goodspeed", "budget": 6, "fairness": 2.0}},
-        "acceptance": {"model": "ratios", "clients": [[{"mean": 0.7}]]},
+        "acceptance": {"model": "ratios", "clients": [[0.7]]},
         "workload": SHORT,
     },
     "no drafter": {"drafters": {"count": 0}, "profile": {"decode": {"base_s": 1.0}}, "workload": SHORT},

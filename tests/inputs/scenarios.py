@@ -48,7 +48,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     },
     "routed": {
         "drafters": {
-            "count": 2, "route": {"policy": "least-work", "move_s": 0.01}, "move": "transfer", "view_delay_s": 0.001,
+            "count": 2, "route": "least-work", "move": "transfer", "view_delay_s": 0.001,
             "tiers": [{"first": 2, "draft": {"base_s": 0.02}, "link": {"latency_s": 0.01}}],
         },
         "verifiers": {"count": 4},
@@ -64,7 +64,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
             "allocate": {"policy": "goodspeed", "budget": 9, "eta": 0.1, "beta": 0.5},
         },
         "acceptance": {
-            "model": "ratios", "switch": 0.3, "clients": [[{"mean": 0.35}, {"mean": 0.45}], [{"mean": 0.8}]],
+            "model": "ratios", "switch": 0.3, "clients": [[0.35, 0.45], [0.8]],
         },
         "workload": {**WORKLOAD, "temperature": 1.0, "top_k": 5, "top_p": 0.9},
     },

@@ -62,7 +62,7 @@ def test_the_line_of_s_of_d_is_found_from_two_depths() -> None:
 
 def test_depth_grows_with_acceptance_and_shrinks_with_load() -> None:
     rule = AdaptiveDepth()
-    seen = Observed().step(2, 1.1).step(5, 2.0).back(6.0, 0.05)
+    seen = Observed().step(2, 1.1).step(5, 2.0).back(6.0)
     sure, unsure = rule.start(), rule.start()
     for _ in range(100):
         sure, unsure = rule.learn(sure, 4, 4), rule.learn(unsure, 4, 1)

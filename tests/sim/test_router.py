@@ -10,7 +10,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from fleet.policies.allocate import RandomShare
-from fleet.policies.route import Affinity, Central, DrafterView, LeastWork, RoundRobin, ShortestQueue
+from fleet.policies.route import Affinity, Central, DrafterView, RoundRobin, ShortestQueue
 from fleet.records.metrics import measure
 from fleet.records.replay import replay
 from fleet.records.tables import rounds_of
@@ -41,17 +41,6 @@ def test_round_robin_goes_round() -> None:
 def test_the_shortest_queue_counts_what_was_sent_since() -> None:
     seen = [DrafterView(0.0, 1), DrafterView(0.0, 0, 0.0, sent_since=2)]
     assert ShortestQueue().choose(0, None, seen, 0) == 0
-
-
-def test_a_session_stays_at_home_unless_the_margin_is_worth_it() -> None:
-    assert ShortestQueue(margin=1).choose(0, 0, views(2, 1), 0) == 0
-    assert ShortestQueue(margin=1).choose(0, 0, views(3, 1), 0) == 1
-
-
-def test_least_work_weighs_the_cost_of_moving() -> None:
-    busy, idle = DrafterView(0.0, 1, 3.0), DrafterView(0.0, 2, 1.0)
-    assert LeastWork().choose(0, 0, [busy, idle], 0) == 1
-    assert LeastWork(move_s=5.0).choose(0, 0, [busy, idle], 0) == 0
 
 
 def test_the_central_queue_waits_for_an_idle_drafter() -> None:
