@@ -5,7 +5,7 @@ sweep.py       any keys over values; cell.py runs one cell, jobs.py many side by
                keep; resume.py says whether a kept one still holds
 cluster/       cells of a sweep on other machines, by dask
 precision.py   a simulation as long as it takes for intervals as narrow as asked
-reruns.py      one scenario with many seeds; an engine's runs simulated blind, at their pace, played back
+reruns.py      one scenario with many seeds; an engine's runs simulated blind and played back
 compare.py     two runs, quantity by quantity, and where the error comes from: mechanism, parameters, host
                differences.py says what they did not share, budget.py what each part of a run makes of the error,
                summary.py the errors of many cells in a few lines

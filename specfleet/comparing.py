@@ -9,7 +9,7 @@ import msgspec
 from experiments import compare as compare_rows
 from experiments.budget import error_budget
 from experiments.compare import compare_metrics, compare_reruns, summarise
-from experiments.differences import differences, keys_apart
+from experiments.differences import busy_host, differences, keys_apart
 from experiments.reruns import replicate, simulated_reruns
 from fleet.errors import InputError
 from fleet.records.run import Run
@@ -28,8 +28,8 @@ def compare(first: RunGiven, second: RunGiven, *, reruns: Sequence[RunGiven] = (
     """Hold a simulated and a measured run against each other, quantity by quantity; errors refer to the measured one.
 
     What the two did not share comes first, as `differences`. Of two runs of the same world, errors refer to the second.
-    Takes results or their files. A run of the engine is also simulated with its steps, acceptance and waits for cores
-    played back, which leaves the error of the mechanism; `reruns` of it give the host's own, and intervals. `budget`:
+    Takes results or their files. A run of the engine is also simulated with its steps and acceptance played back, which
+    leaves the error of the mechanism; `reruns` of it give the host's own, and intervals. `budget`:
     what playing back each part of the runs leaves of the error, too. Raises InputError for reruns of another scenario.
 
     >>> import specfleet
@@ -53,13 +53,13 @@ def compare(first: RunGiven, second: RunGiven, *, reruns: Sequence[RunGiven] = (
         return _shown(summarise(compare_metrics(case, simulated.metrics, measured.metrics), digest, unlike, [note]))
     try:
         rows = compare_reruns(case, simulated.metrics, simulated_reruns(simulated.scenario, runs))
-        parts = error_budget(simulated.scenario, runs) if budget else []
+        parts, notes = error_budget(simulated.scenario, runs) if budget else [], busy_host(runs)
     except InputError as error:  # a log of several clocks, say: the comparison itself needs none
         if asked:
             raise
         note = f"mechanism: cannot be told: {error}"
         return _shown(summarise(compare_metrics(case, simulated.metrics, measured.metrics), digest, unlike, [note]))
-    return _shown(msgspec.structs.replace(summarise(rows, digest, unlike), budget=parts))
+    return _shown(msgspec.structs.replace(summarise(rows, digest, unlike, notes), budget=parts))
 
 
 def three_errors(
@@ -73,9 +73,8 @@ def three_errors(
 ) -> Comparison:
     """Predict a measured run from its own scenario, and say where the error comes from, quantity by quantity.
 
-    `mechanism`: with the run's steps, acceptance and waits for cores played back; `parameters`: blind, from the profile
-    alone, over `seeds`; `paced`: at the pace that the host had; `host`: the run against its `reruns`. `budget`,
-    `changes` and keywords as in `compare` and `simulate`; a run without a profile is given one so:
+    `mechanism`: with the run's steps and acceptance played back; `parameters`: blind, from the profile alone, over
+    `seeds`; `host`: the run against its `reruns`. `budget`, `changes` and keywords as in `compare` and `simulate`; a run without a profile is given one so:
     `profile="mine.json"`. Raises InputError where the scenario names no profile, and for reruns of another scenario.
 
     >>> import specfleet
@@ -86,10 +85,10 @@ def three_errors(
     """
     measured = _result_of(run)
     scenario, runs = scenario_of(measured.scenario, changes, **keys), _with_reruns(measured, reruns)
-    blind = replicate(scenario, count_of(seeds, "seeds"), {})
+    blind = replicate(scenario, count_of(seeds, "seeds"))
     rows = compare_reruns(_case_of(measured), blind, simulated_reruns(scenario, runs))
     parts = error_budget(scenario, runs) if flag_of(budget, "budget") else []
-    return _shown(msgspec.structs.replace(summarise(rows, settle(scenario).profile_digest), budget=parts))
+    return _shown(msgspec.structs.replace(summarise(rows, settle(scenario).profile_digest, notes=busy_host(runs)), budget=parts))
 
 
 def _result_of(given: RunGiven) -> Result:

@@ -11,7 +11,6 @@ from fleet.errors import InputError, OutputError
 from fleet.files import check_writable
 from fleet.records import run as records
 from fleet.records.counts import Counts
-from fleet.records.paces import paces_of
 from fleet.records.playback import MECHANISM, parse_parts, playback_of
 from fleet.scenario.changes import Changes
 from fleet.scenario.names import SimPath
@@ -29,7 +28,6 @@ def simulate(
     scenario: Given,
     changes: Changes | None = None,
     *,
-    pace: Result | str | Path | None = None,
     precision: float | Precision | None = None,
     report: Callable[[str], None] = lambda _remark: None,
     path: SimPath = "auto",
@@ -38,9 +36,8 @@ def simulate(
     """Run a scenario in simulated time.
 
     `scenario`: a file (TOML), the name of a shipped one, or a Scenario. `changes`: values by dotted key; further
-    keywords are keys of the scenario, where a dict changes only what it names. `pace`: a measured run whose host's
-    speed, second by second, is played back. `precision`: how narrow 95 % intervals have to be, as half width over
-    value: of the throughput, or by metric, {"tpot_p90_s": 0.05}. The run is then repeated with more requests until they
+    keywords are keys of the scenario, where a dict changes only what it names. `precision`: how narrow 95 % intervals
+    have to be, as half width over value: of the throughput, or by metric, {"tpot_p90_s": 0.05}. The run is then repeated with more requests until they
     are; what was not reached is in the result's `unmet`. `report` is told of that, and of ends of texts that the
     simulation does not know. `path`: "fast" is a compiled loop for plain stars, "simpy" knows everything, and "auto"
     chooses; the records are the same. Raises InputError for bad input, and for "fast" where it does not apply.
@@ -53,21 +50,15 @@ def simulate(
     function_of(report, "report")
     aims = precision_of(precision)
     chosen = scenario_of(scenario, changes, **keys)
-    measured = pace if isinstance(pace, Result) or pace is None else Result(records.read_run(path_of(pace, "pace")))
-    paces = paces_of(measured.run, settle(chosen).control_s) if measured else {}
     note = unknown_ends(settle(chosen))
     if note:
         report(f"note: {note}")
     unmet: tuple[str, ...] = ()
     if aims:
-        recorded, _, _, unmet = simulate_to(chosen, aims, paces, report, path)
+        recorded, _, _, unmet = simulate_to(chosen, aims, report, path)
     else:
         recorded = None
-    simulated = recorded or simulate_scenario(chosen, paces, path=path)
-    if measured is not None and paces:
-        header = msgspec.structs.replace(simulated.header, pace_of=measured.run.digest())
-        simulated = msgspec.structs.replace(simulated, header=header)
-    return Result(simulated, unmet)
+    return Result(recorded or simulate_scenario(chosen, path=path), unmet)
 
 
 def play_back(
@@ -78,9 +69,8 @@ def play_back(
 ) -> Result:
     """Simulate a run's own scenario, and play back parts of what was measured in it.
 
-    `parts`: of steps (how long each took), acceptance (what each verification accepted), links (how long each message
-    was on its way), delays (what passed at the stations between steps, and with users between requests), or "all",
-    which gives the run again. What a simulation with some parts still misses is the error of the others. `changes` and
+    `parts`: of steps (how long each took), acceptance (what each verification accepted), overhead (delays around steps,
+    and of users between requests), links (how long each message was on its way), or "all", which gives the run again. What a simulation with some parts still misses is the error of the others. `changes` and
     keywords as in `simulate`. Raises InputError for a file that is no run, or that its scenario cannot lead to.
 
     >>> import specfleet

@@ -256,7 +256,7 @@ def _prepare(out: Path | None) -> None:
 def _finish(scenario: Scenario, fleet: Fleet, log: Log, out: Path | None, signals: Sequence[int]) -> None:
     """Write the records; Interrupted where a signal stopped the node."""
     if out is not None:
-        write_run(make_run(scenario, "engine", log, fleet), out)
+        write_run(make_run(scenario, "engine", log, fleet, torch.cuda.device_count()), out)
     if signals:
         raise Interrupted(signals[0], f"kept: the records until then in {out}" if out else "no records were asked for")
     if out is not None:

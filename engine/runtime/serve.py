@@ -87,7 +87,7 @@ def serve(
             end_all(node for place in places for node in place.nodes)
     observing.end()
     nodes = [node for place in places for node in place.nodes]
-    return measured(Served(make_run(scenario, "engine", log, fleet), outputs), nodes)
+    return measured(Served(make_run(scenario, "engine", log, fleet, len(visible_gpus())), outputs), nodes)
 
 
 def _alone(observing: Observing, name: str, body: Callable[..., Any], *arguments: Any) -> tuple[Any, NodeProcess]:
