@@ -3,16 +3,17 @@
 import heapq
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import msgspec
 import torch
 
 from engine.decoding.models import CausalLM
+from engine.decoding.telemetry import timed
 from engine.runtime.batch_executor import BatchExecutor
 from engine.runtime.build import load_target, new_drafter, new_streams, new_target
 from engine.runtime.clock import now_s
 from engine.runtime.content import NOTHING, Content
-from engine.runtime.control import timing_of
 from engine.runtime.observer import Observed, unobserved
 from engine.runtime.positions import with_positions
 from engine.runtime.worker import Worker
@@ -68,7 +69,8 @@ def drive(
         if isinstance(instruction, Finished):
             open_next(instruction.tag)
 
-    worker = Worker(RecordedStation(station, "real"), executor, post, timing_of(device, every_s=0.0), zero_s=now_s())
+    on_device = partial(timed, device=device)
+    worker = Worker(RecordedStation(station, "real"), executor, post, on_device, zero_s=now_s())
     for tag in streams:
         open_next(tag)
     with watched(fleet, lambda: [worker.recorded], worker.zero_s, [worker]):

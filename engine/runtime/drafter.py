@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from engine.decoding.draft import Drafter
+from engine.decoding.telemetry import timed
 from engine.runtime.build import AnyDrafter, new_drafter, new_streams
-from engine.runtime.control import timing_of
 from engine.runtime.device_lock import DeviceLock, no_lock
 from engine.runtime.door import Door
 from engine.runtime.exchange import Exchange
@@ -52,7 +53,7 @@ class DrafterNode(Node):
             executor,
             Exchange(Door(fleet, time.time_ns(), vocabulary, state_numbers, number), links=stated_links(fleet, number)),
             sockets,
-            timing=timing_of(drafter.device),
+            timed=partial(timed, device=drafter.device),
             lock=lock,
             say=say,
             life=life,

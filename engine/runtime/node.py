@@ -15,7 +15,7 @@ from engine.runtime.journal import FIRST, Life
 from engine.runtime.lossy import LossyLinks
 from engine.runtime.socket_thread import SocketThread
 from engine.runtime.transport import Transport
-from engine.runtime.worker import WALL, Arrival, Stop, Timing, Worker
+from engine.runtime.worker import Arrival, Stop, Timed, Worker, by_the_clock
 from fleet.records.recorded import Log, RecordedStation
 from fleet.stations.messages import Finished, Ignored, Instruction, Join, Restarted
 
@@ -41,7 +41,7 @@ class Node:
         transport: Transport | None = None,
         users: Users | None = None,
         opens_s: Mapping[int, float] | None = None,
-        timing: Timing = WALL,
+        timed: Timed = by_the_clock,
         lock: DeviceLock = no_lock,
         say: Callable[[str], None] = lambda _line: None,
         life: Life = FIRST,
@@ -51,7 +51,7 @@ class Node:
         self.life = life
         self.finished = finished
         self.lossy = lossy
-        self.worker = Worker(station, executor, self._post, timing, lock)
+        self.worker = Worker(station, executor, self._post, timed, lock)
         self.users = dict(users or {})
         self.ends = users is not None
         self.opens_s = opens_s or {}

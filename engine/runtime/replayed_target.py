@@ -116,11 +116,9 @@ class ReplayedTarget:
         self.answers.begin(tag, request)
         self.deliver(join_of(self.fleet, tag, request), NOTHING, time_s)
 
-    def deliver(
-        self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0, core_wait_s: float = 0.0
-    ) -> None:
+    def deliver(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:
         """Hand an event to the station, carry out its instructions, and start what it plans."""
-        instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes, core_wait_s)
+        instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes)
         if isinstance(event, Overdue):
             self.tails.forget(event.tag)
         elif isinstance(event, Draft) and not any(isinstance(instruction, Ignored) for instruction in instructions):

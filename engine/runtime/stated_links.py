@@ -13,7 +13,7 @@ from engine.runtime.actions import Action, Deliver, Send
 from engine.runtime.frames import payload_of, stamped
 from engine.runtime.identity import Ping
 from fleet.chance.sources import sources_of
-from fleet.scenario.links import Pair, holds_links, holds_messages, linked_pairs, ways_of
+from fleet.scenario.links import Pair, holds_messages, linked_pairs, ways_of
 from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import streams_of
 from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, Routed, View
@@ -31,7 +31,6 @@ class StatedLinks:
     def __init__(self, fleet: Fleet, drafter: int | None = None) -> None:
         self.fleet = fleet
         self.drafter = drafter
-        self.holds = holds_links(fleet)  # else only news is meant to be late
         self.sources = ways_of(linked_pairs(fleet, streams_of(fleet)), sources_of(fleet.seed).links)
         self.ways_s: dict[tuple[Pair, bool], Callable[[int], float]] = {}  # by link, and whether it is the way down
         self.last_s: dict[tuple[Pair, bool], float] = {}  # when the last message of a way is due: none overtakes it

@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
+from engine.decoding.telemetry import timed
 from engine.runtime.build import load_target, new_streams, new_target
-from engine.runtime.control import timing_of
 from engine.runtime.device_lock import DeviceLock, no_lock
 from engine.runtime.exchange import Exchange
 from engine.runtime.executors import VerifyExecutor
@@ -70,7 +71,7 @@ class VerifierNode(Node):
             else None,
             users={tag: joins_of(fleet, tag, own) for tag, own in unfinished(streams, life).items()},
             opens_s={request.number: request.not_before_s for own in streams.values() for request in own},
-            timing=timing_of(model.device),
+            timed=partial(timed, device=model.device),
             lock=lock,
             say=say,
             life=life,
