@@ -74,8 +74,9 @@ def three_errors(
     """Predict a measured run from its own scenario, and say where the error comes from, quantity by quantity.
 
     `mechanism`: with the run's steps and acceptance played back; `parameters`: blind, from the profile alone, over
-    `seeds`; `host`: the run against its `reruns`. `budget`, `changes` and keywords as in `compare` and `simulate`; a run without a profile is given one so:
-    `profile="mine.json"`. Raises InputError where the scenario names no profile, and for reruns of another scenario.
+    `seeds`; `host`: the run against its `reruns`. `budget`, `changes` and keywords as in `compare` and `simulate`; a
+    run without a profile is given one so: `profile="mine.json"`. Raises InputError where the scenario names no profile,
+    and for reruns of another scenario.
 
     >>> import specfleet
     >>> first = specfleet.simulate("star", workload={"requests": 20})
@@ -88,7 +89,8 @@ def three_errors(
     blind = replicate(scenario, count_of(seeds, "seeds"))
     rows = compare_reruns(_case_of(measured), blind, simulated_reruns(scenario, runs))
     parts = error_budget(scenario, runs) if flag_of(budget, "budget") else []
-    return _shown(msgspec.structs.replace(summarise(rows, settle(scenario).profile_digest, notes=busy_host(runs)), budget=parts))
+    comparison = summarise(rows, settle(scenario).profile_digest, notes=busy_host(runs))
+    return _shown(msgspec.structs.replace(comparison, budget=parts))
 
 
 def _result_of(given: RunGiven) -> Result:

@@ -37,10 +37,11 @@ def simulate(
 
     `scenario`: a file (TOML), the name of a shipped one, or a Scenario. `changes`: values by dotted key; further
     keywords are keys of the scenario, where a dict changes only what it names. `precision`: how narrow 95 % intervals
-    have to be, as half width over value: of the throughput, or by metric, {"tpot_p90_s": 0.05}. The run is then repeated with more requests until they
-    are; what was not reached is in the result's `unmet`. `report` is told of that, and of ends of texts that the
-    simulation does not know. `path`: "fast" is a compiled loop for plain stars, "simpy" knows everything, and "auto"
-    chooses; the records are the same. Raises InputError for bad input, and for "fast" where it does not apply.
+    have to be, as half width over value: of the throughput, or by metric, {"tpot_p90_s": 0.05}. The run is then
+    repeated with more requests until they are; what was not reached is in the result's `unmet`. `report` is told of
+    that, and of ends of texts that the simulation does not know. `path`: "fast" is a compiled loop for plain stars,
+    "simpy" knows everything, and "auto" chooses; the records are the same. Raises InputError for bad input, and for
+    "fast" where it does not apply.
 
     >>> import specfleet
     >>> result = specfleet.simulate("star", {"verifiers.count": 8}, seed=3, workload={"requests": 20})
@@ -70,8 +71,9 @@ def play_back(
     """Simulate a run's own scenario, and play back parts of what was measured in it.
 
     `parts`: of steps (how long each took), acceptance (what each verification accepted), overhead (delays around steps,
-    and of users between requests), links (how long each message was on its way), or "all", which gives the run again. What a simulation with some parts still misses is the error of the others. `changes` and
-    keywords as in `simulate`. Raises InputError for a file that is no run, or that its scenario cannot lead to.
+    and of users between requests), links (how long each message was on its way), or "all", which gives the run again.
+    What a simulation with some parts still misses is the error of the others. `changes` and keywords as in `simulate`.
+    Raises InputError for a file that is no run, or that its scenario cannot lead to.
 
     >>> import specfleet
     >>> first = specfleet.simulate("star", workload={"requests": 20})

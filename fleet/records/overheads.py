@@ -48,7 +48,9 @@ def late_starts(run: Run) -> float:
     playback = playback_of(run, ())
     late = steps = 0
     for name, starts_s in playback.starts_s.items():
-        took_s = [step.duration_s for (station, _), taken in playback.steps.items() if station == name for step in taken]
+        took_s = [
+            step.duration_s for (station, _), taken in playback.steps.items() if station == name for step in taken
+        ]
         limit_s = max(LATE * float(np.median(starts_s)), LATE_OF_STEP * float(np.mean(took_s)))
         late += sum(start_s > limit_s for start_s in starts_s)
         steps += len(starts_s)

@@ -122,9 +122,7 @@ def make_run(scenario: Scenario, world: World, log: Log, fleet: Fleet | None = N
     return Run(make_header(scenario, fleet or settle(scenario), world, counts, gpus), table)
 
 
-def make_header(
-    scenario: Scenario, fleet: Fleet, world: World, rows: dict[str, int], gpus: int = 0
-) -> RunHeader:
+def make_header(scenario: Scenario, fleet: Fleet, world: World, rows: dict[str, int], gpus: int = 0) -> RunHeader:
     """Describe this host, these versions and this scenario; `rows` counts what each station wrote."""
     packages = ("specfleet", "simpy", "numpy") if world == "sim" else ("specfleet", "torch", "transformers", "pyzmq")
     return RunHeader(
