@@ -14,7 +14,6 @@ from fleet.scenario.facts import accepts, mean_accepted, replaced_acceptance
 from fleet.scenario.lengths import TEXTS
 from fleet.scenario.names import World
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from fleet.scenario.sides import SIDES, profile_of, shared_profile
 from fleet.scenario.unread import READ_IN_A_BATCH
 from fleet.scenario.workload import mean_lengths
@@ -35,7 +34,7 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     >>> notes_of(scenario_of("star", {"verifiers.verify.base_s": 0.04}))[0][:24]
     'verifiers.verify = 40 ms'
     """
-    notes = [] if world == "engine" else [*_estimated(scenario), *_falling_rates(scenario), *_assumed_turns(scenario)]
+    notes = [] if world == "engine" else [*_estimated(scenario), *_falling_rates(scenario)]
     notes += [] if world == "engine" else [*_mixed_profiles(scenario)]
     if world == "sim" or scenario.verifiers.kind == "replayed":  # a real target takes the time that it takes
         notes += [*_mixed_times(scenario), *_mixed_tiers(scenario)]
@@ -119,13 +118,6 @@ def _falling_rates(scenario: Scenario) -> Iterator[str]:
             "they are shares of all drafts, as vLLM prints per position, write them as acceptance.survival: "
             f"{as_printed:.2f}. To tell: an engine's mean acceptance length is 1 + the sum of the shares that it prints"
         )
-
-
-def _assumed_turns(scenario: Scenario) -> Iterator[str]:
-    """Note what a shared device is assumed to cost, where nobody measured just that."""
-    for name, device in settle(scenario).devices.items():
-        if device.assumed:
-            yield f"devices.{name}: {device.assumed}"
 
 
 def _mixed_times(scenario: Scenario) -> Iterator[str]:

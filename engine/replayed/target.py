@@ -130,7 +130,7 @@ class ReplayedTarget:
             if isinstance(plan, Start):
                 self.running, self.started_s = plan.step, time_s
                 self.taken = [self.pending.take(member.tag) for member in plan.step.members]
-                self.due_s = time_s + self.duration_s(plan.step, 1.0)
+                self.due_s = time_s + self.duration_s(plan.step)
 
     def finish(self) -> None:
         """End the running step."""

@@ -28,9 +28,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m experiments.modes", description=__doc__)
     parser.add_argument("-o", "--out", type=Path, default=Path("runs/modes"))
     parser.add_argument("--only", nargs="*", choices=[mode.name for mode in modes()], help="these; else all")
-    parser.add_argument(
-        "--tolerance", type=positive, default=0.1, help="of throughput at the run's pace; exit 1 beyond"
-    )
+    parser.add_argument("--tolerance", type=positive, default=0.1, help="of throughput; exit 1 beyond")
     options = parser.parse_args()
     check_folder(options.out)
     with keeping(options.out):
@@ -47,56 +45,50 @@ def compare(options: argparse.Namespace) -> int:
             for mode in chosen:
                 advance(f"{mode.name}, pass {number + 1} of {WHOLE.passes}")
                 run_pass(mode, large, number, known[mode.name], options.out)
-    blind: list[Row] = []
-    paced: list[Row] = []
+    rows: list[Row] = []
     with progress("predictions", len(chosen)) as advance:
         for mode in chosen:
             advance(mode.name)
-            own_blind, own_paced = compare_mode(mode, large, known[mode.name], options.out / mode.folder)
-            blind += own_blind
-            paced += own_paced
-    comparison = {"paced": summarise(paced), "blind": summarise(blind)}
-    table = pd.DataFrame([row_of(row, how) for how, rows in (("paced", paced), ("blind", blind)) for row in rows])
+            rows += compare_mode(mode, large, known[mode.name], options.out / mode.folder)
+    table = pd.DataFrame([row_of(row) for row in rows])
     processor = host_facts()[0]["processor"]
     caption = (
         f"Demo pair on {processor}, one thread, float32, greedy, depth {DEPTH}: committed tokens a second, measured "
         f"in {WHOLE.passes} runs of {REQUESTS} evaluation prompts (fleets: {FLEET_REQUESTS}), and simulated ({SEEDS} "
-        "replications of each) from a profile of calibration prompts, at the pace that the host had in the runs. "
+        "replications of each) from a profile of calibration prompts. "
         f"Targets of fleets stand for accelerators that verify in {1000 * VERIFY_S:.0f} ms. Bars: 95 % intervals over "
         "the runs, the band is 10 %."
     )
-    paced_rows = table[(table.how == "paced") & (table.quantity == "throughput")]
+    throughputs = table[table.quantity == "throughput"]
     show(table)
-    write_file(options.out / "comparison.json", msgspec.json.format(msgspec.json.encode(comparison)))
-    save(figure.draw(paced_rows), options.out / "modes.png", caption)
-    beyond = paced_rows[paced_rows.error.abs() > options.tolerance]
+    write_file(options.out / "comparison.json", msgspec.json.format(msgspec.json.encode(summarise(rows))))
+    save(figure.draw(throughputs), options.out / "modes.png", caption)
+    beyond = throughputs[throughputs.error.abs() > options.tolerance]
     if len(beyond):
-        remark(f"{len(beyond)} of {len(paced_rows)} cases beyond {options.tolerance:.0%} in throughput")
+        remark(f"{len(beyond)} of {len(throughputs)} cases beyond {options.tolerance:.0%} in throughput")
     return 1 if len(beyond) else 0
 
 
-def row_of(row: Row, how: str) -> dict[str, Any]:
+def row_of(row: Row) -> dict[str, Any]:
     """A row of the table that is printed and drawn."""
     low, high = row.engine_interval
     return {
-        "how": how, "quantity": row.quantity, **row.case, "sim": row.sim, "engine": row.engine, "error": row.error,
+        "quantity": row.quantity, **row.case, "sim": row.sim, "engine": row.engine, "error": row.error,
         "engine_low": low, "engine_high": high,
     }  # fmt: skip
 
 
 def show(table: pd.DataFrame) -> None:
     """Print throughput and acceptance of all cases."""
-    wide = table.pivot_table(index=["mode", "case"], columns=["quantity", "how"], values="error", sort=False)
-    speeds = table[(table.quantity == "throughput") & (table.how == "paced")].set_index(["mode", "case"])
+    wide = table.pivot_table(index=["mode", "case"], columns="quantity", values="error", sort=False)
+    speeds = table[table.quantity == "throughput"].set_index(["mode", "case"])
     print_table(
         "simulation against engine",
-        ("mode", "case", "engine, tokens/s", "sim, tokens/s", "error at pace", "error blind", "error of acceptance"),
+        ("mode", "case", "engine, tokens/s", "sim, tokens/s", "error", "error of acceptance"),
         [
             (
                 mode, case, f"{speeds.engine[mode, case]:.0f}", f"{speeds.sim[mode, case]:.0f}",
-                *(f"{wide.loc[(mode, case), column]:+.1%}" for column in (
-                    ("throughput", "paced"), ("throughput", "blind"), ("acceptance_length", "paced"),
-                )),
+                *(f"{wide.loc[(mode, case), name]:+.1%}" for name in ("throughput", "acceptance_length")),
             )
             for mode, case in speeds.index
         ],

@@ -4,7 +4,6 @@ Calibration and runs alternate, so that a host that is slow for a while slows al
 """
 
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -21,12 +20,10 @@ from experiments.worlds import with_seed
 from fleet.chance.signals import SIGNALS_FILE
 from fleet.files import write_file
 from fleet.records.metrics import combine, measure
-from fleet.records.paces import paces_of
 from fleet.records.run import Run, write_run
 from fleet.records.window import Metric
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
-from fleet.times.pace import Pace
 from fleet.times.profile import HardwareProfile, write_profile
 from sim.run import simulate
 
@@ -71,11 +68,11 @@ def share_of_prompts(out: Path, number: int) -> Path:
     return path
 
 
-def compare_mode(mode: Mode, large: CausalLM, known: Progress, folder: Path) -> tuple[list[Row], list[Row]]:
-    """Finish the mode's profile and simulate its cases; return blind rows and rows at the runs' pace."""
+def compare_mode(mode: Mode, large: CausalLM, known: Progress, folder: Path) -> list[Row]:
+    """Finish the mode's profile and simulate its cases; return their rows."""
     profile = known.profile or finish(on_prompts(mode.scenario, "demo/calibration"), large, known.batch, folder)
     write_profile(profile, folder / "profile.json")
-    blind, paced = [], []
+    rows = []
     for name, scenario in mode.cases.items():
         predicted = msgspec.structs.replace(scenario, profile=profile)
         if scenario.batch is not None and scenario.batch.allocate is not None:
@@ -83,18 +80,10 @@ def compare_mode(mode: Mode, large: CausalLM, known: Progress, folder: Path) -> 
             predicted = msgspec.structs.replace(predicted, acceptance=signals.acceptance)
         runs = known.runs[name]
         measured, case = combine([measure(run) for run in runs]), {"mode": mode.name, "case": name}
-        paces = [paces_of(run, profile.control_s) for run in runs]
-        blind += compare_metrics(case, simulated(predicted, [{}] * len(runs)), measured)
-        paced += compare_metrics(case, simulated(predicted, paces), measured)
-    return blind, paced
+        rows += compare_metrics(case, simulated(predicted, SEEDS * len(runs)), measured)
+    return rows
 
 
-def simulated(scenario: Scenario, paces: Sequence[Mapping[str, Pace]]) -> dict[str, Metric]:
-    """Metrics over replications, some for each run's pace."""
-    return combine(
-        [
-            measure(simulate(with_seed(scenario, SEEDS * number + seed), pace))
-            for number, pace in enumerate(paces)
-            for seed in range(SEEDS)
-        ]
-    )
+def simulated(scenario: Scenario, seeds: int) -> dict[str, Metric]:
+    """Metrics over replications."""
+    return combine([measure(simulate(with_seed(scenario, seed))) for seed in range(seeds)])

@@ -51,10 +51,9 @@ class Shown(msgspec.Struct, frozen=True):
 
     @property
     def prediction(self) -> float:
-        """The error at the run's pace; where stations wait for stated times, which have none, of the plain one."""
-        error = self.judged.paced or self.judged.parameters
-        assert error is not None
-        return error.value
+        """The error of the prediction."""
+        assert self.judged.parameters is not None
+        return self.judged.parameters.value
 
     @property
     def beyond(self) -> bool:
@@ -107,7 +106,7 @@ def show(scenario: Scenario, run: Run, late_s: float, folder: Path) -> Shown:
     """
     write_run(run, folder / "engine.parquet")
     replayed = scenario.verifiers.kind == "replayed"
-    blind = replicate(later(scenario, late_s) if replayed else scenario, SEEDS, {})
+    blind = replicate(later(scenario, late_s) if replayed else scenario, SEEDS)
     rows = compare_reruns({"scenario": scenario.name}, blind, simulated_reruns(scenario, [run]))
     comparison = summarise(rows, settle(scenario).profile_digest)
     write_file(folder / "comparison.json", msgspec.json.format(msgspec.json.encode(comparison)))
@@ -120,11 +119,10 @@ def print_shown(shown: Mapping[str, Shown]) -> None:
         (
             name, of_name.stations, str(of_name.requests), "no" if of_name.contradictions else "yes",
             number(of_name.judged.engine), f"{of_name.mechanism:+.2%}",
-            f"{of_name.prediction:+.2%}" + ("" if of_name.judged.paced else " (stated)"),
+            f"{of_name.prediction:+.2%}",
             "missed" if of_name.beyond else "met",
         )
         for name, of_name in shown.items()
     ]  # fmt: skip
-    headings = ("scenario", "stations", "requests", "log replays", "tokens/s", "mechanism", "at its pace", "aims")
+    headings = ("scenario", "stations", "requests", "log replays", "tokens/s", "mechanism", "predicted", "aims")
     print_table("every shipped scenario as processes, and its simulation's errors", headings, rows, texts=2)
-    remark("at its pace: the demo pair's steps were measured on other prompts before the run and after it")

@@ -13,8 +13,9 @@ from fleet.scenario.names import BATCH, ROUTER, verifier_name
 from fleet.scenario.scenario import Trace
 from fleet.scenario.settled import Fleet, SettledLink
 from fleet.times.describe import formula_ms
-from fleet.times.effects import IdleEffect, RecentLoad
-from fleet.times.station_times import Delays, DrafterTimes
+from fleet.times.effects import IdleEffect
+from fleet.times.overhead import Overhead
+from fleet.times.station_times import DrafterTimes
 from fleet.times.step_time import Constant, LinkTime, StepTime
 
 Row = tuple[str, str, str]
@@ -126,9 +127,7 @@ def _drafter_times(place: str, times: DrafterTimes) -> Iterator[Row]:
     if times.idle != IdleEffect():
         gaps = zip(times.idle.gaps_s, times.idle.slowdowns, strict=True)
         yield place, "draft after an idle gap", ", ".join(f"{_ms(gap_s)}: x {slow:.3g}" for gap_s, slow in gaps)
-    if times.recent_load is not None:
-        yield place, "draft at a recent load", _loads(times.recent_load)
-    yield from _delays(place, times.delays)
+    yield from _overhead(place, times.overhead)
 
 
 def _verifiers(fleet: Fleet) -> Iterator[Row]:
@@ -152,7 +151,7 @@ def _verifiers(fleet: Fleet) -> Iterator[Row]:
         if times is not None:
             for name in ("verify", "prefill", "decode"):
                 yield place, name, _step(getattr(times, name))
-            yield from _delays(place, times.delays)
+            yield from _overhead(place, times.overhead)
 
 
 def _batch(fleet: Fleet) -> Iterator[Row]:
@@ -166,7 +165,7 @@ def _batch(fleet: Fleet) -> Iterator[Row]:
     if given.times is not None:
         for name in ("draft", "draft_prefill", "prefill", "verify", "realign"):
             yield BATCH, name, _step(getattr(given.times, name))
-        yield from _delays(BATCH, given.times.delays)
+        yield from _overhead(BATCH, given.times.overhead)
 
 
 def _devices(fleet: Fleet) -> Iterator[Row]:
@@ -175,10 +174,6 @@ def _devices(fleet: Fleet) -> Iterator[Row]:
         yield place, "sharing", device.sharing
         if device.sharing == "contended":
             yield place, "steps at once", ", ".join(f"{k}: x {x:.3g}" for k, x in enumerate(device.contention, start=1))
-        else:
-            yield place, "handover", _ms(device.handover_s)
-        if device.assumed:
-            yield place, "assumed", device.assumed
 
 
 def _faults(fleet: Fleet) -> Iterator[Row]:
@@ -258,22 +253,14 @@ def _spread(spread: Any) -> str:
 def _link(link: SettledLink) -> str:
     time: LinkTime = link.time
     rate = f", {time.bandwidth_bytes_per_s / 1e6:.3g} MB/s" if time.bandwidth_bytes_per_s else ""
-    return f"{_ms(time.latency_s)}{rate}{_spread(time.spread)}" + (", of the profile" if link.of_host else ", stated")
+    return f"{_ms(time.latency_s)}{rate}{_spread(time.spread)}" + (", stated" if link.held else "")
 
 
-def _loads(effect: RecentLoad) -> str:
-    at = zip(effect.loads, effect.slowdowns, strict=True)
-    return ", ".join(f"{load:.0%}: x {slow:.3g}" for load, slow in at) + f"; half-life {_ms(effect.half_life_s)}"
-
-
-def _delays(place: str, delays: Delays) -> Iterator[Row]:
-    a_row = f" + {1000 * delays.turnaround_row_s:.3g} r ms" if delays.turnaround_row_s else ""
-    if delays.turnaround_s or a_row:
-        yield place, "turnaround", _ms(delays.turnaround_s) + a_row
-    if delays.dispatch_s:
-        yield place, "dispatch", _ms(delays.dispatch_s)
-    if delays.wake_up_s:
-        yield place, "wake-up", _ms(delays.wake_up_s)
+def _overhead(place: str, overhead: Overhead) -> Iterator[Row]:
+    for field in fields(overhead):
+        delay = getattr(overhead, field.name)
+        if delay.mean_s:
+            yield place, f"overhead, {field.name}", _ms(delay.mean_s) + _spread(delay.spread)
 
 
 def _ms(time_s: float) -> str:
