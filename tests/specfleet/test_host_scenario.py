@@ -11,7 +11,6 @@ from fleet.chance.acceptance import Recorded
 from fleet.data.shipped import shipped_scenarios
 from fleet.scenario.reading import make_scenario, read_scenario
 from fleet.scenario.scenario import Scenario
-from fleet.times.effects import Turns
 from fleet.times.profile import HardwareProfile, write_profile
 from fleet.times.step_time import StepTime
 from specfleet.calibrating import own_scenario
@@ -30,7 +29,6 @@ def measured(
         "measured",
         draft=StepTime(base_s=0.001),
         verify=StepTime(base_s=0.005),
-        turns=(Turns(), Turns()),
         contention=contention,
         acceptance=Recorded(5, ((5, 4, 5), (3, 5, 5))),
         provenance=provenance,
