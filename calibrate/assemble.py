@@ -70,7 +70,7 @@ def profile_from(measured: Measured, setup: FleetSetup) -> HardwareProfile:
         for sharing, of_sharing in delays.items()
     }
     drafts = drafts_of([*measured.saturated, *with_gaps])
-    idle = fit_idle(drafts, overheads["own"].drafter.queued.mean_s)
+    idle = fit_idle(drafts, float(np.median(delays["own"]["drafter"].queued_s or [0.0])))
     times = setup.times | {"draft": in_service(setup.times["draft"], drafts, idle)}
     payloads_bytes, round_trips_s = zip(*measured.round_trips_s, strict=True)
     warmed = [(tokens, drafts_in(run, setup)) for tokens, run in measured.warmed]

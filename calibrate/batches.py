@@ -12,11 +12,11 @@ import torch
 
 from calibrate.batch_profile import BatchMeasured, Served, profile_of_batch
 from engine.decoding.models import CausalLM
-from engine.runtime.batch import drive, executor_of
-from engine.runtime.build import load_target
-from engine.runtime.positions import with_positions
-from engine.runtime.process import THREADS
-from engine.runtime.prompts import prompts_of
+from engine.launch.processes import THREADS
+from engine.node.batch import drive, executor_of
+from engine.node.build import load_target
+from engine.node.capacity import with_positions
+from engine.node.prompts import prompts_of
 from fleet.chance.signals import SIGNALS_FILE, write_signals
 from fleet.policies.ragged import Slots
 from fleet.records.run import make_run

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from engine.runtime.serve import serve
+from engine.launch.serve import serve
 from fleet.policies.warm_up import AfterIdle, NoWarmUp
 from fleet.records.run import Run
 from fleet.scenario.names import DRAFTER

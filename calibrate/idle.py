@@ -20,7 +20,8 @@ MIN_DRAFTS = 20  # in a bin that counts
 def fit_idle(drafts: pd.DataFrame, queued_s: float) -> IdleEffect:
     """Fit the slowdown of drafts (`drafts_in`) as a rising curve of the idle gap, 1 where there is no gap.
 
-    A bin's slowdown is its median ratio over that of drafts without a gap. `queued_s`: mean gap between queued drafts.
+    A bin's slowdown is its median ratio over that of drafts without a gap. `queued_s`: typical gap
+    between queued drafts.
     """
     shortest_s, longest_s = SHORTEST_OVER_QUEUED * queued_s, float(drafts.gap_s.max())
     if not 0 < shortest_s < longest_s:

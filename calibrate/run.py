@@ -33,11 +33,11 @@ from engine.decoding.draft import Drafter
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.decoding.telemetry import host_facts
 from engine.decoding.verify import Target
-from engine.runtime.build import load_target, new_drafter, new_target
-from engine.runtime.continuations import continuations_of
-from engine.runtime.positions import with_positions
-from engine.runtime.process import THREADS
-from engine.runtime.prompts import prompts_of
+from engine.launch.processes import THREADS
+from engine.node.build import load_target, new_drafter, new_target
+from engine.node.capacity import with_positions
+from engine.node.prompts import prompts_of
+from engine.replayed.continuations import continuations_of
 from fleet.errors import InputError
 from fleet.records.run import Run
 from fleet.scenario.provenance import provenance_of

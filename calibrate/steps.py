@@ -8,8 +8,8 @@ from calibrate.fits import Point
 from engine.decoding.draft import Drafter
 from engine.decoding.telemetry import timed
 from engine.decoding.verify import Target
-from engine.runtime.content import Content
-from engine.runtime.packing import drafts_of
+from engine.net.content import Content
+from engine.node.packing import drafts_of
 from fleet.policies.shapes import CHAIN, Shape, parents
 
 TAG = 0

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
@@ -19,6 +20,7 @@ from fleet.records.intervals import CONFIDENCE, student_t_interval
 from fleet.records.metrics import PERCENTILES
 from fleet.records.playback import Part
 from fleet.records.window import Metric
+from fleet.shown import Shown
 
 COMPARED = (
     "rounds_per_s", "throughput", "load", "wait_s", "idle_gap_s", "service_s", "return_s", "acceptance_length",
@@ -83,7 +85,7 @@ class BudgetRow(msgspec.Struct, frozen=True):
     error: Error
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class Comparison(Shown, msgspec.Struct, frozen=True):
     """All rows, and the mean absolute relative error of each quantity. `profile_digest` names what predicted.
 
     `differences`: what the two runs did not share, a line each, to be read before their errors. `notes`: what else
@@ -96,6 +98,16 @@ class Comparison(msgspec.Struct, frozen=True):
     differences: list[str] = []
     notes: list[str] = []
     budget: list[BudgetRow] = []
+
+    def line(self) -> str:
+        """Say what the two did not share, and how far off the simulation is."""
+        unlike = "".join(f"not shared: {difference}; " for difference in self.differences)
+        return f"{unlike}mean absolute error: " + ", ".join(f"{name} {value:.1%}" for name, value in self.mape.items())
+
+    def frame(self) -> pd.DataFrame:
+        """One row a quantity: quantity, what names the case, sim, engine, and the relative error."""
+        rows = [(row, {"sim": row.sim, "engine": row.engine, "error": row.error}) for row in self.rows]
+        return pd.DataFrame([{"quantity": row.quantity, **row.case, **values} for row, values in rows])
 
 
 def compare_metrics(case: Mapping[str, Any], sim: Mapping[str, Metric], engine: Mapping[str, Metric]) -> list[Row]:

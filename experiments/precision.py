@@ -58,7 +58,7 @@ def precision_of(precision: float | Precision | None) -> dict[str, float]:
     """
     aims = precision if isinstance(precision, Mapping) else {} if precision is None else {"throughput": precision}
     for name, aim in aims.items():
-        if isinstance(aim, bool) or not isinstance(aim, (int, float)) or not _is_share(aim):
+        if not _is_share(aim):
             raise InputError(f"precision of {name} = {aim!r}: needs a share between 0 and 1, such as 0.02")
     check_names(aims)
     return dict(aims)

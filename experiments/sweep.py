@@ -22,9 +22,12 @@ from fleet.files import write_file
 from fleet.inputs.text import read_json, shortened
 from fleet.interrupts import deferred
 from fleet.records.window import Metric
-from fleet.scenario.changes import parse_value, parts_of
+from fleet.scenario.changes import parse_value, parts_of, plain
 from fleet.scenario.names import SimPath, World
 from fleet.scenario.scenario import Scenario
+
+Vary = Mapping[str, Iterable[Any]] | Sequence[str]
+"""Values by dotted key, or texts such as `verifiers.count=1:16`."""
 
 MOST_CELLS = 100_000
 RANGE = r"\s*-?\d{1,18}\s*:\s*-?\d{1,18}\s*(:\s*-?\d{1,18}\s*)?"
@@ -51,6 +54,24 @@ def parse_vary(text: str) -> tuple[str, list[Any]]:
             raise InputError(f"--vary {given}: holds {len(chosen)} values; allowed: 1 to {MOST_CELLS}")
         return key, list(chosen)
     return key, [parse_value(part) for part in parts_of(values)]
+
+
+def vary_of(vary: Vary) -> dict[str, list[Any]]:
+    """Return the values to vary as lists of plain values by dotted key; InputError for a text that says none.
+
+    >>> vary_of(["verifiers.count=1:3"])
+    {'verifiers.count': [1, 2, 3]}
+    """
+    if not isinstance(vary, Mapping):
+        return dict(map(parse_vary, [vary] if isinstance(vary, str) else vary))
+    for key, values in vary.items():
+        if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
+            raise InputError(f"vary: {key} = {values!r}: needs a list of values")
+    axes: dict[str, list[Any]] = {key: plain(list(values)) for key, values in vary.items()}
+    for key, listed in axes.items():
+        if not listed:
+            raise InputError(f"vary: {key} = []: needs one value or more")
+    return axes
 
 
 def cells_of(vary: Mapping[str, Iterable[Any]]) -> Iterator[dict[str, Any]]:

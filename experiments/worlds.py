@@ -17,7 +17,7 @@ def run_in(world: World, scenario: Scenario, path: SimPath = "auto") -> Run:
         from sim.run import simulate
 
         return simulate(scenario, path=path)
-    from engine.runtime.serve import serve
+    from engine.launch.serve import serve
 
     return serve(scenario).run
 

@@ -10,8 +10,8 @@ from engine.decoding.aligned import AlignedCache
 from engine.decoding.decode import decode_plain
 from engine.decoding.models import CausalLM
 from engine.decoding.verify import Target
-from engine.runtime.batch import drive, executor_of
-from engine.runtime.batch_executor import BatchExecutor
+from engine.node.batch import drive, executor_of
+from engine.node.batch_executor import BatchExecutor
 from experiments.batch_rules import RULES, rule_of
 from experiments.bench.interleaved import Done, Turn, interleaved
 from fleet.records.matching import match

@@ -9,7 +9,7 @@ from engine.decoding.eagle_files import load_head
 from engine.decoding.models import DEMO_PAIR, PRECISIONS, load_model
 from engine.decoding.sampling import Sampling
 from engine.decoding.telemetry import host_facts
-from engine.runtime.prompts import prompts_of
+from engine.node.prompts import prompts_of
 from experiments.batch_rules import OURS
 from experiments.bench import batches, drawn, screening, simulator, single, small, worker
 from experiments.bench.interleaved import interleaved, show

@@ -9,8 +9,7 @@ from transformers import GenerationConfig
 
 from engine.decoding.decode import decode_plain, decode_speculatively
 from engine.decoding.draft import Drafter
-from engine.decoding.eagle import EagleHead
-from engine.decoding.eagle_draft import EagleDrafter
+from engine.decoding.eagle import EagleDrafter, EagleHead
 from engine.decoding.lookup import LookupDrafter
 from engine.decoding.models import CausalLM
 from engine.decoding.sampling import Sampling

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from engine.runtime.serve import serve
+from engine.launch.serve import serve
 from experiments.replayed.cases import fleet
 from experiments.replayed.host import not_drafting
 from experiments.terminal.printing import number, print_table, progress

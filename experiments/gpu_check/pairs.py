@@ -7,8 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from engine.decoding.draft import Drafter
-from engine.decoding.eagle import EagleHead
-from engine.decoding.eagle_draft import EagleDrafter
+from engine.decoding.eagle import EagleDrafter, EagleHead
 from engine.decoding.eagle_files import load_head
 from engine.decoding.lookup import LookupDrafter
 from engine.decoding.models import DEMO_PAIR, PRECISIONS, CausalLM, load_model

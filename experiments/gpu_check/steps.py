@@ -12,7 +12,7 @@ import torch
 
 from engine.decoding.cache import RowCache
 from engine.decoding.draft import Drafter
-from engine.decoding.eagle_draft import EagleDrafter, head_shape
+from engine.decoding.eagle import EagleDrafter, head_shape
 from engine.decoding.grow import Drafts
 from engine.decoding.models import CausalLM
 from engine.decoding.slots import SlotCache

@@ -10,7 +10,7 @@ import pandas as pd
 from calibrate.batch_profile import BatchMeasured
 from calibrate.batches import WHOLE
 from engine.decoding.telemetry import host_facts
-from engine.runtime.build import load_target
+from engine.node.build import load_target
 from experiments.compare import Row, summarise
 from experiments.modes.cases import DEPTH, FLEET_REQUESTS, REQUESTS, VERIFY_S, modes
 from experiments.modes.passes import SEEDS, Progress, compare_mode, run_pass

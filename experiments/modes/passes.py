@@ -13,7 +13,7 @@ from calibrate.batches import WHOLE, finish, measure_pass
 from calibrate.run import QUICK, calibrate
 from engine.decoding.models import CausalLM
 from engine.demo_pair.corpus import read_prompts
-from engine.runtime.serve import serve
+from engine.launch.serve import serve
 from experiments.compare import Row, compare_metrics
 from experiments.modes.cases import Mode
 from experiments.worlds import with_seed

@@ -43,19 +43,10 @@ REPLAYED = {"kind": "replayed"}
 
 
 class Host(msgspec.Struct, frozen=True):
-    """What is known of this host's replayed stations, and by how much their drafts end late, in seconds.
-
-    `late_s`: where little else happens. `late_s_a_rate`: how much later with each round a second, because threads wait
-    for cores.
-    """
+    """What is known of this host's replayed stations, and by how much their drafts end late, in seconds."""
 
     profile: HardwareProfile
     late_s: float
-    late_s_a_rate: float = 0.0
-
-    def late_at(self, rounds_per_s: float) -> float:
-        """By how much drafts end late where a fleet has so many rounds a second."""
-        return self.late_s + self.late_s_a_rate * rounds_per_s
 
 
 class Hosts(msgspec.Struct, frozen=True):

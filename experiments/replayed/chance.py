@@ -16,10 +16,11 @@ from experiments.replayed.cases import Planned
 from fleet.records.metrics import measure
 from fleet.records.playback import MECHANISM, Playback, playback_of
 from fleet.scenario.scenario import Scenario
+from fleet.times.overhead import Delay, Overheads, StationOverheads
 from fleet.times.profile import HardwareProfile
 from sim.run import simulate
 
-NEARBY_S = tuple(1e-5 * place for place in range(-4, 5))  # by how much turnarounds differ from minute to minute
+NEARBY_S = tuple(1e-5 * place for place in range(-4, 5))  # changes of queued delays within minutes
 LARGEST = 0.008  # chance of a cell that tells errors of some per cent
 TINY = 0.05  # of a round, below which a wait is held against the whole round
 
@@ -30,8 +31,10 @@ def nearby(scenario: Scenario) -> list[Scenario]:
     assert isinstance(profile, HardwareProfile)
 
     def other(number: int, other_s: float) -> Scenario:
-        turnaround_s = max(0.0, profile.turnaround_s + other_s)
-        changed = msgspec.structs.replace(profile, turnaround_s=turnaround_s)
+        own = profile.overhead.own
+        queued = Delay(max(0.0, own.drafter.queued.mean_s + other_s), own.drafter.queued.spread)
+        drafter = msgspec.structs.replace(own.drafter, queued=queued)
+        changed = msgspec.structs.replace(profile, overhead=Overheads(StationOverheads(drafter, own.target)))
         return msgspec.structs.replace(scenario, profile=changed, seed=scenario.seed + number)
 
     return [other(number, other_s) for number, other_s in enumerate(NEARBY_S)]
@@ -62,7 +65,7 @@ def whole_of(quantity: str, value: float, round_s: float) -> float:
 def chance_of(quantity: str, metrics: Sequence[dict[str, float]], targets: int) -> float:
     """Standard deviation of a quantity over the scenarios nearby, relative as an error of it is.
 
-    What grows evenly with the turnaround is no chance, and is not counted.
+    What grows evenly with that delay is no chance, and is not counted.
     """
     known = mean_of(metrics)
     values = np.array([each[quantity] for each in metrics])

@@ -95,12 +95,12 @@ def print_worker(planned: Sequence[Planned], runs: Sequence[Sequence[Run]]) -> N
     for cell, of_cell in zip(planned, runs, strict=True):
         shares = np.array([not_drafting(run) for run in of_cell])
         if np.isfinite(shares).all():
-            turnaround_s, dispatch_s, share = np.median(shares, axis=0)
+            queued_s, after_s, share = np.median(shares, axis=0)
             case = ", ".join(f"{key} = {value:g}" for key, value in cell.case.items())
-            rows.append((case, number(1e6 * turnaround_s), number(1e6 * dispatch_s), f"{share:.2%}"))
+            rows.append((case, number(1e6 * queued_s), number(1e6 * after_s), f"{share:.2%}"))
     print_table(
         "the worker's time that is not drafting, between two drafts",
-        ("case", "turnaround, us", "dispatch, us", "of S"),
+        ("case", "queued, us", "after, us", "of S"),
         rows,
     )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from engine.runtime.serve import serve
+from engine.launch.serve import serve
 from experiments.replayed.cases import CALIBRATED_ON, RATIOS, Host, Hosts, Planned, fleet
 from experiments.replayed.host import host_of
 from experiments.terminal.printing import number, print_table, progress
@@ -74,15 +74,13 @@ def hosts_of(runs: Sequence[Run], out: Path, among: str = "") -> Hosts:
 
 def passing(host: Host) -> dict[str, float]:
     """Name what passes between the steps of a host's stations, in seconds."""
-    profile = host.profile
+    drafter = host.profile.overhead.own.drafter
     return {
-        "link, one way": profile.link.latency_s,
-        "link down before another draft": profile.busy_link.latency_s if profile.busy_link else float("nan"),
-        "turnaround": profile.turnaround_s,
-        "wake-up": profile.wake_up_s,
-        "dispatch": profile.dispatch_s,
+        "link, one way": host.profile.link.latency_s,
+        "queued": drafter.queued.mean_s,
+        "woken": drafter.woken.mean_s,
+        "after": drafter.after.mean_s,
         "end of a draft, late": host.late_s,
-        "the same at 100 rounds/s": host.late_at(100.0),
     }
 
 

@@ -56,7 +56,7 @@ def correlations(sessions: list[list[Token]]) -> dict[str, float]:
 
 def dsde_table2(_inputs: Inputs) -> Reproduction:
     """Table II: correlations of signals with token acceptance, on the demo pair."""
-    from engine.runtime.serve import serve
+    from engine.launch.serve import serve
 
     rows: list[Row] = []
     for temperature, (of_entropy, of_kld) in TABLE_2.items():
@@ -76,7 +76,7 @@ def dsde_table2(_inputs: Inputs) -> Reproduction:
 
 def batch_fig5b_engine(_inputs: Inputs) -> Reproduction:
     """Figure 5b: share of its time that EqSpec spends on realigning, by batch size, on the engine."""
-    from engine.runtime.serve import serve
+    from engine.launch.serve import serve
 
     rows: list[Row] = []
     for B in SIZES:

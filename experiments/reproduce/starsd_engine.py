@@ -56,7 +56,7 @@ def fleet_of(column: int, seconds: float, variation: float) -> Scenario:
 
 def starsd_table1_engine(_inputs: Inputs) -> Reproduction:
     """Table 1 run as processes with the paper's S and Z, beside the paper and beside the simulation of the same."""
-    from engine.runtime.serve import serve
+    from engine.launch.serve import serve
 
     rows: list[Row] = []
     variation = return_variation(local_return_s())

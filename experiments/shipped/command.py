@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from engine.runtime.serve import serve
+from engine.launch.serve import serve
 from experiments.compare import Row, compare_reruns, summarise
-from experiments.replayed.host import later, rounds_per_s
+from experiments.replayed.host import later
 from experiments.replayed.running import measured_hosts
 from experiments.reruns import replicate, simulated_reruns
 from experiments.shipped.here import fleet_here, run_batch
@@ -22,7 +22,6 @@ from fleet.records.run import Run, write_run
 from fleet.scenario.reading import read_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
-from sim.run import simulate
 
 SECONDS = 30.0
 HOST_S = 5.0  # of each fleet that its replayed stations are measured by
@@ -94,8 +93,7 @@ def run_all(names: Sequence[str], seconds: float, out: Path) -> dict[str, Shown]
             if scenario.batch is None:
                 host = hosts.of(scenario)
                 here = fleet_here(scenario, host.profile, seconds)
-                late_s = host.late_at(rounds_per_s(simulate(here)))
-                shown[name] = show(here, serve(here).run, late_s, out / name)
+                shown[name] = show(here, serve(here).run, host.late_s, out / name)
             else:
                 shown[name] = show(*run_batch(scenario, seconds, out / name), 0.0, out / name)
     return shown

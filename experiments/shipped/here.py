@@ -12,9 +12,9 @@ import msgspec
 
 from calibrate.batch_profile import BatchMeasured
 from calibrate.batches import QUICK, measure_pass, profiled, record_acceptance
-from engine.runtime.build import load_target
-from engine.runtime.serve import serve
-from experiments.replayed.host import with_delays
+from engine.launch.serve import serve
+from engine.node.build import load_target
+from experiments.replayed.host import with_overhead
 from fleet.chance.signals import SIGNALS_FILE
 from fleet.records.run import Run
 from fleet.scenario.facts import measured_acceptance
@@ -60,7 +60,7 @@ def run_batch(scenario: Scenario, seconds: float, folder: Path) -> tuple[Scenari
 def replayed(scenario: Scenario, host: HardwareProfile) -> Scenario:
     """Return a fleet that waits for its stated times on this host."""
     assert isinstance(scenario.profile, HardwareProfile)
-    profile = with_delays(scenario.profile, host)
+    profile = with_overhead(scenario.profile, host)
     return msgspec.structs.replace(change_scenario(scenario, REPLAYED), profile=profile)
 
 

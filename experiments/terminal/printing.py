@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from fleet.shown import number
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -69,8 +71,8 @@ def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str
     from rich.table import Table
 
     grid = Table(title=title, title_justify="left")
-    for number, heading in enumerate(headings):
-        grid.add_column(heading, justify="left" if number < texts else "right")
+    for column, heading in enumerate(headings):
+        grid.add_column(heading, justify="left" if column < texts else "right")
     for row in rows:
         grid.add_row(*row)
     # Cells are plain text: "[r]" is a term of a fit, not a style.
@@ -82,11 +84,6 @@ def show(table: "Table", console: "Console") -> None:
     with console.capture() as drawn:
         console.print(table)
     print(drawn.get(), end="")
-
-
-def number(value: float) -> str:
-    """Four significant digits; what only rounding left of a zero is a zero."""
-    return f"{0.0 if abs(value) < 1e-12 else value:.4g}"
 
 
 def value_text(value: Any) -> str:

@@ -7,7 +7,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from engine.runtime.status import Status, StatusRow
+from engine.net.status import Status, StatusRow
 from experiments.watching.line import duration_text
 
 HEADINGS = (

@@ -10,13 +10,12 @@ from transformers import LlamaConfig, PreTrainedModel
 
 from engine.decoding.decode import decode_plain, decode_speculatively
 from engine.decoding.draft import Drafter
-from engine.decoding.eagle import EagleHead
-from engine.decoding.eagle_draft import EagleDrafter, head_shape
+from engine.decoding.eagle import EagleDrafter, EagleHead, head_shape
 from engine.decoding.models import CausalLM
 from engine.decoding.verify import Target
-from engine.runtime.batch import drive
-from engine.runtime.batch_executor import BatchExecutor
-from engine.runtime.build import new_streams, new_target
+from engine.node.batch import drive
+from engine.node.batch_executor import BatchExecutor
+from engine.node.build import new_streams, new_target
 from experiments.batch_rules import rule_of
 from experiments.zoo.species import KIN_NOISE, VOCABULARY, disturb
 from fleet.policies.shapes import CHAIN, Shape, tree

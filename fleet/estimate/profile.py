@@ -12,6 +12,38 @@ FORM = "MODEL@DEVICE, or MODEL@4xDEVICE for tensor parallel 4"
 LEFT_OUT = "assumed: none; estimates know steps alone"
 
 
+def estimate(
+    target: str,
+    draft: str | None = None,
+    *,
+    precision: str = "bf16",
+    tensor_parallel: int = 1,
+    engine: str = "graphs",
+    draft_engine: str | None = None,
+) -> HardwareProfile:
+    """Estimate the step times of a target and its drafter by rooflines; every number of the profile is labelled.
+
+    `target`, `draft`: where a model runs, MODEL@DEVICE, MODEL@4xDEVICE for tensor parallel 4, MODEL@DEVICE:fp8 for its
+    precision. A model ships by name, or is a config.json of transformers (or its folder); a device ships, or is a TOML
+    file of the same keys. Without `draft` the profile has the one model in both roles. `precision`, `tensor_parallel`:
+    the target's, where its text does not say; a drafter runs on one device in bf16 unless its own text says otherwise.
+    `engine`: graphs or eager, or a file; `draft_engine`: the drafter's, where it is another. Raises InputError, in one
+    line with what is allowed, for what is not known and for what does not fit.
+
+    >>> import specfleet
+    >>> profile = specfleet.estimate("llama-3.1-8b@h100", "eagle3-llama-3.1-8b@h100")
+    >>> profile.sources["verify"]
+    'estimated: roofline of llama-3.1-8b on h100, bf16, CUDA graphs, one pass'
+    """
+    if tensor_parallel < 1:
+        raise InputError(f"tensor_parallel = {tensor_parallel}: needs a whole number from 1")
+    if draft is None and draft_engine is not None:
+        raise InputError(f"draft_engine = {draft_engine!r}: there is no draft; give one, or leave it out")
+    verifying = placed_of(target, precision=precision, parallel=tensor_parallel, engine=engine)
+    drafting = None if draft is None else placed_of(draft, engine=engine if draft_engine is None else draft_engine)
+    return estimated_profile(verifying, drafting)
+
+
 def placed_of(text: str, *, precision: str = "bf16", parallel: int = 1, engine: str = "graphs") -> Placed:
     """Read where a model runs: "llama-3.1-8b@h100", "llama-3.1-70b@4xh100", "path/to/model@l40s:fp8".
 

@@ -51,7 +51,7 @@ def keys(
     NAME.secret stays on its host, for --key. NAME.public goes to the others: that of a target into the folder that the
     drafter is given as --allowed, that of the drafter to every target, for --server-key.
     """
-    from engine.runtime.keys import new_pair
+    from engine.net.keys import new_pair
 
     secret, public = new_pair(name, out)
     print(f"{secret}: keep it on this host, for --key")
@@ -76,12 +76,12 @@ def drafter(
     It ends with Ctrl-C, and then writes its records. Other hosts reach it only with --key and --allowed; then every
     message is encrypted, and whoever has none of the allowed keys is refused.
     """
-    from engine.runtime.hosts import serve_drafter
-    from engine.runtime.keys import door_keys
-    from engine.runtime.shown import Asked
+    from engine.launch.by_hand import serve_drafter
+    from engine.launch.shown import Asked
+    from engine.net.keys import door_keys
+    from fleet.scenario.reading import scenario_of
     from fleet.scenario.settle import settle
     from specfleet.cli.watching import watched
-    from specfleet.scenario import scenario_of
 
     if (key is None) != (allowed is None):
         raise InputError("--key and --allowed belong together: this node's secret key, and whose keys it lets in")
@@ -114,13 +114,13 @@ def router(
     Targets connect to it instead of the drafters. It ends with Ctrl-C, and then writes its records. Between hosts it
     needs --key, --allowed (whose targets it lets in) and --server-key (the drafters').
     """
-    from engine.runtime.addresses import addresses_of
-    from engine.runtime.hosts import serve_router
-    from engine.runtime.keys import line_keys
-    from engine.runtime.shown import Asked
+    from engine.launch.by_hand import serve_router
+    from engine.launch.shown import Asked
+    from engine.net.addresses import addresses_of
+    from engine.net.keys import line_keys
+    from fleet.scenario.reading import scenario_of
     from fleet.scenario.settle import settle
     from specfleet.cli.watching import watched
-    from specfleet.scenario import scenario_of
 
     if len({key is None, allowed is None, server_key is None}) > 1:
         raise InputError(
@@ -161,14 +161,14 @@ def verifier(
 
     It decodes its share of the requests. A drafter on another host needs --key and --server-key.
     """
-    from engine.runtime.addresses import addresses_of, targets_of
-    from engine.runtime.hosts import serve_verifier
-    from engine.runtime.keys import line_keys
-    from engine.runtime.shown import Asked
+    from engine.launch.by_hand import serve_verifier
+    from engine.launch.shown import Asked
+    from engine.net.addresses import addresses_of, targets_of
+    from engine.net.keys import line_keys
     from experiments.watching.line import tokens_of
+    from fleet.scenario.reading import scenario_of
     from fleet.scenario.settle import settle
     from specfleet.cli.watching import watched
-    from specfleet.scenario import scenario_of
 
     if (key is None) != (server_key is None):
         raise InputError("--key and --server-key belong together: this node's secret key, and the drafter's public one")

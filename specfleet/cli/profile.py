@@ -39,7 +39,7 @@ def estimate(
     Without a drafter the profile has the model in both roles. Each number is labelled: estimated, stated, assumed.
     """
     from fleet.times.profile import write_profile
-    from specfleet.estimating import estimate
+    from specfleet import estimate
 
     if (model is None) != (device is None) or (target is None) == (model is None):
         raise InputError("profile estimate: give --target MODEL@DEVICE, or --model and --device")

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from experiments.terminal.exits import keeping
-from experiments.terminal.printing import interval, number, print_json, print_table, remark, value_text
+from experiments.terminal.printing import interval, print_json, print_table, remark, value_text
 from fleet.errors import InputError, OutputError
+from fleet.shown import number
 from specfleet.cli.options import (
     AsJson,
     Changes,
@@ -49,7 +50,7 @@ def simulate(
     out: RunFile = None,
 ) -> None:
     """Run a scenario in simulated time."""
-    from specfleet.running import simulate
+    from specfleet import simulate
 
     aims = asked_precision(precision)
     if of is not None or play_back is not None or scenario is None:
@@ -69,7 +70,7 @@ def _played_back(
 ) -> "Result":
     """Simulate with --of; `other`: whether options are there that do not go with it."""
     from fleet.records.playback import MECHANISM
-    from specfleet.running import play_back
+    from specfleet import play_back
 
     if of is None:
         raise InputError("name a SCENARIO, or a run with --of RUN" if parts is None else "--play-back needs --of RUN")
@@ -99,10 +100,10 @@ def run(
     Meanwhile one line says what it is doing; where there is no terminal, a line a minute does.
     """
     from experiments.watching.line import tokens_of
+    from fleet.scenario.reading import scenario_of
     from fleet.scenario.settle import settle
+    from specfleet import run
     from specfleet.cli.watching import watched
-    from specfleet.running import run
-    from specfleet.scenario import scenario_of
 
     with keeping(out, signals, power):
         try:
@@ -120,7 +121,7 @@ def run(
 def analytic(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = False) -> None:
     """Evaluate the equations: S, Z, N_full, N_max, throughput."""
     from experiments.terminal.headline import acceptance_text
-    from specfleet.running import analytic
+    from specfleet import analytic
 
     prediction = analytic(scenario, settings(changes))
     if as_json:

@@ -10,7 +10,7 @@ def show(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = Fals
     Both worlds build from exactly that.
     """
     from fleet.scenario.show import describe_fleet
-    from specfleet.running import show
+    from specfleet import show
 
     fleet = show(scenario, settings(changes))
     if as_json:

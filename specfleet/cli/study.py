@@ -11,7 +11,6 @@ from experiments.terminal.printing import (
     busy,
     case_text,
     interval,
-    number,
     print_budget,
     print_comparison,
     print_json,
@@ -23,6 +22,7 @@ from fleet.errors import ClusterError, InputError, OutputError
 from fleet.inputs.text import shortened
 from fleet.interrupts import Interrupted
 from fleet.scenario.names import World
+from fleet.shown import number
 from specfleet.cli.options import (
     AsJson,
     Changes,
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from experiments.reproduce.rows import Row
     from experiments.sweep_table import Asked
     from fleet.records.window import Metric
-    from specfleet.studied import Reproduction, Sweep
+    from specfleet.reproduction import Reproduction
+    from specfleet.results import Sweep
 
 
 def sweep(
@@ -69,8 +70,8 @@ def sweep(
     ] = "",
 ) -> None:
     """Vary keys of a scenario; a rerun computes what is missing."""
-    from experiments.sweep import cells_of
-    from specfleet.studies import sweep, vary_of
+    from experiments.sweep import cells_of, vary_of
+    from specfleet import sweep
 
     axes = vary_of(vary)
     cells, finished, failed = len(list(cells_of(axes))), 0, None
@@ -153,7 +154,7 @@ def compare(
     --set may change. Ends with exit status 1 beyond the tolerance.
     """
     from experiments.compare import worst
-    from specfleet.comparing import compare, three_errors
+    from specfleet import compare, three_errors
 
     if not tolerance >= 0:  # NaN is not, either
         raise InputError(f"--tolerance {tolerance}: needs a share, 0 or more")
@@ -196,7 +197,7 @@ def reproduce(
     from experiments.reproduce import REPRODUCTIONS
     from experiments.reproduce.every import EVERY
     from figures.style import format_of
-    from specfleet.studies import reproduce
+    from specfleet import reproduce
 
     if not name:
         print("\n".join((*REPRODUCTIONS, EVERY)))
@@ -281,8 +282,8 @@ def figure(
     ] = None,
 ) -> None:
     """Draw a figure from results."""
-    from specfleet.asking import asked_of
-    from specfleet.studies import figure
+    from specfleet import figure
+    from specfleet.results import asked_of
 
     told: dict[str, Any] = {
         "x": x,

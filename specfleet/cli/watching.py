@@ -69,8 +69,8 @@ def top(
     from rich.console import Console
     from rich.live import Live
 
-    from engine.runtime.asking import Asker
-    from engine.runtime.keys import line_keys
+    from engine.net.asking import Asker
+    from engine.net.keys import line_keys
     from experiments.terminal.printing import print_json
     from experiments.watching.top import drawn, json_of, plain
 

@@ -10,7 +10,7 @@ pytest.importorskip("transformers")
 import msgspec
 
 from calibrate.run import STAGES, Effort, calibrate, pair_of
-from engine.runtime.serve import serve
+from engine.launch.serve import serve
 from fleet.chance.acceptance import Recorded
 from fleet.errors import InputError
 from fleet.records.replay import replay

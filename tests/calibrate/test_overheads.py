@@ -14,6 +14,7 @@ from calibrate.overheads import MIN_DELAYS, delay_of, delays_of, link_of, overhe
 from fleet.records.overheads import StationDelays
 from fleet.records.run import Run
 from fleet.scenario.reading import make_scenario
+from fleet.scenario.scenario import Sharing
 from fleet.times.overhead import Delay
 from fleet.times.step_time import LinkTime, Quantiles
 from sim.run import simulate
@@ -72,17 +73,19 @@ def test_overheads_of_own_devices_are_found(station: str) -> None:
 
 
 @pytest.mark.parametrize(("sharing", "key"), [("turns", "time_sliced"), ("one-process", "in_process")])
-def test_overheads_of_shared_devices_are_found(sharing: str, key: str) -> None:
-    fleet = sharing_fleet(star(), 2, 20, sharing)  # type: ignore[arg-type]
-    tables = {
-        "name": fleet.name, "devices": fleet.devices, "drafters": fleet.drafters, "verifiers": fleet.verifiers,
-        "workload": fleet.workload,
-    }  # fmt: skip
-    known = profile(**{key: planted(MEANS_S)})
-    acceptance = {"model": "geometric", "beta": 0.7}
-    run = simulate(make_scenario({"profile": known, "acceptance": acceptance, "seed": 4} | tables))
+def test_overheads_of_shared_devices_are_found(sharing: Sharing, key: str) -> None:
+    """One target finds the device free, two wait for it."""
+    runs = []
+    for targets in (1, 2):
+        fleet = sharing_fleet(star(), targets, 20, sharing)
+        tables = {
+            "name": fleet.name, "devices": fleet.devices, "drafters": fleet.drafters, "verifiers": fleet.verifiers,
+            "workload": fleet.workload,
+        }  # fmt: skip
+        known = {"profile": profile(**{key: planted(MEANS_S)}), "acceptance": {"model": "geometric", "beta": 0.7}}
+        runs.append(simulate(make_scenario(known | {"seed": 3 + targets} | tables)))
     for station in ("drafter", "target"):
-        delays = delays_of([run], drafters=station == "drafter")
+        delays = delays_of(runs, drafters=station == "drafter")
         found = overhead_of(delays)
         for name, mean_s in MEANS_S[station].items():
             assert_found(getattr(found, name), mean_s, len(getattr(delays, f"{name}_s")))

@@ -2,15 +2,15 @@
 
 import pytest
 
-from engine.runtime.addresses import addresses_of, called_by_targets, drafters_at, targets_of
+from engine.net.addresses import addresses_of, called_by_targets, drafters_at, targets_of
 from fleet.errors import InputError
 from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
 from tests.helpers.stars import star
 
 
-def fleet_of(drafters: int, targets: int, route: str = "affinity") -> Fleet:
-    return settle(star(drafters={"count": drafters, "route": route}, verifiers={"count": targets}))
+def fleet_of(drafters: int, targets: int, route: str = "affinity", kind: str = "real") -> Fleet:
+    return settle(star(drafters={"count": drafters, "route": route}, verifiers={"count": targets, "kind": kind}))
 
 
 def test_addresses_are_read_in_their_order() -> None:
@@ -57,7 +57,9 @@ def test_whom_targets_call_follows_from_the_scenario() -> None:
     routed, dealt = fleet_of(2, 3, "round-robin"), fleet_of(2, 3)
     assert called_by_targets(dealt, "--connect", ["a", "b"], [0]) == {0: "a", 1: "b"}
     assert called_by_targets(routed, "--connect", ["router"], [0]) == {0: "router"}
-    assert called_by_targets(routed, "--connect", ["a", "b"], [0, 1, 2]) == {0: "a", 1: "b"}
+    replayed = fleet_of(2, 3, "round-robin", "replayed")
+    assert called_by_targets(replayed, "--connect", ["a", "b"], [0, 1, 2]) == {0: "a", 1: "b"}
     assert called_by_targets(fleet_of(0, 1), "--connect", ["a"], [0]) == {}
-    with pytest.raises(InputError, match=r"2 addresses, and with drafters\.route targets call the router alone"):
-        called_by_targets(routed, "--connect", ["a", "b"], [0, 1])
+    for fleet, targets in ((replayed, [0, 1]), (fleet_of(2, 1, "round-robin"), [0])):
+        with pytest.raises(InputError, match=r"2 addresses, and with drafters\.route targets call the router alone"):
+            called_by_targets(fleet, "--connect", ["a", "b"], targets)

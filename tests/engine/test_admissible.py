@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from engine.runtime.admissible import AGAIN_S, Bounds, Told, bounds_of, draft_refused, request_refused
-from engine.runtime.content import NOTHING, Content, states_sent
-from engine.runtime.identity import Ping
-from engine.runtime.sessions import Sessions
+from engine.net.content import NOTHING, Content, states_sent
+from engine.net.handshake import Ping
+from engine.net.limits import AGAIN_S, Bounds, Told, bounds_of, draft_refused, request_refused
+from engine.net.sessions import Sessions
 from fleet.policies.shapes import tree
 from fleet.stations.messages import Draft, DraftRequest, Leave
 from tests.helpers.toys import toy_fleet

@@ -17,10 +17,10 @@ from engine.decoding.graphs import Graphs
 from engine.decoding.models import CausalLM, load_model
 from engine.decoding.sampling import Sampling
 from engine.decoding.verify import Target
-from engine.runtime import batch as batches
-from engine.runtime.batch import Batched, executor_of, serve_batch
-from engine.runtime.batch_executor import BatchExecutor
-from engine.runtime.prompts import prompts_of
+from engine.node import batch as batches
+from engine.node.batch import Batched, executor_of, serve_batch
+from engine.node.batch_executor import BatchExecutor
+from engine.node.prompts import prompts_of
 from experiments.batch_rules import RULES, rule_of
 from fleet.policies.shapes import CHAIN, Shape, tree
 from fleet.records.matching import match

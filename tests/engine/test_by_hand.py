@@ -1,6 +1,5 @@
 """Nodes of several drafters, as a user starts them by hand: real models in threads of one process, over loopback."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,27 +8,24 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from engine.runtime.actions import DOOR
-from engine.runtime.answers import Drawn
-from engine.runtime.clock import now_s
-from engine.runtime.door import Door
-from engine.runtime.drafter import DrafterNode
-from engine.runtime.hosts import serve_drafter, serve_router, serve_verifier
-from engine.runtime.line import Line
-from engine.runtime.node import LOOPBACK, Node
-from engine.runtime.prompts import prompts_of
-from engine.runtime.replayed import ReplayedFleet
-from engine.runtime.replayed_drafter import ReplayedDrafterNode
-from engine.runtime.router import RouterNode
-from engine.runtime.routing_verifier import RoutingVerifierNode
-from engine.runtime.verifier import VerifierNode
+from engine.launch.by_hand import serve_drafter, serve_router, serve_verifier
+from engine.net.actions import DOOR
+from engine.net.client import Line
+from engine.net.clock import now_s
+from engine.net.server import Door
+from engine.node.drafter import DrafterNode
+from engine.node.node import LOOPBACK, Node
+from engine.node.prompts import prompts_of
+from engine.node.router import RouterNode
+from engine.node.verifier import VerifierNode
+from engine.replayed.drafter import ReplayedDrafterNode
+from engine.replayed.targets import ReplayedFleet
 from fleet.errors import InputError
 from fleet.records.recorded import Log
 from fleet.records.replay import replay
 from fleet.records.run import make_run
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
-from fleet.stations.outcomes import Outcomes
 from tests.helpers.pairs import pair_scenario
 from tests.helpers.plain import plain_outputs
 from tests.helpers.stars import star
@@ -77,16 +73,6 @@ def addresses(drafters: list[DrafterNode]) -> dict[int, str]:
     return {number: f"{LOOPBACK}:{node.port}" for number, node in enumerate(drafters)}
 
 
-def test_a_target_that_routes_by_itself_decodes_what_plain_decoding_does(tiny: Path) -> None:
-    scenario = fleet_by_hand(tiny, route="round-robin")
-    fleet = settle(scenario)
-    drafters = [DrafterNode(fleet, number=number) for number in range(2)]
-    target = RoutingVerifierNode(fleet, prompts_of(fleet), addresses(drafters))
-    frame = check(scenario, [*drafters], target)
-    assert set(frame.station) == {"drafter.1", "drafter.2", "router", "verifier.1"}
-    assert (frame.station == "router").sum() > 20
-
-
 def test_a_router_s_door_answers_nobody_before_all_drafters_have_answered(tiny: Path) -> None:
     """The target calls first, then the router, then one drafter after the other: nothing is decoded alone."""
     scenario = fleet_by_hand(tiny, route="shortest-queue")
@@ -116,7 +102,7 @@ def test_replayed_targets_route_by_themselves_or_call_a_router(shares: list[list
     if len(shares) > 1:
         servers.append(router := RouterNode(fleet, called))
         called = {0: f"{LOOPBACK}:{router.port}"}
-    targets = [ReplayedFleet(fleet, partial(Drawn, Outcomes(fleet)), called, numbers) for numbers in shares]
+    targets = [ReplayedFleet(fleet, called, numbers) for numbers in shares]
 
     def decode(several: ReplayedFleet) -> Log:
         several.wait_for_welcomes(PATIENCE_S)
@@ -139,25 +125,6 @@ def test_replayed_targets_route_by_themselves_or_call_a_router(shares: list[list
     verified = frame.query("event == 'done' and kind == 'verify'")
     reached = (verified.base + verified.accepted + 1).groupby(verified.request).max()
     assert (reached >= 30).tolist() == [True] * 6
-
-
-def test_an_error_in_the_router_inside_ends_the_node_and_is_raised(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scenario = fleet_by_hand(tiny, route="round-robin")
-    fleet = settle(scenario)
-    drafters = [DrafterNode(fleet, number=number) for number in range(2)]
-    target = RoutingVerifierNode(fleet, prompts_of(fleet), addresses(drafters))
-
-    def fail(*_: object) -> None:
-        raise RuntimeError("the router broke")
-
-    monkeypatch.setattr(target.routing, "receive", fail)
-    with Threads() as threads:
-        *others, last = serving(threads, [*drafters, target])
-        with pytest.raises(RuntimeError, match="the router broke"):
-            last.result()
-        for node, thread in zip(drafters, others, strict=True):
-            node.stop()
-            thread.result()
 
 
 @pytest.mark.parametrize(
@@ -199,6 +166,9 @@ def test_what_does_not_fit_the_scenario_is_told_in_one_line() -> None:
         r"nothing is to be routed; a router needs drafters\.count": lambda: serve_router(dealt, CALLED, *here),
         r"--drafters: 1 address, and scenario": lambda: serve_router(routed, CALLED, *here),
         r"--connect: 1 address, and scenario": lambda: serve_verifier(dealt, CALLED, [0], None),
+        r"--connect: 2 addresses, and with drafters\.route targets call the router alone": lambda: serve_verifier(
+            routed, ["tcp://127.0.0.1:1", "tcp://127.0.0.1:2"], [0], None
+        ),
         r"--target 1-2: a real target has a process of its own": lambda: serve_verifier(routed, CALLED, [0, 1], None),
     }
     for told, start in refused.items():

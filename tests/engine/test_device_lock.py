@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.runtime.device_lock import DeviceLock, file_lock, no_lock
+from engine.node.device_lock import DeviceLock, file_lock, no_lock
 from tests.helpers.processes import eventually
 
 

@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.runtime.actions import LEASE_S, Action, Cut, Deliver, Lost, Opened, Send, Turned
-from engine.runtime.content import NOTHING, Content
-from engine.runtime.door import IDLE, JOINS, MOST_BAD, MOST_TOLD, STRANGERS, Door
-from engine.runtime.frames import VERSION, pack, parse
-from engine.runtime.identity import Alive, Bye, Denied, Unknown, Welcome
-from engine.runtime.line import PATIENCE_S, TAKEN_S, Line
+from engine.net.actions import LEASE_S, Action, Cut, Deliver, Lost, Opened, Send, Turned
+from engine.net.client import PATIENCE_S, TAKEN_S, Line
+from engine.net.content import NOTHING, Content
+from engine.net.frames import VERSION, pack, parse
+from engine.net.handshake import Alive, Bye, Denied, Unknown, Welcome
+from engine.net.server import IDLE, JOINS, MOST_BAD, MOST_TOLD, STRANGERS, Door
 from fleet.errors import InputError
 from fleet.stations.messages import Draft, DraftRequest, Leave, Refusal
 from tests.helpers.toys import toy_fleet
@@ -340,7 +340,7 @@ def test_strangers_are_remembered_in_a_table_of_fixed_size() -> None:
     for number in range(3 * STRANGERS):
         door.receive(b"stranger %d" % number, pack(Alive()), 0.0)
         door.receive(b"junk %d" % number, b"", 0.0)
-    assert len(door.strangers.by_name) == len(door.were_cut.by_name) == STRANGERS
+    assert len(door.strangers.by_key) == len(door.were_cut.by_key) == STRANGERS
     assert len(door.told) <= MOST_TOLD
 
 

@@ -15,8 +15,7 @@ from torch.nn.functional import silu
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
 from engine.decoding.checkpoints import FILES
-from engine.decoding.eagle import EagleHead
-from engine.decoding.eagle_draft import EagleDrafter
+from engine.decoding.eagle import EagleDrafter, EagleHead
 from engine.decoding.eagle_files import load_head, save_head
 from engine.decoding.models import CausalLM, load_model
 from engine.demo_pair.corpus import FOLDER, read_prompts

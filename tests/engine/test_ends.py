@@ -22,11 +22,11 @@ from engine.decoding.models import load_model
 from engine.decoding.rules import Rule
 from engine.decoding.sampling import Sampling
 from engine.decoding.verify import Target
-from engine.runtime.batch import serve_batch
-from engine.runtime.colocated import serve_colocated
-from engine.runtime.ends import ends_of, surfaces_of
-from engine.runtime.prompts import prompts_of
-from engine.runtime.serve import serve
+from engine.launch.serve import serve
+from engine.node.batch import serve_batch
+from engine.node.colocated import serve_colocated
+from engine.node.ends import ends_of, surfaces_of
+from engine.node.prompts import prompts_of
 from fleet.errors import InputError
 from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
 from fleet.records.metrics import measure

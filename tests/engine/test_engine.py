@@ -18,11 +18,11 @@ from engine.decoding.draft import Drafter
 from engine.decoding.models import CausalLM, load_model
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.decoding.verify import Target
-from engine.runtime.memory import accounts_of
-from engine.runtime.process import NodeProcess
-from engine.runtime.prompts import prompts_of
-from engine.runtime.serve import crowding, serve
-from engine.runtime.served import Served
+from engine.launch.placement import crowding
+from engine.launch.processes import NodeProcess
+from engine.launch.serve import Served, serve
+from engine.node.capacity import accounts_of
+from engine.node.prompts import prompts_of
 from fleet.errors import InputError
 from fleet.policies.admit import WithinMemory
 from fleet.records.replay import replay

@@ -13,8 +13,8 @@ import pytest
 
 pytest.importorskip("zmq")
 
-from engine.runtime.content import Content
-from engine.runtime.tails import Tails
+from engine.net.content import Content
+from engine.node.pending import PendingDrafts
 from fleet.policies.outcome import Outcome
 from fleet.scenario.settle import settle
 from fleet.stations.drafter import DrafterStation
@@ -76,7 +76,7 @@ def test_whatever_comes_first_short_requests_end_as_plain_decoding_does(
     assert found.states > 25, "or little has been looked at"
 
 
-def keep_every_tail(_self: Tails, _tag: int, _drafted: int, outcome: Outcome, _token: int) -> Outcome:
+def keep_every_tail(_self: PendingDrafts, _tag: int, _drafted: int, outcome: Outcome, _token: int) -> Outcome:
     return msgspec.structs.replace(outcome, matches=True)
 
 
@@ -96,9 +96,9 @@ ask, draft = VerifierStation._ask, DrafterStation._ask
 @pytest.mark.parametrize(
     ("owner", "name", "fault", "told"),
     [
-        (Tails, "settled", keep_every_tail, "station and tail disagree"),
-        (Tails, "append", lambda *_: None, "station and tail disagree"),
-        (Tails, "take", lambda *_: Content([]), "the tail is another's"),
+        (PendingDrafts, "settled", keep_every_tail, "station and tail disagree"),
+        (PendingDrafts, "append", lambda *_: None, "station and tail disagree"),
+        (PendingDrafts, "take", lambda *_: Content([]), "the tail is another's"),
         (VerifierStation, "_ask", forget_the_end, "nothing can happen any more, and this is left"),
         (DrafterStation, "_ask", never_go_on, "nothing can happen any more, and this is left"),
     ],

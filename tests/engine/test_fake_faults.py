@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("zmq")
 
-from engine.runtime.actions import ALIVE_S, LEASE_S
-from engine.runtime.socket_thread import TICK_S
+from engine.net.actions import ALIVE_S, LEASE_S
+from engine.net.socket_thread import TICK_S
 from fleet.records.replay import replay
 from fleet.records.run import make_run
 from fleet.scenario.faults import Stall

@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from engine.runtime.runnable import check_can_run
-from engine.runtime.serve import serve
+from engine.launch.runnable import check_can_run
+from engine.launch.serve import serve
 from fleet.records.metrics import measure
 from fleet.records.replay import replay
 from fleet.records.run import Run

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.runtime.content import DRAWN, NOTHING, Content
-from engine.runtime.frames import HEADER, VERSION, FrameError, OtherVersionError, pack, parse, payload_of
-from engine.runtime.identity import Alive, Bye, Denied, Hello, Ping, Unknown, Welcome
+from engine.net.content import DRAWN, NOTHING, Content
+from engine.net.frames import HEADER, VERSION, FrameError, OtherVersionError, pack, parse, payload_of
+from engine.net.handshake import Alive, Bye, Denied, Hello, Ping, Unknown, Welcome
 from fleet.stations.messages import Draft, DraftRequest, Leave, Refusal, View
 from fleet.stations.payload import TOKEN_BYTES, encode
 from fleet.stations.session import ERA, INCARNATION

@@ -8,13 +8,13 @@ import pytest
 
 pytest.importorskip("zmq")
 
-from engine.runtime import door
-from engine.runtime.clock import now_s
-from engine.runtime.exchange import Exchange
-from engine.runtime.limits import most_bytes
-from engine.runtime.line import Line
-from engine.runtime.node import Node
-from engine.runtime.sockets import Sockets
+from engine.net import server as door
+from engine.net.client import Line
+from engine.net.clock import now_s
+from engine.net.connections import Exchange
+from engine.net.limits import most_bytes
+from engine.net.sockets import Sockets
+from engine.node.node import Node
 from fleet.records.recorded import RecordedStation
 from fleet.scenario.workload import requests_of
 from fleet.stations.build import drafter_station, join_of, verifier_station

@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("zmq")
 
-from engine.runtime.journal import FIRST, Journal, Life, journal_of, read_journal, recorded_in, unfinished
-from engine.runtime.lossy import LossyLinks, lossy_links
-from engine.runtime.supervisor import first_life
+from engine.launch.supervisor import first_life
+from engine.net.links import LossyLinks, lossy_links
+from engine.node.write_ahead_log import FIRST, Journal, Life, journal_of, read_journal, recorded_in, unfinished
 from fleet.policies.outcome import Outcome
 from fleet.scenario.faults import Delay, Drop, Duplicate, Kill, LinkFaults, Stall
 from fleet.scenario.workload import Request

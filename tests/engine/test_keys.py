@@ -9,8 +9,8 @@ pytest.importorskip("zmq")
 
 import zmq
 
-from engine.runtime.keys import allowed_keys, check_door, check_line, door_keys, line_keys, new_pair
-from engine.runtime.sockets import Sockets
+from engine.net.keys import allowed_keys, check_door, check_line, door_keys, line_keys, new_pair
+from engine.net.sockets import Sockets
 from fleet.errors import InputError
 
 

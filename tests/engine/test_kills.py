@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from engine.runtime.serve import serve
+from engine.launch.serve import serve
 from fleet.scenario.faults import Kill
 from fleet.scenario.reading import make_scenario
 from tests.faults.kills import LEASE_S, NAMES, PATIENCE_S, PROFILE, REJOIN_S, check, run_killed, scenario_of

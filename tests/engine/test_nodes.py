@@ -9,13 +9,13 @@ import pytest
 
 pytest.importorskip("zmq")
 
-from engine.runtime.clock import now_s
-from engine.runtime.door import Door
-from engine.runtime.exchange import Exchange
-from engine.runtime.limits import most_bytes
-from engine.runtime.line import Line
-from engine.runtime.node import Node
-from engine.runtime.sockets import Sockets
+from engine.net.client import Line
+from engine.net.clock import now_s
+from engine.net.connections import Exchange
+from engine.net.limits import most_bytes
+from engine.net.server import Door
+from engine.net.sockets import Sockets
+from engine.node.node import Node
 from fleet.errors import InputError
 from fleet.policies.outcome import Outcome
 from fleet.records.recorded import RecordedStation
@@ -191,6 +191,6 @@ def test_an_address_that_is_taken_is_said_in_one_line() -> None:
 
 
 def test_a_node_needs_no_torch() -> None:
-    modules = "node, sockets, door, line, worker, limits"
-    program = f"from engine.runtime import {modules}\nimport sys\nassert 'torch' not in sys.modules"
+    modules = "engine.node.node, engine.net.sockets, engine.node.worker, engine.launch.bodies"
+    program = f"import sys, {modules}\nassert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

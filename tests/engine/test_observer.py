@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("zmq")
 
-from engine.runtime.clock import now_s
-from engine.runtime.launcher_pipe import PROGRESS, LauncherPipe
-from engine.runtime.observer import LOOK_S, PIECE, Observer, Together, observed
-from engine.runtime.process import NodeProcess
+from engine.launch.launcher_pipe import PROGRESS, LauncherPipe
+from engine.launch.processes import NodeProcess
+from engine.net.clock import now_s
+from engine.node.observer import LOOK_S, PIECE, Observer, Together, observed
 from fleet.errors import NodeDiedError
 from fleet.records.counts import Counts, OfStation, OfTarget
 from fleet.records.run import make_run
@@ -192,7 +192,7 @@ def test_what_is_sent_to_a_node_that_has_died_is_lost_and_its_end_is_told() -> N
 
 def test_a_run_is_told_twice_a_second_and_at_its_end_all_that_its_records_say() -> None:
     pytest.importorskip("torch")
-    from engine.runtime.serve import serve
+    from engine.launch.serve import serve
 
     told: list[tuple[float, Counts]] = []
     replayed = {"kind": "replayed"}

@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from engine.runtime.launcher_pipe import LauncherPipe
-from engine.runtime.placement import devices_of, gpus_of, visible_gpus
-from engine.runtime.process import NodeProcess
-from engine.runtime.serve import crowding
-from engine.runtime.served import measured_device
+from engine.launch.launcher_pipe import LauncherPipe
+from engine.launch.placement import crowding, devices_of, gpus_of, measured_device, visible_gpus
+from engine.launch.processes import NodeProcess
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet

@@ -16,10 +16,10 @@ from engine.decoding.draft import Drafter
 from engine.decoding.lookup import LookupDrafter
 from engine.decoding.models import CausalLM, load_model
 from engine.decoding.verify import Target
-from engine.runtime.batch import serve_batch
-from engine.runtime.colocated import serve_colocated
-from engine.runtime.positions import positions_of, with_positions
-from engine.runtime.prompts import prompts_of
+from engine.node.batch import serve_batch
+from engine.node.capacity import positions_of, with_positions
+from engine.node.colocated import serve_colocated
+from engine.node.prompts import prompts_of
 from fleet.errors import InputError
 from fleet.policies.reach import reach
 from fleet.policies.shapes import CHAIN, Shape, dynamic, tree

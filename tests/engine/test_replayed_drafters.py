@@ -7,12 +7,12 @@ import pytest
 
 pytest.importorskip("torch")
 
-from engine.runtime.answers import Drawn
-from engine.runtime.clock import now_s
-from engine.runtime.content import NOTHING
-from engine.runtime.process import NodeProcess
-from engine.runtime.replayed_drafter import ReplayedDraftExecutor, empty_draft
-from engine.runtime.serve import serve
+from engine.launch.processes import NodeProcess
+from engine.launch.serve import serve
+from engine.net.clock import now_s
+from engine.net.content import NOTHING
+from engine.replayed.answers import Drawn
+from engine.replayed.drafter import ReplayedDraftExecutor, empty_draft
 from fleet.chance.acceptance import AcceptanceModel, BetaGeometric, Geometric, Recorded
 from fleet.policies.shapes import CHAIN, Shape, depths_of, dynamic, tree
 from fleet.records.replay import replay
@@ -208,5 +208,5 @@ def test_replayed_stations_import_no_torch() -> None:
         imported = node.receive()
     finally:
         node.end()
-    assert "engine.runtime.replayed" in imported
+    assert "engine.replayed.targets" in imported
     assert not {"torch", "transformers", "simpy", "matplotlib"} & set(imported)

@@ -8,16 +8,16 @@ import pytest
 
 pytest.importorskip("zmq")
 
-from engine.runtime import worker as workers
-from engine.runtime.actions import Action, Deliver, Opened, Send
-from engine.runtime.clock import now_s
-from engine.runtime.content import NOTHING, Content
-from engine.runtime.door import Door
-from engine.runtime.frames import pack
-from engine.runtime.identity import Hello
-from engine.runtime.line import Line
-from engine.runtime.sockets import Sockets
-from engine.runtime.worker import Arrival, Stop, Worker
+from engine.net.actions import Action, Arrival, Deliver, Opened, Send
+from engine.net.client import Line
+from engine.net.clock import now_s
+from engine.net.content import NOTHING, Content
+from engine.net.frames import pack
+from engine.net.handshake import Hello
+from engine.net.server import Door
+from engine.net.sockets import Sockets
+from engine.node import worker as workers
+from engine.node.worker import Stop, Worker
 from fleet.records.recorded import RecordedStation
 from fleet.stations.build import verifier_station
 from fleet.stations.messages import Draft, DraftRequest, Finished, Join, Leave, Overdue, Retry

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from engine.runtime.runnable import check_by_hand, check_can_run
+from engine.launch.runnable import check_by_hand, check_can_run
 from fleet.errors import InputError
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.settle import settle

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 pytest.importorskip("torch")
 
 from calibrate.links import without_stated_links
-from engine.runtime.actions import DOOR, Deliver, Send
-from engine.runtime.frames import due_of, pack, parse, stamped
-from engine.runtime.hosts import _settled
-from engine.runtime.serve import serve
-from engine.runtime.stated_links import MOST_HELD_S, StatedLinks, stated_links
+from engine.launch.by_hand import _resolved
+from engine.launch.serve import serve
+from engine.net.actions import DOOR, Deliver, Send
+from engine.net.frames import due_of, pack, parse, stamped
+from engine.net.links import MOST_HELD_S, StatedLinks, stated_links
 from fleet.chance.sources import sources_of
 from fleet.records.metrics import measure
 from fleet.records.playback import playback_of
@@ -192,7 +192,7 @@ def test_links_are_held_that_the_scenario_states_and_nobody_has_measured(tables:
     scenario = star(**tables)
     assert holds_links(settle(scenario)) is held
     assert (stated_links(settle(scenario)) is not None) is held
-    assert not holds_links(_settled(scenario)), "nodes on hosts of their own have the links between those"
+    assert not holds_links(_resolved(scenario)), "nodes on hosts of their own have the links between those"
     if "profile" not in tables:
         assert not holds_links(settle(without_stated_links(scenario)))
 

@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 
 pytest.importorskip("zmq")
 
-from engine.runtime.actions import LEASE_S, Action, Cut, Send
-from engine.runtime.asking import Asker
-from engine.runtime.board import Board
-from engine.runtime.content import NOTHING, Content
-from engine.runtime.door import IDLE, Door
-from engine.runtime.frames import HEADER, MOST_ENVELOPE_BYTES, pack, parse
-from engine.runtime.identity import Denied, Unknown
-from engine.runtime.limits import most_bytes
-from engine.runtime.line import Line
-from engine.runtime.status import ROWS, Ask, Status, StatusRow
-from engine.runtime.watchers import MOST
+from engine.net.actions import LEASE_S, Action, Cut, Send
+from engine.net.asking import Asker
+from engine.net.client import Line
+from engine.net.content import NOTHING, Content
+from engine.net.frames import HEADER, MOST_ENVELOPE_BYTES, pack, parse
+from engine.net.handshake import Denied, Unknown
+from engine.net.limits import most_bytes
+from engine.net.server import IDLE, Door
+from engine.net.status import ROWS, Ask, Status, StatusRow
+from engine.net.watchers import MOST
+from engine.node.board import Board
 from fleet.errors import InputError
 from fleet.records.counts import Counts, OfStation, OfTarget
 from fleet.stations.messages import Draft, DraftRequest

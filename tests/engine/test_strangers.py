@@ -14,18 +14,17 @@ import pytest
 
 pytest.importorskip("zmq")
 
-from engine.runtime import connections, gate
-from engine.runtime.actions import Send
-from engine.runtime.door import MOST_BAD, Door
-from engine.runtime.exchange import Exchange
-from engine.runtime.frames import pack
-from engine.runtime.identity import Alive
-from engine.runtime.keys import Keys, door_keys, line_keys, new_pair
-from engine.runtime.limits import most_bytes
-from engine.runtime.line import Line
-from engine.runtime.socket_thread import SocketThread
-from engine.runtime.sockets import Sockets
-from engine.runtime.worker import Arrival
+from engine.net import access
+from engine.net.actions import Arrival, Send
+from engine.net.client import Line
+from engine.net.connections import Exchange
+from engine.net.frames import pack
+from engine.net.handshake import Alive
+from engine.net.keys import Keys, door_keys, line_keys, new_pair
+from engine.net.limits import most_bytes
+from engine.net.server import MOST_BAD, Door
+from engine.net.socket_thread import SocketThread
+from engine.net.sockets import Sockets
 from fleet.errors import InputError
 from tests.helpers.toys import toy_fleet
 from tests.helpers.zmtp import MORE, connected, framed, is_closed
@@ -65,8 +64,8 @@ class Doorkeeper:
     @property
     def open(self) -> int:
         """How many connections it has."""
-        assert self.sockets.guard is not None
-        return len(self.sockets.guard.connections.open)
+        assert self.sockets.monitor is not None
+        return len(self.sockets.monitor.open)
 
 
 @contextmanager
@@ -148,7 +147,7 @@ def test_an_unknown_key_reaches_no_decoder_and_both_ends_are_told_in_one_line(ri
 
 
 def test_a_key_that_is_allowed_later_is_let_in_then(ring: Ring, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "READ_S", 0.1)
+    monkeypatch.setattr(access, "REREAD_S", 0.1)
     with Doorkeeper(ring.door) as keeper, calling(keeper.port, ring.of("mallory")) as (line, said):
         assert holds(lambda: said)
         ring.allow("mallory")
@@ -174,7 +173,7 @@ def test_a_drafter_that_has_another_key_than_was_named_is_told_of(ring: Ring) ->
 def test_whoever_is_cut_is_disconnected_and_its_key_kept_out_for_a_while(
     ring: Ring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gate, "OUT_S", 3.0)
+    monkeypatch.setattr(access, "BAN_S", 3.0)
     with Doorkeeper(ring.door) as keeper, calling(keeper.port, ring.of("alice")) as (line, _):
         line.wait_for_welcomes(PATIENCE_S)
         for _ in range(MOST_BAD):
@@ -195,7 +194,7 @@ def test_a_stranger_who_sends_junk_is_disconnected() -> None:
 
 
 def test_a_stranger_who_says_nothing_is_disconnected_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "STRANGER_S", 0.5)
+    monkeypatch.setattr(access, "STRANGER_S", 0.5)
     with Doorkeeper() as keeper, calling(keeper.port) as (line, _):
         line.wait_for_welcomes(PATIENCE_S)
         with connected(keeper.port) as greeted, connected(keeper.port, greets=False) as silent:
@@ -206,13 +205,13 @@ def test_a_stranger_who_says_nothing_is_disconnected_after_a_while(monkeypatch: 
 
 
 def test_many_who_connect_and_say_nothing_cost_a_bounded_number_of_sockets() -> None:
-    count = 3 * connections.MOST_STRANGERS
+    count = 3 * access.MAX_STRANGERS
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 2 * count
     with Doorkeeper() as keeper, calling(keeper.port) as (line, _):
         line.wait_for_welcomes(PATIENCE_S)
         streams = [connected(keeper.port, greets=False) for _ in range(count)]
-        assert holds(lambda: keeper.sockets.counts["connections too many"] >= count - connections.MOST_STRANGERS)
-        assert keeper.open <= connections.MOST_STRANGERS + 1
+        assert holds(lambda: keeper.sockets.counts["connections too many"] >= count - access.MAX_STRANGERS)
+        assert keeper.open <= access.MAX_STRANGERS + 1
         assert is_closed(streams[0])
         with calling(keeper.port, number=1) as (another, _):  # who is honest still gets in
             another.wait_for_welcomes(PATIENCE_S)
@@ -274,8 +273,8 @@ def test_a_line_finds_the_drafter_even_where_something_else_was_before() -> None
 
 UNSEEDED = 0x6B8B4567  # where ids begin if nobody seeds the C library's generator: rand() then says this first
 CLAIMING = f"""
-from engine.runtime.frames import pack
-from engine.runtime.identity import Alive
+from engine.net.frames import pack
+from engine.net.handshake import Alive
 from tests.engine.test_strangers import Doorkeeper, holds
 from tests.helpers.zmtp import connected, framed
 with Doorkeeper() as door:
@@ -302,7 +301,7 @@ def test_ids_of_connections_begin_anywhere() -> None:
         with Doorkeeper() as door, connected(door.port) as stream:
             stream.sendall(framed(pack(Alive())))
             assert holds(lambda door=door: door.frames)  # type: ignore[misc]
-            assert door.sockets.guard is not None
-            firsts |= {each.peer for each in door.sockets.guard.connections.open.values()}
+            assert door.sockets.monitor is not None
+            firsts |= {each.peer for each in door.sockets.monitor.open.values()}
     assert len(firsts) == 4
     assert min(abs(int.from_bytes(first) - UNSEEDED) for first in firsts) > 1000

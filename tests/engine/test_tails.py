@@ -1,4 +1,4 @@
-"""Tails of drafts that grow during a verification, seeds of sessions that open again, ratios without logits."""
+"""PendingDrafts of drafts that grow during a verification, seeds of sessions that open again, ratios without logits."""
 
 import numpy as np
 import pytest
@@ -11,9 +11,9 @@ from engine.decoding.grow import Drafts
 from engine.decoding.sampling import Sampling, distributions
 from engine.decoding.signals import signals_of
 from engine.decoding.trees import static_tree
-from engine.runtime.build import Streams
-from engine.runtime.content import NOTHING, Content
-from engine.runtime.tails import Tails, joined
+from engine.net.content import NOTHING, Content
+from engine.node.build import Streams
+from engine.node.pending import PendingDrafts, joined
 from fleet.policies.outcome import Outcome
 
 TOKENS = st.lists(st.integers(0, 9), min_size=1, max_size=6)
@@ -23,7 +23,7 @@ TOKENS = st.lists(st.integers(0, 9), min_size=1, max_size=6)
 def test_a_tail_stands_only_if_all_was_accepted_and_the_drafter_went_on_with_the_targets_token(
     before: list[int], meanwhile: list[int], token: int, data: st.DataObject
 ) -> None:
-    tails = Tails()
+    tails = PendingDrafts()
     for drafted in before:
         tails.append(3, Content([drafted]))
     assert list(tails.take(3).tokens) == before
@@ -37,7 +37,7 @@ def test_a_tail_stands_only_if_all_was_accepted_and_the_drafter_went_on_with_the
 
 
 def test_tails_of_other_sessions_stay() -> None:
-    tails = Tails()
+    tails = PendingDrafts()
     tails.append(0, Content([1]))
     tails.append(1, Content([2]))
     tails.forget(0)

@@ -8,9 +8,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from engine.runtime.runnable import check_can_run
-from engine.runtime.serve import serve
-from engine.runtime.served import Served
+from engine.launch.runnable import check_can_run
+from engine.launch.serve import Served, serve
 from fleet.errors import InputError
 from fleet.records.replay import replay
 from fleet.scenario.settle import settle

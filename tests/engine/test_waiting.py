@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.runtime.waiting import LEAST_MARGIN_S, MOST_MARGIN_S, Waiter
+from engine.net.clock import MAX_MARGIN_S, MIN_MARGIN_S, Waiter
 from tests.helpers.stars import repeatable
 
 LOOK_S = 2e-6  # that a look at the clock takes
@@ -47,7 +47,7 @@ def test_a_wait_never_ends_early_and_late_by_no_more_than_its_sleep(lates_s: lis
     for time_s in times_s:
         late_s = host.waited_s(waiter, time_s)
         assert 0 <= late_s <= max(lates_s) + 3 * LOOK_S
-        assert LEAST_MARGIN_S <= waiter.margin.s <= MOST_MARGIN_S
+        assert MIN_MARGIN_S <= waiter.margin.s <= MAX_MARGIN_S
 
 
 @pytest.mark.parametrize("late_s", [0.0, 60e-6, 150e-6, 400e-6])
@@ -56,7 +56,7 @@ def test_sleeps_that_end_alike_late_are_made_up_for_from_the_second_on(late_s: f
     waiter = Waiter(host.now, host.sleep, host.let_others)
     errors_s = [host.waited_s(waiter, 0.01) for _ in range(200)]
     assert max(errors_s[1:]) <= 3 * LOOK_S
-    assert waiter.margin.s <= max(late_s, LEAST_MARGIN_S) * 1.1, "it looks at the clock for no longer than it has to"
+    assert waiter.margin.s <= max(late_s, MIN_MARGIN_S) * 1.1, "it looks at the clock for no longer than it has to"
 
 
 def test_what_has_passed_is_not_waited_for() -> None:

@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("zmq")
 
-from engine.runtime.content import NOTHING
-from engine.runtime.exchange import Exchange
-from engine.runtime.socket_thread import SocketThread
-from engine.runtime.sockets import Sockets
+from engine.net.connections import Exchange
+from engine.net.content import NOTHING
+from engine.net.socket_thread import SocketThread
+from engine.net.sockets import Sockets
 from fleet.stations.messages import Leave
 
 

@@ -6,9 +6,10 @@ import pytest
 
 pytest.importorskip("zmq")
 
-from engine.runtime.clock import now_s
-from engine.runtime.content import NOTHING, Content
-from engine.runtime.worker import Arrival, Stop, Worker
+from engine.net.actions import Arrival
+from engine.net.clock import now_s
+from engine.net.content import NOTHING, Content
+from engine.node.worker import Stop, Worker
 from fleet.records.recorded import RecordedStation
 from fleet.stations.build import verifier_station
 from fleet.stations.messages import Draft, DraftRequest, Finished, Join, StationEvent

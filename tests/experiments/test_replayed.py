@@ -6,11 +6,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-from calibrate.inservice import SETTLING_ROUNDS, rounds_in
+from calibrate.fleets import SETTLING_STEPS
+from calibrate.overheads import delays_of
 from experiments.differences import STATIONS
 from experiments.replayed.cases import (
     CALIBRATED_ON,
-    DRAFT,
     RATIOS,
     Host,
     Hosts,
@@ -23,11 +23,12 @@ from experiments.replayed.cases import (
 )
 from experiments.replayed.chance import LARGEST, NEARBY_S, chance_of, long_enough, simulated_nearby
 from experiments.replayed.command import print_errors
-from experiments.replayed.host import host_of, host_profile, known, not_drafting, rounds_per_s
+from experiments.replayed.host import host_of, host_profile, known, later, not_drafting
 from experiments.replayed.outcomes import JUDGED, Outcome, outcomes_of
 from fleet.records.metrics import measure
 from fleet.records.playback import MECHANISM, playback_of
 from fleet.scenario.scenario import Scenario
+from fleet.times.overhead import Delay, Overhead, Overheads, StationOverheads
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import LinkTime, Quantiles, StepTime
 from sim.run import simulate
@@ -35,9 +36,10 @@ from tests.helpers.quickly import simulated
 from tests.helpers.stars import star
 
 HOST = HardwareProfile(
-    name="host", draft=StepTime(), verify=StepTime(), turnaround_s=2e-4, wake_up_s=1e-4, dispatch_s=5e-5,
-    link=LinkTime(3e-4), provenance=dict([STATIONS]),
+    name="host", draft=StepTime(), verify=StepTime(), link=LinkTime(3e-4), provenance=dict([STATIONS]),
+    overhead=Overheads(StationOverheads(drafter=Overhead(Delay(2e-4), Delay(1e-4), Delay(5e-5)))),
 )  # fmt: skip
+DRAFTER_OF_HOST = HOST.overhead.own.drafter
 
 
 HOSTS = Hosts(Host(HOST, 0.0), Host(HOST, 0.0))
@@ -49,33 +51,32 @@ def read() -> HardwareProfile:
     return host_profile([simulated(fleet(HOST, ratio, N, 20.0, seed=7)) for ratio in RATIOS for N in CALIBRATED_ON[1]])
 
 
-def test_a_host_s_records_give_back_what_passes_between_its_steps(read: HardwareProfile) -> None:
-    assert read.turnaround_s == pytest.approx(HOST.turnaround_s, rel=0.01)
-    assert read.wake_up_s == pytest.approx(HOST.wake_up_s, rel=0.05)
-    assert read.dispatch_s == pytest.approx(HOST.dispatch_s, rel=0.01)
+def assert_read(read: HardwareProfile) -> None:
+    """The overheads of HOST were read."""
+    for name in ("queued", "woken", "after"):
+        expected = getattr(DRAFTER_OF_HOST, name).mean_s
+        assert getattr(read.overhead.own.drafter, name).mean_s == pytest.approx(expected, rel=0.01)
+
+
+def test_overheads_of_a_host_are_read_from_its_records(read: HardwareProfile) -> None:
+    assert_read(read)
     assert read.link.latency_s == pytest.approx(HOST.link.latency_s, rel=0.01)
 
 
-def test_how_late_drafts_end_is_known_by_the_rounds_a_second() -> None:
-    """Runs whose drafts take longer than what their scenario draws: the longer the more rounds there are."""
-    runs, resting_s, a_rate = [], 2e-5, 1e-6
+def test_the_mean_lateness_of_drafts_is_found() -> None:
+    """Runs whose drafts take longer than what their scenario draws."""
+    runs, late_s = [], 2e-5
     for ratio, count in ((16.0, 1), (4.0, 3), (4.0, 16)):
         scenario = fleet(HOST, ratio, count, 5.0)
-        late_s = resting_s + a_rate * rounds_per_s(simulate(scenario))
-        draft = msgspec.structs.replace(DRAFT, base_s=DRAFT.base_s + late_s)
-        longer = simulate(
-            msgspec.structs.replace(scenario, profile=msgspec.structs.replace(of_host(HOST, ratio), draft=draft))
-        )
+        longer = simulate(later(scenario, late_s))
         runs.append(msgspec.structs.replace(longer, header=msgspec.structs.replace(longer.header, scenario=scenario)))
-    host = host_of(runs)
-    assert host.late_at(100.0) == pytest.approx(resting_s + 100.0 * a_rate, rel=0.05)
-    assert host.late_s == pytest.approx(resting_s, rel=0.2)
+    assert host_of(runs).late_s == pytest.approx(late_s, rel=0.01)
 
 
 def test_a_drafter_that_nobody_asks_tells_nothing() -> None:
     idle = simulate(fleet(HOST, 4.0, 3, 2.0, drafters=4))
     assert not (idle.frame().query("event == 'start'").station == "drafter.4").any()
-    assert not len(rounds_in(idle, DRAFT, 0.0, "drafter.4").draft_s)
+    assert len(delays_of([idle], drafters=True).after_s) > 0
 
 
 def test_a_prediction_from_these_records_is_that_host(read: HardwareProfile) -> None:
@@ -84,12 +85,11 @@ def test_a_prediction_from_these_records_is_that_host(read: HardwareProfile) -> 
         assert predicted["rounds_per_s"].value == pytest.approx(measured["rounds_per_s"].value, rel=0.005)
 
 
-def test_the_worker_s_other_time_is_turnaround_and_dispatch_where_it_has_no_rest() -> None:
-    busy, idle = (simulate(fleet(HOST, 4.0, N, 10.0)) for N in (16, 1))
-    turnaround_s, dispatch_s, share = not_drafting(busy)
-    assert (turnaround_s, dispatch_s) == pytest.approx((HOST.turnaround_s, HOST.dispatch_s), rel=1e-6)
+def test_the_overhead_of_a_busy_drafter_is_queued_and_after() -> None:
+    busy = simulate(fleet(HOST, 4.0, 16, 10.0))
+    queued_s, after_s, share = not_drafting(busy)
+    assert (queued_s, after_s) == pytest.approx((2e-4, 5e-5), rel=1e-6)
     assert share == pytest.approx(2.5e-4 / 0.01, rel=0.05)
-    assert np.isnan(not_drafting(idle)).all()
 
 
 def test_all_cells_are_replayed_and_their_times_are_those_stated() -> None:
@@ -99,7 +99,7 @@ def test_all_cells_are_replayed_and_their_times_are_those_stated() -> None:
         scenario: Scenario = cell.scenario
         assert (scenario.drafters.kind, scenario.verifiers.kind) == ("replayed", "replayed")
         assert isinstance(scenario.profile, HardwareProfile)
-        assert scenario.profile.turnaround_s == HOST.turnaround_s
+        assert scenario.profile.overhead == HOST.overhead
     assert of_host(HOST, 4.0).verify == verify_time(4.0)
 
 
@@ -111,19 +111,20 @@ def test_only_fleets_whose_sessions_move_are_those_behind_a_router() -> None:
 
 
 def test_what_is_known_later_of_a_host_is_all_that_changes_in_a_cell() -> None:
-    linked = msgspec.structs.replace(HOST, link=LinkTime(9e-4), busy_link=LinkTime(8e-4), turnaround_s=7e-4)
-    later = Hosts(Host(linked, 1e-5), Host(linked, 2e-5))
+    slower = Overheads(StationOverheads(drafter=Overhead(queued=Delay(7e-4))))
+    linked = msgspec.structs.replace(HOST, link=LinkTime(9e-4), overhead=slower)
+    hosts = Hosts(Host(linked, 1e-5), Host(linked, 2e-5))
     for cell in (*cells(HOSTS, 1.0), *table1(HOSTS, 1.0)):
-        again = known(cell, later)
+        again = known(cell, hosts)
         assert isinstance(again.scenario.profile, HardwareProfile)
-        assert (again.scenario.profile.link, again.scenario.profile.turnaround_s) == (linked.link, 7e-4)
+        assert (again.scenario.profile.link, again.scenario.profile.overhead) == (linked.link, slower)
         assert again.late_s == (1e-5 if cell.case.get("M", 1) == 1 else 2e-5)
         assert known(again, HOSTS) == cell
 
 
 def test_columns_of_the_paper_s_table_make_its_rounds_with_this_host_s_links() -> None:
     """With verifications shorter by what the links take, the simulation finds what it does without links."""
-    free = msgspec.structs.replace(HOST, link=LinkTime(), turnaround_s=0.0, wake_up_s=0.0, dispatch_s=0.0)
+    free = msgspec.structs.replace(HOST, link=LinkTime(), overhead=Overheads())
     linked = msgspec.structs.replace(free, link=HOST.link)
     hosts = [Hosts(Host(profile, 0.0), Host(profile, 0.0)) for profile in (linked, free)]
     for with_links, without in zip(*(table1(each, 5.0) for each in hosts), strict=True):
@@ -204,9 +205,8 @@ def test_what_passes_behind_a_router_is_read_from_all_its_drafters() -> None:
     """In a simulation the router takes no time of its own, so that it is the same there."""
     runs = [simulate(fleet(HOST, ratio, 24, 10.0, seed=7, drafters=2)) for ratio in RATIOS]
     read = host_of(runs)
-    assert read.profile.turnaround_s == pytest.approx(HOST.turnaround_s, rel=0.01)
-    assert read.profile.dispatch_s == pytest.approx(HOST.dispatch_s, rel=0.01)
+    assert_read(read.profile)
     assert read.profile.link.latency_s == pytest.approx(HOST.link.latency_s, rel=0.02)
     rows = runs[0].frame()
     drafts = rows[(rows.station == "drafter.1") & (rows.event == "done") & (rows.kind == "draft")]
-    assert len(rounds_in(runs[0], DRAFT, 0.0, "drafter.1").draft_s) == len(drafts) - SETTLING_ROUNDS
+    assert len(delays_of(runs[:1], drafters=True).after_s) > len(drafts) - SETTLING_STEPS

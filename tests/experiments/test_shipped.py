@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 
 from calibrate.batches import Grid, measure_pass
 from engine.demo_pair.corpus import read_prompts
-from engine.runtime.serve import serve
+from engine.launch.serve import serve
 from experiments.compare import Error, compare_reruns
 from experiments.reruns import replicate, simulated_reruns
 from experiments.shipped import here
@@ -23,13 +23,17 @@ from fleet.scenario.links import holds_links
 from fleet.scenario.reading import read_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
+from fleet.times.overhead import Delay, Overhead, Overheads, StationOverheads
 from fleet.times.profile import HardwareProfile, read_profile
 from fleet.times.step_time import StepTime
 from sim.run import simulate
 from tests.helpers.marks import slow
 
 HOST = HardwareProfile(
-    name="host", draft=StepTime(), verify=StepTime(), turnaround_s=2e-4, wake_up_s=1e-4, dispatch_s=5e-5
+    name="host",
+    draft=StepTime(),
+    verify=StepTime(),
+    overhead=Overheads(StationOverheads(drafter=Overhead(Delay(2e-4), Delay(1e-4), Delay(5e-5)))),
 )
 SCENARIOS = {name: read_scenario(path, base=Path()) for name, path in shipped_scenarios().items()}
 FLEETS = {name: scenario for name, scenario in SCENARIOS.items() if scenario.batch is None}
@@ -49,7 +53,8 @@ def test_every_fleet_waits_for_its_own_times_and_links_with_the_delays_of_the_ho
     assert (as_here.drafters.kind, as_here.verifiers.kind) == ("replayed", "replayed")
     assert settled.drafter_times(0).draft == own.drafter_times(0).draft
     assert settled.verifier_times(0).verify == own.verifier_times(0).verify
-    assert settled.drafter_times(0).delays.turnaround_s == HOST.turnaround_s
+    assert isinstance(as_here.profile, HardwareProfile)
+    assert as_here.profile.overhead == HOST.overhead
     assert holds_links(settled) or name == "amusd", "it states no link"
     assert as_here.faults == FLEETS[name].faults
 

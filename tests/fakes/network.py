@@ -10,8 +10,7 @@ from itertools import count
 
 import numpy as np
 
-from engine.runtime.actions import ANYBODY, DOOR, Send
-from engine.runtime.transport import Arrived
+from engine.net.actions import ANYBODY, DOOR, Arrived, Send
 from fleet.scenario.faults import Fault, LinkFaults, Way
 from tests.fakes.node import FakeNode
 

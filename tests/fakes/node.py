@@ -6,14 +6,13 @@ from collections.abc import Callable, Container, Sequence
 from functools import partial
 from typing import Protocol
 
-from engine.runtime.actions import DOOR, Action, Deliver, Send
-from engine.runtime.content import NOTHING, Content, Executor
-from engine.runtime.exchange import Exchange
-from engine.runtime.identity import Ping
-from engine.runtime.node import Users
-from engine.runtime.socket_thread import TICK_S
-from engine.runtime.transport import Arrived, carry_out
-from engine.runtime.worker import Worker
+from engine.net.actions import DOOR, Action, Arrived, Deliver, Send
+from engine.net.connections import Exchange
+from engine.net.content import NOTHING, Content
+from engine.net.handshake import Ping
+from engine.net.socket_thread import TICK_S
+from engine.node.node import Users
+from engine.node.worker import Executor, Worker
 from fleet.records.recorded import RecordedStation
 from fleet.stations.messages import Finished, Ignored, Instruction, Restarted, StepDone
 from fleet.stations.station import Start
@@ -201,7 +200,7 @@ class FakeNode:
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
         time_s = self.network.now_s
-        done = carry_out(actions, self.exchange, self, time_s)
+        done = self.exchange.carry_out(actions, self, time_s)
         for action in done:
             if isinstance(action, Deliver) and action.after_s:
                 self.network.for_node(self, time_s + action.after_s, partial(self._late, action))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from engine.runtime.serve import serve
+from engine.launch.serve import serve
 from fleet.records.replay import replay
 from fleet.records.run import Run
 from fleet.scenario.fault_scripts import WAYS

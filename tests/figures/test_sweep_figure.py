@@ -21,8 +21,8 @@ from figures.labels import scale_of, spread
 from fleet.errors import InputError
 from fleet.records.glossary import METRICS, Meaning
 from fleet.records.intervals import student_t_interval
-from specfleet.asking import asked_of
 from specfleet.cli.entry import app
+from specfleet.results import asked_of
 from tests.helpers.stars import repeatable, star
 
 DEPTHS, TARGETS = (2, 5), (1, 2, 4)

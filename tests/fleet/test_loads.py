@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from experiments.notes import notes_of
 from fleet.chance.lengths import lognormal_of
 from fleet.errors import InputError
 from fleet.records.metrics import assess, measure
@@ -20,11 +21,10 @@ from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
 from fleet.scenario.show import describe_fleet
 from fleet.scenario.workload import Request, longest_of, mean_lengths, streams_of
+from fleet.scenario.writing import scenario_lines
 from sim.fast.choice import has_numba
 from sim.fast.plain import is_plain_star
 from sim.run import simulate
-from specfleet.notes import notes_of
-from specfleet.scenario_file import lines_of
 from tests.helpers.stars import TABLES, repeatable, star
 
 GRID = (np.arange(20_000) + 0.5) / 20_000
@@ -285,7 +285,7 @@ def test_a_written_scenario_keeps_its_loads_goals_and_prices(tmp_path: Path) -> 
     for load in ({"texts": "chat"}, {"prompt_tokens": LOGNORMAL, "arrivals": {"process": "gamma", "per_s": 2.0}}):
         prices = {"target_per_hour": 1.0, "drafter_per_hour": 0.5, "unit": "EUR"}
         scenario = make_scenario({"workload": load, "slo": {"tpot_s": 0.04}, "cost": prices})
-        (tmp_path / "again.toml").write_text("\n".join(lines_of(scenario, "")))
+        (tmp_path / "again.toml").write_text("\n".join(scenario_lines(scenario, "")))
         assert read_scenario(tmp_path / "again.toml", base=Path()) == scenario
 
 

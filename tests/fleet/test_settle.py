@@ -28,7 +28,7 @@ DOORS = {  # where a scenario is read, changed, settled, kept, taken in, or told
     *(f"fleet/scenario/{name}.py" for name in ("changes", "conflicts", "reading", "settle", "sharing", "unread")),
     *(f"fleet/scenario/{name}.py" for name in ("facts", "named_files", "provenance", "sides")),
     *("fleet/records/run.py", "sim/run.py", "sim/predict.py"),
-    *(f"engine/runtime/{name}.py" for name in ("batch", "bodies", "colocated", "hosts", "serve")),
+    *("engine/launch/by_hand.py", "engine/launch/serve.py", "engine/node/batch.py", "engine/node/colocated.py"),
 }
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from experiments.notes import notes_of
 from experiments.resume import resume_digest
 from fleet.errors import InputError
 from fleet.records.metrics import measure
@@ -19,7 +20,6 @@ from sim.fast.choice import has_numba
 from sim.fast.plain import is_plain_star
 from sim.predict import predict
 from sim.run import simulate
-from specfleet.notes import notes_of
 
 EDGE: dict[str, Any] = {
     "name": "edge", "draft": {"base_s": 0.2, "per_token_s": 0.1}, "verify": {"base_s": 99.0},

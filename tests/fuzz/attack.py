@@ -4,12 +4,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from engine.runtime.actions import DOOR, Send
-from engine.runtime.board import Board
-from engine.runtime.content import Content
-from engine.runtime.door import STRANGERS, Door
-from engine.runtime.exchange import Exchange
-from engine.runtime.transport import Arrived
+from engine.net.actions import DOOR, Arrived, Send
+from engine.net.connections import Exchange
+from engine.net.content import Content
+from engine.net.server import STRANGERS, Door
+from engine.node.board import Board
 from fleet.policies.outcome import Outcome
 from fleet.records.recorded import Log, RecordedStation
 from fleet.records.replay import replay

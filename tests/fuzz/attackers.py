@@ -5,9 +5,9 @@ from itertools import count
 
 import numpy as np
 
-from engine.runtime.content import NOTHING, Content
-from engine.runtime.frames import pack, parse
-from engine.runtime.identity import Alive, Bye, Hello, Ping, Unknown, Welcome, terms_of
+from engine.net.content import NOTHING, Content
+from engine.net.frames import pack, parse
+from engine.net.handshake import Alive, Bye, Hello, Ping, Unknown, Welcome, terms_of
 from fleet.scenario.settled import Fleet
 from fleet.stations.messages import Draft, DraftRequest, Leave, Refusal
 from tests.fuzz.frames import damaged, junk, out_of_place, wrong

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from engine.runtime.content import Content
-from engine.runtime.tails import Tails
+from engine.net.content import Content
+from engine.node.pending import PendingDrafts
 from fleet.policies.outcome import Outcome
 from fleet.scenario.settled import Fleet
 from fleet.stations.buffer import Buffer
@@ -57,7 +57,7 @@ class State:
         self.target, self.drafter = verifier_station(fleet, 0), drafter_station(fleet)
         self.up: list[tuple[Any, list[int]]] = []
         self.down: list[tuple[Any, list[int]]] = []
-        self.tails, self.taken = Tails(), {}  # type: tuple[Tails, dict[int, list[int]]]
+        self.pending, self.taken = PendingDrafts(), {}  # type: tuple[PendingDrafts, dict[int, list[int]]]
         self.texts: dict[int, list[int]] = {}  # at the target, by tag
         self.own: dict[int, int] = {}  # its last own token
         self.guessed: dict[int, list[int]] = {}  # at the drafter: what it takes for the text
@@ -147,7 +147,7 @@ class State:
         ignored = any(isinstance(each, Ignored) for each in self.tell(self.target, message))
         assert ignored != current, f"{message}: " + ("dropped" if ignored else "taken")
         if not ignored:
-            self.tails.append(message.tag, Content(tokens))
+            self.pending.append(message.tag, Content(tokens))
         self.start(self.target)
 
     def end_verification(self) -> None:
@@ -169,7 +169,7 @@ class State:
                 self.guesses.pop(token, None)
             outcome = Outcome(accepted, ended)
             if self.ahead and step.kind == "verify":
-                outcome = self.tails.settled(member.tag, member.tokens, outcome, wanted[accepted])
+                outcome = self.pending.settled(member.tag, member.tokens, outcome, wanted[accepted])
             outcomes.append(outcome)
         self.tell(self.target, StepDone(step.number, tuple(outcomes), 0.0))
         self.down = [(message, tokens if self.is_current(message) else []) for message, tokens in self.down]
@@ -218,7 +218,7 @@ class State:
                     if self.ahead:
                         self.sent.pop(tag, None)
                 case Released(tag=tag) if station is self.target:
-                    self.tails.forget(tag)
+                    self.pending.forget(tag)
                 case Finished(tag=tag, request=request):
                     self.finish(tag, request)
                 case Released() | Ignored():
@@ -248,14 +248,14 @@ class State:
         station.steps_started = 0
         if station is self.target:
             for member in plan.step.members:
-                self.taken[member.tag] = list(self.tails.take(member.tag).tokens)
+                self.taken[member.tag] = list(self.pending.take(member.tag).tokens)
 
     # --- what is looked at ---
 
     def check(self) -> None:
         """Check what holds in every state."""
         for tag, session in self.target.sessions.items():
-            kept = sum(len(content.tokens) for content in self.tails.drafts.get(tag, []))
+            kept = sum(len(content.tokens) for content in self.pending.drafts.get(tag, []))
             assert session.tail == kept + len(self.taken.get(tag, [])), "station and tail disagree"
             assert session.base == min(len(self.texts[tag]), session.goal)
             assert session.base + session.tail <= session.goal or not self.ahead, "more is drafted than anybody can use"
@@ -267,7 +267,7 @@ class State:
         """Whether every request is complete, and nothing is left anywhere."""
         stations = self.target, self.drafter
         left = any(station.sessions or station.waiting or station.program or station.running for station in stations)
-        return not (left or self.texts or self.up or self.down or self.tails.drafts)
+        return not (left or self.texts or self.up or self.down or self.pending.drafts)
 
     def key(self) -> str:
         """What is the same for states that are alike."""
@@ -299,7 +299,7 @@ def _bound_to(station: Any, handlers: dict[type, Any]) -> dict[type, Any]:
     return {kind: MethodType(handler.__func__, station) for kind, handler in handlers.items()}
 
 
-_HOLDERS = State | Station | Tails | DraftCache | Silence | Discipline
+_HOLDERS = State | Station | PendingDrafts | DraftCache | Silence | Discipline
 _NO_STATE = ("_handlers", "rng", "most_on_the_way")
 
 

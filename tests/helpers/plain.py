@@ -5,7 +5,7 @@ from functools import cache
 from engine.decoding.decode import decode_plain
 from engine.decoding.models import CausalLM, load_model
 from engine.decoding.verify import Target
-from engine.runtime.prompts import prompts_of
+from engine.node.prompts import prompts_of
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from fleet.scenario.workload import streams_of

@@ -4,14 +4,13 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
-from engine.runtime.content import NOTHING, Content
-from engine.runtime.door import Door
-from engine.runtime.exchange import Exchange
-from engine.runtime.line import Line
-from engine.runtime.resent import Resent
-from engine.runtime.router import RouteExecutor
-from engine.runtime.stated_links import stated_links
-from engine.runtime.tails import Tails
+from engine.net.client import Line
+from engine.net.connections import Exchange
+from engine.net.content import NOTHING, Content
+from engine.net.links import stated_links
+from engine.net.server import Door
+from engine.node.pending import PendingDrafts, Retransmit
+from engine.node.router import RouteExecutor
 from fleet.policies.outcome import Outcome
 from fleet.records.recorded import Log, RecordedStation
 from fleet.records.schema import SCHEMA, Row
@@ -33,22 +32,22 @@ class TailTarget(ToyTarget):
 
     def __init__(self, fleet: Fleet) -> None:
         super().__init__()
-        self.tails = Tails()
-        self.resent = Resent(fleet)
+        self.pending = PendingDrafts()
+        self.retransmit = Retransmit(fleet)
         self.verified = 0
 
     def receive(self, event: StationEvent, content: Content) -> None:
         if isinstance(event, Draft):
-            self.tails.append(event.tag, content)
-            self.resent.heard(event.tag, event.epoch)
+            self.pending.append(event.tag, content)
+            self.retransmit.acknowledge(event.tag, event.epoch)
         elif isinstance(event, Overdue):
-            self.tails.forget(event.tag)
+            self.pending.forget(event.tag)
         else:
             super().receive(event, content)
 
     def run(self, step: Step) -> tuple[Outcome, ...]:
         for member in step.members:
-            self.drafts[member.tag] = self.tails.take(member.tag)
+            self.drafts[member.tag] = self.pending.take(member.tag)
             if step.kind == "verify":
                 assert len(self.drafts[member.tag].tokens) == member.tokens
                 self.verified += member.tokens
@@ -58,17 +57,17 @@ class TailTarget(ToyTarget):
         if step.kind != "verify":
             return outcomes
         pairs = zip(step.members, outcomes, strict=True)
-        return tuple(self.tails.settled(m.tag, m.tokens, outcome, self.texts[m.tag][1][-1]) for m, outcome in pairs)
+        return tuple(self.pending.settled(m.tag, m.tokens, outcome, self.texts[m.tag][1][-1]) for m, outcome in pairs)
 
     def content_of(self, message: Message) -> Content:
         if not isinstance(message, DraftRequest):
             return NOTHING
-        said = self.resent.tokens(message.tag, message.epoch, message.base, message.opening)
+        said = self.retransmit.tokens(message.tag, message.epoch, message.base, message.opening)
         return Content(self.texts[message.tag][1][message.base - said : message.base])
 
     def release(self, tag: int) -> None:
-        self.tails.forget(tag)
-        self.resent.forget(tag)
+        self.pending.forget(tag)
+        self.retransmit.forget(tag)
         super().release(tag)
 
 
@@ -155,7 +154,7 @@ class ToyFleet:
         for drafter in drafters:
             self.network.connect(ROUTER, drafter, fleet.drafter_name(drafter))
         door, links = Door(fleet, 1, drafter=None), stated_links(fleet)
-        exchange = Exchange(door, lines, relays=True, seen=router.seen, links=links)
+        exchange = Exchange(door, lines, relays=True, seen=router.relayed, links=links)
         self._node(ROUTER, router_station(fleet), router, exchange)
 
     def _start_target(self, target: int) -> None:

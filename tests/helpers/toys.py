@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from engine.runtime.content import NOTHING, Content
-from engine.runtime.door import Door
-from engine.runtime.exchange import Exchange
-from engine.runtime.line import Line
+from engine.net.client import Line
+from engine.net.connections import Exchange
+from engine.net.content import NOTHING, Content
+from engine.net.server import Door
 from fleet.policies.outcome import Outcome
 from fleet.records.recorded import Log, RecordedStation
 from fleet.scenario.reading import make_scenario

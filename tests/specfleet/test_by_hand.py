@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("zmq")
 
-from engine.runtime.keys import new_pair
+from engine.net.keys import new_pair
 from fleet.records.replay import replay
 from fleet.records.run import read_run
 from tests.helpers.marks import slow

@@ -68,7 +68,7 @@ def test_every_host_has_its_secret_and_everybody_s_public_key(hosts: Path) -> No
 
 
 def test_the_page_has_every_way_to_form_a_fleet() -> None:
-    assert len(SECTIONS) == 7
+    assert len(SECTIONS) == 6
     for title, text in SECTIONS.items():
         assert len(commands_of(text)) >= 2, title
 

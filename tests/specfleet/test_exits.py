@@ -13,7 +13,7 @@ import pytest
 
 from experiments.terminal.exits import STATUSES
 from fleet.records.run import read_run
-from specfleet.reference.command_line import all_commands
+from tests.helpers.commands import all_commands
 from tests.helpers.marks import slow
 from tests.helpers.processes import ROOT, ended, eventually, specfleet, start
 from tests.helpers.signals import SIGNALS, assert_ended_by, tell
@@ -44,7 +44,7 @@ def needed(name: str) -> list[str]:
 IDLE = """
 import functools, signal, sys
 from specfleet.cli import entry, main
-from specfleet.reference.command_line import registered
+from tests.helpers.commands import registered
 
 def idle(command):
     return functools.wraps(command)(lambda **_: (print("ready", file=sys.stderr, flush=True), signal.pause()))

@@ -7,17 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from calibrate.fitting import fitting, fitting_path, scenario_of_pair, write_fitting
+from calibrate.host import fitted_scenario
+from experiments.notes import notes_of
 from fleet.chance.acceptance import Recorded
 from fleet.data.shipped import shipped_scenarios
-from fleet.scenario.reading import make_scenario, read_scenario
+from fleet.scenario.reading import make_scenario, read_scenario, scenario_of
 from fleet.scenario.scenario import Scenario
 from fleet.times.profile import HardwareProfile, write_profile
 from fleet.times.step_time import StepTime
-from specfleet.calibrating import own_scenario
 from specfleet.cli import main
-from specfleet.host_scenario import fitting, fitting_path, scenario_of_pair, write_fitting
-from specfleet.notes import notes_of
-from specfleet.scenario import scenario_of
 
 TWO_CORES = {"cores": "2"}
 
@@ -42,7 +41,7 @@ def written(scenario: Scenario, profile: HardwareProfile, folder: Path) -> Scena
 
 
 def pair(profile: HardwareProfile, **options: Any) -> Scenario:
-    return scenario_of_pair(own_scenario(None, options, "demo/calibration"), profile)
+    return scenario_of_pair(fitted_scenario(None, options, "demo/calibration"), profile)
 
 
 @pytest.mark.parametrize("name", sorted(shipped_scenarios()))

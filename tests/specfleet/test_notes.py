@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import specfleet
+from experiments.notes import notes_of, notes_on_prediction
 from fleet.data.shipped import shipped_scenarios
 from fleet.scenario.reading import make_scenario
 from specfleet.cli import main
-from specfleet.notes import notes_of, notes_on_prediction
 
 PRINTED = [0.82, 0.68, 0.55, 0.43, 0.36]
 PROFILE = {

@@ -14,7 +14,7 @@ from fleet.records.run import read_run
 from fleet.times.profile import read_profile
 from sim.run import simulate
 from specfleet import cli
-from specfleet.reference.command_line import all_commands, all_functions
+from tests.helpers.commands import all_commands, all_functions
 from tests.helpers.marks import slow
 from tests.helpers.processes import ended, specfleet
 from tests.helpers.stars import star
@@ -158,9 +158,9 @@ def test_a_run_of_the_engine_that_cannot_be_written_is_printed(
     option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("torch")
-    from engine.runtime.served import Served
+    from engine.launch.serve import Served
 
-    monkeypatch.setattr("engine.runtime.serve.serve", lambda *_, **__: Served(simulate(star()), {}))
+    monkeypatch.setattr("engine.launch.serve.serve", lambda *_, **__: Served(simulate(star()), {}))
     kept = {"-o": "--signals", "--signals": "-o"}[option]
     words = [option, "/dev/full", kept, str(tmp_path / "kept")]
     assert run_cli(monkeypatch, "run", "slots", "--json", *words) == 1

@@ -129,7 +129,7 @@ def test_the_floors_in_the_design_are_those_that_are_enforced() -> None:
 
 INDEXES = {  # what lists the files of a folder, and the folder
     "docs/decisions/decoding.md": "engine/decoding",
-    "docs/decisions/runtime.md": "engine/runtime",
+    **{f"engine/{wing}/__init__.py": f"engine/{wing}" for wing in ("launch", "net", "node", "replayed")},
     "fleet/records/__init__.py": "fleet/records",
     "experiments/__init__.py": "experiments",
     "experiments/terminal/__init__.py": "experiments/terminal",

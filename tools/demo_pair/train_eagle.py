@@ -19,9 +19,8 @@ from torch.nn import functional
 from transformers import AutoModelForCausalLM, DynamicCache, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.utils import logging
 
-from engine.decoding.eagle import EagleHead
-from engine.decoding.eagle3 import Eagle3Head, tapped_layers
-from engine.decoding.eagle_files import AnyHead, load_head, save_head
+from engine.decoding.eagle import AnyHead, Eagle3Head, EagleHead
+from engine.decoding.eagle_files import load_head, save_head, tapped_layers
 from engine.demo_pair.corpus import FOLDER
 from fleet.files import write_file
 from tools.demo_pair.corpus import token_stream

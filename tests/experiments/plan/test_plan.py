@@ -18,12 +18,12 @@ from experiments.plan.make import make_plan
 from experiments.plan.question import APART, COLOCATED, PLAIN, Shape
 from experiments.plan.screen import screen
 from experiments.plan.trial import try_out
+from experiments.plan_files import write_plan
 from fleet.errors import InputError
 from fleet.records.metrics import measure
 from fleet.scenario.scenario import Device, Poisson
 from sim.run import simulate
 from specfleet.cli.plan import print_plan
-from specfleet.planning import write_plan
 from tests.helpers.marks import slow
 
 SMALL = {"workload.new_tokens": 48, "workload.prompt_tokens": 64}

@@ -1,0 +1,108 @@
+"""The scenario that fits a calibration: its models, its profile, and devices as this host has them.
+
+Acceptance is left to the profile, which measured it.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fleet.chance.signals import SIGNALS_FILE
+from fleet.files import write_file
+from fleet.scenario.facts import measured_acceptance, models_of
+from fleet.scenario.named_files import with_files
+from fleet.scenario.scenario import Device, Scenario
+from fleet.scenario.settle import settle
+from fleet.scenario.writing import scenario_lines
+from fleet.times.profile import HardwareProfile
+
+HOST = "host"  # name of the device that all stations share
+SLOWED = 1.1  # from this factor on, steps that run at once slow each other too much to be told apart from sharing
+REQUESTS = 48
+WRITTEN = "Written by `specfleet calibrate`: what it measured, on the host that it measured."
+
+
+def scenario_of_pair(pair: Scenario, profile: HardwareProfile) -> Scenario:
+    """Return a scenario of a calibrated pair, with as many targets as the calibration let run beside the drafter."""
+    verifiers = msgspec.structs.replace(pair.verifiers, count=max(1, len(profile.contention) - 1))
+    workload = msgspec.structs.replace(pair.workload, requests=REQUESTS)
+    return msgspec.structs.replace(pair, name="pair", verifiers=verifiers, workload=workload)
+
+
+def fitting(scenario: Scenario, profile: HardwareProfile) -> Scenario:
+    """Return the scenario with what the profile measured on its host: times, acceptance, and who shares what.
+
+    Devices that it names stay; targets that stand for accelerators elsewhere, and batches, need none.
+    """
+    replace = msgspec.structs.replace
+    drafters, verifiers = replace(scenario.drafters, tiers=(), profile=""), scenario.verifiers
+    devices = scenario.devices
+    if verifiers.kind == "real":  # whose times and links were measured
+        verifiers = replace(verifiers, tiers=(), verify=None, prefill=None, decode=None, profile="")
+        if scenario.batch is None and not devices and shares_device(scenario, profile):
+            devices = {HOST: Device("turns")}
+            drafters, verifiers = replace(drafters, device=HOST), replace(verifiers, device=HOST)
+    fits = replace(scenario, profile=profile, drafters=drafters, verifiers=verifiers, devices=devices, link=None)
+    return replace(absolute(fits), acceptance=measured_acceptance(scenario, SIGNALS_FILE))  # beside the profile
+
+
+def shares_device(scenario: Scenario, profile: HardwareProfile) -> bool:
+    """Whether the scenario's stations would get in each other's way on the host that the profile was measured on.
+
+    They do on one GPU, where there are fewer cores than models, and where steps at once were measured to be slow.
+    """
+    models = models_of(settle(scenario))
+    at_once = profile.contention[min(models, len(profile.contention)) - 1]
+    cores = int(profile.provenance.get("cores", models))
+    return "gpu" in profile.provenance or cores < models or at_once >= SLOWED
+
+
+def absolute(scenario: Scenario) -> Scenario:
+    """Return the scenario with the files and models that it names by absolute paths, so that it reads from anywhere."""
+    replace = msgspec.structs.replace
+    return replace(
+        with_files(scenario, lambda path: str(Path(path).resolve())),
+        drafters=replace(scenario.drafters, model=_absolute(scenario.drafters.model)),
+        verifiers=replace(scenario.verifiers, model=_absolute(scenario.verifiers.model)),
+    )
+
+
+def _absolute(model: str) -> str:
+    """The absolute path of a model's folder that is there; "demo", and what is not there, stay as they are."""
+    return str(Path(model).resolve()) if model not in ("", "demo") and Path(model).exists() else model
+
+
+def fitting_path(out: Path, given: Any = None) -> Path:
+    """Where the scenario that fits a profile goes: beside it, under its name with `.toml`.
+
+    With `-fits.toml` where the profile has that name, or the scenario that was given.
+    """
+    path = out.with_suffix(".toml")
+    taken = [out, *([Path(given)] if isinstance(given, str | Path) else [])]
+    is_taken = path.resolve() in [other.resolve() for other in taken]
+    return out.with_name(f"{out.stem}-fits.toml") if is_taken else path
+
+
+def write_fitting(scenario: Scenario, profile: HardwareProfile, profile_file: str, path: Path) -> bool:
+    """Write the scenario that fits a profile, which is in `profile_file` beside it; False where a file is there."""
+    if path.exists():
+        return False
+    fits = fitting(scenario, profile)
+    told = {name: list(_sharing(profile)) for name in fits.devices if _takes_turns_here(fits, name)}
+    write_file(path, "\n".join(scenario_lines(fits, profile_file, [WRITTEN], told)) + "\n")
+    return True
+
+
+def _takes_turns_here(scenario: Scenario, device: str) -> bool:
+    """Whether that device is the host, with all stations on it, as `fitting` lets them share it."""
+    places = {scenario.drafters.device, scenario.verifiers.device}
+    return device == HOST and places == {HOST} and scenario.devices[device].sharing == "turns"
+
+
+def _sharing(profile: HardwareProfile) -> Iterator[str]:
+    factors = ", ".join(f"x {factor:.2f} with {count}" for count, factor in enumerate(profile.contention, start=1))
+    cores = profile.provenance.get("gpu") or f"{profile.provenance.get('cores', 'some')} cores"
+    yield f"# All stations run on this host ({cores}): one step at a time, in the order of asking."
+    yield f'# "contended" lets steps run at once; they were measured to take longer then: {factors}.'

@@ -1,0 +1,171 @@
+"""All connections of a node, as one state machine, and the interface of what carries their frames."""
+
+from collections import Counter
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Protocol
+
+from engine.net.actions import DOOR, Action, Arrived, Cut, Deliver, Lost, Opened, Send, Turned
+from engine.net.client import Line
+from engine.net.content import Content
+from engine.net.frames import due_of
+from engine.net.handshake import Ping
+from engine.net.links import StatedLinks, with_due
+from engine.net.server import Door
+from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, Routed, View
+
+Posted = Message | Routed | Ping
+
+
+class Transport(Protocol):
+    """Carries frames between nodes: ZeroMQ (`sockets.py`), or a network in memory in tests.
+
+    It belongs to one thread, except for `wake`. Only `poll` blocks.
+    """
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Connections and greetings that were refused or closed, by reason."""
+
+    def poll(self, timeout_s: float) -> list[Arrived]:
+        """Return the frames that have arrived; if there are none, wait for one or for `wake`."""
+
+    def wake(self) -> None:
+        """Let a waiting `poll` return; from any thread, also after `close`."""
+
+    def send(self, send: Send) -> bool:
+        """Send a frame; False if the peer is gone or its queue is full."""
+
+    def address_of(self, peer: bytes) -> str:
+        """Return HOST:PORT of a peer of the server; empty if unknown."""
+
+    def cut(self, peer: bytes) -> None:
+        """Close the connection of a peer of the server; earlier frames to it may still arrive."""
+
+    def tidy(self, known: Container[bytes]) -> Counter[str]:
+        """Close connections that exceed a limit, and reconnect; to be called several times a second.
+
+        - `known`: the accepted peers of the server.
+        - Returns lines for the user of the node, with their number.
+        """
+
+    def gone(self) -> list[bytes]:
+        """Return the peers of the server whose connections have ended since the last call."""
+
+    def close(self) -> None:
+        """Close everything, after at most half a second for frames that are being sent."""
+
+
+class Exchange:
+    """The server and the clients of a node.
+
+    - `line_of`: the client that sends a tag's messages to its drafter.
+    - `relays`: whether drafts and refusals of clients go out by the server, past the station (a router). Its server
+      answers once all clients have been welcomed, so that targets wait for a late drafter instead of decoding alone.
+    - `seen`: is called with each relayed draft.
+    - `links`: what delays messages, if the scenario describes links.
+    """
+
+    def __init__(
+        self,
+        door: Door | None = None,
+        lines: Mapping[int, Line] | None = None,
+        line_of: Callable[[int], int] = lambda _tag: 0,
+        relays: bool = False,
+        seen: Callable[[Draft, Content], None] = lambda _draft, _content: None,
+        links: StatedLinks | None = None,
+    ) -> None:
+        self.door = door
+        self.lines = dict(lines or {})
+        self.line_of = line_of
+        self.relays = relays
+        self.seen = seen
+        self.links = links
+        self.serves = not relays
+
+    def missing(self) -> str:
+        """Say whom this end calls and has not been welcomed by, in words; empty if there is nobody."""
+        lines = [line for line in self.lines.values() if line.state != "open"]
+        names = ", ".join(dict.fromkeys(line.name for line in lines))
+        whom = "a drafter" if len(names.split(", ")) == 1 else "drafters"
+        return f"{'the router' if lines[0].calls_router else whom} at {names}" if lines else ""
+
+    def receive(self, port: int, peer: bytes, frame: bytes, now_s: float, user: str = "") -> list[Action]:
+        """Take a frame that came in at a port."""
+        if port == DOOR:
+            assert self.door is not None
+            actions = self.door.receive(peer, frame, now_s, user) if self.serves else []
+        else:
+            actions = self.lines[port].receive(frame, now_s)
+            self.serves = self.serves or all(line.state == "open" for line in self.lines.values())
+        return self._followed(actions, now_s, 0.0 if self.links is None else due_of(frame))
+
+    def post(self, message: Posted, content: Content, now_s: float, left_s: float | None = None) -> list[Action]:
+        """Send what the station, or the worker, wants to have sent. `left_s`: when it left the station, if not now."""
+        actions = self._post(message, content, now_s)
+        if self.links is not None:
+            actions = self.links.stamp(actions, message, now_s if left_s is None else left_s)
+        return self._followed(actions, now_s)
+
+    def _post(self, message: Posted, content: Content, now_s: float) -> list[Action]:
+        if isinstance(message, Routed):
+            return self.lines[message.drafter].send(message.message, content, now_s)
+        if isinstance(message, DraftRequest | Leave) or self.door is None:
+            return self.lines[self.line_of(message.tag)].send(message, content, now_s)
+        assert isinstance(message, Draft | Refusal | View | Ping)
+        return self.door.send(message, content)
+
+    def lost(self, port: int, peer: bytes, now_s: float) -> list[Action]:
+        """Note that a frame could not be sent."""
+        if port == DOOR:
+            return self._followed([] if self.door is None else self.door.lost(peer), now_s)
+        return self._followed(self.lines[port].lost(now_s), now_s)
+
+    def tick(self, now_s: float) -> list[Action]:
+        """Do what is due by now."""
+        due = [] if self.door is None else self.door.tick(now_s)
+        for line in self.lines.values():
+            due += line.tick(now_s)
+        return self._followed(due, now_s)
+
+    def close(self, now_s: float) -> list[Action]:
+        """Say goodbye to everybody."""
+        goodbyes = [] if self.door is None else self.door.close()
+        return goodbyes + [action for line in self.lines.values() for action in line.close(now_s)]
+
+    def carry_out(
+        self, actions: Sequence[Action], transport: Transport, now_s: float
+    ) -> list[Deliver | Opened | Lost | Turned]:
+        """Send and cut; return the other actions, in order.
+
+        A peer that nothing can be sent to is lost; the actions that follow from it are carried out too.
+        """
+        others: list[Deliver | Opened | Lost | Turned] = []
+        left = list(actions)
+        while left:
+            action = left.pop(0)
+            if isinstance(action, Send):
+                if not transport.send(action):
+                    left += self.lost(action.port, action.peer, now_s)
+            elif isinstance(action, Cut):
+                transport.cut(action.peer)
+            else:
+                others.append(action)
+        return others
+
+    def _followed(self, actions: list[Action], now_s: float, due_s: float = 0.0) -> list[Action]:
+        """Relay what is to be relayed; keep the rest until it is due, where links are stated."""
+        if self.relays and self.door is not None:
+            return self._relayed(self.door, actions, due_s)
+        return actions if self.links is None else self.links.keep(actions, due_s, now_s)
+
+    def _relayed(self, door: Door, actions: list[Action], due_s: float) -> list[Action]:
+        relayed: list[Action] = []
+        for action in actions:
+            if isinstance(action, Deliver) and isinstance(action.event, Draft | Refusal):
+                if isinstance(action.event, Draft):
+                    self.seen(action.event, action.content)
+                sent = door.send(action.event, action.content)
+                relayed += [with_due(send, due_s) if isinstance(send, Send) else send for send in sent]
+            else:
+                relayed.append(action)
+        return relayed

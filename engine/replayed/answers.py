@@ -1,0 +1,102 @@
+"""What replayed targets answer: by recorded continuations of real text, or drawn as in a simulation. Without torch."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+import numpy as np
+
+from engine.decoding.greedy import path_in_text
+from engine.net.content import Content, path_sent
+from fleet.policies.outcome import Outcome
+from fleet.scenario.workload import Request
+from fleet.stations.messages import DraftRequest
+from fleet.stations.outcomes import Outcomes
+from fleet.stations.station import Station
+from fleet.times.step import Member, Step
+
+
+class Continuation(msgspec.Struct, frozen=True):
+    """The target's greedy continuation of a prompt, as token ids; longer than any request asks for, by one round.
+
+    `hidden` (prompt + tokens - 1, hidden): the target's last hidden states at all tokens but the last, prompt included,
+    as float16; None where no drafter reads them. `ends_after`: how many tokens the
+    text has when it ends by itself; 0 where it does not.
+    """
+
+    prompt: list[int]
+    tokens: list[int]
+    hidden: np.ndarray | None = None
+    ends_after: int = 0
+
+
+class Answers(Protocol):
+    """What the steps of one target yield, and what it tells its drafter."""
+
+    def begin(self, tag: int, request: Request) -> None:
+        """Note which request a stream opens next."""
+
+    def outcomes(self, step: Step, drafts: Sequence[Content]) -> tuple[Outcome, ...]:
+        """Return what a finished step yields, a member each; `drafts` is what it verifies."""
+
+    def content_of(self, request: DraftRequest) -> Content:
+        """Return what is sent to the drafter with a request."""
+
+
+class Continued:
+    """Answers of a target that compares real drafts with the continuations of its prompts."""
+
+    def __init__(self, continuations: Sequence[Continuation]) -> None:
+        self.continuations = continuations
+        self.paths: dict[int, list[int]] = {}  # accepted nodes of the last drafts, by tag
+
+    def begin(self, tag: int, request: Request) -> None:
+        """Note nothing: a step names its request."""
+
+    def outcomes(self, step: Step, drafts: Sequence[Content]) -> tuple[Outcome, ...]:
+        """Compare drafts with continuations."""
+        return tuple([self._outcome(step, *pair) for pair in zip(step.members, drafts, strict=True)])
+
+    def _outcome(self, step: Step, member: Member, draft: Content) -> Outcome:
+        continuation, accepted = self.continuations[member.request], 0
+        position = (member.base or member.tokens) - len(continuation.prompt)  # a prefill's tokens are the prompt
+        if step.kind == "verify":
+            path = path_in_text(draft.tokens, continuation.tokens[position:], draft.nodes)
+            self.paths[member.tag], accepted = path, len(path)
+        left = continuation.ends_after - position
+        return Outcome(accepted, left if 0 < left <= accepted + 1 else 0)
+
+    def content_of(self, request: DraftRequest) -> Content:
+        """Return the prefix at first, later the target's own token."""
+        continuation, base = self.continuations[request.request], request.base
+        text = [*continuation.prompt, *continuation.tokens][:base]
+        path = self.paths.get(request.tag, [])
+        known = 1 if request.opening else base - len(path) - 1  # of each token known, the state before the next
+        hidden = None if continuation.hidden is None else continuation.hidden[known - 1 : base - 1]
+        if request.opening:
+            return Content(text, hidden=hidden)
+        return Content(text[-1:], path_sent(path), hidden=hidden)
+
+
+class Drawn:
+    """Answers of a target whose drafter is replayed, too: drawn by the code, and from the numbers, of the simulation.
+
+    `outcomes`: of the whole fleet; targets of one process may share them. Texts say nothing, but are as long as real
+    ones.
+    """
+
+    def __init__(self, outcomes: Outcomes, station: Station) -> None:
+        self.of_fleet = outcomes
+        self.draw: Callable[[Step], tuple[Outcome, ...]] = outcomes.at(station)
+
+    def begin(self, tag: int, request: Request) -> None:
+        """Note where the text of a request ends, where that is known."""
+        self.of_fleet.text_begins(tag, request)
+
+    def outcomes(self, step: Step, drafts: Sequence[Content]) -> tuple[Outcome, ...]:
+        """Draw what is accepted of drafts, whatever they say."""
+        return self.draw(step)
+
+    def content_of(self, request: DraftRequest) -> Content:
+        """Return a prefix, or a token, that says nothing."""
+        return Content([0] * request.base) if request.opening else Content([0])
