@@ -200,7 +200,7 @@ def test_the_header_says_which_path_it_was_and_is_else_the_same() -> None:
         ({"profile": ""}, "without a profile"),
         (
             {
-                "faults": [{"what": "drop", "share": 0.1}],
+                "faults": [{"what": "link", "effect": "drop", "share": 0.1}],
                 "verifiers": {"patience_s": 9.0},
                 "drafters": {"lease_s": 9.0},
             },

@@ -70,7 +70,7 @@ CORNERS: dict[str, dict[str, Any]] = {
     "faulty": {
         "drafters": {"lease_s": 4.0},
         "verifiers": {"count": 2, "patience_s": 3.0},
-        "faults": [{"what": "drop", "share": 0.05}],
+        "faults": [{"what": "link", "effect": "drop", "share": 0.05}],
     },
     "arrivals": {
         "workload": {
@@ -111,8 +111,6 @@ LISTED: dict[str, tuple[str, tuple[str, ...]]] = {
     "verifiers.rule": (REAL, ()),
     "workload.prompts": (REAL, ()),
     "workload.seed": (ALIKE, tuple(name for name in CORNERS if name not in ("batch", "arrivals"))),
-    "workload.ignore_eos": (REAL, ()),
-    "workload.stop": (REAL, ()),
     "workload.temperature": (REAL, ()),
     "workload.top_k": (REAL, ()),
     "workload.top_p": (REAL, ()),
