@@ -1,4 +1,4 @@
-"""Both worlds used together: what `specfleet` calls, and programs of their own (`python -m experiments.NAME`).
+"""Both worlds used together: what `specfleet` calls.
 
 worlds.py      run a scenario in either world
 sweep.py       any keys over values; cell.py runs one cell, jobs.py many side by side, memory.py in memory that they
@@ -17,13 +17,6 @@ plan/          which fleet to build: how many drafters and targets, at which dep
                plan_files.py writes it
 report/        one page of results, to send around
 reproduce/     the papers' tables and figures, row by row
-batch_rules.py the batch rules that are compared
 terminal/      how programs end, and what they print
 watching/      what people see of a fleet while it works
-
-bench/ modes/ replayed/ shipped/ coverage/ grids/ screening/ scale/ zoo/ gpu_check/
-               programs: peers, every mode in both worlds, fleets of replayed stations, the shipped scenarios on this
-               host, intervals, plans against full grids, equations against simulations, fleets of 10^4 targets, types
-               of models, a GPU machine.
-               Each has its command in command.py; __main__.py puts it under terminal/exits.py before its imports.
 """

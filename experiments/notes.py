@@ -85,9 +85,9 @@ def _absent_tiers(scenario: Scenario) -> Iterator[str]:
 
 def _published_texts(scenario: Scenario) -> Iterator[str]:
     """Note what of the lengths is published, and what assumed."""
-    texts = scenario.workload.texts
-    if texts:
-        yield f"workload.texts = {texts!r}: {TEXTS[texts].source}"
+    name = scenario.workload.lengths
+    if name in TEXTS:
+        yield f"workload.lengths = {name!r}: {TEXTS[name].source}"
 
 
 def _replaced_acceptance(scenario: Scenario) -> Iterator[str]:

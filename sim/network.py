@@ -159,7 +159,7 @@ class Network:
         if not self.fleet.faults:
             return None
         rng = np.random.default_rng([self.fleet.seed, 3, target, drafter, way == "up"])
-        return LinkFaults(self.fleet.faults, self.fleet.drafter_name(drafter), verifier_name(target), way, rng)
+        return LinkFaults(self.fleet.faults, self.fleet.drafter_name(drafter), verifier_name(target), rng)
 
     def _drafter(self, drafter: int, rng: np.random.Generator) -> Server:
         station, times = drafter_station(self.fleet, drafter), self.fleet.drafter_times(drafter)
@@ -260,7 +260,6 @@ class Network:
         request = next(self.requests[tag], None)
         if request is not None:
             self.coming += 1
-            self.outcomes.text_begins(tag, request)
             late_s = self.playback.joins_s.get((tag, request.number), 0.0) if self.playback.plays("overhead") else 0.0
             arrival = self.env.timeout(max(0.0, request.not_before_s - self.env.now) + max(0.0, late_s))
             arrival.callbacks.append(partial(self._join, tag, request))

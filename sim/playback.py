@@ -9,7 +9,6 @@ import msgspec
 from fleet.policies.outcome import Outcome
 from fleet.policies.ragged import BatchRule
 from fleet.records.playback import Playback, Sent
-from fleet.scenario.workload import Request
 from fleet.stations.station import Station
 from fleet.times.durations import Duration
 from fleet.times.effects import NEVER_IDLE, IdleEffect
@@ -62,9 +61,6 @@ class PlayedOutcomes:
         self.left = {place: deque(outcomes) for place, outcomes in playback.outcomes.items()}
         self.last: dict[tuple[int, int, str], Outcome] = defaultdict(Outcome)
 
-    def text_begins(self, tag: int, request: Request) -> None:
-        """Nothing to note: outcomes tell where texts end."""
-
     def at(self, _station: Station, _rule: BatchRule | None = None) -> Callable[[Step], tuple[Outcome, ...]]:
         """Return the function that gives the outcomes of a step; what a batch's rule left of them is in them."""
         return lambda step: tuple([self._next(step, member) for member in step.members])
@@ -82,7 +78,7 @@ class PlayedOutcomes:
         left = self.left.get(place)
         outcome = self.last[place] = left.popleft() if left else self.last[place]
         if outcome.accepted > member.tokens and step.kind == "verify":
-            return msgspec.structs.replace(outcome, accepted=member.tokens, ended=0, matches=False)
+            return msgspec.structs.replace(outcome, accepted=member.tokens, matches=False)
         return outcome
 
     def _drafted(self, step: Step, member: Member) -> int:

@@ -23,7 +23,6 @@ from fleet.scenario.changes import Changes, pairs_of
 from fleet.scenario.names import SimPath, World
 from fleet.scenario.reading import Given, scenario_of
 from fleet.scenario.settle import settle
-from fleet.scenario.workload import unknown_ends
 from fleet.times.profile import HardwareProfile, read_profile
 from sim.predict import predict
 from sim.run import simulate as simulate_scenario
@@ -55,9 +54,8 @@ def simulate(
     keywords are keys of the scenario, where a dict changes only what it names. `precision`: how narrow 95 % intervals
     have to be, as half width over value: of the throughput, or by metric, {"tpot_p90_s": 0.05}. The run is then
     repeated with more requests until they are; what was not reached is in the result's `unmet`. `report` is told of
-    that, and of ends of texts that the simulation does not know. `path`: "fast" is a compiled loop for plain stars,
-    "simpy" knows everything, and "auto" chooses; the records are the same. Raises InputError for bad input, and for
-    "fast" where it does not apply.
+    that. `path`: "fast" is a compiled loop for plain stars, "simpy" knows everything, and "auto" chooses; the records
+    are the same. Raises InputError for bad input, and for "fast" where it does not apply.
 
     >>> import specfleet
     >>> result = specfleet.simulate("star", {"verifiers.count": 8}, seed=3, workload={"requests": 20})
@@ -65,9 +63,6 @@ def simulate(
     (3, 8)
     """
     aims, chosen = precision_of(precision), scenario_of(scenario, changes, **keys)
-    note = unknown_ends(settle(chosen))
-    if note:
-        report(f"note: {note}")
     if aims:
         simulated, _, _, unmet = simulate_to(chosen, aims, report, path)
         assert simulated is not None

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from fleet.errors import InputError
 from fleet.policies.group import One
+from fleet.scenario.arrivals import Trace
 from fleet.scenario.faults import NodeFault
-from fleet.scenario.scenario import Trace
 from fleet.scenario.settled import Fleet
 
 

@@ -131,7 +131,7 @@ class LossyLinks:
         if found is None:
             seed = [self.fleet.seed, 3, target, self.drafter, way == "up", *([self.life] if self.life else [])]
             name, rng = self.fleet.drafter_name(self.drafter), np.random.default_rng(seed)
-            found = self.faults[target, way] = LinkFaults(self.fleet.faults, name, verifier_name(target), way, rng)
+            found = self.faults[target, way] = LinkFaults(self.fleet.faults, name, verifier_name(target), rng)
         return found
 
 

@@ -13,7 +13,6 @@ from engine.decoding.grow import Drafts
 from engine.decoding.verify import Target, Verdict
 from engine.net.content import NOTHING, Content
 from engine.node.build import AnyDrafter, Streams
-from engine.node.ends import outcome_of
 from fleet.chance.token import Token
 from fleet.policies.outcome import Outcome
 from fleet.policies.ragged import BatchRule
@@ -101,7 +100,7 @@ class BatchExecutor:
         self.streams.open(self.drafter, "drafter", join)
         first = self.target.prefill(tag)
         self.hidden[tag] = first.hidden
-        return outcome_of(first, len(self.target.committed(tag)), join)
+        return Outcome()
 
     def _draft_prefill(self, tag: int) -> None:
         self.drafter.prefill(tag, self.target.committed(tag), self.hidden.pop(tag))
@@ -146,7 +145,7 @@ class BatchExecutor:
             self.drafter.advance(tag, verdict.path, verdict.tokens, hidden)
             if tag not in self.joins:  # ballast
                 continue
-            outcome = outcome_of(verdict, len(self.target.committed(tag)), self.joins[tag])
+            outcome = Outcome(verdict.accepted)
             if verdict.signals:
                 outcome = with_means(outcome, verdict.signals)
                 self._record(tag, verdict)
@@ -160,6 +159,4 @@ def with_means(outcome: Outcome, tokens: Sequence[Token]) -> Outcome:
         return outcome
     klds = [token.kld for token in tokens]
     ratio = sum(token.ratio for token in tokens) / len(tokens)
-    return Outcome(
-        outcome.accepted, outcome.ended, outcome.matches, outcome.drafted, ratio, sum(klds) / len(klds), max(klds)
-    )
+    return Outcome(outcome.accepted, outcome.matches, outcome.drafted, ratio, sum(klds) / len(klds), max(klds))

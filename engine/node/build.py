@@ -16,7 +16,6 @@ from engine.decoding.lookup import LookupDrafter
 from engine.decoding.models import DEMO_PAIR, CausalLM, folder_of, load_model
 from engine.decoding.sampling import GREEDY, Sampling
 from engine.decoding.verify import Target
-from engine.node.ends import ends_of
 from fleet.policies.ragged import BatchRule
 from fleet.scenario.settled import Fleet
 from fleet.stations.messages import Join
@@ -107,4 +106,4 @@ def new_target(
     """Return a target of the fleet; `rule` and `room` as in `new_drafter`."""
     aligned = rule is not None and rule.aligns
     cache = model.aligned_cache() if aligned else model.new_cache(*room)
-    return Target(model, fleet.verifiers.rule, cache, ends_of(fleet), head_taps(fleet))
+    return Target(model, fleet.verifiers.rule, cache, head_taps(fleet))

@@ -13,7 +13,6 @@ from engine.decoding.verify import Target, Verdict
 from engine.net.content import NOTHING, Content, path_sent, states_sent
 from engine.node.batch_executor import with_means
 from engine.node.build import AnyDrafter, Streams
-from engine.node.ends import outcome_of
 from engine.node.packing import contents_of, drafts_of
 from engine.node.pending import PendingDrafts, Retransmit
 from fleet.policies.outcome import Outcome
@@ -179,7 +178,7 @@ class VerifyExecutor:
 
     def _outcome(self, tag: int) -> Outcome:
         verdict = self.verdicts[tag]
-        outcome = outcome_of(verdict, len(self.target.committed(tag)), self.open_requests[tag])
+        outcome = Outcome(verdict.accepted)
         return with_means(outcome, verdict.signals) if verdict.signals else outcome
 
     def content_of(self, message: Message) -> Content:

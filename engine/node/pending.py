@@ -36,7 +36,7 @@ class PendingDrafts:
         the outcome `matches`. Else they are dropped.
         """
         arrived = self.drafts.pop(tag, [])
-        if not arrived or outcome.ended or outcome.accepted < drafted or list(arrived[0].tokens) != [token]:
+        if not arrived or outcome.accepted < drafted or list(arrived[0].tokens) != [token]:
             return outcome
         if arrived[1:]:
             self.drafts[tag] = arrived[1:]

@@ -14,9 +14,9 @@ from engine.demo_pair.corpus import FOLDER, read_prompts
 from fleet.errors import InputError
 from fleet.inputs.strict import convert
 from fleet.inputs.text import read_json_lines, shortened
+from fleet.scenario.arrivals import Trace
 from fleet.scenario.lengths import Between
 from fleet.scenario.named_files import DEMO_PROMPTS
-from fleet.scenario.scenario import Trace
 from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import streams_of
 
@@ -59,7 +59,7 @@ def prompts_of(fleet: Fleet) -> list[list[int]]:
 def _longest_prompt(fleet: Fleet) -> int:
     """The tokens of the longest prompt that a request may ask for."""
     workload, asked = fleet.workload, fleet.workload.prompt_tokens
-    drawn = isinstance(asked, Between) and asked.law != "even"  # whose longest hardly ever comes
+    drawn = isinstance(asked, Between) and asked.mean is not None  # whose longest hardly ever comes
     if drawn or workload.lengths or isinstance(workload.arrivals, Trace):  # a file tells them
         return max(request.prompt_tokens for requests in streams_of(fleet).values() for request in requests)
     return asked if isinstance(asked, int) else asked.high

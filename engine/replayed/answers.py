@@ -9,7 +9,6 @@ import numpy as np
 from engine.decoding.greedy import path_in_text
 from engine.net.content import Content, path_sent
 from fleet.policies.outcome import Outcome
-from fleet.scenario.workload import Request
 from fleet.stations.messages import DraftRequest
 from fleet.stations.outcomes import Outcomes
 from fleet.stations.station import Station
@@ -20,21 +19,16 @@ class Continuation(msgspec.Struct, frozen=True):
     """The target's greedy continuation of a prompt, as token ids; longer than any request asks for, by one round.
 
     `hidden` (prompt + tokens - 1, hidden): the target's last hidden states at all tokens but the last, prompt included,
-    as float16; None where no drafter reads them. `ends_after`: how many tokens the
-    text has when it ends by itself; 0 where it does not.
+    as float16; None where no drafter reads them.
     """
 
     prompt: list[int]
     tokens: list[int]
     hidden: np.ndarray | None = None
-    ends_after: int = 0
 
 
 class Answers(Protocol):
     """What the steps of one target yield, and what it tells its drafter."""
-
-    def begin(self, tag: int, request: Request) -> None:
-        """Note which request a stream opens next."""
 
     def outcomes(self, step: Step, drafts: Sequence[Content]) -> tuple[Outcome, ...]:
         """Return what a finished step yields, a member each; `drafts` is what it verifies."""
@@ -50,9 +44,6 @@ class Continued:
         self.continuations = continuations
         self.paths: dict[int, list[int]] = {}  # accepted nodes of the last drafts, by tag
 
-    def begin(self, tag: int, request: Request) -> None:
-        """Note nothing: a step names its request."""
-
     def outcomes(self, step: Step, drafts: Sequence[Content]) -> tuple[Outcome, ...]:
         """Compare drafts with continuations."""
         return tuple([self._outcome(step, *pair) for pair in zip(step.members, drafts, strict=True)])
@@ -63,8 +54,7 @@ class Continued:
         if step.kind == "verify":
             path = path_in_text(draft.tokens, continuation.tokens[position:], draft.nodes)
             self.paths[member.tag], accepted = path, len(path)
-        left = continuation.ends_after - position
-        return Outcome(accepted, left if 0 < left <= accepted + 1 else 0)
+        return Outcome(accepted)
 
     def content_of(self, request: DraftRequest) -> Content:
         """Return the prefix at first, later the target's own token."""
@@ -86,12 +76,7 @@ class Drawn:
     """
 
     def __init__(self, outcomes: Outcomes, station: Station) -> None:
-        self.of_fleet = outcomes
         self.draw: Callable[[Step], tuple[Outcome, ...]] = outcomes.at(station)
-
-    def begin(self, tag: int, request: Request) -> None:
-        """Note where the text of a request ends, where that is known."""
-        self.of_fleet.text_begins(tag, request)
 
     def outcomes(self, step: Step, drafts: Sequence[Content]) -> tuple[Outcome, ...]:
         """Draw what is accepted of drafts, whatever they say."""

@@ -14,7 +14,6 @@ from engine.decoding.models import CausalLM, folder_of, load_model
 from engine.decoding.verify import Target
 from engine.net.content import states_sent
 from engine.node.build import head_taps
-from engine.node.ends import ends_of
 from engine.node.prompts import prompts_of
 from engine.replayed.answers import Continuation
 from fleet.errors import InputError
@@ -55,14 +54,8 @@ def continuations_of(fleet: Fleet, cache_folder: Path) -> list[Continuation]:
         write_file(file, content.getvalue())
     number = {prompt: i for i, prompt in enumerate(distinct)}
     continuations = kept["continuations"].tolist()
-    ends, asked = ends_of(fleet), fleet.workload.new_tokens
     return [
-        Continuation(
-            prompt,
-            continuations[i],
-            kept["hidden"][i] if with_hidden else None,
-            ends.after(prompt, continuations[i][:asked]),
-        )
+        Continuation(prompt, continuations[i], kept["hidden"][i] if with_hidden else None)
         for prompt, i in ((prompt, number[tuple(prompt)]) for prompt in prompts)
     ]
 

@@ -112,7 +112,6 @@ class ReplayedTarget:
             self._open(tag, request, now_s())
 
     def _open(self, tag: int, request: Request, time_s: float) -> None:
-        self.answers.begin(tag, request)
         self.deliver(join_of(self.fleet, tag, request), NOTHING, time_s)
 
     def deliver(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:

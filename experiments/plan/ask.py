@@ -15,10 +15,10 @@ from experiments.sweep import Vary, vary_of
 from fleet.chance.acceptance import Geometric
 from fleet.errors import InputError
 from fleet.policies.group import Batch
-from fleet.scenario.arrivals import Gamma
+from fleet.scenario.arrivals import Gamma, Poisson
 from fleet.scenario.changes import Changes
 from fleet.scenario.reading import Given, scenario_of
-from fleet.scenario.scenario import Poisson, Scenario
+from fleet.scenario.scenario import Scenario
 
 COUNTS = ("drafters.count", "verifiers.count")
 DRAFTERS = {False: (1,), True: (1, 2, 3, 4)}  # M to try, where requests come by themselves and where not

@@ -9,9 +9,9 @@ from msgspec import UNSET, UnsetType
 from experiments.plan.goals import Goal
 from experiments.plan.prices import Prices
 from fleet.errors import InputError
-from fleet.scenario.arrivals import Gamma
+from fleet.scenario.arrivals import Gamma, Poisson
 from fleet.scenario.reading import change_scenario
-from fleet.scenario.scenario import Poisson, Scenario, Workload
+from fleet.scenario.scenario import Scenario, Workload
 
 Kind = Literal["drafters apart", "co-located", "no speculation"]
 APART, COLOCATED, PLAIN = "drafters apart", "co-located", "no speculation"
@@ -205,10 +205,7 @@ def _check_base(base: Scenario) -> None:
     if base.batch is not None or not base.drafters.count:
         raise InputError(f"scenario {base.name!r}: a plan begins with a fleet of drafters and targets, without [batch]")
     if base.workload.arrivals is not None and not isinstance(base.workload.arrivals, Poisson | Gamma):
-        raise InputError(
-            f"scenario {base.name!r}: workload.arrivals: a plan knows poisson and gamma arrivals, or none; for a ramp, "
-            "plan for its highest rate"
-        )
+        raise InputError(f"scenario {base.name!r}: workload.arrivals: a plan knows poisson and gamma arrivals, or none")
     if base.drafters.device or base.verifiers.device:
         raise InputError(f"scenario {base.name!r}: a plan places drafters and targets itself; leave their devices out")
     if base.drafters.profile or base.verifiers.profile:

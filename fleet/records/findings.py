@@ -12,7 +12,7 @@ from fleet.records.power import EnergyCurve
 from fleet.records.run import Run
 from fleet.records.tables import at_drafter, commits_of, requests_of, rounds_table, verifications_of
 from fleet.scenario.settled import Fleet
-from fleet.scenario.workload import has_all
+from fleet.scenario.workload import has_file
 
 
 class Findings(msgspec.Struct, frozen=True):
@@ -80,7 +80,7 @@ def requests_table(fleet: Fleet, rows: Table, commits: Table) -> Table:
     named = commits.tag[requests.first], commits.request[requests.first]
     joins, refusals = (rows.where(rows.event.among(event)) for event in ("join", "refusal"))
     joined, tokens = find(named, (joins.tag, joins.request)), requests.sums(commits.committed)
-    finished = (tokens == at(joins.goal - joins.tokens, joined)) | requests.largest(commits.flag)
+    finished = tokens == at(joins.goal - joins.tokens, joined)
     return Table.of(
         tag=named[0],
         request=named[1],
@@ -103,7 +103,7 @@ def _last_of_streams(fleet: Fleet, tags: Integers, numbers: Integers, finished: 
     """
     if not fleet.streams:
         return np.zeros(len(tags), dtype=bool)
-    if has_all(fleet.workload):  # they are dealt to the streams in turn
+    if not has_file(fleet.workload):  # they are dealt to the streams in turn
         return numbers + fleet.streams >= fleet.workload.requests
     streams = Groups(joins.tag)
     newest = joins.tag[streams.first], streams.largest(joins.request)

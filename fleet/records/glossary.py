@@ -134,7 +134,6 @@ METRICS = (
         "", "T_wait + S + Z, and the drafter's steps before the draft",
     ),
     *_percentiles("round", "`round_s` over rounds"),
-    Meaning("in_time", "share of rounds", "Share of rounds whose draft was there within `measure.deadlines_s`."),
     Meaning(
         "acceptance_length", "tokens/round",
         "Accepted draft tokens of a verification, on average; nothing is cut at the request's length.",

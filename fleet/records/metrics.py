@@ -30,7 +30,6 @@ from fleet.records.service import goodput, speedup
 from fleet.records.steady import places_of, relaxation_s
 from fleet.records.tables import cache_bytes, requests_of
 from fleet.records.window import Metric, Window
-from fleet.scenario.arrivals import Ramp
 from fleet.scenario.scenario import GrantRule
 from fleet.scenario.settled import Fleet
 
@@ -64,7 +63,6 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
         if fleet.in_turn:
             metrics |= _drafting(window, rounds)
             metrics |= _returning(window, rounds)
-            metrics |= _in_time(window, rounds, fleet.verifiers.count, fleet.measure.deadlines_s)
         metrics |= _load(window, findings, rounds, targets)
         if fleet.verifiers.allocate is not None:
             metrics |= _fair_goodput(window, verified, fleet.verifiers.allocate)
@@ -80,7 +78,7 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
     metrics |= _latencies(window, findings)
     metrics |= speedup(fleet, findings.requests, metrics)
     known = {name: metric for name, metric in metrics.items() if not math.isnan(metric.value)}
-    if not (without_steady_state(fleet.faults) or isinstance(fleet.workload.arrivals, Ramp)):
+    if not without_steady_state(fleet.faults):
         return known
     return {name: Metric(metric.value, *NO_INTERVAL, metric.unit) for name, metric in known.items()}
 
@@ -210,15 +208,6 @@ def _returning(window: Window, rounds: Table) -> dict[str, Metric]:
         "verify_s": window.mean(rounds.verified_s, rounds.verify_s, "s"),
         "round_s": window.mean(rounds.drafted_s, round_s, "s"),
     } | _percentiles(window, "round", rounds.drafted_s, round_s)
-
-
-def _in_time(window: Window, rounds: Table, targets: int, deadlines_s: Sequence[float]) -> dict[str, Metric]:
-    """Share of rounds whose draft was there within its target's deadline."""
-    if not deadlines_s:
-        return {}
-    deadline_s = np.asarray(deadlines_s)[np.minimum(rounds.tag % targets, len(deadlines_s) - 1)]
-    in_time = np.where(np.isnan(rounds.asked_s), np.nan, rounds.drafted_s - rounds.asked_s <= deadline_s)
-    return {"in_time": window.mean(rounds.drafted_s, in_time, "share of rounds")}
 
 
 def _acceptance(window: Window, verified: Table) -> dict[str, Metric]:

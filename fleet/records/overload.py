@@ -26,9 +26,8 @@ from fleet.records.grouped import Floats, Groups, at, find
 from fleet.records.intervals import NO_INTERVAL
 from fleet.records.tables import at_drafter, requests_of
 from fleet.records.window import Metric
-from fleet.scenario.arrivals import Gamma
+from fleet.scenario.arrivals import Gamma, Poisson
 from fleet.scenario.names import BATCH, DRAFTER, ROUTER
-from fleet.scenario.scenario import Poisson
 from fleet.scenario.settled import Fleet
 
 FALSE_ALARM = 0.001  # probability that a run at the very edge, rho = 1, is called overloaded

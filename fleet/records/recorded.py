@@ -77,25 +77,13 @@ class RecordedStation:
     def _done(self, event: StepDone, step: Step, now_s: float) -> None:
         for member, outcome in zip(step.members, event.outcomes, strict=True):
             tokens = member.tokens if outcome.drafted < 0 else outcome.drafted
-            ends = bool(outcome.ended)
-            goal = _text_before(step.kind, member.base, member.tokens) + outcome.ended if ends else 0
             self.log += (
                 now_s, self.station.name, self.written, "done", self.origin, event.step, step.kind,
-                member.tag, member.request, member.epoch, member.base, tokens, goal,
-                outcome.accepted, ends, 0, event.duration_s, 0.0, 0, "",
+                member.tag, member.request, member.epoch, member.base, tokens, 0,
+                outcome.accepted, False, 0, event.duration_s, 0.0, 0, "",
                 outcome.matches, outcome.ratio, outcome.kld, outcome.kld_peak,
             )  # fmt: skip
             self.written += 1
-
-
-def _text_before(kind: str, base: int, tokens: int) -> int:
-    """Committed tokens before a step: a prefill's own are the prompt."""
-    return tokens if kind == "prefill" else base
-
-
-def ended_of(row: Row) -> int:
-    """Return how many tokens a finished step (a row "done") adds to a text that ends with it; 0 if that goes on."""
-    return row.goal - _text_before(row.kind, row.base, row.tokens) if row.flag else 0
 
 
 # Values in the order of SCHEMA. The frequent ones are plain tuples: a simulation writes millions, and a Row costs more.

@@ -28,10 +28,9 @@ class Row(NamedTuple):
         base (tokens): Committed length that the row refers to.
         tokens (tokens): Of the prompt (join), granted (draft-request; negative: the drafter's own), drafted (draft,
             done), planned (start); of a view, the sessions that wait.
-        goal (tokens): Final length of the text, as asked (join), or where the target ended it by itself (done).
+        goal (tokens): Final length of the text (join).
         accepted (tokens): Accepted draft tokens (done of verify).
-        flag: Whether it is the request's first round (draft-request), or the target ended the text by itself, by an
-            end-of-text token or a stop string (done).
+        flag: Whether it is the request's first round (draft-request).
         priority (priority): Priority of the request (join, draft-request); a larger number is more urgent.
         duration_s: Service time on the device's clock (done), or the work that a drafter expects (view).
         idle_gap_s: Idleness of the station before the step's group (start).

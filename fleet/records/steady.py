@@ -13,8 +13,7 @@ from fleet.records.findings import Findings
 from fleet.records.grouped import Groups
 from fleet.records.tables import at_drafter, requests_of
 from fleet.records.window import Floats, Window
-from fleet.scenario.arrivals import Gamma
-from fleet.scenario.scenario import Poisson
+from fleet.scenario.arrivals import Gamma, Poisson
 from fleet.scenario.settled import Fleet
 
 CELLS = 512  # of the window, for the number of requests in the system

@@ -22,19 +22,17 @@ def requests_of(rows: Table) -> Groups:
 def commits_of(rows: Table) -> Table:
     """Return the finished verifier steps with `committed`, the tokens that each added to its stream.
 
-    `goal` is that of its request. `from_draft`: those tokens that the drafter proposed. Tokens beyond a request's goal,
-    or beyond the end that the target gave the text by itself, are dropped, not committed; so is what a target had
-    committed of a request when its process died.
+    `goal` is that of its request. `from_draft`: those tokens that the drafter proposed. Tokens beyond a request's goal
+    are dropped, not committed; so is what a target had committed of a request when its process died.
     """
     done = rows.where(rows.event.among("done") & rows.kind.among(*COMMITTING) & ~at_drafter(rows))
     started = done.epoch // INCARNATION
     if started.any():
         requests = requests_of(done)
         done = done.where(started == requests.largest(started)[requests.of])
-    end = np.where(done.flag, done.goal, np.iinfo(np.int64).max)
     joins = rows.where(rows.event.among("join"))
     goal = at(joins.goal, find((done.tag, done.request), (joins.tag, joins.request)))
-    return done.plus(goal=goal, **added_tokens(done.accepted, np.minimum(goal, end) - done.base))
+    return done.plus(goal=goal, **added_tokens(done.accepted, goal - done.base))
 
 
 def added_tokens(accepted: Integers, room: Floats | Integers) -> dict[str, Floats]:

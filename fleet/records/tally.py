@@ -202,13 +202,12 @@ class Tally:
             seen.verified(row[_TOKENS], row[_ACCEPTED])
         if request is None or request.request != row[_REQUEST]:
             return
-        goal = min(request.goal, row[_GOAL]) if row[_FLAG] else request.goal
         before = row[_TOKENS] if kind == "prefill" else row[_BASE]
-        committed = min(row[_ACCEPTED] + 1, goal - before)
+        committed = min(row[_ACCEPTED] + 1, request.goal - before)
         seen.committed += committed
         if kind == "prefill":
             self.first.add(row[_TIME] - request.asked_s)
-        if before + committed >= goal:
+        if before + committed >= request.goal:
             seen.finished += 1
             self.latency.add(row[_TIME] - request.asked_s)
             del self.requests[tag]

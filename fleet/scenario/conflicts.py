@@ -26,11 +26,6 @@ def conflicts(scenario: Scenario, needs: Needs) -> Iterator[str]:
     if isinstance(scenario.drafters.overlap, Ahead) and isinstance(scenario.drafters.route, Central):
         yield "drafters.overlap = 'ahead' keeps drafters busy; drafters.route = 'central' would wait for ever"
     yield from _of_faults(scenario)
-    if scenario.workload.ends and not scenario.workload.ends_itself:
-        yield (
-            "workload.ends says where texts end, and workload.ignore_eos = true lets none end; allowed with it: "
-            "ignore_eos = false, or a list `stop`"
-        )
     if scenario.verifiers.rule == "without-replacement" and scenario.drafters.shape.kind == "dynamic":
         yield (
             "verifiers.rule = 'without-replacement': nothing is drawn for drafters.shape.kind = 'dynamic', whose "

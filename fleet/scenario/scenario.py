@@ -22,10 +22,10 @@ from fleet.policies.ragged import BatchRule
 from fleet.policies.route import Affinity, Route
 from fleet.policies.shapes import CHAIN, Shape
 from fleet.policies.warm_up import NoWarmUp, WarmUp
-from fleet.scenario.arrivals import Gamma, Ramp, Rate
+from fleet.scenario.arrivals import Gamma, Poisson, Trace
 from fleet.scenario.cost import Cost
 from fleet.scenario.faults import Fault
-from fleet.scenario.lengths import Between, TextsName, Tokens
+from fleet.scenario.lengths import Between, Tokens
 from fleet.scenario.memory import DeviceMemory
 from fleet.scenario.slo import Slo
 from fleet.times.profile import HardwareProfile
@@ -213,29 +213,6 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sharing: Sharing = "turns"
 
 
-class Poisson(msgspec.Struct, frozen=True, tag="poisson", tag_field="process", forbid_unknown_fields=True):
-    """Requests, or first turns of conversations, come by themselves at random times.
-
-    Keys:
-        per_s (requests/s): How many come in a second, on average; the gaps between them are exponential.
-    """
-
-    per_s: Rate
-
-
-class Trace(msgspec.Struct, frozen=True, tag="trace", tag_field="process", forbid_unknown_fields=True):
-    """Requests come at the times, and with the lengths, of a recorded trace.
-
-    Keys:
-        file: A CSV file with the columns arrived_at (seconds), num_prefill_tokens and num_decode_tokens, found relative
-            to the scenario's folder.
-        speed (factor): How many times faster than recorded the arrivals are played.
-    """
-
-    file: str
-    speed: Rate = 1.0
-
-
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Who decodes what. Without arrivals the loop is closed: a stream's next request opens when its last is complete.
 
@@ -248,30 +225,17 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         prompts: What the real world decodes: "demo/evaluation", "demo/calibration", or a JSON Lines file with a field
             `prompt` (text) or `prompt_ids` (token ids), found relative to the scenario's folder. The simulated world
             needs lengths only and does not read it.
-        prompt_tokens (tokens): Length of a prompt: a number, or a table with `low` and `high`, and a law.
+        prompt_tokens (tokens): Length of a prompt: a number, or a table with `low` and `high`.
         new_tokens (tokens): Tokens to decode for a request: a number, or such a table. Requests run to that length,
-            whatever the text says, so that equal work is compared; unless `ignore_eos` or `stop` lets a text end by
-            itself, which is then the longest that it may get.
+            whatever the text says, so that equal work is compared.
         arrivals: How requests come by themselves, each then a stream of its own. Left out, the loop is closed.
         conversations: A JSON Lines file with a list `turns` in each line (Spec-Bench), found relative to the scenario's
             folder. A stream is then one conversation, whose context grows from turn to turn; four characters count as a
             token. Empty: there are none.
-        lengths: A CSV file with the columns num_prefill_tokens and num_decode_tokens, the lengths of request after
-            request, found relative to the scenario's folder; they come one after the other, or by `arrivals`. Empty:
-            there is none.
-        lengths_drawn: Whether each request draws one row of `lengths` at random, however often it was drawn, so that
-            there are as many requests as asked. If not, rows come in their order until the file ends.
-        texts: Lengths of prompts and answers like those of published workloads, in place of `prompt_tokens` and
-            `new_tokens`: "sharegpt" (means of the vLLM paper), "chat" and "summarising" (medians and 90th percentiles
-            of Sarathi-Serve's table 2); docs/loads.md says what is published and what assumed. Left out, these
-            two hold.
-        ignore_eos: Whether end-of-text tokens are tokens like any other. If not, a request ends with the first one: in
-            the real world with those of the target's generation config or, if it has none, of its tokenizer.
-        stop: Texts that end a request, with the token that completes one. The real world looks for them in what the
-            target's tokenizer makes of the tokens.
-        ends: Where texts end in the simulated world, which knows no tokens: the records of a run (Parquet), found
-            relative to the scenario's folder. Request i ends where request i of that run ended by itself; the others,
-            and all where this is empty, run to `new_tokens`. For `ignore_eos = false` or `stop` only.
+        lengths: Lengths in place of `prompt_tokens` and `new_tokens`: like those of a published workload, "sharegpt"
+            (means of the vLLM paper), "chat" or "summarising" (medians and 90th percentiles of Sarathi-Serve's table
+            2); or row after row of a CSV file with the columns num_prefill_tokens and num_decode_tokens, found relative
+            to the scenario's folder. docs/loads.md says what is published and what assumed. Empty: these two hold.
         temperature (factor): Temperature of sampling, which divides the logits; 0 is greedy decoding.
         top_k (tokens): How many of the likeliest tokens may be drawn; 0 is all of them.
         top_p (share): Tokens are drawn from the likeliest ones that together have this probability; 1 is all of them.
@@ -283,22 +247,12 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prompts: str = "demo/evaluation"
     prompt_tokens: Tokens | Between = 192
     new_tokens: Tokens | Between = 96
-    arrivals: Poisson | Gamma | Ramp | Trace | None = None
+    arrivals: Poisson | Gamma | Trace | None = None
     conversations: str = ""
     lengths: str = ""
-    lengths_drawn: bool = False
-    texts: TextsName | None = None
-    ignore_eos: bool = True
-    stop: tuple[Annotated[str, Meta(min_length=1)], ...] = ()
-    ends: str = ""
     temperature: Annotated[float, Meta(ge=0, le=1e6)] = 0.0
     top_k: WholeNumber = 0
     top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
-
-    @property
-    def ends_itself(self) -> bool:
-        """Whether a text may end before it is as long as asked."""
-        return not self.ignore_eos or bool(self.stop)
 
 
 class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -310,13 +264,10 @@ class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         warm_up_share (share): What is left out at the beginning, as a share of the time until the run stops counting.
         batches (batches): Into how many equal batches of time the counted part is cut, whose means give the 95 %
             intervals: fewer are longer, and depend on each other less.
-        deadlines_s: How soon a draft must be there after targets 1, 2, ... asked for it (the last entry holds for all
-            further ones). Where it is given, the share of rounds in time is the metric `in_time`.
     """
 
     warm_up_share: Annotated[float, Meta(ge=0, lt=1)] = 0.1
     batches: Annotated[int, Meta(ge=2, le=10**6)] = 10
-    deadlines_s: tuple[Annotated[float, Meta(gt=0, le=1e9)], ...] = ()
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

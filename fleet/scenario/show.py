@@ -7,10 +7,10 @@ import msgspec
 from msgspec.structs import FieldInfo, fields
 
 from fleet.policies.shapes import CHAIN, Shape
+from fleet.scenario.arrivals import Trace
 from fleet.scenario.facts import devices_of
 from fleet.scenario.lengths import TEXTS
 from fleet.scenario.names import BATCH, ROUTER, verifier_name
-from fleet.scenario.scenario import Trace
 from fleet.scenario.settled import Fleet, SettledLink
 from fleet.times.describe import formula_ms
 from fleet.times.effects import IdleEffect
@@ -42,16 +42,16 @@ def _whole(fleet: Fleet) -> Iterator[Row]:
     yield (
         place,
         "requests",
-        f"{workload.requests}" + (f" at most, as {file} has them" if file and not workload.lengths_drawn else ""),
+        f"{workload.requests}" + (f" at most, as {file} has them" if file else ""),
     )
     lengths = f"prompts of {_length(workload.prompt_tokens)}, answers of {_length(workload.new_tokens)}"
     yield (
         place,
         "lengths",
-        (f"drawn from {file}" if workload.lengths_drawn else f"as {file} has them") if file else lengths,
+        f"as {file} has them" if file else lengths,
     )
-    if workload.texts:
-        yield place, f"texts like {workload.texts}", TEXTS[workload.texts].source
+    if workload.lengths in TEXTS:
+        yield place, f"lengths like {workload.lengths}", TEXTS[workload.lengths].source
     yield place, "sampling", f"temperature {workload.temperature:g}, {fleet.precision}"
     yield place, "acceptance", _rule(fleet.acceptance) if fleet.acceptance else "unknown"
     room = fleet.room
@@ -73,7 +73,8 @@ def _file(fleet: Fleet) -> str:
     """The file that tells the requests' lengths, if one does."""
     arrivals = fleet.workload.arrivals
     trace = arrivals.file if isinstance(arrivals, Trace) else ""
-    return fleet.workload.conversations or trace or fleet.workload.lengths
+    lengths = fleet.workload.lengths if fleet.workload.lengths not in TEXTS else ""
+    return fleet.workload.conversations or trace or lengths
 
 
 def _streams(fleet: Fleet) -> str:
@@ -238,7 +239,7 @@ def _shape(shape: Shape) -> str:
 def _length(length: Any) -> str:
     if isinstance(length, int):
         return f"{length} tokens"
-    law = "" if length.law == "even" else f", {length.law} with cv {length.cv:.3g}, {length.drawn_mean:.4g} on average"
+    law = "" if length.cv is None else f", lognormal with cv {length.cv:.3g}, {length.drawn_mean:.4g} on average"
     return f"{length.low} to {length.high} tokens{law}"
 
 

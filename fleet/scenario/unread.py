@@ -14,7 +14,8 @@ from fleet.policies.order import Fifo
 from fleet.policies.overlap import Ahead
 from fleet.policies.route import Affinity
 from fleet.policies.shapes import Shape
-from fleet.scenario.scenario import DrafterTier, Scenario, Tier, Trace, Workload
+from fleet.scenario.arrivals import Trace
+from fleet.scenario.scenario import DrafterTier, Scenario, Tier, Workload
 
 READ_IN_A_BATCH = {"drafters": {"depth", "shape", "kind", "model"}, "verifiers": {"model", "verify", "prefill", "rule"}}
 # What describes a drafter may stand there without one: a baseline is then one `--set drafters.count=0` away.
@@ -54,7 +55,6 @@ def _beside_a_batch(scenario: Scenario) -> Iterator[str]:
         if name not in read
     ]
     unread += [name for name in ("devices", "link", "memory", "faults") if getattr(scenario, name)]
-    unread += ["measure.deadlines_s"] if scenario.measure.deadlines_s else []
     yield from (f"[batch] is one drafter and one target of its own; leave {key} out" for key in unread)
 
 
@@ -62,7 +62,6 @@ def _without_drafters(scenario: Scenario) -> Iterator[str]:
     unread = [f"drafters.{name}" for name in given(scenario.drafters) if name not in DESCRIBES_A_DRAFTER]
     of_drafts = ("allocate", "padded", "patience_s", "rejoin_s")
     unread += [f"verifiers.{name}" for name in given(scenario.verifiers) if name in of_drafts]
-    unread += ["measure.deadlines_s"] if scenario.measure.deadlines_s else []
     unread += ["faults"] if scenario.faults else []
     yield from (f"drafters.count = 0 decodes without a drafter; leave {key} out" for key in unread)
 
@@ -71,7 +70,6 @@ def _ahead(scenario: Scenario) -> Iterator[str]:
     unread = [f"drafters.{name}" for name in given(scenario.drafters) if name in ("depth", "shape", "allocate")]
     unread += ["drafters.limits_per_s"] if scenario.drafters.limits_per_s else []
     unread += ["verifiers.allocate"] if scenario.verifiers.allocate is not None else []
-    unread += ["measure.deadlines_s"] if scenario.measure.deadlines_s else []
     yield from (f"drafters.overlap = 'ahead' drafts token by token; {key} does not go with it" for key in unread)
 
 
@@ -123,26 +121,17 @@ def _of_goals_and_prices(scenario: Scenario) -> Iterator[str]:
 
 
 def _of_lengths(workload: Workload, names: Sequence[str]) -> Iterator[str]:
-    """One file at most tells lengths, and then keys do not."""
-    has_trace = isinstance(workload.arrivals, Trace)
-    if workload.texts:
-        told = [name for name in ("prompt_tokens", "new_tokens", "lengths", "conversations") if name in names]
-        yield from (f"workload.texts = {workload.texts!r} has the lengths; leave workload.{name} out" for name in told)
-        if has_trace:
-            yield f"the trace of workload.arrivals has the lengths; leave workload.texts = {workload.texts!r} out"
-        return
-    if workload.lengths_drawn and not workload.lengths:
-        yield "workload.lengths_drawn draws rows of a file, and there is none; give workload.lengths, or leave it out"
-    if workload.lengths and (workload.conversations or has_trace):
-        other = "workload.conversations" if workload.conversations else "the trace of workload.arrivals"
-        yield f"{other} has the lengths; leave workload.lengths out"
+    """One source says how long texts are."""
+    unread: tuple[str, ...] = ("prompt_tokens", "new_tokens")
+    if workload.conversations:
+        source, unread = "workload.conversations", ("prompt_tokens", "lengths")
+    elif isinstance(workload.arrivals, Trace):
+        source, unread = "the trace of workload.arrivals", (*unread, "lengths")
     elif workload.lengths:
-        told = [name for name in ("prompt_tokens", "new_tokens") if name in names]
-        yield from (f"workload.lengths has the lengths; leave workload.{name} out" for name in told)
-    elif workload.conversations and "prompt_tokens" in names:
-        yield "workload.conversations has the prompts; leave workload.prompt_tokens out"
-    elif has_trace and not workload.conversations and "new_tokens" in names:
-        yield "the trace of workload.arrivals has the lengths; leave workload.new_tokens out"
+        source = f"workload.lengths = {workload.lengths!r}"
+    else:
+        return
+    yield from (f"{source} has the lengths; leave workload.{name} out" for name in unread if name in names)
 
 
 def _of_drafters(scenario: Scenario) -> Iterator[str]:

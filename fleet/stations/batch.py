@@ -113,7 +113,7 @@ class BatchStation(Station):
         for member, outcome in zip(step.members, event.outcomes, strict=True):
             tag = member.tag
             verified = member.tokens if step.kind == "verify" else 0
-            session = commit(self.sessions[tag], verified, outcome.accepted, ended=outcome.ended)
+            session = commit(self.sessions[tag], verified, outcome.accepted)
             self.sessions[tag] = session
             self.pool[tag] += outcome.accepted + 1
             if step.kind == "prefill":

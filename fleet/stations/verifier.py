@@ -217,7 +217,7 @@ class VerifierStation(Station):
                 self.grants.open(member.tag)
             else:
                 self.grants.verified(member.tag, member.tokens, outcome)
-            if outcome.ended or session.base + outcome.accepted + 1 >= session.goal:
+            if session.base + outcome.accepted + 1 >= session.goal:
                 self.grants.close(member.tag)
         return self.grants.grant([member.tag for member in step.members])
 
@@ -227,7 +227,7 @@ class VerifierStation(Station):
         """Book what a step gave one session, and send the session on its way."""
         verified = member.tokens if kind == "verify" else 0
         before = self.sessions[member.tag]
-        session = commit(before, verified, outcome.accepted, outcome.matches, outcome.ended)
+        session = commit(before, verified, outcome.accepted, outcome.matches)
         self.sessions[member.tag] = session
         if session.finished:
             self._forget(session.tag)

@@ -32,8 +32,7 @@ KNOWN: dict[type, frozenset[str]] = {
     SettledDrafters: _names("count targets depth kind model allocate order move view_delay_s positions profile times"),
     SettledVerifiers: _names("count kind model rule speculates priorities drafters profile times"),
     Workload: _names(
-        "requests seed streams prompts prompt_tokens new_tokens arrivals conversations lengths lengths_drawn texts "
-        "ignore_eos stop temperature top_k top_p"
+        "requests seed streams prompts prompt_tokens new_tokens arrivals conversations lengths temperature top_k top_p"
     ),
     DrafterTimes: _names("first draft prefill transfer catch_up_s idle overhead"),
     VerifierTimes: _names("first verify prefill decode overhead"),

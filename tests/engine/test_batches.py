@@ -11,6 +11,7 @@ from fleet.scenario.settle import settle
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from bench.batch_rules import RULES, rule_of
 from engine.decoding.decode import decode_speculatively
 from engine.decoding.draft import Drafter
 from engine.decoding.graphs import Graphs
@@ -21,7 +22,6 @@ from engine.node import batch as batches
 from engine.node.batch import Batched, executor_of, serve_batch
 from engine.node.batch_executor import BatchExecutor
 from engine.node.prompts import prompts_of
-from experiments.batch_rules import RULES, rule_of
 from fleet.policies.shapes import CHAIN, Shape, tree
 from fleet.records.matching import match
 from fleet.records.replay import replay

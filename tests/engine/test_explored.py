@@ -33,45 +33,45 @@ def in_turn(depth: int) -> dict[str, Any]:
     return {"depth": depth}
 
 
-def explored(drafters: dict[str, Any], new_tokens: tuple[int, ...], tags: int = 1, ends: int = 0) -> Explored:
+def explored(drafters: dict[str, Any], new_tokens: tuple[int, ...], tags: int = 1) -> Explored:
     fleet = settle(star(drafters=drafters, verifiers={"count": 1}, workload={"requests": 1}))
-    return explore(State(fleet, 2, new_tokens, tags, ends))
+    return explore(State(fleet, 2, new_tokens, tags))
 
 
 @pytest.mark.parametrize(
-    ("drafters", "new_tokens", "tags", "ends"),
+    ("drafters", "new_tokens", "tags"),
     [
-        (ahead(1), (6,), 1, 0),
-        (ahead(2), (6,), 1, 0),
-        (ahead(3), (6,), 1, 0),
-        (ahead(1, busy=True), (4,), 1, 0),
-        (ahead(2, busy=True), (4,), 1, 0),
-        (ahead(3, busy=True), (4,), 1, 0),
-        (ahead(1), (3, 1, 3), 1, 0),
-        (ahead(2, busy=True), (3, 3), 1, 0),
-        (ahead(1), (5,), 1, 3),
-        (ahead(1, busy=True), (4, 1), 1, 3),
-        (ahead(1) | {"cache_tokens": 4}, (3,), 2, 0),  # a session moves on while it is prefilled once more
-        (in_turn(1), (6, 6), 1, 0),
-        (in_turn(2), (6, 6), 1, 0),
-        (in_turn(3), (6, 6), 1, 4),
-        (in_turn(2), (3,), 2, 0),
-        slow(in_turn(3), (5,), 2, 0),
-        slow(ahead(1), (9,), 1, 0),
-        slow(ahead(3), (10,), 1, 0),
-        slow(ahead(1, busy=True), (5,), 1, 0),
-        slow(ahead(2, busy=True), (5,), 1, 0),
-        slow(ahead(3, busy=True), (5,), 1, 4),
-        slow(ahead(1), (4,), 2, 0),
-        slow(ahead(2, busy=True), (3,), 2, 0),
-        slow(ahead(1) | {"cache_tokens": 4}, (4,), 2, 3),
-        slow(in_turn(3), (4, 2), 2, 0),
+        (ahead(1), (6,), 1),
+        (ahead(2), (6,), 1),
+        (ahead(3), (6,), 1),
+        (ahead(1, busy=True), (4,), 1),
+        (ahead(2, busy=True), (4,), 1),
+        (ahead(3, busy=True), (4,), 1),
+        (ahead(1), (3, 1, 3), 1),
+        (ahead(2, busy=True), (3, 3), 1),
+        (ahead(1), (5,), 1),
+        (ahead(1, busy=True), (4, 1), 1),
+        (ahead(1) | {"cache_tokens": 4}, (3,), 2),  # a session moves on while it is prefilled once more
+        (in_turn(1), (6, 6), 1),
+        (in_turn(2), (6, 6), 1),
+        (in_turn(3), (6, 6), 1),
+        (in_turn(2), (3,), 2),
+        slow(in_turn(3), (5,), 2),
+        slow(ahead(1), (9,), 1),
+        slow(ahead(3), (10,), 1),
+        slow(ahead(1, busy=True), (5,), 1),
+        slow(ahead(2, busy=True), (5,), 1),
+        slow(ahead(3, busy=True), (5,), 1),
+        slow(ahead(1), (4,), 2),
+        slow(ahead(2, busy=True), (3,), 2),
+        slow(ahead(1) | {"cache_tokens": 4}, (4,), 2),
+        slow(in_turn(3), (4, 2), 2),
     ],
 )
 def test_whatever_comes_first_short_requests_end_as_plain_decoding_does(
-    drafters: dict[str, Any], new_tokens: tuple[int, ...], tags: int, ends: int
+    drafters: dict[str, Any], new_tokens: tuple[int, ...], tags: int
 ) -> None:
-    found = explored(drafters, new_tokens, tags, ends)
+    found = explored(drafters, new_tokens, tags)
     assert found.ends > 0
     assert found.states > 25, "or little has been looked at"
 

@@ -13,7 +13,7 @@ from engine.launch.supervisor import first_life
 from engine.net.links import LossyLinks, lossy_links
 from engine.node.write_ahead_log import FIRST, Journal, Life, journal_of, read_journal, recorded_in, unfinished
 from fleet.policies.outcome import Outcome
-from fleet.scenario.faults import Delay, Drop, Duplicate, Kill, LinkFaults, Stall
+from fleet.scenario.faults import Fault, Kill, LinkFault, LinkFaults, Stall
 from fleet.scenario.workload import Request
 from fleet.stations.build import drafter_station
 from fleet.stations.messages import DraftRequest, StepDone
@@ -70,7 +70,7 @@ def test_a_later_life_goes_on_with_the_requests_that_are_not_finished() -> None:
 # Lossy links.
 
 
-def links(*faults: Drop | Delay | Duplicate, life: int = 0) -> LossyLinks:
+def links(*faults: Fault, life: int = 0) -> LossyLinks:
     found = lossy_links(msgspec.structs.replace(LOSSY, faults=faults), 0, life)
     assert found is not None
     found.zero_s = 100.0
@@ -78,10 +78,10 @@ def links(*faults: Drop | Delay | Duplicate, life: int = 0) -> LossyLinks:
 
 
 def test_the_first_life_draws_what_the_simulation_draws_and_later_ones_do_not() -> None:
-    fault, times_s = Drop(0.3), [100.0 + 0.01 * number for number in range(200)]
+    fault, times_s = LinkFault("drop", 0.3), [100.0 + 0.01 * number for number in range(200)]
     for target, way in ((0, "up"), (1, "up"), (1, "down")):
         rng = np.random.default_rng([LOSSY.seed, 3, target, 0, way == "up"])
-        simulated = LinkFaults([fault], "drafter", f"verifier.{target + 1}", way, rng)  # type: ignore[arg-type]
+        simulated = LinkFaults([fault], "drafter", f"verifier.{target + 1}", rng)
         kept = [bool(simulated.copies(time_s - 100.0)) for time_s in times_s]
         first, later = links(fault), links(fault, life=1)
         assert [bool(list(first.arrivals_s(target, way, time_s))) for time_s in times_s] == kept  # type: ignore[arg-type]
@@ -89,12 +89,12 @@ def test_the_first_life_draws_what_the_simulation_draws_and_later_ones_do_not() 
 
 
 def test_late_messages_hold_up_those_behind_them_and_repeated_ones_do_not() -> None:
-    delayed = links(Delay(0.5, 0.2))
+    delayed = links(LinkFault("delay", 0.5, 0.2))
     arrivals = [list(delayed.arrivals_s(0, "up", 100.0 + 0.001 * number)) for number in range(100)]
     times_s = [arrives_s for copies in arrivals for arrives_s in copies]
     assert times_s == sorted(times_s)
     assert max(times_s) > 100.15
-    twice = list(links(Duplicate(1.0, 0.2)).arrivals_s(0, "down", 100.0))
+    twice = list(links(LinkFault("duplicate", 1.0, 0.2)).arrivals_s(0, "down", 100.0))
     assert twice[0] == 100.0 < twice[1] <= 100.2
 
 

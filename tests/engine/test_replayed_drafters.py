@@ -64,7 +64,6 @@ def test_one_target_alone_accepts_of_its_requests_what_it_does_in_the_simulation
     fleet, simulated = settle(scenario), accepted_in(scenario)
     drawn = Drawn(Outcomes(fleet), verifier_station(fleet, 1))  # a process that has this target only
     for request in requests_of(fleet, 1):
-        drawn.begin(1, request)
         prompt = Member(1, request.number, 0, 0, request.prompt_tokens)
         drawn.outcomes(Step(0, "prefill", (prompt,)), [NOTHING])
         base, lengths = request.prompt_tokens + 1, []

@@ -43,7 +43,7 @@ def test_stations_of_one_process_cannot_be_silent_or_die_by_themselves(key: str,
 
 def test_nodes_that_are_started_by_hand_are_killed_by_hand() -> None:
     lossy = {"verifiers": PATIENT, "drafters": {"lease_s": 1.0}}
-    check_by_hand(fleet_of(**lossy, faults=[{"what": "drop", "share": 0.1}]))
+    check_by_hand(fleet_of(**lossy, faults=[{"what": "link", "effect": "drop", "share": 0.1}]))
     with pytest.raises(InputError, match=r"node = 'drafter': nodes that are started by hand are killed and stopped by"):
         check_by_hand(fleet_of(**lossy, faults=[{"what": "kill", "node": "drafter"}]))
 

@@ -21,7 +21,7 @@ from fleet.records.metrics import measure
 from fleet.records.playback import playback_of
 from fleet.records.replay import replay
 from fleet.records.run import Run, make_run
-from fleet.scenario.faults import Fault, Reorder
+from fleet.scenario.faults import Fault, LinkFault
 from fleet.scenario.links import holds_links, linked_pairs, ways_of
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
@@ -90,7 +90,7 @@ def test_no_message_is_handed_over_before_its_stated_time(
     seed: int, tables: dict[str, dict[str, Any]], late: bool
 ) -> None:
     in_order = "overlap" in tables.get("drafters", {})  # what drafts ahead relies on, as over TCP
-    faults = [Reorder(share=0.3, by_s=0.05)] if late and not in_order else []
+    faults = [LinkFault("reorder", 0.3, 0.05)] if late and not in_order else []
     run = run_toy(toy(**tables), seed, faults, way_s=0.001)
     times_s = ways_s(run)
     assert len(times_s) > 10

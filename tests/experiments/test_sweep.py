@@ -26,7 +26,6 @@ from fleet.times.profile import HardwareProfile, write_profile
 from fleet.times.step_time import StepTime
 from sim.predict import predict
 from sim.run import simulate
-from tests.helpers.ends import write_ends
 from tests.helpers.stars import star
 
 SCENARIO = """
@@ -192,10 +191,6 @@ FILES: dict[str, tuple[dict[str, Any], Callable[[Path, int], object]]] = {
     "lengths.csv": (
         {"workload.lengths": "lengths.csv", "workload.new_tokens": 96},
         lambda path, size: write(path, f"num_prefill_tokens,num_decode_tokens\n{size},30\n20,{size}\n"),
-    ),
-    "ends.parquet": (
-        {"workload": {"ignore_eos": False, "ends": "ends.parquet"}},
-        lambda path, size: write_ends(path, dict.fromkeys(range(16), size // 4)),
     ),
     "profile.json": (
         {"profile": "profile.json"},

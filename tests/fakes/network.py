@@ -148,7 +148,7 @@ class FakeNetwork:
             number, faults = len(self.ways), None
             if self.faults:
                 rng = np.random.default_rng([self.seed, 3, number])
-                faults = LinkFaults(self.faults, self.doors[line], line[0], way, rng)
+                faults = LinkFaults(self.faults, self.doors[line], line[0], rng)
             found = self.ways[*line, way] = FakeWay(self.way_s, faults)
         return found
 

@@ -148,9 +148,9 @@ class FaultyStar(RuleBasedStateMachine):
         self.start(pick(self.stations, choice))
 
     @precondition(lambda self: self.running)
-    @rule(choice=choices, accepted=st.integers(0, DEPTH), ended=st.sampled_from([0] * 9 + [1, 2, DEPTH + 1]))
-    def device_finishes(self, choice: int, accepted: int, ended: int) -> None:
-        self.finish(pick(self.running, choice), accepted, ended)
+    @rule(choice=choices, accepted=st.integers(0, DEPTH))
+    def device_finishes(self, choice: int, accepted: int) -> None:
+        self.finish(pick(self.running, choice), accepted)
 
     # Strangers and faults.
 
@@ -190,7 +190,7 @@ class FaultyStar(RuleBasedStateMachine):
             for station in self.stations:
                 self.start(station)
             for station in self.running:
-                self.finish(station, accepted=1, ended=0)
+                self.finish(station, accepted=1)
             for _ in self.busy_links:
                 self.link_delivers(0)
         assert not self.busy_links
@@ -260,12 +260,12 @@ class FaultyStar(RuleBasedStateMachine):
         self.queue.remove(among[0])
         return among[0][0]
 
-    def finish(self, station: Station, accepted: int, ended: int) -> None:
+    def finish(self, station: Station, accepted: int) -> None:
         step = station.running
         assert step is not None
         if isinstance(station, VerifierStation):
             accepted = min(accepted, step.members[0].tokens) if step.kind == "verify" else 0
-            outcome = Outcome(accepted, min(ended, accepted + 1))
+            outcome = Outcome(accepted)
             self.book(step, outcome)
         else:
             outcome = Outcome()
@@ -278,7 +278,7 @@ class FaultyStar(RuleBasedStateMachine):
 
     def book(self, step: Step, outcome: Outcome) -> None:
         stream = step.members[0].tag, step.members[0].request
-        self.committed[stream] = min(self.committed[stream] + (outcome.ended or outcome.accepted + 1), self.goal)
+        self.committed[stream] = min(self.committed[stream] + outcome.accepted + 1, self.goal)
 
     def post(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:

@@ -27,7 +27,6 @@ MEMORY = {
 RUNS: dict[str, dict[str, Any]] = {
     "a star with all that can be asked of one": {
         "profile": POWER | {"decode": {"base_s": 5.0}},
-        "measure": {"deadlines_s": [2.0]},
         "memory": MEMORY,
         "drafters": {"admit": {"policy": "at-most", "sessions": 2}},
         "slo": {"tpot_s": 9.0},

@@ -96,7 +96,7 @@ def test_what_a_target_committed_before_it_died_is_lost() -> None:
 
 def test_a_run_in_which_something_happens_at_a_stated_time_has_no_intervals() -> None:
     """A longer run would have no more of it: its mean is not the mean of anything steady."""
-    chance = {"what": "delay", "share": 0.1, "by_s": 0.5}
+    chance = {"what": "link", "effect": "delay", "share": 0.1, "by_s": 0.5}
     lasting, once = (measure(run_of(fault, requests=30)) for fault in (chance, chance | {"for_s": 60.0}))
     assert any(metric.low == metric.low for metric in lasting.values())  # not NaN
     assert all(metric.low != metric.low and metric.times_longer == 1 for metric in once.values())

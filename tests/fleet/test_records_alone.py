@@ -30,12 +30,11 @@ FILES = {
 }
 TRACE = {"arrivals": {"process": "trace", "file": "trace.csv"}}
 POISSON = {"arrivals": {"process": "poisson", "per_s": 0.05}}
-LENGTHS, DRAWN = {"lengths": "lengths.csv"}, {"lengths": "lengths.csv", "lengths_drawn": True}
+LENGTHS = {"lengths": "lengths.csv"}
 CONVERSATIONS = {"conversations": "conversations.jsonl", "new_tokens": 8}
 BATCH = {"rule": {"policy": "slots", "size": 2}}
 WORKLOADS: dict[str, dict[str, Any]] = {
     "lengths": LENGTHS,
-    "drawn lengths": DRAWN,
     "conversations": CONVERSATIONS,
     "trace": TRACE,
     "arriving lengths": LENGTHS | POISSON,
@@ -69,7 +68,7 @@ def test_a_run_whose_workloads_file_has_been_deleted_is_still_measured(name: str
 
 @settings(repeatable, max_examples=40)
 @given(
-    workload=st.sampled_from([{"new_tokens": 8}, LENGTHS, DRAWN, CONVERSATIONS]),
+    workload=st.sampled_from([{"new_tokens": 8}, LENGTHS, CONVERSATIONS]),
     requests=st.integers(1, 20),
     targets=st.integers(1, 3),
     streams=st.integers(0, 5),

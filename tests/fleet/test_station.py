@@ -322,13 +322,6 @@ def test_without_a_drafter_every_step_decodes_one_token() -> None:
     assert run_all(station) == [("prefill", 0), ("decode", 0), ("decode", 0), ("decode", 0)]
 
 
-def test_the_target_may_end_the_text_before_the_goal() -> None:
-    station = verifier_with_draft()
-    start(station)
-    ended = finish(station, 0.0, Outcome(accepted=3, ended=2))
-    assert ended == [Leave(0, 0), Released(0, 0), Finished(0, 0)]
-
-
 def test_a_request_of_one_token_ends_with_its_prefill_and_the_drafter_never_hears_of_it() -> None:
     station = VerifierStation("verifier.1", SettledVerifiers())
     station.handle(Join(0, 0, prompt_tokens=10, new_tokens=1), 0.0)

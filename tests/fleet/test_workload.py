@@ -60,10 +60,10 @@ def test_requests_that_arrive_by_themselves_share_a_target() -> None:
 
 def test_a_trace_gives_times_and_lengths(tmp_path: Path) -> None:
     (tmp_path / "trace.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,374,44\n4.0,396,109\n")
-    workload = {"requests": 9, "arrivals": {"process": "trace", "file": "trace.csv", "speed": 2.0}}
+    workload = {"requests": 9, "arrivals": {"process": "trace", "file": "trace.csv"}}
     streams = streams_of(settled(workload, tmp_path))
     shown = [(r.not_before_s, r.prompt_tokens, r.new_tokens) for requests in streams.values() for r in requests]
-    assert shown == [(0.0, 374, 44), (2.0, 396, 109)]
+    assert shown == [(0.0, 374, 44), (4.0, 396, 109)]
 
 
 def test_a_file_of_lengths_gives_lengths_in_a_closed_loop_and_to_arrivals(tmp_path: Path) -> None:
@@ -84,8 +84,8 @@ def test_a_file_of_lengths_gives_lengths_in_a_closed_loop_and_to_arrivals(tmp_pa
 @pytest.mark.parametrize(
     ("beside", "says"),
     [
-        ({"prompt_tokens": 20}, "workload.lengths has the lengths; leave workload.prompt_tokens out"),
-        ({"new_tokens": 20}, "workload.lengths has the lengths; leave workload.new_tokens out"),
+        ({"prompt_tokens": 20}, "has the lengths; leave workload.prompt_tokens out"),
+        ({"new_tokens": 20}, "has the lengths; leave workload.new_tokens out"),
         ({"conversations": "talk.jsonl"}, "workload.conversations has the lengths; leave workload.lengths out"),
         ({"arrivals": {"process": "trace", "file": "t.csv"}}, "the trace .* the lengths; leave workload.lengths out"),
     ],

@@ -48,12 +48,12 @@ def right(request: int, place: int) -> int:
 class State:
     """Both stations, the texts, and what is on the way.
 
-    `new_tokens`: of each tag's requests, in order; `ends`: after how many every text ends by itself, 0 for none.
+    `new_tokens`: of each tag's requests, in order.
     """
 
-    def __init__(self, fleet: Fleet, prompt: int, new_tokens: tuple[int, ...], tags: int = 1, ends: int = 0) -> None:
+    def __init__(self, fleet: Fleet, prompt: int, new_tokens: tuple[int, ...], tags: int = 1) -> None:
         self.ahead = not fleet.in_turn
-        self.prompt, self.new_tokens, self.ends = prompt, new_tokens, ends
+        self.prompt, self.new_tokens = prompt, new_tokens
         self.target, self.drafter = verifier_station(fleet, 0), drafter_station(fleet)
         self.up: list[tuple[Any, list[int]]] = []
         self.down: list[tuple[Any, list[int]]] = []
@@ -161,13 +161,11 @@ class State:
             wanted = [right(member.request, len(text) + place) for place in range(len(drafted) + 1)]
             wrong = [place for place, token in enumerate(drafted) if token != wanted[place]]
             accepted = wrong[0] if wrong else len(drafted)
-            left = self.ends - (len(text) - self.prompt)
-            ended = left if 0 < left <= accepted + 1 else 0
             self.own[member.tag] = wanted[accepted]
-            text += wanted[: ended or accepted + 1]
+            text += wanted[: accepted + 1]
             for token in text:  # nobody drafts it again
                 self.guesses.pop(token, None)
-            outcome = Outcome(accepted, ended)
+            outcome = Outcome(accepted)
             if self.ahead and step.kind == "verify":
                 outcome = self.pending.settled(member.tag, member.tokens, outcome, wanted[accepted])
             outcomes.append(outcome)
@@ -231,7 +229,7 @@ class State:
     def finish(self, tag: int, request: int) -> None:
         """Check a text that is complete, and open the next request."""
         number = request % len(self.new_tokens)
-        length = self.prompt + min(self.new_tokens[number], self.ends or ROOM)
+        length = self.prompt + self.new_tokens[number]
         truth = [right(request, place) for place in range(length)]
         assert self.texts[tag][:length] == truth, f"request {request} is not plain decoding's"
         del self.texts[tag]

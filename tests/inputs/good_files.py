@@ -15,8 +15,7 @@ from fleet.scenario.reading import make_scenario
 from fleet.times.profile import write_profile
 from sim.run import simulate
 from tests.helpers import engines
-from tests.helpers.ends import write_ends
-from tests.inputs.scenarios import PROFILE, WORKLOAD, scenario
+from tests.inputs.scenarios import PROFILE, scenario
 
 
 def write_run_files(folder: Path) -> None:
@@ -49,12 +48,6 @@ def write_place_files(folder: Path) -> None:
     write_places([[rng.randrange(6) for _ in range(20)] for _ in range(4)], folder / "places.parquet")
     rows = "".join(f"{20 + request},{12 + 3 * request}\n" for request in range(6))
     (folder / "lengths.csv").write_text("num_prefill_tokens,num_decode_tokens\n" + rows)
-
-
-def write_ended(folder: Path) -> None:
-    """Write a scenario, and the run that tells where its texts end."""
-    scenario("star", workload={**WORKLOAD, "ignore_eos": False, "ends": "ends.parquet"})(folder)
-    write_ends(folder / "ends.parquet", {0: 5, 1: 20, 4: 9})
 
 
 def write_sweep(folder: Path) -> None:

@@ -26,8 +26,10 @@ PROFILE: dict[str, Any] = {
     "realign": {"base_s": 0.1},
     "link": {"latency_s": 0.05, "bandwidth_bytes_per_s": 1e5},
     "idle": {"gaps_s": [0.0, 1.0], "slowdowns": [1.0, 1.5]},
-    "turns": [{"slowdowns": {"draft": 1.2}, "handover_s": 0.1}],
-    "one_process": {"handover_s": 0.01},
+    "overhead": {
+        "own": {"drafter": {"queued": {"mean_s": 0.1}}},
+        "time_sliced": {"drafter": {"woken": {"mean_s": 0.2}}},
+    },
     "contention": [1.0, 1.5],
     "vocabulary": 100,
     "hidden": 16,
@@ -68,7 +70,7 @@ CORNERS: dict[str, dict[str, Any]] = {
     "faulty": {
         "drafters": {"lease_s": 4.0},
         "verifiers": {"count": 2, "patience_s": 3.0},
-        "faults": [{"what": "drop", "share": 0.05}],
+        "faults": [{"what": "link", "effect": "drop", "share": 0.05}],
     },
     "arrivals": {
         "workload": {
@@ -109,8 +111,6 @@ LISTED: dict[str, tuple[str, tuple[str, ...]]] = {
     "verifiers.rule": (REAL, ()),
     "workload.prompts": (REAL, ()),
     "workload.seed": (ALIKE, tuple(name for name in CORNERS if name not in ("batch", "arrivals"))),
-    "workload.ignore_eos": (REAL, ()),
-    "workload.stop": (REAL, ()),
     "workload.temperature": (REAL, ()),
     "workload.top_k": (REAL, ()),
     "workload.top_p": (REAL, ()),

@@ -63,7 +63,7 @@ def test_what_is_no_burstiness_is_refused_in_one_line(keys: dict[str, float], sa
     assert "\n" not in str(refused.value)
 
 
-def test_a_rate_that_changes_over_a_day_is_refused_with_what_to_do() -> None:
-    ramp = {"workload.arrivals": {"process": "ramp", "at_s": [0.0, 100.0], "per_s": [1.0, 3.0]}}
-    with pytest.raises(InputError, match="plan for its highest rate"):
-        specfleet.plan("star", SMALL | ramp, vary=RANGES, jobs=1)
+def test_a_plan_of_a_trace_is_refused_with_what_to_do() -> None:
+    trace = {"workload.arrivals": {"process": "trace", "file": "trace.csv"}}
+    with pytest.raises(InputError, match="knows poisson and gamma arrivals"):
+        specfleet.plan("star", SMALL | trace, vary=RANGES, jobs=1)

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.grids.questions import question_of
 from experiments.plan.fewest import Search
 from experiments.plan.goals import parse_slo
 from experiments.plan.question import APART, Shape
 from experiments.plan.race import Entrant, entrants_of
 from experiments.plan.screen import Screened
 from experiments.plan.trial import Trial
+from tests.helpers.questions import question_of
 
 LIMIT_S = 0.04
 QUESTION = question_of(1)

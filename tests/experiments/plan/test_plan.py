@@ -9,8 +9,6 @@ import pytest
 from msgspec.structs import replace
 
 import specfleet
-from experiments.grids.held import held
-from experiments.grids.questions import question_of
 from experiments.jobs import side_by_side
 from experiments.plan import make
 from experiments.plan.answer import Plan
@@ -24,7 +22,9 @@ from fleet.records.metrics import measure
 from fleet.scenario.scenario import Device, Poisson
 from sim.run import simulate
 from specfleet.cli.plan import print_plan
+from tests.helpers.grids import held
 from tests.helpers.marks import slow
+from tests.helpers.questions import question_of
 
 SMALL = {"workload.new_tokens": 48, "workload.prompt_tokens": 64}
 FEW = ["verifiers.count=1:4", "drafters.depth=2,4,6"]
@@ -53,7 +53,7 @@ def serving() -> Plan:
 
 @pytest.mark.parametrize("number", [slow(number) for number in range(6)])
 def test_the_chosen_fleet_is_the_full_grids_best_or_as_good_as_it_says(number: int) -> None:
-    assert held(question_of(number), jobs=1).verdict != "WORSE"
+    assert held(question_of(number)) != "WORSE"
 
 
 def test_fleets_without_speculation_and_with_drafters_beside_targets_are_always_looked_at(
