@@ -69,14 +69,13 @@ class Turned(msgspec.Struct, frozen=True, gc=False):
 class Arrival(msgspec.Struct, frozen=True):
     """An event with its content, when it reached this host and how large it was on the wire.
 
-    One of a later time is kept until then. `core_wait_s`: how long threads that received it waited for a core.
+    One of a later time is kept until then.
     """
 
     event: StationEvent | Ping
     content: Content
     time_s: float
     payload_bytes: int = 0
-    core_wait_s: float = 0.0
 
 
 Action = Deliver | Send | Cut | Opened | Lost | Turned

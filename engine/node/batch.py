@@ -3,17 +3,18 @@
 import heapq
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import msgspec
 import torch
 
 from engine.decoding.models import CausalLM
+from engine.decoding.telemetry import timed
 from engine.net.clock import now_s
 from engine.net.content import NOTHING, Content
 from engine.node.batch_executor import BatchExecutor
 from engine.node.build import load_target, new_drafter, new_streams, new_target
 from engine.node.capacity import with_positions
-from engine.node.control import timing_of
 from engine.node.observer import Observed, unobserved
 from engine.node.worker import Worker
 from fleet.chance.token import Token
@@ -68,7 +69,8 @@ def drive(
         if isinstance(instruction, Finished):
             open_next(instruction.tag)
 
-    worker = Worker(RecordedStation(station, "real"), executor, post, timing_of(device, every_s=0.0), zero_s=now_s())
+    on_device = partial(timed, device=device)
+    worker = Worker(RecordedStation(station, "real"), executor, post, on_device, zero_s=now_s())
     for tag in streams:
         open_next(tag)
     with watched(lambda: [worker.recorded], worker.zero_s, [worker]):
