@@ -99,9 +99,8 @@ def test_step_times_are_drawn_as_in_the_simulation() -> None:
     durations_s = []
     for row in steps.itertuples():
         kind = row.kind
-        durations_s.append(
-            executor.duration_s(Step(row.step, kind, (Member(row.tag, row.request, 1, row.base, row.tokens),)), 1.0)
-        )
+        member = Member(row.tag, row.request, 1, row.base, row.tokens)
+        durations_s.append(executor.duration_s(Step(row.step, kind, (member,))))
     assert durations_s == pytest.approx(steps.duration_s.tolist(), rel=1e-12)
     assert len(set(durations_s)) > 10, "or they do not spread"
 
