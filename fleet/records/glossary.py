@@ -102,7 +102,7 @@ METRICS = (
     ),
     Meaning(
         "service_s", "s", "Time of the draft step that a round is drafted in, on the drafter's clock, without its "
-        "turnaround, which the equations' S includes.", "S", "S(d) = a + b d", "StarSD, equation (5)",
+        "overhead, which the equations' S includes.", "S", "S(d) = a + b d", "StarSD, equation (5)",
     ),
     Meaning(
         "wait_s", "s", "Time from the arrival of a target's request at the drafter until its step, or the prefill or "
