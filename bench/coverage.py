@@ -14,8 +14,8 @@ from scipy import stats
 
 import specfleet
 from bench.harness import Aim, Report, Row, say
+from bench.numbers import whole
 from experiments.jobs import side_by_side
-from experiments.terminal.numbers import whole
 from fleet.records.glossary import PERCENTILES
 from fleet.records.window import Metric
 from fleet.scenario.reading import make_scenario

@@ -16,6 +16,7 @@ import specfleet
 from bench.batch_rules import OURS, RULES, rule_of
 from bench.contest import compared
 from bench.harness import Case, Report, Row, run
+from bench.numbers import not_negative, whole
 from engine.decoding.decode import decode_plain, decode_speculatively
 from engine.decoding.draft import Drafter
 from engine.decoding.eagle import EagleDrafter
@@ -25,7 +26,6 @@ from engine.decoding.models import DEMO_PAIR, PRECISIONS, CausalLM, load_model
 from engine.decoding.sampling import Sampling
 from engine.decoding.verify import Target
 from engine.demo_pair.corpus import read_prompts
-from experiments.terminal.numbers import not_negative, whole
 from fleet.policies.shapes import dynamic, tree
 
 CHAIN = "ours, chain"

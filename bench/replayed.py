@@ -14,7 +14,7 @@ import numpy as np
 import specfleet
 from bench.harness import Aim, Case, Report, Row, first_rows, run
 from bench.hosts import RATIOS, Host, fleet, host_for, hosts_of, small_fleets
-from experiments.terminal.numbers import positive, whole
+from bench.numbers import positive, whole
 from fleet.scenario.scenario import Scenario
 from fleet.times.profile import HardwareProfile
 

@@ -22,6 +22,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator, ScalarFormatter
 
 import specfleet
+from bench.children import run_child
 from bench.harness import Case, Report, Row, first_rows, text_of
 from bench.large_fleets import (
     BITS,
@@ -34,9 +35,8 @@ from bench.large_fleets import (
     sessions_in_memory,
     star_of,
 )
+from bench.numbers import whole
 from bench.speed import star
-from experiments.terminal.exits import run_child
-from experiments.terminal.numbers import whole
 from figures.style import STYLE, new_figure, save
 from fleet.files import write_file
 from fleet.policies.route import DrafterView, ShortestQueue

@@ -17,8 +17,8 @@ from scipy.special import gammaincinv
 import specfleet
 from bench.contest import compared, timed
 from bench.harness import Aim, Case, Report, Row, run, say
+from bench.numbers import seed, whole
 from experiments.jobs import side_by_side
-from experiments.terminal.numbers import seed, whole
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from sim.analytic import round_rate_bounds

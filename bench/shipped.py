@@ -11,7 +11,7 @@ from pathlib import Path
 import specfleet
 from bench.harness import Aim, Case, Report, Row, first_rows
 from bench.hosts import REPLAYED, Host, host_for, hosts_of, small_fleets
-from experiments.terminal.numbers import positive
+from bench.numbers import positive
 from fleet.data.shipped import shipped_scenarios
 from fleet.records.replay import replay
 from fleet.times.profile import HardwareProfile

@@ -16,10 +16,10 @@ import numpy as np
 import simpy
 
 import specfleet
+from bench.children import run_child
 from bench.contest import compared, timed
 from bench.harness import Aim, Case, Report, Row, run
-from experiments.terminal.exits import run_child
-from experiments.terminal.numbers import whole
+from bench.numbers import whole
 from fleet.records.intervals import student_t_interval
 from fleet.records.metrics import assess, measure
 from fleet.scenario.names import SimPath

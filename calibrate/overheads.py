@@ -52,15 +52,18 @@ def delay_of(times_s: ArrayLike) -> Delay:
 
 def link_of(runs: Sequence[Run], pinged: LinkTime) -> LinkTime:
     """Return the link, one way: latency and jitter of drafts and requests in some runs, bandwidth of pings."""
-    ways_s = np.array(
-        [way_s for run in runs for sent, ways_s in playback_of(run, ()).ways_s.items()
-         if sent[1] in TIMED_MESSAGES for way_s in ways_s]
-    )  # fmt: skip
+    ways_s = [
+        way_s
+        for run in runs
+        for (_, kind, *_), of_message in playback_of(run, ()).ways_s.items()
+        if kind in TIMED_MESSAGES
+        for way_s in of_message
+    ]
     rows = pd.concat([run.frame() for run in runs])
     sizes_bytes = rows[rows.event.isin(list(TIMED_MESSAGES.values()))].payload_bytes
-    mean_s = float(ways_s.mean())
-    latency_s = max(mean_s - float(sizes_bytes.mean()) * pinged.s_per_byte, 0.0)
-    return LinkTime(latency_s, pinged.bandwidth_bytes_per_s, spread_of(ways_s / mean_s))
+    way = delay_of(ways_s)
+    latency_s = max(way.mean_s - float(sizes_bytes.mean()) * pinged.s_per_byte, 0.0)
+    return LinkTime(latency_s, pinged.bandwidth_bytes_per_s, way.spread)
 
 
 def describe_delays(delays: StationDelays) -> dict[str, Any]:

@@ -6,18 +6,17 @@ import importlib
 import os
 import select
 import signal
-import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, TextIO
+from typing import NoReturn, TextIO
 
 from experiments.memory import keep_freed_memory
 from fleet.errors import InputError, NodeDiedError, OutputError
-from fleet.interrupts import ENDING, Interrupted, deferred
+from fleet.interrupts import ENDING, Interrupted
 
 BROKEN_PIPE = 128 + signal.SIGPIPE
 STATUSES = {
@@ -153,21 +152,6 @@ def keeping(*places: Path | None) -> Iterator[None]:
     except Interrupted as stop:
         stop.kept = stop.kept or "; ".join(_kept(place, known) for place, known in before.items())
         raise
-
-
-def run_child(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end; where this process is ended before, so is that one, which then ends its own."""
-    process: subprocess.Popen[str] | None = None
-    try:
-        with deferred():  # half started, it would go on by itself
-            process = subprocess.Popen(command, text=True, **options)  # noqa: S603  (our own programs)
-        out, err = process.communicate()
-    except BaseException:
-        if process is not None:
-            with process:
-                process.terminate()
-        raise
-    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 def _kept(place: Path, before: set[tuple[str, int, int]]) -> str:

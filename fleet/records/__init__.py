@@ -10,7 +10,7 @@ Begin with `schema.py` (the columns) and `run.py` (a run and its file).
     window.py, intervals.py  the part of a run that counts, and estimates from it; the formulas of their intervals
     devices.py, service.py   busy devices, their cost and energy; goals of requests, the gain over plain decoding
     steady.py, overload.py   how long a run must be for intervals; whether more was offered than is carried
-    replay.py, matching.py   whether logged plans follow from logged events; whether texts are the same
+    replay.py                whether logged plans follow from logged events
     playback.py              what of a run can be played back
     overheads.py             delays around the steps of each station
     findings.py              the tables that metrics are computed from: of the rows, or of the compiled loop

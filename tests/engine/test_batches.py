@@ -23,12 +23,12 @@ from engine.node.batch import Batched, executor_of, serve_batch
 from engine.node.batch_executor import BatchExecutor
 from engine.node.prompts import prompts_of
 from fleet.policies.shapes import CHAIN, Shape, tree
-from fleet.records.matching import match
 from fleet.records.replay import replay
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.workload import streams_of
 from tests.helpers.marks import slow
+from tests.helpers.matching import match
 from tests.helpers.pairs import VOCABULARY
 from tests.helpers.plain import plain_outputs
 

@@ -1,4 +1,4 @@
-"""Numbers on the command lines of our programs, which refuse in one line what they could not run with."""
+"""Types of numbers on the command lines of studies."""
 
 import argparse
 import math
