@@ -101,7 +101,7 @@ def study(options: argparse.Namespace) -> Report:
 
 
 def simulated(kind: str, **keys: Any) -> Row:
-    """Simulate in a process of its own, so that its memory and processor time can be told apart."""
+    """Simulate in a process of its own, so that its memory and processor time are its own."""
     program = "import sys; from bench.scale import answer; answer(sys.argv[1])"
     command = [sys.executable, "-c", program, json.dumps({"kind": kind, **keys})]
     done = run_child(command, stdout=subprocess.PIPE, start_new_session=True)  # Ctrl-C is for this process alone

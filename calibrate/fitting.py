@@ -3,9 +3,7 @@
 Acceptance is left to the profile, which measured it.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -13,13 +11,14 @@ from fleet.chance.signals import SIGNALS_FILE
 from fleet.files import write_file
 from fleet.scenario.facts import measured_acceptance, models_of
 from fleet.scenario.named_files import with_files
+from fleet.scenario.reading import Given
 from fleet.scenario.scenario import Device, Scenario
 from fleet.scenario.settle import settle
 from fleet.scenario.writing import scenario_lines
 from fleet.times.profile import HardwareProfile
 
 HOST = "host"  # name of the device that all stations share
-SLOWED = 1.1  # from this factor on, steps that run at once slow each other too much to be told apart from sharing
+SLOWED = 1.1  # from this factor on, steps that run at once slow each other about as much as sharing does
 REQUESTS = 48
 WRITTEN = "Written by `specfleet calibrate`: what it measured, on the host that it measured."
 
@@ -32,15 +31,15 @@ def scenario_of_pair(pair: Scenario, profile: HardwareProfile) -> Scenario:
 
 
 def fitting(scenario: Scenario, profile: HardwareProfile) -> Scenario:
-    """Return the scenario with what the profile measured on its host: times, acceptance, and who shares what.
+    """Return the scenario with what the profile measured on its host: times, acceptance, and shared devices.
 
     Devices that it names stay; targets that stand for accelerators elsewhere, and batches, need none.
     """
     replace = msgspec.structs.replace
     drafters, verifiers = replace(scenario.drafters, tiers=(), profile=""), scenario.verifiers
     devices = scenario.devices
-    if verifiers.kind == "real":  # whose times and links were measured
-        verifiers = replace(verifiers, tiers=(), verify=None, prefill=None, decode=None, profile="")
+    if verifiers.kind == "real":  # their times and links were measured
+        verifiers = replace(verifiers, tiers=(), verify=None, profile="")
         if scenario.batch is None and not devices and shares_device(scenario, profile):
             devices = {HOST: Device("turns")}
             drafters, verifiers = replace(drafters, device=HOST), replace(verifiers, device=HOST)
@@ -49,7 +48,7 @@ def fitting(scenario: Scenario, profile: HardwareProfile) -> Scenario:
 
 
 def shares_device(scenario: Scenario, profile: HardwareProfile) -> bool:
-    """Whether the scenario's stations would get in each other's way on the host that the profile was measured on.
+    """Whether the scenario's stations would slow each other on the host that the profile was measured on.
 
     They do on one GPU, where there are fewer cores than models, and where steps at once were measured to be slow.
     """
@@ -74,10 +73,10 @@ def _absolute(model: str) -> str:
     return str(Path(model).resolve()) if model not in ("", "demo") and Path(model).exists() else model
 
 
-def fitting_path(out: Path, given: Any = None) -> Path:
-    """Where the scenario that fits a profile goes: beside it, under its name with `.toml`.
+def fitting_path(out: Path, given: Given | None = None) -> Path:
+    """Return where the scenario that fits a profile goes: beside it, under its name with `.toml`.
 
-    With `-fits.toml` where the profile has that name, or the scenario that was given.
+    It ends in `-fits.toml` where the profile has that name, or the scenario that was given.
     """
     path = out.with_suffix(".toml")
     taken = [out, *([Path(given)] if isinstance(given, str | Path) else [])]
@@ -89,20 +88,11 @@ def write_fitting(scenario: Scenario, profile: HardwareProfile, profile_file: st
     """Write the scenario that fits a profile, which is in `profile_file` beside it; False where a file is there."""
     if path.exists():
         return False
-    fits = fitting(scenario, profile)
-    told = {name: list(_sharing(profile)) for name in fits.devices if _takes_turns_here(fits, name)}
-    write_file(path, "\n".join(scenario_lines(fits, profile_file, [WRITTEN], told)) + "\n")
+    fits, comments = fitting(scenario, profile), [WRITTEN]
+    if fits.devices != scenario.devices:
+        factors = ", ".join(f"x {factor:.2f} with {count}" for count, factor in enumerate(profile.contention, start=1))
+        cores = profile.provenance.get("gpu") or f"{profile.provenance.get('cores', 'some')} cores"
+        comments.append(f"All stations run on this host ({cores}): one step at a time, in the order of asking.")
+        comments.append(f'"contended" lets steps run at once; they were measured to take longer then: {factors}.')
+    write_file(path, "\n".join(scenario_lines(fits, profile_file, comments)) + "\n")
     return True
-
-
-def _takes_turns_here(scenario: Scenario, device: str) -> bool:
-    """Whether that device is the host, with all stations on it, as `fitting` lets them share it."""
-    places = {scenario.drafters.device, scenario.verifiers.device}
-    return device == HOST and places == {HOST} and scenario.devices[device].sharing == "turns"
-
-
-def _sharing(profile: HardwareProfile) -> Iterator[str]:
-    factors = ", ".join(f"x {factor:.2f} with {count}" for count, factor in enumerate(profile.contention, start=1))
-    cores = profile.provenance.get("gpu") or f"{profile.provenance.get('cores', 'some')} cores"
-    yield f"# All stations run on this host ({cores}): one step at a time, in the order of asking."
-    yield f'# "contended" lets steps run at once; they were measured to take longer then: {factors}.'

@@ -10,7 +10,7 @@ from experiments.worlds import redrawn
 from fleet.records.metrics import combine, measure
 from fleet.records.playback import MECHANISM, NOTHING_PLAYED, Part, Playback, playback_of
 from fleet.records.run import Run
-from fleet.records.window import Metric
+from fleet.records.window import Metric, with_percentiles
 from fleet.scenario.scenario import Scenario
 from sim.run import simulate
 
@@ -19,7 +19,7 @@ PLAYED_SEEDS = 3  # of a run that is played back: links and overhead are still d
 
 
 class Reruns(msgspec.Struct, frozen=True):
-    """Metrics of the engine's runs, one by one, and of each as `MECHANISM` plays it back."""
+    """Metrics and percentiles of the engine's runs, one by one, and of each as `MECHANISM` plays it back."""
 
     engine: list[dict[str, Metric]]
     mechanism: list[dict[str, Metric]]
@@ -31,7 +31,7 @@ def simulated_reruns(scenario: Scenario, runs: Sequence[Run]) -> Reruns:
     Raises InputError for a run whose log is not one of its scenario.
     """
     return Reruns(
-        engine=[measure(run) for run in runs],
+        engine=[with_percentiles(measure(run)) for run in runs],
         mechanism=[played_back(scenario, run, MECHANISM, PLAYED_SEEDS) for run in runs],
     )
 
@@ -52,4 +52,5 @@ def replicate(scenario: Scenario, seeds: int, playback: Playback = NOTHING_PLAYE
 
 
 def _measured(scenario: Scenario, playback: Playback, seed: int) -> dict[str, Metric]:
-    return measure(simulate(redrawn(scenario, seed), playback if playback.parts else None))
+    run = simulate(redrawn(scenario, seed), playback if playback.parts else None)
+    return with_percentiles(measure(run))

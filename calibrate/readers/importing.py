@@ -1,5 +1,6 @@
 """Records of other engines become a scenario that `simulate` runs at once, with the files that it needs beside it."""
 
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -11,20 +12,20 @@ from calibrate.readers.aiperf import read_aiperf
 from calibrate.readers.amusd import read_amusd
 from calibrate.readers.inference_lab import read_inference_lab
 from calibrate.readers.recording import Recording
-from calibrate.readers.scenario_text import recorded_lines
 from calibrate.readers.sglang import read_sglang
 from calibrate.readers.specdecode_bench import DEPTH, Method, read_specdecode_bench
 from calibrate.readers.vllm import read_vllm
 from calibrate.readers.vllm_log import read_vllm_log
 from calibrate.readers.vllm_metrics import read_vllm_metrics
 from fleet.chance.acceptance import LengthModel, expected_committed
-from fleet.chance.places import write_places
+from fleet.chance.places import ByPlace, write_places
 from fleet.data.shipped import shipped_profiles
 from fleet.errors import InputError
 from fleet.files import check_writable, write_file
 from fleet.inputs.text import shortened
 from fleet.scenario.reading import read_scenario
-from fleet.scenario.scenario import Scenario
+from fleet.scenario.scenario import Drafters, Scenario, Workload
+from fleet.scenario.writing import scenario_lines
 from fleet.shown import Shown
 from fleet.times.profile import HardwareProfile, read_profile
 from fleet.times.step_time import StepTime
@@ -41,6 +42,7 @@ READERS: dict[str, Callable[[Sequence[Path]], Recording]] = {
     "amusd": read_amusd,
 }
 MAX_MS = 1e9
+WIDTH = 108  # of a comment
 
 
 class Imported(Shown, msgspec.Struct, frozen=True):
@@ -66,12 +68,12 @@ class Imported(Shown, msgspec.Struct, frozen=True):
 
     def rows(self) -> list[tuple[str, float | None, float | None]]:
         """Return what was counted beside what the file says; None where either says nothing."""
-        length, told = self.mean_acceptance_length, self.told
+        length, stated = self.mean_acceptance_length, self.told
         return [
             ("rounds", self.rounds, None),
             ("accepted draft tokens", self.accepted, None),
-            ("mean acceptance length, with the bonus token", length, told),
-            ("mean acceptance length, without", length - 1, None if told is None else told - 1),
+            ("mean acceptance length, with the bonus token", length, stated),
+            ("mean acceptance length, without", length - 1, None if stated is None else stated - 1),
             (f"tokens a round of the scenario, at depth {self.scenario.drafters.depth}", self.modelled, None),
         ]
 
@@ -203,12 +205,11 @@ def _written(
     if lengths is not None:
         rows = "".join(f"{prompt},{answer}\n" for prompt, answer in recording.lengths)
         write_file(lengths, "num_prefill_tokens,num_decode_tokens\n" + rows)
-    lines = recorded_lines(
-        out.stem, kind, [path.name for path in paths], recording, depth,
-        times.profile if times else "", times.source if times else "",
-        places.name if places else "", lengths.name if lengths else "",
-    )  # fmt: skip
-    write_file(out, "\n".join(lines) + "\n")
+    profile, source = times if times is not None else ("", "")
+    made = _scenario(out.stem, recording, depth, profile, places, lengths)
+    comments = _comments(kind, paths, recording, source, lengths is not None)
+    named = profile if isinstance(profile, str) else ""
+    write_file(out, "\n".join(scenario_lines(made, named, list(comments))) + "\n")
     scenario = read_scenario(out)
     notes = list(_notes(recording, times))
     return Imported(
@@ -224,10 +225,57 @@ def _written(
     )
 
 
+def _scenario(
+    name: str,
+    recording: Recording,
+    depth: int,
+    profile: HardwareProfile | str,
+    places: Path | None,
+    lengths: Path | None,
+) -> Scenario:
+    """Return the scenario of a recording; what it does not have stays at its default."""
+    acceptance = recording.acceptance
+    if isinstance(acceptance, ByPlace) and places is not None:
+        acceptance = msgspec.structs.replace(acceptance, file=places.name)
+    workload = Workload()
+    if lengths is not None:
+        workload = Workload(requests=len(recording.lengths), lengths=lengths.name)
+    elif recording.answer_tokens:
+        workload = Workload(new_tokens=recording.answer_tokens)
+    return Scenario(
+        name=name.encode("ascii", "replace").decode(),
+        profile=profile,
+        drafters=Drafters(depth=depth, kind=recording.drafts),
+        acceptance=acceptance,
+        workload=workload,
+    )
+
+
+def _comments(kind: str, read: Sequence[Path], recording: Recording, times: str, has_lengths: bool) -> Iterator[str]:
+    """Yield what the scenario's file says of where its numbers come from."""
+    says = "says nothing of it" if recording.told is None else f"says {recording.told:.4g}"
+    mean, model = recording.mean_accepted, recording.acceptance
+    depth = model.depth if isinstance(model, ByPlace) else recording.depth
+    at = f" at depth {recording.depth}" if recording.texts else ""
+    names = ", ".join(shortened(path.name) for path in read)
+    answers = "prompts assumed, answers of the recorded mean" if recording.answer_tokens else "assumed"
+    said = [
+        f"Written by `specfleet import {kind}`: {recording.format}, from {names}.",
+        f"Acceptance: {recording.sources['acceptance']}, recorded at depth {depth}.",
+        f"Mean acceptance length{at}: {mean + 1:.4f} with the bonus token, {mean:.4f} without; the file {says}.",
+        f"Lengths: {recording.sources['lengths'] if has_lengths else answers}.",
+        f"Step times: {times}." if times else 'Step times: none yet. Name a profile, such as profile = "rtx-4090".',
+        *(f"Note: {note}." for note in recording.notes),
+    ]
+    for text in said:
+        printable = "".join(character if character.isprintable() else "?" for character in text)
+        yield from textwrap.wrap(printable, WIDTH, subsequent_indent="  ")
+
+
 def _notes(recording: Recording, times: Times | None) -> Iterator[str]:
     yield from recording.notes
     if times is None:
-        yield "it tells no step times: --draft-ms and --verify-ms state them, --profile names a profile that has them"
+        yield "it has no step times: --draft-ms and --verify-ms state them, --profile names a profile that has them"
 
 
 def _modelled(scenario: Scenario, depth: int) -> float | None:

@@ -105,7 +105,7 @@ def leader_of(entrants: Iterable[Entrant], goals: Sequence[Goal], open_loop: boo
     The cheapest one for a million tokens; of fleets that cost the same, the one with the quickest tokens.
     """
     meeting = [one for one in entrants if one.worst_miss(goals) <= 0]
-    metric = "tpot_mean_s" if open_loop else "cost_per_million"
+    metric = "tpot_s" if open_loop else "cost_per_million"
     return min(meeting, key=lambda one: (one.cost_per_hour if open_loop else 0.0, one.mean(metric)), default=None)
 
 
@@ -113,7 +113,7 @@ def gap_to(leader: Entrant, rival: Entrant, rivals: int, open_loop: bool) -> Gap
     """How much worse than the leader a rival is: in cost, or where that is the same, in time for a token."""
     if open_loop and abs(rival.cost_per_hour / leader.cost_per_hour - 1) > SAME_COST:
         return Gap(rival.cost_per_hour / leader.cost_per_hour - 1, 0.0)
-    metric = "tpot_mean_s" if open_loop else "cost_per_million"
+    metric = "tpot_s" if open_loop else "cost_per_million"
     theirs, ours = ({trial.seed: trial.values[metric] for trial in one.trials} for one in (rival, leader))
     shares = [theirs[seed] / ours[seed] - 1 for seed in theirs if seed in ours]
     if len(shares) < 2:

@@ -7,6 +7,7 @@ from experiments.plan.question import Question, Shape
 from experiments.worlds import with_seed
 from fleet.errors import InputError
 from fleet.records.metrics import assess
+from fleet.records.window import with_percentiles
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.workload import mean_lengths
 from sim.run import observe
@@ -47,7 +48,9 @@ def trial_of(question: Question, shape: Shape, seed: int, scenario: Scenario) ->
         known, overload = assess(found)
     except InputError as error:
         raise InputError(f"{shape.title}: {error}") from error
-    values = {name: metric.value for name, metric in known.items() if name in KEPT or name.startswith(TIMES)}
+    values = {
+        name: metric.value for name, metric in with_percentiles(known).items() if name in KEPT or name.startswith(TIMES)
+    }
     values["throughput"] *= copies
     if not question.arrivals_per_s:
         values["cost_per_million"] = per_million_tokens(question.cost_per_hour(shape), values["throughput"])

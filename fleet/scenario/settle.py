@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fleet.errors import InputError
-from fleet.policies.admit import Admission, WithinMemory
+from fleet.policies.admit import CacheRoom, SettledAdmission, WithinMemory
 from fleet.policies.allocate import Fixed
 from fleet.policies.liveness import Patience
 from fleet.policies.overlap import Ahead
 from fleet.policies.route import Affinity
-from fleet.scenario.scenario import DrafterTier, Scenario, Tier, needs_of
+from fleet.scenario.scenario import Scenario, Tier, needs_of
 from fleet.scenario.settled import (
     Fleet,
     Room,
@@ -26,8 +26,6 @@ from fleet.times.labels import basis_of
 from fleet.times.overhead import Overhead
 from fleet.times.station_times import BatchTimes, DrafterTimes, VerifierTimes
 from fleet.times.step_time import LinkTime
-
-Tiers = Sequence[DrafterTier | Tier]
 
 
 def settle(scenario: Scenario) -> Fleet:
@@ -61,7 +59,7 @@ def settle(scenario: Scenario) -> Fleet:
             move=drafters.move,
             view_delay_s=drafters.view_delay_s,
             limits_per_s=drafters.limits_per_s,
-            cache_tokens=drafters.cache_tokens,
+            cache_tokens=_cache_tokens(scenario, room),
             positions=facts.positions,
             lease_s=drafters.lease_s,
             profile=described(scenario, "drafters"),
@@ -77,7 +75,6 @@ def settle(scenario: Scenario) -> Fleet:
             priorities=verifiers.priorities,
             group=verifiers.group,
             overlap=drafters.overlap,
-            padded=verifiers.padded,
             allocate=verifiers.allocate,
             patience=Patience(verifiers.patience_s, verifiers.rejoin_s),
             drafters=1 if moves else max(drafters.count, 1),
@@ -136,16 +133,26 @@ def _streams(scenario: Scenario) -> int:
     return max(scenario.drafters.count, scenario.verifiers.count)
 
 
-def _admission(scenario: Scenario, room: Room) -> Admission:
+def _admission(scenario: Scenario, room: Room) -> SettledAdmission:
     """The drafter's rule of admission, with the bytes of `[memory]` where it counts any.
 
     Without `[memory]` the engine completes it, from the drafter's model and device.
     """
     admit, memory = scenario.drafters.admit, scenario.memory
-    if not isinstance(admit, WithinMemory) or admit.is_settled or memory is None:
+    if not isinstance(admit, WithinMemory) or memory is None:
         return admit
-    drafter = memory.drafter
-    return admit.settled(memory.device_bytes - drafter.weights_bytes, drafter.kv_bytes_per_token * room.longest_row)
+    cache_bytes = max(memory.device_bytes - memory.drafter.weights_bytes, 0)
+    return CacheRoom(cache_bytes, memory.drafter.kv_bytes_per_token * room.longest_row)
+
+
+def _cache_tokens(scenario: Scenario, room: Room) -> int:
+    """Tokens of context that a drafter's cache holds, by `[memory]`; 0 where it holds all sessions, and without one."""
+    memory = scenario.memory
+    if memory is None:
+        return 0
+    tokens = (memory.device_bytes - memory.drafter.weights_bytes) // memory.drafter.kv_bytes_per_token
+    sessions = _streams(scenario) or scenario.workload.requests
+    return 0 if sessions * room.longest_row <= tokens else max(tokens, 1)
 
 
 def _drafter_times(scenario: Scenario) -> Iterator[DrafterTimes]:
@@ -156,7 +163,7 @@ def _drafter_times(scenario: Scenario) -> Iterator[DrafterTimes]:
     for first in _firsts(drafters.tiers, drafters.count):
         yield DrafterTimes(
             first=first,
-            draft=_in_tier(drafters.tiers, first, "draft", profile.draft),
+            draft=_in_tier(drafters.tiers, first, "step", profile.draft),
             prefill=profile.draft_prefill,
             transfer=profile.transfer,
             catch_up_s=profile.catch_up_s,
@@ -172,11 +179,11 @@ def _verifier_times(scenario: Scenario) -> Iterator[VerifierTimes]:
     """
     given, profile = scenario.verifiers, profile_of(scenario, "verifiers")
     verify = given.verify or (profile.verify if profile else None)
-    prefill = given.prefill or (profile.verify_prefill if profile else None)
-    decode = given.decode or (profile.decode if profile else None)
+    prefill = given.verify or (profile.verify_prefill if profile else None)
+    decode = given.verify or (profile.decode if profile else None)
     overhead = Overhead() if given.kind == "replayed" else overheads_of(scenario, "verifiers").target
     for first in _firsts(given.tiers, given.count):
-        chosen = _in_tier(given.tiers, first, "verify", verify)
+        chosen = _in_tier(given.tiers, first, "step", verify)
         if chosen is None or prefill is None or decode is None:
             return
         yield VerifierTimes(first, chosen, prefill, decode, overhead)
@@ -191,8 +198,8 @@ def _batch(scenario: Scenario) -> SettledBatch | None:
         times = BatchTimes(
             draft=profile.draft,
             draft_prefill=profile.draft_prefill,
-            prefill=scenario.verifiers.prefill or profile.verify_prefill,
-            verify=scenario.verifiers.verify or profile.verify,
+            prefill=profile.verify_prefill,
+            verify=profile.verify,
             realign=profile.realign,
             overhead=profile.overhead.own.target,
         )
@@ -233,12 +240,12 @@ def _links(scenario: Scenario) -> tuple[tuple[SettledLink, ...], ...]:
     return known if all(len(row) == len(of_targets) for row in known) else ()
 
 
-def _firsts(tiers: Tiers, count: int) -> tuple[int, ...]:
+def _firsts(tiers: Sequence[Tier], count: int) -> tuple[int, ...]:
     """Numbers at which stations begin to differ from those before them."""
     return tuple(sorted({0} | {tier.first - 1 for tier in tiers if tier.first <= count}))
 
 
-def _in_tier(tiers: Tiers, number: int, key: str, otherwise: Any) -> Any:
+def _in_tier(tiers: Sequence[Tier], number: int, key: str, otherwise: Any) -> Any:
     """Value of a key for station `number`: that of the last tier that holds for it and has the key."""
     given = [getattr(tier, key) for tier in tiers if tier.first <= number + 1]
     return next((value for value in reversed(given) if value is not None), otherwise)

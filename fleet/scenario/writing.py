@@ -20,31 +20,28 @@ ALWAYS = {
 """Keys that a written scenario shows even where they are at their default."""
 
 
-def scenario_lines(
-    scenario: Scenario,
-    profile_file: str,
-    comments: Sequence[str] = (),
-    of_devices: Mapping[str, Sequence[str]] | None = None,
-) -> Iterator[str]:
-    """Yield the lines of the scenario's file; its profile is in `profile_file`, found from the scenario's folder.
+def scenario_lines(scenario: Scenario, profile: str = "", comments: Sequence[str] = ()) -> Iterator[str]:
+    """Yield the lines of the scenario's file.
 
-    `comments`: at its beginning. `of_devices`: comments before the tables of devices, by name.
+    `profile`: what the file names it by, a shipped name or a file found from the scenario's folder; empty for a table
+    in the scenario's file. `comments`: its first lines.
     """
     yield from (f"# {comment}" for comment in comments)
     yield f"name = {toml(scenario.name)}"
     yield f"seed = {scenario.seed}"
-    yield f"profile = {toml(profile_file)}  # found from this file's folder"
+    if profile:
+        yield f"profile = {toml(profile)}"
     if scenario.acceptance is None:
         yield "# There is no table [acceptance]: what the profile measured holds."
     if scenario.precision != "float32":
         yield f"precision = {toml(scenario.precision)}"
-    for name in TABLES:
+    for name in (*TABLES, *([] if profile else ["profile"])):
         table = getattr(scenario, name)
-        keys = {} if table is None else _keys(table)
+        keys = _keys(table) if isinstance(table, msgspec.Struct) else {}
         if keys:
             yield from ("", f"[{name}]", *(f"{key} = {toml(value)}" for key, value in keys.items()))
     for name, device in scenario.devices.items():
-        yield from ("", *(of_devices or {}).get(name, ()), f"[devices.{name}]", f"sharing = {toml(device.sharing)}")
+        yield from ("", f"[devices.{name}]", f"sharing = {toml(device.sharing)}")
     for fault in scenario.faults:
         keys = {key: value for key, value in msgspec.to_builtins(fault).items() if value is not None}
         yield from ("", "[[faults]]", *(f"{key} = {toml(value)}" for key, value in keys.items()))
@@ -69,7 +66,7 @@ def toml(value: Any) -> str:
     field, name = tag_of(type(value))
     if field:
         return toml({field: name} | content if content else name)
-    bare_kind = dataclasses.is_dataclass(value) and set(content) <= {"kind"}  # whose name may stand alone
+    bare_kind = dataclasses.is_dataclass(value) and set(content) <= {"kind"}  # its name may stand alone
     return toml(getattr(value, "kind") if bare_kind else content)  # noqa: B009  (only that dataclass has one)
 
 

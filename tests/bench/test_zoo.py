@@ -1,4 +1,4 @@
-"""The zoo as a law: what the engine admits computes what transformers computes, and says the same, in every mode."""
+"""The zoo as a law: admitted types compute what transformers computes, and decode the same, in every mode."""
 
 from pathlib import Path
 
@@ -38,14 +38,14 @@ def one_thread() -> object:
 
 
 @pytest.mark.parametrize("kind", [kind if kind in IN_ALL_MODES else slow(kind) for kind in sorted(ADMITTED)])
-def test_what_is_admitted_computes_and_says_what_transformers_does(kind: str) -> None:
+def test_admitted_types_decode_as_transformers_does(kind: str) -> None:
     row = tried(kind)
     assert row["difference"] < TOLERANCE
     assert row["other texts"] == ""
 
 
 @pytest.mark.parametrize("name", [slow(name) for name in VARIANTS])
-def test_so_do_other_configurations_of_admitted_types(name: str) -> None:
+def test_variants_of_admitted_types_decode_as_transformers_does(name: str) -> None:
     row = tried(name)
     assert row["difference"] < TOLERANCE
     assert row["other texts"] == ""
@@ -60,15 +60,13 @@ def test_next_token_probabilities_are_those_of_transformers(name: str) -> None:
     ("kind", "least"),
     [("granite", 0.1), ("cohere", 0.1), ("gemma3_text", 0.1), ("nanochat", 0.1), ("hyperclovax", 0.1)],
 )
-def test_a_head_without_what_its_class_does_after_it_would_be_noticed(
-    kind: str, least: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_head_without_its_final_scaling_is_noticed(kind: str, least: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "head_of", lambda model: model.get_output_embeddings())
     assert largest_difference(network_of(tiny_config(kind))) > least
 
 
 @pytest.mark.parametrize("kind", ["mistral", "gpt_oss", "cohere2"])
-def test_a_window_that_counts_places_in_a_tree_would_be_noticed(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_window_by_places_of_a_tree_is_noticed(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert WINDOW < DEPTH  # a draft is deeper than the window
 
     def by_place(feed: Feed, window: int) -> torch.Tensor | None:
@@ -80,7 +78,7 @@ def test_a_window_that_counts_places_in_a_tree_would_be_noticed(kind: str, monke
     assert largest_difference(network_of(tiny_config(kind))) > 0.01
 
 
-def test_a_drafter_whose_cache_is_wrong_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_cache_of_a_drafter_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     network = network_of(tiny_config("hyperclovax"))
     assert modes_equal(network, ["own drafts accepted"]) == {"own drafts accepted": True}
 
@@ -92,14 +90,14 @@ def test_a_drafter_whose_cache_is_wrong_would_be_noticed(monkeypatch: pytest.Mon
     assert modes_equal(network, ["own drafts accepted"]) == {"own drafts accepted": False}
 
 
-def test_every_type_that_transformers_knows_is_admitted_or_refused_with_a_reason() -> None:
+def test_every_known_type_is_admitted_or_refused_with_a_reason() -> None:
     types = set(names_of()) - set(VARIANTS)
     assert types >= ADMITTED
     for kind in types - ADMITTED:
         reason = refused(kind)
         assert reason
         assert "\n" not in reason
-        if transformers.__version__.startswith("5.23."):  # later ones may know types that nobody has tried
+        if transformers.__version__.startswith("5.23."):  # later ones may know types that were not tried
             assert "nobody has proved" not in reason, kind
     assert not ADMITTED & KNOWN.keys()
     assert len(ADMITTED) == len(NAMES.split())
@@ -140,9 +138,7 @@ def test_a_refused_folder_is_one_line_with_its_reason(kind: str, reason: str, tm
         ('{"model_type": "not_yet_invented"}', "not the configuration of a model that transformers knows"),
     ],
 )
-def test_heads_for_multi_token_prediction_and_unknown_types_are_refused_by_name(
-    content: str, reason: str, tmp_path: Path
-) -> None:
+def test_multi_token_heads_and_unknown_types_are_refused_by_name(content: str, reason: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(InputError, match=reason) as refusal_:
         config_of(tmp_path)
@@ -158,9 +154,7 @@ def test_heads_for_multi_token_prediction_and_unknown_types_are_refused_by_name(
         ("granitemoehybrid", {"layer_types": ["linear_attention", "full_attention"]}, "linear_attention"),
     ],
 )
-def test_an_admitted_type_is_refused_where_its_configuration_says_so(
-    kind: str, changes: dict[str, object], reason: str
-) -> None:
+def test_some_configurations_of_admitted_types_are_refused(kind: str, changes: dict[str, object], reason: str) -> None:
     config = tiny_config(kind)
     assert refusal(config) == ""
     for name, value in changes.items():
@@ -168,11 +162,11 @@ def test_an_admitted_type_is_refused_where_its_configuration_says_so(
     assert reason in refusal(config)
 
 
-def test_a_rotary_embedding_that_nobody_knows_is_refused_with_all_that_are_known() -> None:
+def test_an_unknown_rotary_embedding_is_refused_with_the_known_ones() -> None:
     config = PretrainedConfig()
     config.model_type, config.rope_parameters = "llama", {"full_attention": {"rope_type": "novel"}}
-    told, _, known = refusal(config).partition("; the engine knows ")
-    assert told == "rotary embedding of type novel"
+    reason, _, known = refusal(config).partition("; the engine knows ")
+    assert reason == "rotary embedding of type novel"
     assert known.split(", ") == ["default", "dynamic", "linear", "llama3", "longrope", "yarn"]
     for kind in known.split(", "):
         config.rope_parameters = {"full_attention": {"rope_type": kind}}
@@ -189,9 +183,7 @@ def test_a_rotary_embedding_that_nobody_knows_is_refused_with_all_that_are_known
         ("mistral", {}, 0),
     ],
 )
-def test_rows_end_where_numbers_would_depend_on_what_is_fed_together(
-    kind: str, changes: dict[str, object], longest: int
-) -> None:
+def test_rows_end_before_numbers_depend_on_the_batch(kind: str, changes: dict[str, object], longest: int) -> None:
     config = tiny_config(kind)
     for name, value in changes.items():
         setattr(config, name, value)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.reproduce import batch_model as model
-from experiments.reproduce.spec_bench import Answers, evenly, turn_tokens, write_lengths
+from experiments.reproduce.batch_model import Answers, evenly, turn_tokens, write_lengths
 from fleet.records.tables import verifications_of
 
 

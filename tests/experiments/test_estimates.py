@@ -20,8 +20,7 @@ from calibrate.operators import (
     with_figures,
 )
 from experiments.reproduce import REPRODUCTIONS
-from experiments.reproduce.estimated import AMUSD_RUNS
-from experiments.reproduce.estimated_operators import SHOWN_TOKENS, VIDUR
+from experiments.reproduce.estimated import AMUSD_RUNS, SHOWN_TOKENS, VIDUR
 from experiments.reproduce.rows import Inputs, Reproduction, row
 from fleet.errors import InputError
 from fleet.estimate.passes import Placed

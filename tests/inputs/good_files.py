@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from calibrate import operators
-from experiments.reproduce.specdecode_data import FILE, SETS
+from experiments.reproduce.specdecode_simulated import FILE, SETS
 from fleet.data.shipped import shipped_devices
 from fleet.records.run import write_run
 from fleet.scenario.reading import make_scenario

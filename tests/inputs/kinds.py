@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
-from experiments.reproduce.specdecode_data import FILE
+from experiments.reproduce.specdecode_simulated import FILE
 from tests.inputs.good_files import (
     write_acceptance,
     write_amusd,

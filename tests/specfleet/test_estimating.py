@@ -1,7 +1,6 @@
 """Estimated profiles from the command line and Python; their label in every table, header, note and figure."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +10,11 @@ import pytest
 import specfleet
 from fleet.times.labels import basis_of
 from fleet.times.profile import write_profile
-from specfleet import cli
 from specfleet.meaning.shipped import profiles
+from tests.helpers.cli import run_cli
 
 WARNING = "step times estimated, not measured"
 SMALL = {"workload.requests": 20}
-
-
-def run_cli(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["specfleet", *arguments])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    return int(end.value.code or 0)
 
 
 @pytest.fixture(scope="module")

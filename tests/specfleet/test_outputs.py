@@ -14,6 +14,7 @@ from fleet.records.run import read_run
 from fleet.times.profile import read_profile
 from sim.run import simulate
 from specfleet import cli
+from tests.helpers.cli import run_cli
 from tests.helpers.commands import all_commands, all_functions
 from tests.helpers.marks import slow
 from tests.helpers.processes import ended, specfleet
@@ -132,13 +133,6 @@ def test_what_only_writes_leaves_the_old_file_on_a_full_disk(command: str, sourc
     status, _, err = ended(specfleet(command, *words, "-o", out, largest_file_bytes=LITTLE_BYTES))
     assert (status, len(err.splitlines())) == (1, 1), err
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
-def run_cli(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["specfleet", *arguments])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    return int(end.value.code or 0)
 
 
 def test_a_calibration_that_cannot_be_written_is_printed(

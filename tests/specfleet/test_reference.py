@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 import tomllib
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from fleet.records.window import Metric
 from fleet.scenario.reading import make_scenario, read_scenario
 from fleet.scenario.writing import fields_of
 from sim.predict import StarInputs
-from specfleet import cli
 from specfleet.meaning.entries import (
     described_keys,
     explain,
@@ -32,18 +30,12 @@ from specfleet.meaning.render import in_lines, template, write_template
 from specfleet.meaning.shipped import profiles, scenarios
 from specfleet.meaning.texts import PAGES
 from specfleet.reference import main, outdated, pages
+from tests.helpers.cli import run_cli
 from tests.helpers.commands import all_functions
 
 PAGES_FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 TABLES = {table.title: table for table in (*scenario_tables(), *prediction_tables())}
 STRUCTS = [*(table.struct for table in TABLES.values()), Row, RunHeader, SignalRow, PlaceRow, StarInputs, Metric]
-
-
-def run_cli(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["specfleet", *arguments])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    return int(end.value.code or 0)
 
 
 @pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
@@ -100,25 +92,25 @@ FOUND = {
     "drafters.depth": {"drafters.depth: scenario key"},
     "depth": {"drafters.depth: scenario key", 'fixed.depth: key of the policy "fixed"'},
     "batch.allocate.budget": {'goodspeed.budget: key of the policy "goodspeed"'},
-    "drafters.tiers[].first": {"drafters.tiers.first: scenario key"},
+    "drafters.tiers[].first": {"Tier.first: scenario key"},
     "devices.NAME.sharing": {"devices.NAME.sharing: scenario key"},
     "profile.draft.base_s": {"StepTime.base_s: profile key"},
     "verifiers.verify.base_s": {"StepTime.base_s: profile key"},
     "overhead": {"profile.overhead: profile key"},
     "throughput": {"throughput: metric", "throughput: quantity of the analytic model"},
-    "ttft_p90_s": {"ttft_p90_s: metric"},
+    "ttft_p90_s": {"ttft_s: metric"},
     "wait": {"wait_s: metric", "wait_s: quantity of the analytic model"},
     "n_FULL": {"N_full: quantity of the analytic model"},
     "R_q": {"rounds_per_s: metric"},
     "R_p": {"rounds_per_s_per_target: metric"},
-    "T_gamma": {"iteration_s: metric", "iteration_s: quantity of the analytic model"},
-    "T_idle": {"iteration_idle_s: metric", "idle_s: quantity of the analytic model"},
+    "T_gamma": {"iteration_s: quantity of the analytic model"},
+    "T_idle": {"idle_s: quantity of the analytic model"},
     "T_wait": {"wait_s: metric"},
     "N_max": {"N_max: quantity of the analytic model"},
     "S": {"service_s: metric", "S_s: quantity of the analytic model"},
     "Z": {"return_s: metric", "Z_s: quantity of the analytic model"},
     "N": {"verifiers.count: scenario key"},
-    "O": {"throughput: metric", "accepted_throughput: metric"},
+    "O": {"throughput: metric"},
     "alpha": {"alpha: symbol"},
     "beta": {'geometric.beta: key of the model "geometric"', 'goodspeed.beta: key of the policy "goodspeed"'},
     "goodspeed": {"goodspeed: policy"},
