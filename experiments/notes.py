@@ -25,8 +25,8 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     """Return the notes on a scenario that ran in that world, a line each; none for most.
 
     >>> from fleet.scenario.reading import scenario_of
-    >>> notes_of(scenario_of("star", {"verifiers.verify.base_s": 0.04}))[0][:36]
-    "the target's times have two sources:"
+    >>> notes_of(scenario_of("star", {"workload.lengths": "chat"}))[0][:25]
+    "workload.lengths = 'chat'"
     """
     notes = [] if world == "engine" else [*_estimated(scenario), *_falling_rates(scenario), *_assumed_turns(scenario)]
     notes += [] if world == "engine" else [*_mixed_profiles(scenario)]
