@@ -14,7 +14,7 @@ from fleet.records.recorded import RecordedStation, Report
 from fleet.records.schema import WIDTH
 
 LOOK_S = 0.5  # between two looks
-PIECE = 32  # rows of a report: some 40 microseconds
+PIECE = 32  # rows of a report: some 100 microseconds
 PAUSE_S = 0.0005  # between two reports
 
 Stations = Callable[[], Sequence[RecordedStation]]  # those of a process; some may share a log
