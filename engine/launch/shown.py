@@ -30,8 +30,8 @@ def on_show(
     """Show a node while it serves. `device`: that its model runs on; None for a replayed one."""
     name = "".join(worker.recorded.station.name for worker in node.workers)
     watched = Watched(node.fleet, asked.watch)
-    if node.door is not None:
-        node.door.status = StatusCache(watched.counters, name).page
+    if node.server is not None:
+        node.server.status = StatusCache(watched.counters, name).page
     sampler = _sampler(asked, device, zero_s, say)
     if sampler is not None:
         for worker in node.workers:

@@ -137,7 +137,7 @@ def analytic(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = 
 
 
 def show_run(result: "Result", as_json: bool, out: Path | None, everything: bool = False) -> None:
-    """Write the records if asked to, and print the metrics of a run, whether or not they could be written."""
+    """Write the records to `out`, if any, and print the metrics of a run, whether or not they could be written."""
     failed = None
     if out is not None:
         try:
@@ -160,8 +160,8 @@ def print_run(result: "Result", as_json: bool, everything: bool = False) -> None
     header, metrics = result.run.header, result.metrics
     if as_json:
         described = {"scenario": header.scenario.name, "world": header.world, "seed": header.scenario.seed}
-        told = {"overload": result.overload, "notes": result.notes, "unmet": result.unmet}
-        print_json({**described, "metrics": metrics, **told})
+        rest = {"overload": result.overload, "notes": result.notes, "unmet": result.unmet}
+        print_json({**described, "metrics": metrics, **rest})
         return
     if everything:
         rows = [

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def watched(
     title: str, fleet: "Fleet", tokens: int, metrics_port: int | None, metrics_host: str
 ) -> Iterator["Callable[[Counters], None]"]:
-    """Show what nodes are doing as one line, and to Prometheus if asked; the yielded function takes their counters.
+    """Show what nodes are doing as one line, and to Prometheus with a port; the yielded function takes their counters.
 
     `tokens`: that they are to make; 0 for no end.
     """
@@ -70,13 +70,13 @@ def top(
     from rich.live import Live
 
     from engine.net.asking import Asker
-    from engine.net.keys import line_keys
+    from engine.net.keys import client_keys
     from experiments.terminal.printing import print_json
     from experiments.watching.top import drawn, json_of, plain
 
     if (key is None) != (server_key is None):
         raise InputError("--key and --server-key belong together: an allowed secret key, and the drafter's public one")
-    own = None if key is None or server_key is None else line_keys(key, server_key)
+    own = None if key is None or server_key is None else client_keys(key, server_key)
     asker = Asker(address, own)
     try:
         status = asker.status()

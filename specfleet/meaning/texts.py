@@ -23,7 +23,7 @@ of this as comments.
 """
 
 PROFILES = """
-A profile tells what each step costs on a machine. `specfleet calibrate` writes one from measurements; `specfleet
+A profile says what each step costs on a machine. `specfleet calibrate` writes one from measurements; `specfleet
 profiles` lists those that ship. It is a JSON file, or the table `[profile]` of a scenario. Its models of acceptance
 are described with the [scenarios](scenario.md#policies-and-models).
 """

@@ -22,7 +22,7 @@ from fleet.errors import InputError
 from fleet.records.glossary import METRICS, Meaning, meanings
 from fleet.records.intervals import student_t_interval
 from specfleet.cli.entry import app
-from specfleet.results import asked_of
+from specfleet.results import sweep_question
 from tests.helpers.stars import repeatable, star
 
 DEPTHS, TARGETS = (2, 5), (1, 2, 4)
@@ -56,7 +56,7 @@ def made(rows: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 def test_lines_carry_their_names_and_axes_their_units(swept: pd.DataFrame) -> None:
-    figure = draw("sweep", swept, asked=asked_of(x="verifiers.count", y="tpot_s", lines="drafters.depth"))
+    figure = draw("sweep", swept, asked=sweep_question(x="verifiers.count", y="tpot_s", lines="drafters.depth"))
     (axes,) = figure.axes
     assert {"2", "5", "drafters.depth"} <= set(texts_of(figure))
     assert not figure.legends
@@ -97,7 +97,7 @@ def test_a_figure_with_differences_has_a_second_panel(swept: pd.DataFrame) -> No
 def test_quantities_with_units_stand_at_their_place_and_are_found_in_any_unit() -> None:
     texts = made([{"link.latency_s": text, "value": 0.1} for text in ("1ms", "20ms", "100ms")])
     assert in_numbers(texts)["link.latency_s"].tolist() == [0.001, 0.02, 0.1]
-    (axes,) = draw("sweep", texts, asked=asked_of(y="wait_s")).axes
+    (axes,) = draw("sweep", texts, asked=sweep_question(y="wait_s")).axes
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("link.latency, ms", "wait, ms")
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "20", "100"]
     held = made([{"link.latency_s": text, "a.b": n} for text in ("1ms", "20ms") for n in (1, 2)])

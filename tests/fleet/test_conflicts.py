@@ -11,6 +11,7 @@ from fleet.scenario.reading import make_scenario
 from sim.predict import predict
 from sim.run import simulate
 from tests.helpers.goodputs import utility_gap
+from tests.helpers.stars import cache_of
 
 PROFILE = {"name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 4.0}, "decode": {"base_s": 3.0}}
 SLOTS = {"rule": {"policy": "slots", "size": 2}}
@@ -23,9 +24,12 @@ SLOTS = {"rule": {"policy": "slots", "size": 2}}
         ({"batch": SLOTS, "verifiers": {"count": 2}}, "leave verifiers.count out"),
         ({"batch": SLOTS, "drafters": {"overlap": "ahead"}}, "leave drafters.overlap out"),
         ({"batch": SLOTS, "drafters": {"allocate": "adaptive"}}, "leave drafters.allocate out"),
-        ({"drafters": {"overlap": "ahead", "limits_per_s": [1.0]}}, "drafters.limits_per_s does not go with it"),
-        ({"drafters": {"overlap": "ahead", "allocate": "adaptive"}}, "drafters.allocate does not go with it"),
-        ({"drafters": {"overlap": "ahead"}, "verifiers": {"allocate": {"policy": "fixed", "depth": 2}}}, "does not go"),
+        ({"drafters": {"overlap": "ahead", "limits_per_s": [1.0]}}, "leave drafters.limits_per_s out"),
+        ({"drafters": {"overlap": "ahead", "allocate": "adaptive"}}, "leave drafters.allocate out"),
+        (
+            {"drafters": {"overlap": "ahead"}, "verifiers": {"allocate": {"policy": "fixed", "depth": 2}}},
+            "leave verifiers.allocate out",
+        ),
         ({"drafters": {"overlap": "ahead", "count": 2, "route": "central"}}, "would wait for ever"),
         ({"drafters": {"group": "barrier"}}, "allowed: one, batch"),
         ({"drafters": {"move": "shared"}}, "moves no session"),
@@ -105,10 +109,11 @@ def test_at_a_barrier_who_decodes_alone_does_not_hold_up_the_others() -> None:
 
 
 def test_an_evicted_session_is_prefilled_and_not_transferred() -> None:
-    tables = {"count": 2, "route": "shortest-queue", "move": "transfer", "cache_tokens": 60}
-    frame = simulate(scenario(drafters=tables, verifiers={"count": 4})).frame().query("event == 'done'")
+    tables = {"count": 2, "route": "shortest-queue", "move": "transfer"}
+    evicting = scenario(drafters=tables, verifiers={"count": 4}, memory=cache_of(60))
+    frame = simulate(evicting).frame().query("event == 'done'")
     drafting = frame[frame.station.str.startswith("drafter")]
     moves = int((drafting.kind == "transfer").sum())
     assert int((drafting.kind == "prefill").sum()) > 8
-    leaves = simulate(scenario(drafters=tables, verifiers={"count": 4})).frame().query("event == 'leave'")
+    leaves = simulate(evicting).frame().query("event == 'leave'")
     assert moves <= int(leaves.station.str.startswith("drafter").sum())

@@ -162,7 +162,7 @@ def test_a_link_adds_latency_and_payload_over_bandwidth_on_both_ways() -> None:
 
 
 def test_later_tiers_have_longer_links_and_slower_devices() -> None:
-    tiers = [{"first": 2, "link": {"latency_s": 1.0}}, {"first": 3, "verify": {"base_s": 9.0}}]
+    tiers = [{"first": 2, "link": {"latency_s": 1.0}}, {"first": 3, "step": {"base_s": 9.0}}]
     run = simulate(star(verifiers={"count": 3, "tiers": tiers}))
     assert measure_targets(run).return_s.tolist() == pytest.approx([4, 6, 11])
 

@@ -92,7 +92,7 @@ FOUND = {
     "drafters.depth": {"drafters.depth: scenario key"},
     "depth": {"drafters.depth: scenario key", 'fixed.depth: key of the policy "fixed"'},
     "batch.allocate.budget": {'goodspeed.budget: key of the policy "goodspeed"'},
-    "drafters.tiers[].first": {"drafters.tiers.first: scenario key"},
+    "drafters.tiers[].first": {"Tier.first: scenario key"},
     "devices.NAME.sharing": {"devices.NAME.sharing: scenario key"},
     "profile.draft.base_s": {"StepTime.base_s: profile key"},
     "verifiers.verify.base_s": {"StepTime.base_s: profile key"},
