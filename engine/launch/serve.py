@@ -98,7 +98,9 @@ def serve(
         finally:
             end_all(launch.nodes)
     observing.end()
-    return _with_samples(Served(make_run(scenario, "engine", log, launch.fleet), outputs), launch.nodes)
+    return _with_samples(
+        Served(make_run(scenario, "engine", log, launch.fleet, len(visible_gpus())), outputs), launch.nodes
+    )
 
 
 def drafter_process(

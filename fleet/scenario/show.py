@@ -103,7 +103,7 @@ def _text(name: str, value: Any) -> str:
             rate = f", {value.bandwidth_bytes_per_s / 1e6:.3g} MB/s" if value.bandwidth_bytes_per_s else ""
             text = f"{_time(value.latency_s)}{rate}{_spread(value)}"
         case SettledLink():
-            text = f"{_text('', value.time)}, {'of the profile' if value.of_host else 'stated'}"
+            text = f"{_text('', value.time)}, {'stated' if value.held else 'of the profile'}"
         case msgspec.Struct() | Shape():
             tag = value.kind if isinstance(value, Shape) else tag_of(type(value))[1]
             pairs = _pairs({key: item for key, item in changed(value).items() if key != "kind"})
