@@ -71,7 +71,6 @@ class ReplayedFleet:
         life.wait_until_back()
         self.fleet = fleet
         self.life = life
-        self.wal = open_log(life)
         self.answers: Callable[[Station], Answers] = lambda _station: Continued(continuations)
         if fleet.drafters.kind == "replayed":
             self.answers = partial(Drawn, Outcomes(fleet))
@@ -103,7 +102,7 @@ class ReplayedFleet:
             max_reconnect_s=max_reconnect_s(fleet),
         )
         self.targets: dict[int, ReplayedTarget] = {}
-        self.log: Log = []
+        self.log = open_log(life)
         self.inbox: deque[tuple[Deliver, float]] = deque()
         self.later: list[tuple[float, int, Deliver]] = []  # a heap: what is kept until a time
         self.kept = count()
@@ -140,7 +139,7 @@ class ReplayedFleet:
     def serve(self, zero_s: float) -> Log:
         """Decode all requests of all targets; return the stations' log, its times counted from `zero_s`."""
         self.targets = {
-            number: ReplayedTarget(self.fleet, number, self.answers, self._post, zero_s, self.log, self.life, self.wal)
+            number: ReplayedTarget(self.fleet, number, self.answers, self._post, zero_s, self.log, self.life)
             for number in self.numbers
         }
         if self.routes:

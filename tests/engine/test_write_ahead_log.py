@@ -11,7 +11,16 @@ pytest.importorskip("zmq")
 
 from engine.launch.supervisor import first_life
 from engine.net.links import LossyLinks, lossy_links
-from engine.node.write_ahead_log import FIRST, Life, WriteAheadLog, open_log, read_log, recorded_station, unfinished
+from engine.node.write_ahead_log import (
+    FIRST,
+    Life,
+    WriteAheadLog,
+    note_finished,
+    open_log,
+    read_log,
+    recorded_station,
+    unfinished,
+)
 from fleet.policies.outcome import Outcome
 from fleet.scenario.faults import Fault, Kill, LinkFault, LinkFaults, Stall
 from fleet.scenario.workload import Request
@@ -26,16 +35,14 @@ LOSSY = toy_fleet(verifiers={"patience_s": 0.2}, drafters={"lease_s": 1.0})
 
 def test_a_row_is_in_the_log_when_the_call_returns(tmp_path: Path) -> None:
     life = Life(wal=tmp_path / "life", written=5)
-    wal = open_log(life)
-    recorded = recorded_station(life, drafter_station(FLEET), "real", wal)
+    recorded = recorded_station(life, drafter_station(FLEET), "real", open_log(life))
     recorded.handle(DraftRequest(0, 0, 1, 9, opening=True), 0.5, 60)
     assert read_log(tmp_path / "life").log == recorded.log
     plan = recorded.plan(0.6)
     assert isinstance(plan, Start)
     assert read_log(tmp_path / "life").log == recorded.log
     recorded.handle(StepDone(plan.step.number, (Outcome(np.int64(0), ratio=np.float64(0.5)),), 0.1), 0.7)  # type: ignore[arg-type]
-    assert wal is not None
-    wal.finished(3, [7, 8])
+    note_finished(recorded.log, 3, [7, 8])
     left = read_log(tmp_path / "life")
     assert left.log == recorded.log
     assert left.outputs == {3: [7, 8]}
@@ -58,7 +65,7 @@ def test_only_processes_that_a_fault_kills_have_a_log(tmp_path: Path) -> None:
     faults = (Kill("drafter", 1.0), Stall("verifier.1", 1.0))
     assert first_life("drafter", faults, tmp_path).wal is not None
     assert first_life("verifier.1", faults, tmp_path) == FIRST
-    assert open_log(FIRST) is None
+    assert type(open_log(FIRST)) is list
 
 
 def test_a_later_life_continues_unfinished_requests() -> None:
