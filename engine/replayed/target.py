@@ -36,8 +36,7 @@ from fleet.times.step import Step
 class ReplayedTarget:
     """Target number `target`: its station, its users; `due_s` holds its running step and when it ends.
 
-    `opening`: requests that are not to be sent yet, by when they are, a heap. `life`: of its process, and the `wal`
-    of that, if it has one.
+    `opening`: requests that are not to be sent yet, by when they are, a heap. `life`: of its process.
     """
 
     def __init__(
