@@ -16,8 +16,8 @@ import specfleet
 from bench.harness import Aim, Report, Row, say
 from bench.numbers import whole
 from experiments.jobs import side_by_side
-from fleet.records.glossary import PERCENTILES
-from fleet.records.window import Metric
+from fleet.records.glossary import PERCENTILES, percentile_name
+from fleet.records.window import LEVELS, Metric, with_percentiles
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 
@@ -28,10 +28,10 @@ FALSE_ALARM = 1e-3  # of each row's verdict, where the true coverage is at the b
 RARE = 0.05  # share of runs whose interval may be printed by luck
 TARGETS = 16  # of open arrivals, which they take in turn: so many that prefills never wait
 EXPONENTIAL = {"base_s": 1.0, "spread": {"spread": "exponential"}}
+TIMES = ("wait_s", "round_s", "ttft_s", "tpot_s", "latency_s")
 COVERED = (
-    "throughput", "rounds_per_s", "load", "wait_s", "round_s",
-    *(f"{name}_mean_s" for name in ("ttft", "tpot", "latency")),
-    *(f"{name}_p{percent}_s" for name in ("wait", "round", "ttft", "tpot", "latency") for percent in PERCENTILES),
+    "throughput", "rounds_per_s", "load", *TIMES,
+    *(percentile_name(name, each) for name in TIMES for each in PERCENTILES),
 )  # fmt: skip
 
 
@@ -102,13 +102,13 @@ def mm1_truth(load: float) -> dict[str, float]:
     token is the prefill's, and requests that are each delayed by such a time reach the drafter as Poisson ones again.
     """
     truth = {"throughput": 2 * load, "rounds_per_s": load, "load": load, "wait_s": load / (1 - load)}
-    for name, rate, share in (("ttft", 1.0, 1.0), ("tpot", 1 - load, 1.0), ("wait", 1 - load, load)):
+    for name, rate, share in (("ttft_s", 1.0, 1.0), ("tpot_s", 1 - load, 1.0), ("wait_s", 1 - load, load)):
         truth |= {
-            f"{name}_p{percent}_s": math.log(share / (1 - percent / 100)) / rate
-            for percent in PERCENTILES
-            if share > 1 - percent / 100  # of all; the others do not wait
+            percentile_name(name, percentile): math.log(share / (1 - level)) / rate
+            for percentile, level in zip(PERCENTILES, LEVELS, strict=True)
+            if share > 1 - level  # of all; the others do not wait
         }
-        truth[f"{name}_mean_s"] = share / rate
+        truth[name] = share / rate
     return truth
 
 
@@ -145,4 +145,4 @@ def counted(truth: float, runs: Sequence[Metric]) -> Row:
 
 def _measured(scenario: Scenario, seed: int, times: int) -> dict[str, Metric]:
     requests = times * scenario.workload.requests
-    return specfleet.simulate(scenario, {"seed": seed, "workload.requests": requests}).metrics
+    return with_percentiles(specfleet.simulate(scenario, {"seed": seed, "workload.requests": requests}).metrics)

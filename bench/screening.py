@@ -133,7 +133,7 @@ def scenario_of(cell: Cell, rounds: int, seed: int) -> Scenario:
     """Return the cell as a scenario with about so many rounds."""
     N = len(cell.Z_s)
     draft, verify = (spread_of(scv)[0] for scv in (cell.scv, cell.return_scv))
-    tiers = [{"first": place, "verify": {"base_s": Z_s, "spread": verify}}
+    tiers = [{"first": place, "step": {"base_s": Z_s, "spread": verify}}
              for place, Z_s in enumerate(cell.Z_s, start=1)]  # fmt: skip
     requests = N * max(2, round(1.5 * rounds / (N * TOKENS)))
     content = {

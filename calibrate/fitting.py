@@ -18,7 +18,7 @@ from fleet.scenario.writing import scenario_lines
 from fleet.times.profile import HardwareProfile
 
 HOST = "host"  # name of the device that all stations share
-SLOWED = 1.1  # from this factor on, steps that run at once slow each other too much to be told apart from sharing
+SLOWED = 1.1  # from this factor on, steps that run at once slow each other about as much as sharing does
 REQUESTS = 48
 WRITTEN = "Written by `specfleet calibrate`: what it measured, on the host that it measured."
 
@@ -38,8 +38,8 @@ def fitting(scenario: Scenario, profile: HardwareProfile) -> Scenario:
     replace = msgspec.structs.replace
     drafters, verifiers = replace(scenario.drafters, tiers=(), profile=""), scenario.verifiers
     devices = scenario.devices
-    if verifiers.kind == "real":  # whose times and links were measured
-        verifiers = replace(verifiers, tiers=(), verify=None, prefill=None, decode=None, profile="")
+    if verifiers.kind == "real":  # their times and links were measured
+        verifiers = replace(verifiers, tiers=(), verify=None, profile="")
         if scenario.batch is None and not devices and shares_device(scenario, profile):
             devices = {HOST: Device("turns")}
             drafters, verifiers = replace(drafters, device=HOST), replace(verifiers, device=HOST)

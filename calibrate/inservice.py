@@ -28,7 +28,6 @@ SETTLING_ROUNDS = 5  # at the start of a run, left out
 SATURATED_TARGETS = 6
 TURNED = 0.99  # the share of turnarounds that are over by then
 INTERRUPTED = 3.0  # times the median: what takes longer met another process
-AT_ONCE = StepTime()
 
 
 class Returns(msgspec.Struct, frozen=True):
@@ -105,9 +104,7 @@ def run_rounds(setup: FleetSetup, targets: int, verify: StepTime, rounds: int, w
         msgspec.structs.replace(
             scenario,
             drafters=msgspec.structs.replace(scenario.drafters, warm_up=warm_up),
-            verifiers=msgspec.structs.replace(
-                scenario.verifiers, kind="replayed", count=targets, verify=verify, prefill=AT_ONCE, decode=AT_ONCE
-            ),
+            verifiers=msgspec.structs.replace(scenario.verifiers, kind="replayed", count=targets, verify=verify),
             workload=msgspec.structs.replace(workload, requests=requests),
         ),
         setup.folder,

@@ -13,12 +13,12 @@ import numpy as np
 from engine.launch.processes import NodeProcess
 from engine.launch.serve import drafter_process
 from engine.net.actions import Deliver, Opened
-from engine.net.client import Line
+from engine.net.client import ClientEnd
 from engine.net.clock import now_s
-from engine.net.connections import Exchange
+from engine.net.connections import ConnectionTable
 from engine.net.content import Content
 from engine.net.handshake import Ping
-from engine.net.limits import most_bytes
+from engine.net.limits import max_bytes
 from engine.net.socket_thread import TICK_S
 from engine.net.sockets import Sockets
 from engine.node.node import LOOPBACK
@@ -62,31 +62,31 @@ def measure_round_trips(fleet: Fleet, payloads_bytes: Sequence[int], repeats: in
 def _ping_body(
     _pipe: Connection, fleet: Fleet, port: int, payloads_bytes: list[int], repeats: int
 ) -> list[list[float]]:
-    sockets = Sockets(connect={0: f"{LOOPBACK}:{port}"}, most_bytes=most_bytes(fleet))
-    exchange = Exchange(lines={0: Line(fleet, 0, time.time_ns())})
-    _answered_s(exchange, sockets, None)
+    sockets = Sockets(connect={0: f"{LOOPBACK}:{port}"}, max_bytes=max_bytes(fleet))
+    connections = ConnectionTable(clients={0: ClientEnd(fleet, 0, time.time_ns())})
+    _answered_s(connections, sockets, None)
     round_trips: list[list[float]] = [[] for _ in payloads_bytes]
     for repeat in range(-3, repeats):  # the first ones set up connections
         for times_s, size in zip(round_trips, payloads_bytes, strict=True):
             time.sleep(PAUSE_S)
             content = Content(distributions=np.zeros((1, size // PROBABILITY_BYTES), np.float16))
             sent_s = now_s()
-            exchange.carry_out(exchange.post(Ping(0, repeat + 3), content, sent_s), sockets, sent_s)
-            received_s = _answered_s(exchange, sockets, Ping(0, repeat + 3))
+            connections.carry_out(connections.post(Ping(0, repeat + 3), content, sent_s), sockets, sent_s)
+            received_s = _answered_s(connections, sockets, Ping(0, repeat + 3))
             if repeat >= 0:
                 times_s.append(received_s - sent_s)
-    exchange.carry_out(exchange.close(now_s()), sockets, now_s())
+    connections.carry_out(connections.close(now_s()), sockets, now_s())
     sockets.close()
     return round_trips
 
 
-def _answered_s(exchange: Exchange, sockets: Sockets, ping: Ping | None) -> float:
+def _answered_s(connections: ConnectionTable, sockets: Sockets, ping: Ping | None) -> float:
     """Wait until this ping comes back, or for the Welcome; return when. TimeoutError if it does not."""
     until_s = now_s() + TIMEOUT_S
     while now_s() < until_s:
-        exchange.carry_out(exchange.tick(now_s()), sockets, now_s())
+        connections.carry_out(connections.tick(now_s()), sockets, now_s())
         for frame in sockets.poll(TICK_S):
-            for action in exchange.receive(frame.port, frame.peer, frame.frame, frame.time_s):
+            for action in connections.receive(frame.port, frame.peer, frame.frame, frame.time_s):
                 if isinstance(action, Opened) or (isinstance(action, Deliver) and action.event == ping):
                     return frame.time_s
     raise TimeoutError(f"no answer to {ping or 'a Hello'} within {TIMEOUT_S:.0f} s")

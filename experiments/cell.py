@@ -15,8 +15,7 @@ from experiments.resume import resume_digest
 from experiments.worlds import observe_in, with_seed
 from fleet.errors import InputError
 from fleet.records.metrics import assess, combine
-from fleet.records.overload import without_intervals
-from fleet.records.window import Metric
+from fleet.records.window import Metric, with_percentiles, without_intervals
 from fleet.scenario.names import SimPath, World
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
@@ -34,8 +33,8 @@ class CellResult(msgspec.Struct, frozen=True):
     `analytic`: what the equations say of it, where they apply. `overload`: the verdict where it was offered more than
     it could carry; it then has no steady state, and no intervals. `precision`: how precise the metrics were asked to
     be, and `unmet` which of them are not, a line each. `scenario_digest`: of all that its runs read (`resume.py`).
-    `basis`: what its step times rest on; see `fleet/times/labels.py`. `by_seed`: each metric's value at every seed,
-    where there are several: cells have the same seeds, so that they can be compared seed by seed.
+    `basis`: what its step times rest on; see `fleet/times/labels.py`. `by_seed`: the value of each metric and
+    percentile at every seed, where there are several: cells have the same seeds and can be compared seed by seed.
     """
 
     cell: dict[str, Any]
@@ -78,14 +77,15 @@ def run_cell(
     metrics, by_seed = (combine(runs), values_by_seed(runs)) if len(runs) > 1 else (runs[0], {})
     overload = next((verdict.line() for _, verdict in assessed if verdict is not None), "")
     if overload:
-        metrics = without_intervals(metrics)
+        metrics = without_intervals(metrics, math.inf)
     values, basis = analytic_values(scenario), settle(scenario).basis if world == "sim" else "measured"
     return CellResult(cell, world, len(runs), digest, metrics, values, overload, "", aims, unmet, basis, by_seed)
 
 
 def values_by_seed(runs: Sequence[Mapping[str, Metric]]) -> dict[str, tuple[float, ...]]:
     """Return the values of each metric that all runs have, in the order of their seeds."""
-    return {name: tuple(run[name].value for run in runs) for name in runs[0] if all(name in run for run in runs)}
+    rows = [with_percentiles(run) for run in runs]
+    return {name: tuple(row[name].value for row in rows) for name in rows[0] if all(name in row for row in rows)}
 
 
 def analytic_values(scenario: Scenario) -> dict[str, float]:

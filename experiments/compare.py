@@ -16,16 +16,16 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from experiments.reruns import Reruns
+from fleet.records.glossary import PERCENTILES, percentile_name
 from fleet.records.intervals import CONFIDENCE, student_t_interval
-from fleet.records.metrics import PERCENTILES
 from fleet.records.playback import Part
-from fleet.records.window import Metric
+from fleet.records.window import Metric, with_percentiles
 from fleet.shown import Shown
 
 COMPARED = (
     "rounds_per_s", "throughput", "load", "wait_s", "idle_gap_s", "service_s", "return_s", "acceptance_length",
-    "ttft_mean_s", "tpot_mean_s",
-    *(f"{name}_p{percent}_s" for name in ("tpot", "ttft", "wait", "round") for percent in PERCENTILES),
+    "ttft_s", "tpot_s",
+    *(percentile_name(name, each) for name in ("tpot_s", "ttft_s", "wait_s", "round_s") for each in PERCENTILES),
 )  # fmt: skip
 """The quantities of a comparison, those first that a prediction is judged by."""
 
@@ -113,11 +113,13 @@ class Comparison(Shown, msgspec.Struct, frozen=True):
 
 def compare_metrics(case: Mapping[str, Any], sim: Mapping[str, Metric], engine: Mapping[str, Metric]) -> list[Row]:
     """Return the rows of one case, for every compared quantity that both worlds have."""
+    sim, engine = with_percentiles(sim), with_percentiles(engine)
     return [_row(quantity, case, sim, [engine]) for quantity in COMPARED if quantity in sim and quantity in engine]
 
 
 def compare_reruns(case: Mapping[str, Any], sim: Mapping[str, Metric], reruns: Reruns) -> list[Row]:
     """Return the rows of one case with their three errors, for every compared quantity that both worlds have."""
+    sim = with_percentiles(sim)
     known = [name for name in COMPARED if name in sim and all(name in run for run in reruns.engine)]
     return [_with_errors(_row(name, case, sim, reruns.engine), sim[name], reruns) for name in known]
 

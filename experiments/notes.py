@@ -13,33 +13,31 @@ from fleet.scenario.names import World
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from fleet.scenario.sides import SIDES, profile_of, shared_profile
-from fleet.scenario.unread import READ_IN_A_BATCH
 from fleet.scenario.workload import mean_lengths
 from fleet.times.labels import basis_of, estimated_numbers, warning_of
 from fleet.times.profile import HardwareProfile
 
 NEARLY = 0.01  # relative difference of two mean lengths that needs no note
 MIN_FALLING = 3  # rates; two that fall say little
-STEPS = ("verify", "prefill", "decode")  # of a target
 
 
 def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     """Return the notes on a scenario that ran in that world, a line each; none for most.
 
     >>> from fleet.scenario.reading import scenario_of
-    >>> notes_of(scenario_of("star", {"verifiers.verify.base_s": 0.04}))[0][:36]
-    "the target's times have two sources:"
+    >>> notes_of(scenario_of("star", {"workload.lengths": "chat"}))[0][:25]
+    "workload.lengths = 'chat'"
     """
     notes = [] if world == "engine" else [*_estimated(scenario), *_falling_rates(scenario), *_assumed_turns(scenario)]
     notes += [] if world == "engine" else [*_mixed_profiles(scenario)]
     if world == "sim" or scenario.verifiers.kind == "replayed":  # a real target takes the time that it takes
-        notes += _mixed_times(scenario)
+        notes += _mixed_tiers(scenario)
     return (*notes, *_absent_tiers(scenario), *_replaced_acceptance(scenario), *_published_texts(scenario))
 
 
 def notes_on_prediction(scenario: Scenario) -> tuple[str, ...]:
     """Return the notes on what the equations say of a scenario: those on the scenario, and on a missing decode time."""
-    profile, decode = profile_of(scenario, "verifiers"), scenario.verifiers.decode
+    profile, decode = profile_of(scenario, "verifiers"), scenario.verifiers.verify
     known = decode or (profile.decode if profile is not None else None)
     if known is not None and known.mean_s(1, _middle_context(scenario)) == 0:
         return (*notes_of(scenario), "a plain decoding step takes no time here (decode is not given), so N_max is 0")
@@ -112,7 +110,7 @@ def _falling_rates(scenario: Scenario) -> Iterator[str]:
             f"acceptance.rates fall steadily, from {model.rates[0]:g} to {model.rates[-1]:g}. They are taken as rates "
             f"given that all before were accepted: {as_given:.2f} tokens a round at depth {depth}, bonus included. If "
             "they are shares of all drafts, as vLLM prints per position, write them as acceptance.survival: "
-            f"{as_printed:.2f}. To tell: an engine's mean acceptance length is 1 + the sum of the shares that it prints"
+            f"{as_printed:.2f}. Check: an engine's mean acceptance length is 1 + the sum of the shares that it prints"
         )
 
 
@@ -123,21 +121,12 @@ def _assumed_turns(scenario: Scenario) -> Iterator[str]:
             yield f"devices.{name}: {device.assumed}"
 
 
-def _mixed_times(scenario: Scenario) -> Iterator[str]:
-    """Note a target whose step times come in part from the scenario and in part from the profile."""
+def _mixed_tiers(scenario: Scenario) -> Iterator[str]:
+    """Note tiers of targets whose devices differ in one step only."""
     if profile_of(scenario, "verifiers") is None:
         return
-    steps = [name for name in STEPS if scenario.batch is None or name in READ_IN_A_BATCH["verifiers"]]
-    stated = [name for name in steps if getattr(scenario.verifiers, name) is not None]
-    if 0 < len(stated) < len(steps):
-        ours = ", ".join(f"verifiers.{name}" for name in stated)
-        theirs = ", ".join(f"verifiers.{name}" for name in steps if name not in stated)
-        yield (
-            f"the target's times have two sources: {ours} of the scenario, {theirs} of the profile; state all of them "
-            "where the target is another machine"
-        )
     for tier in scenario.verifiers.tiers:
-        if tier.verify is not None:
+        if tier.step is not None:
             yield (
                 f"verifiers.tiers: targets {tier.first} and above have a verify time of their own; prefill and decode "
                 "are those of the targets before them"

@@ -7,11 +7,11 @@ from typing import NamedTuple
 import msgspec
 
 from fleet.errors import InputError
-from fleet.records.glossary import METRICS
+from fleet.records.glossary import meanings
 from fleet.records.metrics import assess
 from fleet.records.overload import Overload
 from fleet.records.run import Run
-from fleet.records.window import Metric
+from fleet.records.window import Metric, with_percentiles
 from fleet.scenario.names import SimPath
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
@@ -72,7 +72,7 @@ def _is_share(aim: float) -> bool:
 
 def check_names(precision: Precision) -> None:
     """Raise InputError for a name that no metric has, before anything runs."""
-    known = [one.name for one in METRICS]
+    known = meanings()
     for name in precision:
         if name not in known:
             raise InputError(f"precision: no metric is called {name!r}; allowed: {', '.join(known)}")
@@ -98,10 +98,11 @@ def simulate_to(
         longer = msgspec.structs.replace(scenario, workload=workload)
         run = simulate(longer, paces, path=path) if records else None
         metrics, overload = assess(run or observe(longer, paces, path))
-        never = {name: reason for name in precision if (reason := _why_never(metrics, name))}
-        factors = {name: times_longer(metrics[name], precision[name]) for name in precision if name not in never}
+        found = with_percentiles(metrics)
+        never = {name: reason for name in precision if (reason := _why_never(found, name))}
+        factors = {name: times_longer(found[name], precision[name]) for name in precision if name not in never}
         lacking = {name: factor for name, factor in factors.items() if factor > 1}
-        told = {name: _state(name, metrics[name], precision[name]) for name in lacking}
+        told = {name: _state(name, found[name], precision[name]) for name in lacking}
         ended = _why_ended(scenario, longer, max(lacking.values(), default=0.0))
         if ended:
             unmet = [f"{name}: {reason}" for name, reason in never.items()]

@@ -11,7 +11,7 @@ from fleet.records.metrics import combine, measure
 from fleet.records.paces import paces_of
 from fleet.records.playback import MECHANISM, NOTHING_PLAYED, Part, Playback, playback_of
 from fleet.records.run import Run
-from fleet.records.window import Metric
+from fleet.records.window import Metric, with_percentiles
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from fleet.times.pace import Pace
@@ -23,7 +23,7 @@ PACED_SEEDS = 5
 
 
 class Reruns(msgspec.Struct, frozen=True):
-    """Metrics of the engine's runs, one by one; of each as `MECHANISM` plays it back, and at its pace."""
+    """Metrics and percentiles of the engine's runs, one by one; of each as `MECHANISM` plays it back, at its pace."""
 
     engine: list[dict[str, Metric]]
     mechanism: list[dict[str, Metric]]
@@ -39,7 +39,7 @@ def simulated_reruns(scenario: Scenario, runs: Sequence[Run]) -> Reruns:
     control_s = settle(scenario).control_s
     paces = [paces_of(run, control_s) for run in runs]
     return Reruns(
-        engine=[measure(run) for run in runs],
+        engine=[with_percentiles(measure(run)) for run in runs],
         mechanism=[played_back(scenario, run, MECHANISM, PLAYED_SEEDS) for run in runs],
         paced=[replicate(scenario, PACED_SEEDS, of_run) for of_run in paces] if all(paces) else [],
     )
@@ -64,4 +64,4 @@ def replicate(
 
 def _measured(scenario: Scenario, paces: Mapping[str, Pace], playback: Playback, seed: int) -> dict[str, Metric]:
     played = playback if playback.parts else None
-    return measure(simulate(redrawn(scenario, seed), paces, played))
+    return with_percentiles(measure(simulate(redrawn(scenario, seed), paces, played)))

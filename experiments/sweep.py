@@ -21,7 +21,8 @@ from fleet.errors import InputError, OutputError
 from fleet.files import write_file
 from fleet.inputs.text import read_json, shortened
 from fleet.interrupts import deferred
-from fleet.records.window import Metric
+from fleet.records.glossary import PERCENTILES
+from fleet.records.window import with_percentiles
 from fleet.scenario.changes import parse_value, parts_of, plain
 from fleet.scenario.names import SimPath, World
 from fleet.scenario.scenario import Scenario
@@ -35,6 +36,9 @@ LONGEST_NAME = 200  # file systems take 255 bytes
 TABLE = "sweep.csv"
 SCENARIO = "scenario.json"  # that of the first cell, for who wants to know what was swept
 BY_SEED = "by_seed"  # its column of values seed by seed
+COLUMNS = (  # after the varied keys
+    "world", "basis", "quantity", "value", "low", "high", "unit", "times_longer", "drifting", BY_SEED,
+)  # fmt: skip
 TABLED_SHARE = 0.02  # the table is written again with each cell, beyond 50 with every 2 % more: cells may be thousands
 
 
@@ -205,7 +209,7 @@ def keep_table(folder: Path, results: Mapping[int, CellResult]) -> None:
 
 
 def table(results: Sequence[CellResult]) -> pd.DataFrame:
-    """One row a cell and metric: the varied keys, world (or "analytic"), basis, quantity, value, low, high, unit.
+    """One row a cell and metric, or percentile of one: the varied keys and COLUMNS; the world may be "analytic".
 
     `by_seed`: the values at each of a cell's seeds, with spaces between; empty for one seed. The columns are the same
     whatever the cells gave.
@@ -213,13 +217,13 @@ def table(results: Sequence[CellResult]) -> pd.DataFrame:
     rows = []
     for result in results:
         place = shown(result.cell) | {"basis": result.basis}
-        for name, metric in result.metrics.items():
+        for name, metric in with_percentiles(result.metrics).items():
             row = {**place, "world": result.world, "quantity": name, **msgspec.structs.asdict(metric)}
             rows.append(row | {BY_SEED: _spaced(result.by_seed.get(name, ()))})
         for name, value in result.analytic.items():
             rows.append({**place, "world": "analytic", "quantity": name, "value": value})
     keys = dict.fromkeys(key for result in results for key in result.cell)
-    return pd.DataFrame(rows, columns=[*keys, "world", "basis", "quantity", *Metric.__struct_fields__, BY_SEED])
+    return pd.DataFrame(rows, columns=[*keys, *COLUMNS])
 
 
 def _spaced(values: Iterable[float | None]) -> str:
@@ -234,7 +238,7 @@ def wide_table(results: Sequence[CellResult]) -> pd.DataFrame:
     rows = []
     for result in results:
         row = shown(result.cell) | {"world": result.world}
-        for name, metric in result.metrics.items():
+        for name, metric in with_percentiles(result.metrics).items():
             row |= {name: metric.value, f"{name}_low": metric.low, f"{name}_high": metric.high}
         rows.append(row | {f"analytic_{name}": result.analytic.get(name, math.nan) for name in ANALYTIC})
     told = {"basis": [result.basis for result in results], "overload": [result.overload for result in results]}
@@ -253,13 +257,21 @@ def _read(path: Path) -> CellResult | None:
         content = read_json(path)
         if not isinstance(content, dict) or content.pop("digest", None) != _digest(content):
             return None
-        for metric in content["metrics"].values():  # JSON has no NaN: an interval that does not exist is null there
-            metric.update({key: math.nan for key in ("value", "low", "high") if metric[key] is None})
-            if metric.get("times_longer") is None:  # nor infinity
-                metric["times_longer"] = math.inf
+        for metric in content["metrics"].values():
+            _restore_numbers(metric)
         return msgspec.convert(content, CellResult)
     except (InputError, ValueError, KeyError):
         return None
+
+
+def _restore_numbers(metric: dict[str, Any]) -> None:
+    """Put in the NaN and infinity of a metric and its percentiles, which are null in JSON."""
+    metric.update({key: math.nan for key in ("value", "low", "high") if metric[key] is None})
+    if metric.get("times_longer") is None:
+        metric["times_longer"] = math.inf
+    for percentile in PERCENTILES:
+        if metric.get(percentile) is not None:
+            _restore_numbers(metric[percentile])
 
 
 def sealed(result: CellResult) -> bytes:

@@ -1,7 +1,5 @@
 """The figure of a sweep that a question asks for: lines with bands, a heat map, or two metrics against each other."""
 
-from collections.abc import Mapping
-
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -19,11 +17,11 @@ from experiments.sweep_table import (
 from figures import front, heat, sweep
 from figures.labels import Scale, scale_of
 from fleet.errors import InputError
-from fleet.records.glossary import METRICS
+from fleet.records.glossary import meanings
 from fleet.times.labels import warning_of
 
 LESS_UNITS = ("s", "W", "J/token", "bytes")  # of metrics of which less is better, and how names of others begin
-LESS_NAMES = ("cost", "energy", "given_up", "refused", "alone", "blocked", "realign", "utility_gap")
+LESS_NAMES = ("cost", "energy", "given_up", "refused", "alone", "realign")
 
 
 def sweep_figure(table: pd.DataFrame, question: Asked) -> tuple[Figure, str]:
@@ -119,20 +117,19 @@ def _metric_scale(name: str, points: pd.DataFrame) -> Scale:
 def unit_of_metric(name: str, rows: pd.DataFrame) -> str:
     """Return a metric's unit as its run wrote it, or as the glossary has it."""
     said = [str(unit) for unit in rows.unit.dropna() if unit] if "unit" in rows else []
-    return said[0] if said else _meanings().get(name, ("", ""))[0]
+    meaning = meanings().get(name)
+    return said[0] if said else meaning.unit if meaning is not None else ""
 
 
 def what_is(name: str) -> str:
     """Say what a metric is, by the glossary's first sentence; empty for what it does not have."""
-    what = _meanings().get(name, ("", ""))[1]
-    first = what.partition(". ")[0].rstrip(".").replace("`", "")
-    return f"{name}: {first[0].lower()}{first[1:]}." if what else ""
+    meaning = meanings().get(name)
+    if meaning is None:
+        return ""
+    first = meaning.what.partition(". ")[0].rstrip(".").replace("`", "")
+    return f"{name}: {first[0].lower()}{first[1:]}."
 
 
 def more_is_better(name: str, unit: str) -> bool:
     """Whether one wants more of a metric: less of times, power and memory."""
     return unit not in LESS_UNITS and not name.startswith(LESS_NAMES)
-
-
-def _meanings() -> Mapping[str, tuple[str, str]]:
-    return {meaning.name: (meaning.unit, meaning.what) for meaning in METRICS}

@@ -10,15 +10,13 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from experiments.sweep import BY_SEED, TABLE
+from experiments.sweep import BY_SEED, COLUMNS, TABLE
 from fleet.errors import InputError
 from fleet.inputs.quantities import quantity
 from fleet.inputs.text import is_file, read_text, reason, shortened
 from fleet.records.intervals import student_t_interval
-from fleet.records.window import Metric
 
 NUMBERS = ("value", "low", "high")
-KNOWN = ("world", "basis", "quantity", *Metric.__struct_fields__, BY_SEED)
 ANALYTIC = "analytic"  # the world of rows that equations gave
 Kind = Literal["lines", "heat", "pareto"]
 
@@ -63,7 +61,7 @@ def read_sweep(folder: Path) -> pd.DataFrame:
 
 def keys_of(table: pd.DataFrame) -> list[str]:
     """Return the keys that a sweep varied."""
-    return [str(name) for name in table.columns if name not in KNOWN]
+    return [str(name) for name in table.columns if name not in COLUMNS]
 
 
 def in_numbers(table: pd.DataFrame) -> pd.DataFrame:

@@ -37,7 +37,7 @@ def compare_runs(first: Run, second: Run, reruns: Sequence[tuple[str, Run]], bud
         return plain()
     apart = next(keys_apart(simulated, measured), None)
     if apart is not None:
-        return plain([f"mechanism: cannot be told, because the scenarios differ: {apart}"])
+        return plain([f"mechanism: unknown, because the scenarios differ: {apart}"])
     scenario = simulated.header.scenario
     try:
         rows = compare_reruns(_case(measured), measure(simulated), simulated_reruns(scenario, runs))
@@ -45,7 +45,7 @@ def compare_runs(first: Run, second: Run, reruns: Sequence[tuple[str, Run]], bud
     except InputError as error:  # a log of several clocks, say: the comparison itself needs none
         if wants_errors:
             raise
-        return plain([f"mechanism: cannot be told: {error}"])
+        return plain([f"mechanism: unknown: {error}"])
     compared = summarise(rows, simulated.header.profile_digest, unlike)
     return msgspec.structs.replace(compared, budget=parts)
 

@@ -184,7 +184,7 @@ class Network:
     def _verifier(self, target: int, rng: np.random.Generator) -> Server:
         station, verifiers = verifier_station(self.fleet, target), self.fleet.verifiers
         times = self.fleet.verifier_times(target)
-        duration_s = verifier_durations(times, self.fleet.drafters.shape, verifiers.padded, rng)
+        duration_s = verifier_durations(times, self.fleet.drafters.shape, rng)
         service = Service(duration_s, self.outcomes.at(station))
         return self._server(station, self._device(verifiers.device), service, times.delays)
 

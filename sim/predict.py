@@ -5,7 +5,7 @@ import msgspec
 from fleet.chance.acceptance import survival
 from fleet.chance.tokens import TokenModel
 from fleet.errors import InputError
-from fleet.policies.admit import Admission, WithinMemory
+from fleet.policies.admit import SettledAdmission, WithinMemory
 from fleet.policies.allocate import Fixed
 from fleet.policies.group import One
 from fleet.policies.overlap import Ahead
@@ -108,7 +108,7 @@ def not_of_a_star(fleet: Fleet) -> str | None:
         "drafters.admit": not _admits(drafters.admit, verifiers.count),
         "drafters.warm_up": not isinstance(drafters.warm_up, NoWarmUp),
         "drafters.limits_per_s": any(drafters.limits_per_s),
-        "drafters.cache_tokens": 0 < drafters.cache_tokens < texts,
+        "memory": 0 < drafters.cache_tokens < texts,
         "drafters.device": bool(drafters.device),
         "verifiers.device": bool(verifiers.device),
         "verifiers.group": not isinstance(verifiers.group, One),
@@ -122,11 +122,9 @@ def not_of_a_star(fleet: Fleet) -> str | None:
     return next((key for key, asked in star_only.items() if asked), None)
 
 
-def _admits(rule: Admission, sessions: int) -> bool:
+def _admits(rule: SettledAdmission, sessions: int) -> bool:
     """Whether a drafter serves that many sessions at a time without refusing one."""
-    if isinstance(rule, WithinMemory) and not rule.is_settled:
-        return False
-    return rule.refusal(sessions - 1) is None
+    return not isinstance(rule, WithinMemory) and rule.refusal(sessions - 1) is None
 
 
 def _differ(fleet: Fleet) -> bool:

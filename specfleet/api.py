@@ -16,7 +16,7 @@ from experiments.precision import Precision, precision_of, simulate_to
 from fleet.errors import InputError, OutputError
 from fleet.files import check_folder, check_writable
 from fleet.records import run as records
-from fleet.records.counts import Counts
+from fleet.records.counters import Counters
 from fleet.records.paces import paces_of
 from fleet.records.playback import MECHANISM, parse_parts, playback_of
 from fleet.records.run import Run
@@ -27,7 +27,7 @@ from fleet.scenario.settle import settle
 from fleet.times.profile import HardwareProfile, read_profile
 from sim.predict import predict
 from sim.run import simulate as simulate_scenario
-from specfleet.results import Prediction, Result, SettledFleet, Sweep, asked_of
+from specfleet.results import Prediction, Result, SettledFleet, Sweep, sweep_question
 
 if TYPE_CHECKING:  # these import pandas or matplotlib, which a simulation does without
     from matplotlib.figure import Figure
@@ -56,7 +56,7 @@ def simulate(
     keywords are keys of the scenario, where a dict changes only what it names. `pace`: a measured run whose host's
     speed, second by second, is played back. `precision`: how narrow 95 % intervals have to be, as half width over
     value: of the throughput, or by metric, {"tpot_p90_s": 0.05}. The run is then repeated with more requests until they
-    are; what was not reached is in the result's `unmet`. `report` is told of that.
+    are; what was not reached is in the result's `unmet`. `report` is called with a line on each repetition.
     `path`: "fast" is a compiled loop for plain stars, "simpy" knows everything, and "auto"
     chooses; the records are the same. Raises InputError for bad input, and for "fast" where it does not apply.
 
@@ -110,7 +110,7 @@ def run(
     signals: str | Path | None = None,
     power: str | Path | None = None,
     report: Callable[[str], None] = lambda _remark: None,
-    watch: Callable[[Counts], None] | None = None,
+    watch: Callable[[Counters], None] | None = None,
     **keys: Any,
 ) -> Result:
     """Run the same scenario on the real engine, on this host; it needs `specfleet[engine]`.
@@ -118,8 +118,8 @@ def run(
     `scenario`, `changes` and keywords as in `simulate`. `signals`: a file (Parquet) for the signals of every token that
     a batch drafted. `power`: one for samples of the device's clock, power and memory, right before each draft and twice
     a second; the metrics then have the energy a token. Where a file cannot be written after the run, the OutputError's
-    `result` is the run. `report` is told of crowded cores, of the memory that caches take, and of power that cannot be
-    measured, before the run; `watch`, twice a second, what it has done so far (`fleet.records.counts.Counts`).
+    `result` is the run. `report` is called with lines on crowded cores, the memory that caches take, and power that
+    cannot be measured, before the run; `watch`, twice a second, with its counters (`fleet.records.counters`).
 
         if __name__ == "__main__":  # its processes import the script that starts them
             result = specfleet.run("star", verifiers={"count": 1}, workload={"requests": 4})
@@ -135,7 +135,7 @@ def run(
     fleet = settle(chosen)
     check_can_run(fleet)
     if signals is not None and (chosen.batch is None or chosen.drafters.shape.kind != "chain"):
-        raise InputError(f"signals = {signals}: only chains of a [batch] tell signals; {chosen.name!r} has none")
+        raise InputError(f"signals = {signals}: only chains of a [batch] have signals; {chosen.name!r} has none")
     accounts = accounts_of(fleet)
     note = crowding(fleet)
     if note:
@@ -334,13 +334,13 @@ def figure(
     name: str,
     results: "Result | Sweep | Reproduction | HardwareProfile | str | Path",
     out: str | Path | None = None,
-    **asked: Any,
+    **options: Any,
 ) -> "Figure":
     """Draw a figure from results or their files, and write it to `out` if given; return the matplotlib figure.
 
     "throughput" and "sweep" are drawn from a sweep or its folder, "timeline" from a run, "draft-time" and "residuals"
     from a calibrated profile, "plan" from a plan (JSON), "reproduction" from a reproduction (JSON). For "sweep"
-    `asked` says what to show, see `specfleet.results.asked_of`. Raises InputError for anything else.
+    `options` say what to show, see `specfleet.results.sweep_question`. Raises InputError for anything else.
 
     >>> import specfleet
     >>> result = specfleet.simulate("star", workload={"requests": 20})
@@ -355,7 +355,7 @@ def figure(
         drawn = results.run
     elif isinstance(results, Sweep):
         drawn = table(results.cells)
-    question = asked_of(**asked) if asked or name == "sweep" else None
+    question = sweep_question(**options) if options or name == "sweep" else None
     return draw(name, drawn, None if out is None else Path(out), question)
 
 

@@ -16,11 +16,12 @@ from experiments.cell import CellResult
 from experiments.notes import notes_of
 from experiments.terminal.printing import case_text
 from fleet.errors import InputError
+from fleet.records.glossary import PERCENTILES
 from fleet.records.metrics import assess, measure_targets
 from fleet.records.overload import Overload
 from fleet.records.run import Run, write_run
 from fleet.records.tables import rounds_table
-from fleet.records.window import Metric
+from fleet.records.window import Metric, percentile_values
 from fleet.scenario.changes import flat
 from fleet.scenario.links import holds_links
 from fleet.scenario.scenario import Scenario
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 class Result(Shown):
     """A finished run, simulated or measured; `run` holds its header and its event table.
 
-    `unmet`: what was asked of its precision and not reached, a line each.
+    `unmet`: what of the wanted precision was not reached, a line each.
 
     >>> import specfleet
     >>> result = specfleet.simulate("star", workload={"requests": 20})
@@ -94,16 +95,20 @@ class Result(Shown):
         return f"{self.title()}: {number(self.metrics['throughput'].value)} tokens/s"
 
     def frame(self) -> "pd.DataFrame":
-        """One row a metric: metric, value, low, high (of the 95 % interval), unit, times_longer, drifting.
+        """One row a metric: metric, value, low, high (of the 95 % interval), unit, times_longer, drifting, percentiles.
 
         `times_longer`: how many times as long the run would have to be for an interval; 1 where it is long enough.
-        `drifting`: it has none because it was still changing.
+        `drifting`: it has none because it was still changing. Percentiles are those of times; NaN elsewhere.
         """
         import pandas as pd
 
-        return pd.DataFrame(
-            [{"metric": name} | msgspec.structs.asdict(metric) for name, metric in self.metrics.items()]
-        )
+        rows = [
+            {"metric": name}
+            | msgspec.structs.asdict(metric)
+            | dict(zip(PERCENTILES, percentile_values(metric), strict=True))
+            for name, metric in self.metrics.items()
+        ]
+        return pd.DataFrame(rows).astype(dict.fromkeys(PERCENTILES, float))
 
     def rows(self) -> "pd.DataFrame":
         """One row an event of a station, the run's record."""
@@ -150,7 +155,7 @@ class SettledFleet(Shown, Fleet, frozen=True):
     """What a scenario and its profile come to; the fields are those of `fleet.scenario.settled.Fleet`."""
 
     def line(self) -> str:
-        """Say how many stations there are, and whose times they have."""
+        """Say how many stations there are, and where their times come from."""
         profile = f"profile {self.profile} ({self.profile_digest})" if self.profile_digest else "no profile"
         return f"{self.name}: drafters: {self.drafters.count}, targets: {self.verifiers.count}, {profile}"
 
@@ -174,7 +179,7 @@ class Sweep(Shown):
 
     @property
     def unmet(self) -> list[str]:
-        """One line for each cell and metric that is not as precise as was asked."""
+        """One line for each cell and metric that is not as precise as wanted."""
         return [f"{case_text(cell.cell)}: {line}" for cell in self.cells for line in cell.unmet]
 
     def line(self) -> str:
@@ -193,20 +198,20 @@ class Sweep(Shown):
         return wide_table(self.cells)
 
     def figure(
-        self, name: Literal["throughput", "sweep"] = "throughput", out: str | Path | None = None, **asked: Any
+        self, name: Literal["throughput", "sweep"] = "throughput", out: str | Path | None = None, **options: Any
     ) -> "Figure":
         """Draw throughput against N, where `verifiers.count` was varied; write the figure to `out` if given.
 
-        "sweep" draws any metric along any varied key: `asked` as in `specfleet.figure`.
+        "sweep" draws any metric along any varied key: `options` as in `specfleet.figure`.
         """
         from experiments.draw import draw
         from experiments.sweep import table
 
-        question = asked_of(**asked) if asked or name == "sweep" else None
+        question = sweep_question(**options) if options or name == "sweep" else None
         return draw(name, table(self.cells), Path(out) if out else None, question)
 
 
-def asked_of(
+def sweep_question(
     x: str = "",
     y: str = "throughput",
     lines: str = "",

@@ -68,12 +68,12 @@ class Imported(Shown, msgspec.Struct, frozen=True):
 
     def rows(self) -> list[tuple[str, float | None, float | None]]:
         """Return what was counted beside what the file says; None where either says nothing."""
-        length, told = self.mean_acceptance_length, self.told
+        length, stated = self.mean_acceptance_length, self.told
         return [
             ("rounds", self.rounds, None),
             ("accepted draft tokens", self.accepted, None),
-            ("mean acceptance length, with the bonus token", length, told),
-            ("mean acceptance length, without", length - 1, None if told is None else told - 1),
+            ("mean acceptance length, with the bonus token", length, stated),
+            ("mean acceptance length, without", length - 1, None if stated is None else stated - 1),
             (f"tokens a round of the scenario, at depth {self.scenario.drafters.depth}", self.modelled, None),
         ]
 
@@ -253,7 +253,7 @@ def _scenario(
 
 def _comments(kind: str, read: Sequence[Path], recording: Recording, times: str, has_lengths: bool) -> Iterator[str]:
     """Yield what the scenario's file says of where its numbers come from."""
-    told = "says nothing of it" if recording.told is None else f"says {recording.told:.4g}"
+    says = "says nothing of it" if recording.told is None else f"says {recording.told:.4g}"
     mean, model = recording.mean_accepted, recording.acceptance
     depth = model.depth if isinstance(model, ByPlace) else recording.depth
     at = f" at depth {recording.depth}" if recording.texts else ""
@@ -262,7 +262,7 @@ def _comments(kind: str, read: Sequence[Path], recording: Recording, times: str,
     said = [
         f"Written by `specfleet import {kind}`: {recording.format}, from {names}.",
         f"Acceptance: {recording.sources['acceptance']}, recorded at depth {depth}.",
-        f"Mean acceptance length{at}: {mean + 1:.4f} with the bonus token, {mean:.4f} without; the file {told}.",
+        f"Mean acceptance length{at}: {mean + 1:.4f} with the bonus token, {mean:.4f} without; the file {says}.",
         f"Lengths: {recording.sources['lengths'] if has_lengths else answers}.",
         f"Step times: {times}." if times else 'Step times: none yet. Name a profile, such as profile = "rtx-4090".',
         *(f"Note: {note}." for note in recording.notes),

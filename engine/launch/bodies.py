@@ -9,12 +9,11 @@ from typing import Any
 from engine.launch.launcher_pipe import SAMPLES, LauncherPipe
 from engine.node.metering import Sampler, metered
 from engine.node.node import Node
-from engine.node.observer import Observed, Stations, Watch, observed
+from engine.node.observer import Observed, Stations, observed
 from engine.node.power import meter_of
 from engine.node.worker import Worker
 from engine.replayed.targets import ReplayedFleet
 from fleet.records.recorded import Log
-from fleet.scenario.settled import Fleet
 
 PATIENCE_S = 60.0  # for nodes of one host to connect
 
@@ -33,7 +32,7 @@ def node_body(pipe: LauncherPipe, make: Callable[[], Node | ReplayedFleet]) -> t
     zero_s = pipe.recv()
     if not node.ends:
         _stop_on_message(pipe, node)
-    with reported(pipe, node.fleet, node.stations, zero_s, node.workers):
+    with reported(pipe, node.stations, zero_s, node.workers):
         log = node.serve(zero_s)
     return log, node.outputs
 
@@ -44,10 +43,8 @@ def whole_body(pipe: LauncherPipe, serve: Callable[[Observed], Any]) -> Any:
 
 
 @contextmanager
-def reported(
-    pipe: LauncherPipe, fleet: Fleet, stations: Stations, zero_s: float, workers: Sequence[Worker]
-) -> Iterator[None]:
-    """Report the counts of these stations to the launcher twice a second, if it watches.
+def reported(pipe: LauncherPipe, stations: Stations, zero_s: float, workers: Sequence[Worker]) -> Iterator[None]:
+    """Report the new rows of these stations to the launcher twice a second, if it watches.
 
     If this process measures power, its device is sampled too, and right before each draft of `workers`.
     """
@@ -56,8 +53,8 @@ def reported(
     if sampler is not None:
         for worker in workers:
             worker.before = sampler.before(worker.recorded.station.name)
-    watch: Watch = pipe.report if sampler is None else sampler.on_top_of(pipe.report)
-    with observed(fleet, stations, zero_s, watch if pipe.watched else None), metered(sampler):
+    report = pipe.report if sampler is None else sampler.with_samples(pipe.report)
+    with observed(stations, zero_s, report if pipe.watched else None), metered(sampler):
         yield
     if sampler is not None:
         pipe.send((SAMPLES, sampler.samples))

@@ -22,7 +22,7 @@ from engine.launch.runnable import check_by_hand
 from engine.launch.shown import Asked, on_show
 from engine.net.addresses import called_by_targets, drafters_at, shown
 from engine.net.clock import now_s
-from engine.net.keys import Keys, allowed_keys, check_door, check_line
+from engine.net.keys import Keys, allowed_keys, check_bind_host, check_connect_host
 from engine.node.capacity import with_positions
 from engine.node.drafter import DrafterNode
 from engine.node.node import Node
@@ -61,7 +61,7 @@ def serve_drafter(
 
     `number`: of the drafter in the fleet, from 0.
     """
-    check_door(host, keys)
+    check_bind_host(host, keys)
     fleet = _resolved(scenario)
     if number >= fleet.drafters.count:
         raise InputError(f"--number {number + 1}: the scenario has drafters.count = {fleet.drafters.count}")
@@ -89,7 +89,7 @@ def serve_router(
 
     Targets are answered once all drafters have answered.
     """
-    check_door(host, keys)
+    check_bind_host(host, keys)
     _check_lines(drafters, keys)
     fleet = _resolved(scenario)
     if not fleet.routed:
@@ -148,7 +148,7 @@ def _serve(node: AnyNode, scenario: Scenario, begins: str, out: Path | None, ask
         if begins:
             say(begins)
         zero_s = now_s()
-        with on_show(node, node.fleet, zero_s, asked, model_device() if model else None, say):
+        with on_show(node, zero_s, asked, model_device() if model else None, say):
             log = node.serve(zero_s)
     if node.ends and not signals:
         say("done")
@@ -226,7 +226,7 @@ def _largest_vocabulary(fleet: Fleet) -> int:
 
 def _check_lines(addresses: Sequence[str], keys: Keys | None) -> None:
     for address in addresses:
-        check_line(address.removeprefix("tcp://").rpartition(":")[0], keys)
+        check_connect_host(address.removeprefix("tcp://").rpartition(":")[0], keys)
 
 
 def _named(targets: Sequence[int]) -> str:

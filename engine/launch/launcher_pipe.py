@@ -1,8 +1,7 @@
-"""A node's end of the pipe to its launcher. What several threads send goes whole, and no report waits for long."""
+"""A node's end of the pipe to its launcher. Messages of several threads go whole, and no report waits for long."""
 
 import select
 import threading
-from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any, Literal
 
@@ -13,7 +12,7 @@ ROOM_S = 1.0  # that a report waits for a launcher that reads slowly
 
 
 class LauncherPipe:
-    """`watched`: whether somebody wants to know what the node does. `power`: the device to measure; empty for none."""
+    """`watched`: whether the launcher wants reports. `power`: the device to measure; empty for none."""
 
     def __init__(
         self, connection: Connection, watched: bool = False, power: Device | Literal[""] = "", room_s: float = ROOM_S
@@ -33,8 +32,13 @@ class LauncherPipe:
         with self.sending:
             self.connection.send(message)
 
-    def report(self, progress: object) -> None:
-        """Send news of progress, unless the launcher does not read: newer ones follow."""
-        with self.sending, suppress(OSError):  # it is gone, and so will be this process
-            if select.select([], [self.connection.fileno()], [], self.room_s)[1]:
+    def report(self, progress: object) -> bool:
+        """Send a report of progress; False if the launcher does not read, or is gone."""
+        with self.sending:
+            try:
+                if not select.select([], [self.connection.fileno()], [], self.room_s)[1]:
+                    return False
                 self.connection.send((PROGRESS, progress))
+            except OSError:
+                return False
+        return True

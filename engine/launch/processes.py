@@ -1,4 +1,4 @@
-"""Processes of a fleet on this host: started from a warm server, given their time zero, and never left behind."""
+"""Processes of nodes on this host: they start from a warm server, and end with their launcher."""
 
 import multiprocessing
 import os
@@ -19,15 +19,15 @@ from fleet.errors import InputError, NodeDiedError
 from fleet.interrupts import deferred, unseen
 from fleet.records.samples import PowerSample
 
-# Imported once, in the process that nodes are forked from. The second is what transformers imports only when a model is
-# loaded, two seconds a node; other architectures than Llama add their own file to it.
+# Imported once, in the process that nodes are forked from. transformers would import the second when a model is loaded,
+# two seconds a node; other architectures than Llama import their own file.
 PRELOADED = ["engine.launch.serve", "transformers.models.llama.modeling_llama"]
 
-UNGUARDED = 97  # exit code of a node that was about to start nodes, because it imports the script that started it
+UNGUARDED = 97  # exit code of a node that would start nodes, because it imports an unguarded script
 
 THREADS = 1  # of torch in each node: more would compete for the cores of a small host
 
-LONGEST = 60  # bytes of a folder's name that leave room for a socket's in it: 104 with it on some systems
+LONGEST = 60  # bytes of a folder's name, so that the path of a socket in it has at most 104
 
 
 END_S = 0.5  # from asking a process to end until it is killed
@@ -38,12 +38,14 @@ class NodeError(RuntimeError):
 
 
 class NodeProcess:
-    """A node's process as its launcher sees it. `body(pipe, *arguments)` runs in it; what it returns is its result.
+    """A node's process, seen by its launcher. `body(pipe, *arguments)` runs in it, and returns its result.
 
-    By convention a body sends (kind, value) through its pipe once it is ready, and then waits for its time zero.
-    `light`: it starts on its own, with nothing imported but what it needs. `watch` is told what it reports meanwhile.
-    `power`: the device that it measures; `samples`: what that came to, once it has ended. `gpu`: the only one that it
-    sees, as CUDA_VISIBLE_DEVICES names it; all of them, if empty.
+    A body sends (kind, value) through its pipe when it is ready, and then receives the run's time zero.
+
+    - `light`: whether it is a new process that imports only what it needs, instead of a fork of the warm server.
+    - `watch`: is called with its reports.
+    - `power`: the device that it measures. `samples`: the measurements, once it has ended.
+    - `gpu`: the only GPU that it sees, as CUDA_VISIBLE_DEVICES names it; empty for all.
     """
 
     def __init__(
@@ -56,10 +58,10 @@ class NodeProcess:
         power: str = "",
         gpu: str = "",
     ) -> None:
-        if getattr(multiprocessing.current_process(), "_inheriting", False):  # it still imports that script
+        if getattr(multiprocessing.current_process(), "_inheriting", False):  # it is importing that script
             os._exit(UNGUARDED)
-        # What is preloaded may ask torch for a cuda device. With this set, torch asks the driver's library and does not
-        # initialise cuda: a process that is forked after that could not use it any more.
+        # Preloaded modules may ask torch for a cuda device. With this set torch asks the driver's library instead of
+        # initialising cuda, after which a forked process could not use it.
         os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
         os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # GPUs are numbered as NVML numbers them
         context = get_context("spawn" if light else "forkserver")
@@ -67,17 +69,20 @@ class NodeProcess:
         self.name = name
         self.watch = watch
         self.samples: list[PowerSample] = []
-        self.kept: deque[tuple[str, Any]] = deque()  # what has come, and nobody has asked for yet
-        self.gone = False  # whether nothing more will come
+        self.kept: deque[tuple[str, Any]] = deque()  # messages that were not received yet
+        self.gone = False  # whether its pipe has ended
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(
             target=_node, args=(theirs, (watch is not None, power), gpu, body, *arguments), name=name, daemon=True
         )
-        resource_tracker.ensure_running()  # it would let them see Ctrl-C
+        resource_tracker.ensure_running()  # else it would start inside of `unseen`
         if not light:
-            with unseen(signal.SIGINT), _short_names():  # the launcher ends its nodes, and says so
+            with unseen(signal.SIGINT), _short_names():  # Ctrl-C ends the launcher, which ends its nodes
                 forkserver.ensure_running()
-        with deferred(), unseen(signal.SIGINT) if light else nullcontext():  # half sent, a node would complain
+        with (
+            deferred(),
+            unseen(signal.SIGINT) if light else nullcontext(),
+        ):  # half a start prints errors
             try:
                 self.process.start()
             except BrokenPipeError as error:
@@ -87,10 +92,9 @@ class NodeProcess:
         theirs.close()
 
     def receive(self, beside: Sequence["NodeProcess"] = ()) -> Any:
-        """Wait for what the node sends next.
+        """Wait for the next message of the node, and return its value. Reports of all nodes go to their watchers.
 
-        NodeError if it failed, NodeDiedError if it, or one of those `beside`, died; InputError if its input was bad.
-        What they report meanwhile is told to those who watch.
+        NodeError if it failed, NodeDiedError if it or a node `beside` it died, InputError if its input was bad.
         """
         while not self.kept and not self.gone:
             by_pipe = {node.pipe: node for node in (self, *beside) if not node.gone}
@@ -107,7 +111,7 @@ class NodeProcess:
         return value
 
     def take(self) -> None:
-        """Take a message that has come: a report is told, anything else is kept until somebody asks."""
+        """Read a message: a report goes to the watcher, any other one is kept for `receive`."""
         try:
             message = self.pipe.recv()
         except (EOFError, OSError):
@@ -122,7 +126,7 @@ class NodeProcess:
             self.watch(value)
 
     def check(self) -> None:
-        """NodeDiedError if the process has died and left nothing to be received; InputError if its launcher is why."""
+        """Raise NodeDiedError if the process has died without a message; InputError if an unguarded script is why."""
         if self.kept or not self.gone:
             return
         self.process.join()
@@ -136,28 +140,28 @@ class NodeProcess:
         raise NodeDiedError(f"{self.name} {how}; the run is ended, and nothing was written")
 
     def kill(self) -> None:
-        """Kill the process, as a script wants it: at once, and without a word."""
+        """Kill the process, for a fault."""
         self.process.kill()
         self.process.join()
         self.pipe.close()
 
     def stall(self, stops: bool) -> None:
-        """Let the process stand still, or go on."""
+        """Stop the process, or let it continue, for a fault."""
         assert self.process.pid is not None
         os.kill(self.process.pid, signal.SIGSTOP if stops else signal.SIGCONT)
 
     def send(self, value: Any) -> None:
-        """Send something to the node: its time zero, or that it shall stop. To one that is dead it is lost."""
-        with suppress(OSError):  # whoever waits for it next is told
+        """Send a value to the node, if it is alive: the time zero, or a request to stop."""
+        with suppress(OSError):  # `check` reports it
             self.pipe.send(value)
 
     def end(self) -> None:
-        """Make sure that the process is gone."""
+        """End the process."""
         end_all([self])
 
 
 def end_all(nodes: Iterable[NodeProcess]) -> None:
-    """Make sure that these processes are gone, also one that stands still."""
+    """End these processes, stopped ones too."""
     alive = [node.process for node in nodes if node.process.is_alive()]
     for process in alive:
         process.terminate()
@@ -171,7 +175,7 @@ def end_all(nodes: Iterable[NodeProcess]) -> None:
 
 @contextmanager
 def _short_names() -> Iterator[None]:
-    """Let Python keep its socket in /tmp where its name would be too long in the user's folder for such files."""
+    """Let Python put its socket into /tmp if its path in the user's temporary folder would be too long."""
     before = tempfile.tempdir
     if len(os.fsencode(tempfile.gettempdir())) > LONGEST:
         tempfile.tempdir = "/tmp"  # noqa: S108  (its folder is one that only this user may enter)
@@ -184,7 +188,7 @@ def _short_names() -> Iterator[None]:
 def _node(connection: Connection, asked: tuple[bool, Any], gpu: str, body: Callable[..., Any], *arguments: Any) -> None:
     """Run a node's body in its process; send its result, or what went wrong, to the launcher."""
     if gpu:
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # no call to cuda was made before
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # before the first call to cuda
     pipe = LauncherPipe(connection, *asked)
     threading.Thread(target=_end_with_launcher, daemon=True).start()
     try:
@@ -202,7 +206,7 @@ def _node(connection: Connection, asked: tuple[bool, Any], gpu: str, body: Calla
 
 
 def _end_with_launcher() -> None:
-    """End this process when its launcher is gone, however that ended."""
+    """End this process when its launcher has ended."""
     launcher = multiprocessing.parent_process()
     assert launcher is not None
     launcher.join()

@@ -1,4 +1,4 @@
-"""What a scenario can ask for that no run on the engine can give, said by key, in one line."""
+"""Scenarios that the engine cannot run, refused by key in one line."""
 
 from collections.abc import Iterator
 
@@ -10,13 +10,13 @@ from fleet.scenario.settled import Fleet
 
 
 def check_can_run(fleet: Fleet) -> None:
-    """Raise InputError where the scenario asks for what the engine cannot do, naming the key and what is allowed."""
+    """Raise InputError for a scenario that the engine cannot run, with the key and the allowed values."""
     for reason in _reasons(fleet):
         raise InputError(f"scenario {fleet.name!r}: {reason}, or simulate the scenario")
 
 
 def check_by_hand(fleet: Fleet) -> None:
-    """As `check_can_run`, for nodes that nobody watches over: the scenario must not kill or stop them."""
+    """As `check_can_run`, for nodes that a user starts by hand: the scenario must not kill or stop them."""
     check_can_run(fleet)
     for fault in fleet.faults:
         if isinstance(fault, NodeFault):
@@ -46,12 +46,12 @@ def _reasons(fleet: Fleet) -> Iterator[str]:
 
 
 def _drawn(fleet: Fleet) -> bool:
-    """Whether no station has texts: all of them are replayed, and what is accepted is drawn."""
+    """Whether all stations are replayed: then there are no texts, and acceptance is drawn."""
     return fleet.verifiers.kind == "replayed" and fleet.drafters.kind == "replayed"
 
 
 def _in_one_process(fleet: Fleet) -> Iterator[str]:
-    """Stations that take turns in one thread: one stream a target, and nobody waits for a time."""
+    """Keys that do not go with all stations in one thread: it has one stream a target, and no timers."""
     drafters, verifiers, workload = fleet.drafters, fleet.verifiers, fleet.workload
     shared = fleet.devices.get(verifiers.device)
     if shared is None or shared.sharing != "one-process":
@@ -75,7 +75,7 @@ def _in_one_process(fleet: Fleet) -> Iterator[str]:
 
 
 def _of_continuations(fleet: Fleet) -> Iterator[str]:
-    """Replayed targets beside real drafters know one greedy text a prompt, and all of them equally long."""
+    """Keys that do not go with recorded texts: one greedy text a prompt, all of one length."""
     if fleet.verifiers.kind != "replayed" or _drawn(fleet):
         return
     workload = fleet.workload
@@ -98,7 +98,7 @@ def _of_continuations(fleet: Fleet) -> Iterator[str]:
 
 
 def _of_models(fleet: Fleet) -> Iterator[str]:
-    """What only drafters without a model, or with one of their own, can do."""
+    """Keys that need replayed drafters, or drafters with a model of their own."""
     drafters = fleet.drafters
     if not drafters.count or drafters.kind == "replayed":
         return
@@ -113,7 +113,7 @@ def _of_models(fleet: Fleet) -> Iterator[str]:
         asked = {
             "drafters.overlap": not fleet.in_turn,
             "drafters.route": fleet.routed and drafters.kind == "eagle",
-            "drafters.cache_tokens": drafters.cache_tokens > 0 and drafters.kind == "eagle",
+            "memory": drafters.cache_tokens > 0 and drafters.kind == "eagle",
         }
         for key in [key for key, is_asked in asked.items() if is_asked]:
             yield f"{key} needs a drafter with a model of its own; allowed: drafters.kind = 'model' or 'replayed'"

@@ -23,7 +23,7 @@ from engine.node.capacity import check_room, with_positions
 from engine.node.colocated import serve_colocated
 from engine.node.drafter import DrafterNode
 from engine.node.node import LOOPBACK
-from engine.node.observer import Observed, Observing, Together, Watch
+from engine.node.observer import Observed, Observing, Watch, Watched
 from engine.node.power import Device
 from engine.node.prompts import prompts_of
 from engine.node.router import RouterNode
@@ -71,7 +71,7 @@ def serve(
     """Run the scenario on this host and return its records.
 
     - `signals`: whether to record those of a batch's drafted tokens.
-    - `watch`: is called with the counts of all nodes, twice a second and at the end.
+    - `watch`: is called with the counters of all nodes, twice a second and at the end.
     - `power`: the device whose clock, power and energy are measured.
 
     Raises InputError for a scenario that the engine cannot run, NodeError if a process fails, NodeDiedError if it is
@@ -82,7 +82,7 @@ def serve(
     if fleet.drafters.count and fleet.drafters.kind == "model":
         check_shared_tokenizer(fleet.drafters.model, fleet.verifiers.model)
     check_room(fleet, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    observing = Observing(None if watch is None else Together(watch), power)
+    observing = Observing(None if watch is None else Watched(fleet, watch), power)
     shared = fleet.devices.get(fleet.verifiers.device)
     if fleet.batch is not None:
         batched, node = _alone("batch", partial(serve_batch, scenario, prompts_of(fleet), signals), observing)
@@ -168,7 +168,7 @@ class Launch:
 
         def start(life: Life) -> NodeProcess:
             measures = number == 0 and fleet.drafters.kind != "replayed"
-            return drafter_process(fleet, number, lock_file, life, **self._options(name, name, measures))
+            return drafter_process(fleet, number, lock_file, life, **self._options(name, measures))
 
         return self._begin(name, "replayed" if fleet.drafters.kind == "replayed" else "real", start, ends=False)
 
@@ -199,7 +199,7 @@ class Launch:
         light = fleet.verifiers.kind == fleet.drafters.kind == "replayed"
 
         def start(life: Life) -> NodeProcess:
-            options = self._options(name, station, measures)
+            options = self._options(station, measures)
             return NodeProcess(name, node_body, partial(make, life=life), light=light, **options)
 
         return self._begin(station, "replayed" if fleet.verifiers.kind == "replayed" else "real", start, ends=True)
@@ -215,8 +215,8 @@ class Launch:
         """Wait until a process is ready; return what it sends."""
         return place.node.receive([each.node for each in self.places])
 
-    def _options(self, name: str, station: str, measures: bool) -> dict[str, Any]:
-        return {"gpu": self.gpus.get(station, ""), **self.observing.of(name, measures)}
+    def _options(self, station: str, measures: bool) -> dict[str, Any]:
+        return {"gpu": self.gpus.get(station, ""), **self.observing.of(measures)}
 
     def _lock_file(self, device: str) -> Path | None:
         """The file whose lock stations of a time-sliced device hold around each step."""
@@ -245,7 +245,7 @@ def _texts(fleet: Fleet, continuations_folder: Path) -> Sequence[Any]:
 
 def _alone(name: str, whole: Callable[[Observed], Any], observing: Observing) -> tuple[Any, NodeProcess]:
     """Run all of a scenario in one process; return its result, and the process."""
-    node = NodeProcess(name, whole_body, whole, **observing.of(name, measures=True))
+    node = NodeProcess(name, whole_body, whole, **observing.of(measures=True))
     try:
         return node.receive(), node
     finally:

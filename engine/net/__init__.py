@@ -7,5 +7,5 @@
 - `sockets.py`, `socket_thread.py`: ZeroMQ, and the thread that owns it. `addresses.py`: addresses as users write them.
 - `links.py`: times and faults of links that a scenario describes. `clock.py`: the clock, and exact waits.
 - `core_waits.py`: waits of threads for a core.
-- `status.py`, `watchers.py`, `asking.py`: how a node is doing. `notices.py`: log lines, rate-limited.
+- `status.py`, `asking.py`: the status of a node, and its client. `notices.py`: log lines, rate-limited.
 """

@@ -1,4 +1,4 @@
-"""What the ends of connections ask for: bytes go in, these come out, and whoever drives an end acts."""
+"""Actions of both ends of a connection. An end takes frames and returns actions; its driver carries them out."""
 
 import msgspec
 
@@ -6,8 +6,8 @@ from engine.net.content import NOTHING, Content
 from engine.net.handshake import Ping
 from fleet.stations.messages import Join, Message, Overdue, Retry, StationEvent
 
-DOOR = -1  # the port of a node's door; its lines have ports from 0
-ANYBODY = b""  # the peer of a line: there is only one
+SERVER_PORT = -1  # port of a node's server; its clients have ports from 0
+NO_PEER = b""  # peer of a client, which has only one
 
 
 class Arrived(msgspec.Struct, frozen=True, gc=False):
@@ -21,10 +21,7 @@ class Arrived(msgspec.Struct, frozen=True, gc=False):
 
 
 class Deliver(msgspec.Struct, frozen=True, gc=False):
-    """Hand an event to the station: a message under its tag of the fleet, or what follows from a lost connection.
-
-    `after_s`: how much later than now.
-    """
+    """Deliver an event to the station, `after_s` from now: a message, or the result of a lost connection."""
 
     event: Message | Join | Overdue | Retry | Ping
     content: Content = NOTHING
@@ -33,7 +30,7 @@ class Deliver(msgspec.Struct, frozen=True, gc=False):
 
 
 class Send(msgspec.Struct, frozen=True, gc=False):
-    """Send a frame, at once or not at all."""
+    """Send a frame, without waiting."""
 
     port: int
     peer: bytes
@@ -41,35 +38,35 @@ class Send(msgspec.Struct, frozen=True, gc=False):
 
 
 class Cut(msgspec.Struct, frozen=True, gc=False):
-    """Close the connection of a peer of the door."""
+    """Close the connection of a peer of the server."""
 
     peer: bytes
 
 
 class Opened(msgspec.Struct, frozen=True, gc=False):
-    """A line is welcomed: its target is served."""
+    """A client is connected: its server has welcomed it."""
 
     port: int
 
 
 class Lost(msgspec.Struct, frozen=True, gc=False):
-    """A line was open and is not any more; it calls again by itself."""
+    """A client has lost its server; it connects again by itself."""
 
     port: int
     reason: str
 
 
-class Turned(msgspec.Struct, frozen=True, gc=False):
-    """A line is turned away for good, and why."""
+class Rejected(msgspec.Struct, frozen=True, gc=False):
+    """A client is denied for good, and why."""
 
     port: int
     reason: str
 
 
 class Arrival(msgspec.Struct, frozen=True):
-    """An event with its content, when it reached this host and how large it was on the wire.
+    """An event with its content, the time at which it reached this host, and its size on the wire.
 
-    One of a later time is kept until then. `core_wait_s`: how long threads that received it waited for a core.
+    An arrival of a later time is held until then. `core_wait_s`: how long threads that received it waited for a core.
     """
 
     event: StationEvent | Ping
@@ -79,8 +76,8 @@ class Arrival(msgspec.Struct, frozen=True):
     core_wait_s: float = 0.0
 
 
-Action = Deliver | Send | Cut | Opened | Lost | Turned
+Action = Deliver | Send | Cut | Opened | Lost | Rejected
 
-ALIVE_S = 1.0  # after so long without a word a line says that it lives
-LEASE_S = 5.0  # after so long without a word the other end is lost; ZeroMQ's own heartbeats notice a cut in 3 s
-HELLO_S = 0.5  # between two Hellos of a line that nobody has answered
+ALIVE_S = 1.0  # a client that has sent nothing for so long sends Alive
+LEASE_S = 5.0  # an end that has sent nothing for so long is lost; ZeroMQ notices a cut connection after 3 s
+HELLO_S = 0.5  # between two Hellos without an answer

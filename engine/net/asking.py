@@ -1,4 +1,4 @@
-"""Asking a node how it is doing, at the door where its targets connect: what `specfleet top` does. Without torch."""
+"""Asking a node how it is doing, at the server where its targets connect: what `specfleet top` does. Without torch."""
 
 import re
 
@@ -6,8 +6,8 @@ import msgspec
 
 from engine.net.actions import Send
 from engine.net.clock import now_s
-from engine.net.frames import HEADER, MOST_ENVELOPE_BYTES, VERSION, FrameError, OtherVersionError, pack, parse
-from engine.net.handshake import Denied, Unknown, in_a_line
+from engine.net.frames import HEADER, MAX_ENVELOPE_BYTES, VERSION, FrameError, OtherVersionError, pack, parse
+from engine.net.handshake import Denied, Unknown, printable
 from engine.net.keys import Keys
 from engine.net.sockets import Sockets
 from engine.net.status import Ask, Status
@@ -18,13 +18,13 @@ AGAIN_S = 0.5  # between two questions that nobody has answered
 
 
 class Asker:
-    """A connection to the door at `address` (HOST:PORT). `keys`: as a target's, where the door has keys."""
+    """A connection to the server at `address` (HOST:PORT). `keys`: as a target's, where the server has keys."""
 
     def __init__(self, address: str, keys: Keys | None = None, patience_s: float = PATIENCE_S) -> None:
         self.address = checked(address)
         self.patience_s = patience_s
         connect = {0: f"tcp://{self.address}"}
-        self.sockets = Sockets(connect=connect, most_bytes=HEADER.size + MOST_ENVELOPE_BYTES, keys=keys)
+        self.sockets = Sockets(connect=connect, max_bytes=HEADER.size + MAX_ENVELOPE_BYTES, keys=keys)
 
     def close(self) -> None:
         """Close the connection."""
@@ -66,7 +66,7 @@ class Asker:
         except FrameError as error:
             raise InputError(f"{self.address}: sends what cannot be read: {error}") from None
         if isinstance(message, Denied):
-            raise InputError(f"{self.address}: {in_a_line(message.reason)}")
+            raise InputError(f"{self.address}: {printable(message.reason)}")
         if isinstance(message, Unknown):
             raise InputError(f"{self.address}: is a node that does not tell how it is doing; those started by hand do")
         return message if isinstance(message, Status) else None

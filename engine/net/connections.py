@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Protocol
 
-from engine.net.actions import DOOR, Action, Arrived, Cut, Deliver, Lost, Opened, Send, Turned
-from engine.net.client import Line
+from engine.net.actions import SERVER_PORT, Action, Arrived, Cut, Deliver, Lost, Opened, Rejected, Send
+from engine.net.client import ClientEnd
 from engine.net.content import Content
 from engine.net.frames import due_of
 from engine.net.handshake import Ping
 from engine.net.links import StatedLinks, with_due
-from engine.net.server import Door
+from engine.net.server import ServerEnd
 from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, Routed, View
 
 Posted = Message | Routed | Ping
@@ -55,10 +55,10 @@ class Transport(Protocol):
         """Close everything, after at most half a second for frames that are being sent."""
 
 
-class Exchange:
+class ConnectionTable:
     """The server and the clients of a node.
 
-    - `line_of`: the client that sends a tag's messages to its drafter.
+    - `client_of`: the client that sends a tag's messages to its drafter.
     - `relays`: whether drafts and refusals of clients go out by the server, past the station (a router). Its server
       answers once all clients have been welcomed, so that targets wait for a late drafter instead of decoding alone.
     - `seen`: is called with each relayed draft.
@@ -67,16 +67,16 @@ class Exchange:
 
     def __init__(
         self,
-        door: Door | None = None,
-        lines: Mapping[int, Line] | None = None,
-        line_of: Callable[[int], int] = lambda _tag: 0,
+        server: ServerEnd | None = None,
+        clients: Mapping[int, ClientEnd] | None = None,
+        client_of: Callable[[int], int] = lambda _tag: 0,
         relays: bool = False,
         seen: Callable[[Draft, Content], None] = lambda _draft, _content: None,
         links: StatedLinks | None = None,
     ) -> None:
-        self.door = door
-        self.lines = dict(lines or {})
-        self.line_of = line_of
+        self.server = server
+        self.clients = dict(clients or {})
+        self.client_of = client_of
         self.relays = relays
         self.seen = seen
         self.links = links
@@ -84,19 +84,19 @@ class Exchange:
 
     def missing(self) -> str:
         """Say whom this end calls and has not been welcomed by, in words; empty if there is nobody."""
-        lines = [line for line in self.lines.values() if line.state != "open"]
-        names = ", ".join(dict.fromkeys(line.name for line in lines))
+        clients = [client for client in self.clients.values() if client.state != "open"]
+        names = ", ".join(dict.fromkeys(client.name for client in clients))
         whom = "a drafter" if len(names.split(", ")) == 1 else "drafters"
-        return f"{'the router' if lines[0].calls_router else whom} at {names}" if lines else ""
+        return f"{'the router' if clients[0].calls_router else whom} at {names}" if clients else ""
 
     def receive(self, port: int, peer: bytes, frame: bytes, now_s: float, user: str = "") -> list[Action]:
         """Take a frame that came in at a port."""
-        if port == DOOR:
-            assert self.door is not None
-            actions = self.door.receive(peer, frame, now_s, user) if self.serves else []
+        if port == SERVER_PORT:
+            assert self.server is not None
+            actions = self.server.receive(peer, frame, now_s, user) if self.serves else []
         else:
-            actions = self.lines[port].receive(frame, now_s)
-            self.serves = self.serves or all(line.state == "open" for line in self.lines.values())
+            actions = self.clients[port].receive(frame, now_s)
+            self.serves = self.serves or all(client.state == "open" for client in self.clients.values())
         return self._followed(actions, now_s, 0.0 if self.links is None else due_of(frame))
 
     def post(self, message: Posted, content: Content, now_s: float, left_s: float | None = None) -> list[Action]:
@@ -108,38 +108,38 @@ class Exchange:
 
     def _post(self, message: Posted, content: Content, now_s: float) -> list[Action]:
         if isinstance(message, Routed):
-            return self.lines[message.drafter].send(message.message, content, now_s)
-        if isinstance(message, DraftRequest | Leave) or self.door is None:
-            return self.lines[self.line_of(message.tag)].send(message, content, now_s)
+            return self.clients[message.drafter].send(message.message, content, now_s)
+        if isinstance(message, DraftRequest | Leave) or self.server is None:
+            return self.clients[self.client_of(message.tag)].send(message, content, now_s)
         assert isinstance(message, Draft | Refusal | View | Ping)
-        return self.door.send(message, content)
+        return self.server.send(message, content)
 
     def lost(self, port: int, peer: bytes, now_s: float) -> list[Action]:
         """Note that a frame could not be sent."""
-        if port == DOOR:
-            return self._followed([] if self.door is None else self.door.lost(peer), now_s)
-        return self._followed(self.lines[port].lost(now_s), now_s)
+        if port == SERVER_PORT:
+            return self._followed([] if self.server is None else self.server.lost(peer), now_s)
+        return self._followed(self.clients[port].lost(now_s), now_s)
 
     def tick(self, now_s: float) -> list[Action]:
         """Do what is due by now."""
-        due = [] if self.door is None else self.door.tick(now_s)
-        for line in self.lines.values():
-            due += line.tick(now_s)
+        due = [] if self.server is None else self.server.tick(now_s)
+        for client in self.clients.values():
+            due += client.tick(now_s)
         return self._followed(due, now_s)
 
     def close(self, now_s: float) -> list[Action]:
         """Say goodbye to everybody."""
-        goodbyes = [] if self.door is None else self.door.close()
-        return goodbyes + [action for line in self.lines.values() for action in line.close(now_s)]
+        goodbyes = [] if self.server is None else self.server.close()
+        return goodbyes + [action for client in self.clients.values() for action in client.close(now_s)]
 
     def carry_out(
         self, actions: Sequence[Action], transport: Transport, now_s: float
-    ) -> list[Deliver | Opened | Lost | Turned]:
+    ) -> list[Deliver | Opened | Lost | Rejected]:
         """Send and cut; return the other actions, in order.
 
         A peer that nothing can be sent to is lost; the actions that follow from it are carried out too.
         """
-        others: list[Deliver | Opened | Lost | Turned] = []
+        others: list[Deliver | Opened | Lost | Rejected] = []
         left = list(actions)
         while left:
             action = left.pop(0)
@@ -154,17 +154,17 @@ class Exchange:
 
     def _followed(self, actions: list[Action], now_s: float, due_s: float = 0.0) -> list[Action]:
         """Relay what is to be relayed; keep the rest until it is due, where links are stated."""
-        if self.relays and self.door is not None:
-            return self._relayed(self.door, actions, due_s)
+        if self.relays and self.server is not None:
+            return self._relayed(self.server, actions, due_s)
         return actions if self.links is None else self.links.keep(actions, due_s, now_s)
 
-    def _relayed(self, door: Door, actions: list[Action], due_s: float) -> list[Action]:
+    def _relayed(self, server: ServerEnd, actions: list[Action], due_s: float) -> list[Action]:
         relayed: list[Action] = []
         for action in actions:
             if isinstance(action, Deliver) and isinstance(action.event, Draft | Refusal):
                 if isinstance(action.event, Draft):
                     self.seen(action.event, action.content)
-                sent = door.send(action.event, action.content)
+                sent = server.send(action.event, action.content)
                 relayed += [with_due(send, due_s) if isinstance(send, Send) else send for send in sent]
             else:
                 relayed.append(action)

@@ -1,9 +1,9 @@
-"""Messages as bytes: one frame each, made and read without trust in whoever sent it.
+"""Messages as bytes, one frame each; a frame is parsed without trust in its sender.
 
 A frame is a header of fixed size (magic, version, sizes and shapes), the bodies, and the envelope (MessagePack of a
 typed struct). Bodies are raw little-endian numbers: token ids and nodes of a tree as int32, draft distributions and
-hidden states as float16. Nothing is unpickled, and nothing
-is allocated that a header promises and a frame does not hold.
+hidden states as float16. Nothing is unpickled, and sizes in the header are checked against the frame before anything is
+allocated.
 """
 
 import struct
@@ -22,20 +22,20 @@ FLOAT16 = 1  # the only number format of weights so far; 0 where there are none
 HEADER = struct.Struct("<2sBBBBHIIIIIId")
 # magic, version, rule, formats of distributions and hidden states, bytes of the envelope; then numbers of tokens and
 # nodes (0: no tree; else one more than there are), rows and columns of distributions and of hidden states; when the
-# message is due by the host's clock, where its link is held back there (`links.py`), else 0.
+# message is due by the host's clock, if its link is emulated (`links.py`), else 0.
 DUE = struct.Struct("<d")
-MOST_ENVELOPE_BYTES = 8192  # a Hello with its terms is by far the largest
+MAX_ENVELOPE_BYTES = 8192  # a Hello with its terms is by far the largest
 
-Said = Message | Control | Ask | Status
+WireMessage = Message | Control | Ask | Status
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Said] = msgspec.msgpack.Decoder(Said)
-_LARGEST = (1 << 31) - 1  # of the numbers in an envelope: what no honest fleet reaches, and every column can hold
+_decoder: msgspec.msgpack.Decoder[WireMessage] = msgspec.msgpack.Decoder(WireMessage)
+_LARGEST = (1 << 31) - 1  # of the numbers in an envelope: no honest fleet reaches it, and every column can hold it
 _LARGER = (1 << 62) - 1  # of epochs and of numbers of views, which count the lives of a process, too
 
 
 class FrameError(ValueError):
-    """Bytes that are no message of this version; the text says why."""
+    """Bytes that are no message of this version, and why."""
 
 
 class OtherVersionError(FrameError):
@@ -46,11 +46,11 @@ class OtherVersionError(FrameError):
         self.version = version
 
 
-def pack(message: Said, content: Content = NOTHING) -> bytes:
+def pack(message: WireMessage, content: Content = NOTHING) -> bytes:
     """Return the frame of a message and its content. ValueError if the envelope is too large."""
     envelope = _encoder.encode(message)
-    if len(envelope) > MOST_ENVELOPE_BYTES:
-        raise ValueError(f"an envelope of {len(envelope)} bytes; allowed: {MOST_ENVELOPE_BYTES}")
+    if len(envelope) > MAX_ENVELOPE_BYTES:
+        raise ValueError(f"an envelope of {len(envelope)} bytes; allowed: {MAX_ENVELOPE_BYTES}")
     if content is NOTHING:
         return HEADER.pack(MAGIC, VERSION, 0, 0, 0, len(envelope), 0, 0, 0, 0, 0, 0, 0.0) + envelope
     nodes, drawn, hidden = content.nodes, content.distributions, content.hidden
@@ -67,8 +67,8 @@ def pack(message: Said, content: Content = NOTHING) -> bytes:
     return b"".join([*parts, envelope])
 
 
-def parse(frame: bytes) -> tuple[Said, Content]:
-    """Return the message of a frame and its content; FrameError on anything else, whatever it is."""
+def parse(frame: bytes) -> tuple[WireMessage, Content]:
+    """Return the message of a frame and its content; FrameError for any other bytes."""
     if len(frame) < HEADER.size:
         raise FrameError(f"{len(frame)} bytes are less than a header")
     magic, version, rule, drawn, known, envelope, tokens, nodes, *shapes, _due_s = HEADER.unpack_from(frame)
@@ -76,7 +76,7 @@ def parse(frame: bytes) -> tuple[Said, Content]:
         raise FrameError("not a frame of specfleet")
     if version != VERSION:
         raise OtherVersionError(version)
-    if rule > len(DRAWN) or (drawn, known) not in _FORMATS or envelope > MOST_ENVELOPE_BYTES:
+    if rule > len(DRAWN) or (drawn, known) not in _FORMATS or envelope > MAX_ENVELOPE_BYTES:
         raise FrameError("unknown rule or number format, or too large an envelope")
     rows, columns, states, width = shapes
     nodes_sent = max(nodes - 1, 0)
@@ -105,7 +105,7 @@ def stamped(frame: bytes, due_s: float) -> bytes:
 
 
 def due_of(frame: bytes) -> float:
-    """Return when the message of a frame is due, in seconds of the sender's clock; 0 for at once, or for no frame."""
+    """Return when the message of a frame is due by the sender's clock; 0 for at once, or for no frame."""
     (due_s,) = DUE.unpack_from(frame, HEADER.size - DUE.size) if len(frame) >= HEADER.size else (0.0,)
     return due_s if due_s > 0 else 0.0
 
@@ -113,7 +113,7 @@ def due_of(frame: bytes) -> float:
 def payload_of(frame: bytes) -> int:
     """Return the payload of a frame in bytes: envelope and bodies, as `fleet.stations.payload` counts them.
 
-    The header is part of the protocol, as are the headers of ZeroMQ, TCP and IP. A rule counts as a byte.
+    Headers of the protocol, of ZeroMQ, TCP and IP do not count. A rule counts as a byte.
     """
     return len(frame) - HEADER.size + (frame[3] != 0)
 
@@ -121,9 +121,9 @@ def payload_of(frame: bytes) -> int:
 _FORMATS = {(drawn, known) for drawn in (0, FLOAT16) for known in (0, FLOAT16)}
 
 
-def _message(envelope: bytes) -> Said:
+def _message(envelope: bytes) -> WireMessage:
     try:
-        message: Said = _decoder.decode(envelope)
+        message: WireMessage = _decoder.decode(envelope)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FrameError(str(error)) from None
     for name, largest in _NUMBERS[type(message)]:

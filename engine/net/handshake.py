@@ -1,7 +1,7 @@
-"""Who speaks on a connection: what a node says of itself, what both ends must agree on, and whose tags are whose.
+"""The handshake of a connection, the terms that both ends must agree on, and the tags of each peer.
 
 Tags on the wire are local to a connection: 0 for the first stream of a target, 1 for its second. Both ends translate
-them into the tags of the fleet, by which records name streams. So a peer cannot even say the tag of another.
+them into the tags of the fleet, so a peer cannot name a stream of another.
 """
 
 from typing import Annotated, Literal
@@ -18,12 +18,15 @@ Incarnation = Annotated[int, Meta(ge=0, le=1 << 62)]
 
 
 class Hello(msgspec.Struct, tag="hello", frozen=True):
-    """The first frame of a connection: who asks to be served, and under which terms (`terms_of`).
+    """The first frame of a connection: a client identifies itself, with its terms (`terms_of`).
 
-    `number`: of the target, from 0. `incarnation`: which life of it this is; a later one is larger. `attempt`: how
-    often this life has lost its connection. `drafter`: the number of the one that it believes to have called; of a
-    router any. `goes_on`: whether this life goes on with the requests of the one before it, in later epochs; else they
-    begin anew. The version of the protocol is in every frame's header.
+    - `number`: of the target, from 0.
+    - `incarnation`: of its process; a later one is larger.
+    - `attempt`: how often this process has lost its connection.
+    - `drafter`: number of the drafter that it means to call; any for a router.
+    - `goes_on`: whether it continues the requests of its last incarnation, in later epochs; else it restarts them.
+
+    The header of every frame has the version of the protocol.
     """
 
     role: Role
@@ -36,14 +39,14 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
 
 
 class Welcome(msgspec.Struct, tag="welcome", frozen=True):
-    """The answer to a Hello: it is served. `attempt` is that of the Hello, `incarnation` the life of who serves."""
+    """The Hello is accepted. `attempt` is that of the Hello, `incarnation` that of the server."""
 
     attempt: Incarnation
     incarnation: Incarnation
 
 
 class Denied(msgspec.Struct, tag="denied", frozen=True):
-    """The other answer to a Hello: why it is not served. `later`: whether to ask again may help."""
+    """The Hello is refused. `later`: whether a later one may be accepted."""
 
     attempt: Incarnation
     reason: Annotated[str, Meta(max_length=400)]
@@ -51,19 +54,19 @@ class Denied(msgspec.Struct, tag="denied", frozen=True):
 
 
 class Unknown(msgspec.Struct, tag="unknown", frozen=True):
-    """The answer to any other message of somebody who is not welcomed, or not any more: say Hello."""
+    """The answer to any other message of a peer that is not accepted: it must send Hello."""
 
 
 class Alive(msgspec.Struct, tag="alive", frozen=True):
-    """Nothing is to be said, but the speaker lives. A door sends it back."""
+    """A sign of life of a client; the server sends it back."""
 
 
 class Bye(msgspec.Struct, tag="bye", frozen=True):
-    """The speaker leaves: whatever it has open is to be released."""
+    """The sender leaves; its sessions are released."""
 
 
 class Ping(msgspec.Struct, tag="ping", frozen=True):
-    """To be sent back at once by the other end's worker. Link times come from round trips."""
+    """The other end's worker sends it back at once; link times are measured by its round trips."""
 
     tag: int
     number: int
@@ -73,10 +76,9 @@ Control = Hello | Welcome | Denied | Unknown | Alive | Bye | Ping
 
 
 class Seat(msgspec.Struct, frozen=True):
-    """Whom a connection speaks for, and so which of the fleet's tags are its own: `first`, `first + step`, ...
+    """The place of a peer in the fleet, and its tags: `first`, `first + step`, ..., at most `most` of them.
 
-    `most`: how many streams it may have. A target that was started again has other tags (`generation`), because its
-    requests begin anew; they belong to the same target by `Fleet.target_of`.
+    A target that restarts its requests gets other tags (`generation`), which `Fleet.target_of` maps to the same target.
     """
 
     role: Role
@@ -87,7 +89,7 @@ class Seat(msgspec.Struct, frozen=True):
     generation: int = 0
 
     def own(self, local: int) -> int | None:
-        """Return the fleet's tag of a tag on the wire; None if that is beyond what this connection may have."""
+        """Return the fleet's tag of a tag on the wire; None if the connection may not have it."""
         if not 0 <= local < self.most:
             return None
         return self.first + (self.generation * self.most + local) * self.step
@@ -102,7 +104,7 @@ class Seat(msgspec.Struct, frozen=True):
 
 
 def seat_of(fleet: Fleet, role: Role, number: int, generation: int = 0) -> Seat | None:
-    """Return the seat of a target, or of the router, which speaks for all streams; None where the fleet has none."""
+    """Return the seat of a target, or of the router, which has all streams; None if the fleet has no such peer."""
     count, streams = fleet.verifiers.count, fleet.streams or max(fleet.workload.requests, 1)
     if role == "router":
         return Seat(role, 0, 0, 1, max(streams, count), generation) if number == 0 and fleet.routed else None
@@ -110,9 +112,9 @@ def seat_of(fleet: Fleet, role: Role, number: int, generation: int = 0) -> Seat 
 
 
 def terms_of(fleet: Fleet) -> dict[str, str]:
-    """Return what both ends of a connection must agree on, by the keys of the scenario.
+    """Return the values that both ends of a connection must agree on, by keys of the scenario.
 
-    Models, devices and times are each host's own affair; so are positions, which only the host of a model knows.
+    Models, their positions, devices and times may differ.
     """
     drafters, verifiers, workload = fleet.drafters, fleet.verifiers, fleet.workload
     longest, _ = longest_of(workload)
@@ -139,17 +141,17 @@ def terms_of(fleet: Fleet) -> dict[str, str]:
 
 
 def difference(ours: dict[str, str], theirs: dict[str, str], role: Role) -> str:
-    """Say in one line what a drafter and the `role` that connects to it do not agree on; empty where they agree."""
+    """Return the first difference between the terms of a drafter and of a peer, in one line; empty if there is none."""
     for key in [*ours, *sorted(theirs.keys() - ours.keys())]:
-        mine, other = (in_a_line(terms.get(key, "nothing"))[:80] for terms in (ours, theirs))
+        mine, other = (printable(terms.get(key, "nothing"))[:80] for terms in (ours, theirs))
         if mine != other:
-            differs = f"{in_a_line(key)} is {mine} at the drafter and {other} at the {role}"
+            differs = f"{printable(key)} is {mine} at the drafter and {other} at the {role}"
             return f"{differs}; start both with the same scenario"
     return ""
 
 
-def in_a_line(text: str) -> str:
-    """Return a text of somebody else's as it may be printed: in one line, without what a terminal would obey."""
+def printable(text: str) -> str:
+    """Return a text of a peer in one line, without control characters."""
     return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
 
 

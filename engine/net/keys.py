@@ -1,7 +1,7 @@
-"""Keys of nodes: files that hold them, a folder of those that are allowed, and where messages must not go without.
+"""Keys of nodes: their files, the folder of allowed ones, and the addresses that need them.
 
-A pair is two files of one line each: NAME.secret, which never leaves its host, and NAME.public, which others are given.
-The name of a public key's file is the name of whoever has the secret.
+A pair is two files of one line each: NAME.secret, which stays on its host, and NAME.public, which other hosts get. NAME
+is the name of the node with the secret key.
 """
 
 import ipaddress
@@ -20,17 +20,17 @@ from fleet.errors import InputError
 from fleet.files import write_file
 
 SECRET, PUBLIC = ".secret", ".public"
-ANY = ""  # address of all servers that are not named
+ANY = ""  # stands for the address of every server that is not named
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _KEY_CHARACTERS = 40  # of 32 bytes as Z85
-_MOST_FILE_BYTES = 4096
+_MAX_FILE_BYTES = 4096
 
 
 class Keys(msgspec.Struct, frozen=True):
-    """A node's own pair, and whom it believes. Keys are Z85 of 32 bytes.
+    """A node's own pair, and the keys that it trusts. Keys are Z85 of 32 bytes.
 
-    `allowed`: the folder of public keys of those who may connect to its door. `servers`: the public keys of those whom
-    it connects to, by address (tcp://HOST:PORT); under ANY for all that are not named.
+    - `allowed`: folder of the public keys that may connect to its server.
+    - `servers`: public keys of the servers that it connects to, by address (tcp://HOST:PORT); ANY for all others.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Keys(msgspec.Struct, frozen=True):
     servers: Mapping[str, bytes] = {}
 
     def server(self, address: str) -> bytes:
-        """Return the public key of whom it connects to at an address; empty if nobody named one."""
+        """Return the public key of the server at an address; empty if none is named."""
         return self.servers.get(address, self.servers.get(ANY, b""))
 
 
@@ -54,24 +54,24 @@ def new_pair(name: str, folder: Path) -> tuple[Path, Path]:
     secret, public = folder / f"{name}{SECRET}", folder / f"{name}{PUBLIC}"
     for path in (secret, public):
         if path.exists():
-            raise InputError(f"{path}: is there already, and whoever knows it would be locked out; take another name")
+            raise InputError(f"{path}: exists already; take another name")
     ours, hidden = zmq.curve_keypair()
     write_file(secret, hidden + b"\n", private=True)
     write_file(public, ours + b"\n")
     return secret, public
 
 
-def door_keys(secret: Path, allowed: Path) -> Keys:
+def server_keys(secret: Path, allowed: Path) -> Keys:
     """Read the keys of a node that others connect to; InputError where a file does not hold one."""
     allowed_keys(allowed)
     return _own(secret, Keys("", b"", b"", allowed=allowed))
 
 
-def line_keys(secret: Path, servers: Path | Mapping[str, Path], allowed: Path | None = None) -> Keys:
+def client_keys(secret: Path, servers: Path | Mapping[str, Path], allowed: Path | None = None) -> Keys:
     """Read the keys of a node that connects to others; InputError where a file does not hold one.
 
-    `servers`: public keys of the others by address, or one for all. `allowed`: as for `door_keys`, of a node that
-    others connect to as well.
+    - `servers`: files of their public keys, by address, or one for all.
+    - `allowed`: as for `server_keys`, if others connect to it as well.
     """
     if allowed is not None:
         allowed_keys(allowed)
@@ -81,14 +81,14 @@ def line_keys(secret: Path, servers: Path | Mapping[str, Path], allowed: Path | 
 
 
 def allowed_keys(folder: Path) -> dict[bytes, str]:
-    """Return the names of those who may connect, by public key; InputError where a file does not hold one."""
+    """Return the names of the allowed keys, by public key; InputError where a file does not hold one."""
     if not folder.is_dir():
         raise InputError(f"{folder}: is no folder; --allowed names one with the files NAME{PUBLIC} of who may connect")
     return {_key_in(path, PUBLIC): path.name.removesuffix(PUBLIC) for path in sorted(folder.glob(f"*{PUBLIC}"))}
 
 
-def check_door(host: str, keys: Keys | None) -> None:
-    """Raise InputError for a door that other hosts could reach while everybody would be let in."""
+def check_bind_host(host: str, keys: Keys | None) -> None:
+    """Raise InputError for a server without keys at an address that other hosts can reach."""
     if keys is None and not is_loopback(host):
         raise InputError(
             f"{host}: other hosts can reach that address, and without keys anybody is let in; "
@@ -96,8 +96,8 @@ def check_door(host: str, keys: Keys | None) -> None:
         )
 
 
-def check_line(host: str, keys: Keys | None) -> None:
-    """Raise InputError for a line to another host that would tell everybody what is decoded."""
+def check_connect_host(host: str, keys: Keys | None) -> None:
+    """Raise InputError for a connection without keys to another host."""
     if keys is None and not is_loopback(host):
         raise InputError(
             f"{host}: is another host, and without keys anybody between could read and forge messages; "
@@ -130,7 +130,7 @@ def _key_in(path: Path, kind: str) -> bytes:
         raise InputError(f"{path}: name a file *{kind}, as specfleet keys writes it")
     try:
         with path.open("rb") as file:
-            key = file.read(_MOST_FILE_BYTES).strip()
+            key = file.read(_MAX_FILE_BYTES).strip()
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); specfleet keys NAME writes a pair") from None
     if len(key) == _KEY_CHARACTERS and set(key) <= set(z85.Z85CHARS):

@@ -10,22 +10,24 @@ import msgspec
 import numpy as np
 
 from engine.net.content import Content
-from engine.net.frames import HEADER, MOST_ENVELOPE_BYTES
+from engine.net.frames import HEADER, MAX_ENVELOPE_BYTES
 from fleet.policies.shapes import CHAIN, Shape
 from fleet.scenario.settled import Fleet
 from fleet.stations.messages import Draft, DraftRequest
 from fleet.stations.payload import HIDDEN_BYTES, PROBABILITY_BYTES, TOKEN_BYTES
 
-AGAIN_S, LEAST_AGAIN_S = 1.0, 0.05  # between two openings of a stream of which the first is not answered
+AGAIN_S, MIN_AGAIN_S = 1.0, 0.05  # between two openings of a stream without an answer to the first
 PING_BYTES = 1 << 18  # of a link's calibration
-UNKNOWN = 1 << 31  # a vocabulary that this node does not know: any token id that a frame can hold
+UNKNOWN = 1 << 31  # vocabulary of an unknown model: any token id that a frame can hold
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """What a fleet's messages are held to. `state_numbers`: of a token's hidden states in requests; 0 for none.
+    """Limits of a fleet's messages.
 
-    `vocabulary`: token ids are below it. `sampled`: whether drafts bring the distributions that they were drawn from.
-    `again_s`: within which a stream that has opened and has no answer may not open again: openings would pile up.
+    - `vocabulary`: token ids are below it.
+    - `state_numbers`: of a token's hidden states in requests; 0 for none.
+    - `sampled`: whether drafts have distributions.
+    - `again_s`: within which a stream without an answer may not open again, so that openings do not pile up.
     """
 
     requests: int
@@ -40,17 +42,17 @@ class Bounds(msgspec.Struct, frozen=True):
     priorities: tuple[int, ...] = ()
     again_s: float = AGAIN_S
 
-    def most_said(self, base: int) -> int:
-        """How many tokens a request may say that opens nothing: where a target waits for each draft, its own one."""
+    def max_tokens(self, base: int) -> int:
+        """Return the most tokens of a request that opens no session; 1 if a target waits for each draft."""
         return 1 if self.in_turn else base
 
     def priority(self, target: int) -> int:
-        """The priority of a target's requests."""
+        """Return the priority of a target's requests."""
         return self.priorities[target] if target < len(self.priorities) else 0
 
 
-class Told(msgspec.Struct):
-    """What was said in a session so far: its request, the newest epoch and base.
+class SessionState(msgspec.Struct):
+    """An open session: its request, newest epoch and base.
 
     `waits`: whether the newest request has no answer yet. `nodes`, `parents`: of the last draft.
     """
@@ -64,7 +66,7 @@ class Told(msgspec.Struct):
 
 
 def bounds_of(fleet: Fleet, vocabulary: int = 0, state_numbers: int = 0) -> Bounds:
-    """Return the bounds of a fleet's messages, as far as this node knows them."""
+    """Return the limits of a fleet's messages, as far as this node knows them."""
     drafters, depth, patience = fleet.drafters, fleet.room.longest_draft, fleet.verifiers.patience
     return Bounds(
         requests=max(fleet.workload.requests, 1),
@@ -77,11 +79,11 @@ def bounds_of(fleet: Fleet, vocabulary: int = 0, state_numbers: int = 0) -> Boun
         in_turn=fleet.in_turn,
         sampled=fleet.workload.temperature > 0,
         priorities=fleet.verifiers.priorities,
-        again_s=max(min(AGAIN_S, patience.rejoin_s / 2), LEAST_AGAIN_S) if patience.patience_s else AGAIN_S,
+        again_s=max(min(AGAIN_S, patience.rejoin_s / 2), MIN_AGAIN_S) if patience.patience_s else AGAIN_S,
     )
 
 
-def most_bytes(fleet: Fleet, vocabulary: int = 0, state_numbers: int = 0) -> int:
+def max_bytes(fleet: Fleet, vocabulary: int = 0, state_numbers: int = 0) -> int:
     """Return the bytes of the largest frame that an honest peer sends: an opening request, a draft, or a ping.
 
     - `vocabulary`: of the distributions of drafts; 0 for that of the profile.
@@ -90,40 +92,44 @@ def most_bytes(fleet: Fleet, vocabulary: int = 0, state_numbers: int = 0) -> int
     nodes = fleet.drafters.shape.nodes(fleet.room.longest_draft)
     request = (TOKEN_BYTES + HIDDEN_BYTES * state_numbers) * fleet.room.longest_row + TOKEN_BYTES * nodes
     drawn = PROBABILITY_BYTES * (vocabulary or fleet.vocabulary) * (nodes + 1) if fleet.workload.temperature > 0 else 0
-    return HEADER.size + MOST_ENVELOPE_BYTES + max(request, 2 * TOKEN_BYTES * nodes + drawn, PING_BYTES)
+    return HEADER.size + MAX_ENVELOPE_BYTES + max(request, 2 * TOKEN_BYTES * nodes + drawn, PING_BYTES)
 
 
 def request_refused(
-    message: DraftRequest, content: Content, told: Told | None, bounds: Bounds, priority: int | None
+    message: DraftRequest, content: Content, session: SessionState | None, bounds: Bounds, priority: int | None
 ) -> str:
-    """Say why a request for a draft is not admissible; empty if it is. `told`: of the same request, if it is open.
+    """Return why a request for a draft is not admissible; empty if it is.
 
-    `priority`: that its sender's requests have by the scenario; None for a sender that speaks for many.
+    - `session`: of the same request, if open.
+    - `priority`: of its sender's requests; None for a router.
     """
-    known = told.base if told is not None and not message.opening else 0
-    said, nodes = len(content.tokens), content.nodes
-    path = message.base - known - said  # accepted nodes of the last draft
+    known = session.base if session is not None and not message.opening else 0
+    count, nodes = len(content.tokens), content.nodes
+    path = message.base - known - count  # accepted nodes of the last draft
     checks = (
         (message.request < bounds.requests, "request beyond the workload"),
         (1 <= message.base <= bounds.longest_text, "base beyond the longest text"),
         (-1 <= message.tokens <= bounds.longest_draft, "grant beyond the longest draft"),
         (priority is None or message.priority == priority, "priority of another"),
-        (message.opening or told is not None, "session that is not open"),
-        (said == message.base if message.opening else 1 <= said <= bounds.most_said(message.base), "number of tokens"),
+        (message.opening or session is not None, "session that is not open"),
+        (
+            count == message.base if message.opening else 1 <= count <= bounds.max_tokens(message.base),
+            "number of tokens",
+        ),
         (_are_tokens(content.tokens, bounds), "token beyond the vocabulary"),
         (not content.rule and content.distributions is None, "distributions in a request"),
         (
-            message.opening or told is None or (known < message.base and path <= told.nodes),
+            message.opening or session is None or (known < message.base and path <= session.nodes),
             "more accepted than drafted",
         ),
-        (nodes is None or (told is not None and not message.opening and _is_path(nodes, path, told)), "path"),
+        (nodes is None or (session is not None and not message.opening and _is_path(nodes, path, session)), "path"),
         (_are_states(content.hidden, message.base - max(known, 1), bounds), "hidden states"),
     )
     return next((what for holds, what in checks if not holds), "")
 
 
 def draft_refused(message: Draft, content: Content, bounds: Bounds) -> str:
-    """Say why a draft is not admissible; empty if it is."""
+    """Return why a draft is not admissible; empty if it is."""
     count, nodes, drawn = len(content.tokens), content.nodes, content.distributions
     inner = count if nodes is None else max(nodes, default=-1) + 1
     checks = (
@@ -143,12 +149,12 @@ def _are_tokens(tokens: Sequence[int], bounds: Bounds) -> bool:
     return not tokens or (min(tokens) >= 0 and max(tokens) < bounds.vocabulary)
 
 
-def _is_path(nodes: Sequence[int], length: int, told: Told) -> bool:
+def _is_path(nodes: Sequence[int], length: int, session: SessionState) -> bool:
     """Whether accepted nodes go down the last draft's tree, from a child of its root."""
-    if len(nodes) != length or not all(1 <= node <= told.nodes for node in nodes):
+    if len(nodes) != length or not all(1 <= node <= session.nodes for node in nodes):
         return False
     above = [0, *nodes][:-1]
-    parents = range(told.nodes) if told.parents is None else told.parents
+    parents = range(session.nodes) if session.parents is None else session.parents
     return all(parents[node - 1] == parent for node, parent in zip(nodes, above, strict=True))
 
 

@@ -22,7 +22,7 @@ from fleet.scenario.workload import streams_of
 from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, Routed, View
 from fleet.times.durations import one_way_s
 
-MOST_HELD_S = 3600.0  # a stamp that asks for more is not believed
+MAX_HELD_S = 3600.0  # a stamp that asks for more is not believed
 
 
 class StatedLinks:
@@ -83,7 +83,7 @@ class StatedLinks:
         return [self._kept(action, due_s, now_s) if isinstance(action, Deliver) else action for action in actions]
 
     def _kept(self, deliver: Deliver, due_s: float, now_s: float) -> Deliver:
-        due_s = due_s if due_s - now_s < MOST_HELD_S else 0.0
+        due_s = due_s if due_s - now_s < MAX_HELD_S else 0.0
         if isinstance(deliver.event, View | Ping):  # of no stream; how late news is meant to be is in its stamp
             return msgspec.structs.replace(deliver, after_s=max(due_s - now_s, 0.0)) if due_s else deliver
         tag = deliver.event.tag

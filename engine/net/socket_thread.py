@@ -7,9 +7,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 
-from engine.net.actions import DOOR, Action, Arrival, Deliver, Lost, Opened, Turned
+from engine.net.actions import SERVER_PORT, Action, Arrival, Deliver, Lost, Opened, Rejected
 from engine.net.clock import now_s
-from engine.net.connections import Exchange, Posted, Transport
+from engine.net.connections import ConnectionTable, Posted, Transport
 from engine.net.content import Content
 from engine.net.core_waits import CoreWaits, OwnCoreWaits, zmq_threads
 from engine.net.links import LossyLinks
@@ -32,7 +32,7 @@ class SocketThread(threading.Thread):
 
     def __init__(
         self,
-        exchange: Exchange,
+        connections: ConnectionTable,
         transport: Transport,
         deliver: Callable[[Arrival], None],
         failed: Callable[[], None],
@@ -40,7 +40,7 @@ class SocketThread(threading.Thread):
         lossy: LossyLinks | None = None,
     ) -> None:
         super().__init__(name="sockets", daemon=True)
-        self.exchange = exchange
+        self.connections = connections
         self.transport = transport
         self.deliver = deliver
         self.failed = failed
@@ -55,12 +55,12 @@ class SocketThread(threading.Thread):
         self.due_s = 0.0
         self.leaving: list[bytes] = []  # whose connections have ended; by the next tick all is read
         self.notices = Notices(say, now_s())
-        if exchange.door is not None:
-            exchange.door.address_of = transport.address_of
+        if connections.server is not None:
+            connections.server.address_of = transport.address_of
         self.own_waits, self.zmq_waits = OwnCoreWaits(), CoreWaits(zmq_threads)
         self.waited_s = 0.0  # for a core, by the threads that send and receive; told with what is delivered next
         # Where links are held to stated times, what sends may wait within them.
-        self.sending_delays = exchange.links is None or not exchange.links.holds
+        self.sending_delays = connections.links is None or not connections.links.holds
 
     def post(self, message: Posted, content: Content, left_s: float | None = None) -> None:
         """Have a message sent that left its station at `left_s`, or now; whoever calls goes on at once."""
@@ -73,7 +73,7 @@ class SocketThread(threading.Thread):
             while not self.ending:
                 self._turn()
             self._send_posted()
-            self._carry_out(self.exchange.close(now_s()), now_s())
+            self._carry_out(self.connections.close(now_s()), now_s())
             self.say_what_was_refused()
         except BaseException as error:  # noqa: BLE001  (whatever it is, the node must end, and `end` raise it)
             self.error = error
@@ -84,7 +84,7 @@ class SocketThread(threading.Thread):
 
     def wait_for_welcomes(self, patience_s: float) -> None:
         """Wait until all lines are open; InputError if one is turned away, or after `patience_s`."""
-        waited_for = {line.port: line.name for line in self.exchange.lines.values()}
+        waited_for = {client.port: client.name for client in self.connections.clients.values()}
         until_s, said = now_s() + patience_s, False
         while waited_for:
             left_s = max(until_s - now_s(), 0.0)
@@ -93,7 +93,7 @@ class SocketThread(threading.Thread):
             except queue.Empty:
                 names = ", ".join(dict.fromkeys(waited_for.values()))
                 if not said and left_s > SAY_AFTER_S:
-                    self.say(f"waits for {self.exchange.missing()}")
+                    self.say(f"waits for {self.connections.missing()}")
                     said = True
                     continue
                 raise InputError(f"no drafter answered at {names} within {patience_s:g} s") from None
@@ -119,7 +119,7 @@ class SocketThread(threading.Thread):
         if frames:
             self.waited_s += self.zmq_waits.since_last_s()
         for frame in frames:
-            actions = self.exchange.receive(frame.port, frame.peer, frame.frame, frame.time_s, frame.user)
+            actions = self.connections.receive(frame.port, frame.peer, frame.frame, frame.time_s, frame.user)
             self._carry_out(actions, frame.time_s)
         self._send_posted()
         if sends:
@@ -127,15 +127,15 @@ class SocketThread(threading.Thread):
         time_s = now_s()
         if time_s >= self.due_s:
             self.due_s = time_s + TICK_S
-            self._carry_out(self.exchange.tick(time_s), time_s)
-            door = self.exchange.door
+            self._carry_out(self.connections.tick(time_s), time_s)
+            server = self.connections.server
             for peer in self.leaving:
-                self._carry_out(self.exchange.lost(DOOR, peer, time_s), time_s)
+                self._carry_out(self.connections.lost(SERVER_PORT, peer, time_s), time_s)
             self.leaving = self.transport.gone()
-            for line, times in self.transport.tidy(() if door is None else door.known).items():
+            for line, times in self.transport.tidy(() if server is None else server.known).items():
                 self.notices.take(line, time_s, times)
-            if door is not None and door.told:
-                told, door.told = door.told, []
+            if server is not None and server.log_lines:
+                told, server.log_lines = server.log_lines, []
                 for line in told:
                     self.notices.take(line, time_s)
             self.notices.tick(time_s)
@@ -148,18 +148,18 @@ class SocketThread(threading.Thread):
                 for due_s in self.lossy.arrivals_s(message.tag, "down", left_s or time_s):
                     heapq.heappush(self.held, (due_s, next(self.numbers), message, content))
             else:
-                self._carry_out(self.exchange.post(message, content, time_s, left_s), time_s)
+                self._carry_out(self.connections.post(message, content, time_s, left_s), time_s)
         while self.held and self.held[0][0] <= now_s():
             time_s = now_s()
             left_s, _, message, content = heapq.heappop(self.held)
-            self._carry_out(self.exchange.post(message, content, time_s, left_s), time_s)
+            self._carry_out(self.connections.post(message, content, time_s, left_s), time_s)
 
     def _pause_s(self) -> float:
         """How long nothing is due but what wakes it."""
         return min(TICK_S, max(self.held[0][0] - now_s(), 0.0)) if self.held else TICK_S
 
     def _carry_out(self, actions: Sequence[Action], time_s: float) -> None:
-        for action in self.exchange.carry_out(actions, self.transport, time_s):
+        for action in self.connections.carry_out(actions, self.transport, time_s):
             match action:
                 case Deliver():
                     waited_s, self.waited_s = self.waited_s, 0.0
@@ -170,7 +170,7 @@ class SocketThread(threading.Thread):
                         waited_s = 0.0
                 case Opened():
                     self.news.put(action.port)
-                case Turned():
+                case Rejected():
                     self.news.put(InputError(action.reason))
                 case Lost():
                     self.notices.take(action.reason, time_s)
@@ -185,8 +185,8 @@ class SocketThread(threading.Thread):
 
     def say_what_was_refused(self) -> None:
         """Say in one line what was refused, dropped and cut, if anything was."""
-        door = self.exchange.door
-        counts = self.transport.counts + (Counter() if door is None else door.counts)
+        server = self.connections.server
+        counts = self.transport.counts + (Counter() if server is None else server.counts)
         if self.notices.unsaid:
             counts["lines like these that were not said"] = self.notices.unsaid
         if any(counts.values()):

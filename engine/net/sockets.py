@@ -1,7 +1,7 @@
-"""Frames over ZeroMQ: one ROUTER for a node's door, a DEALER for each of its lines.
+"""Frames over ZeroMQ: a ROUTER for a node's server, a DEALER for each of its clients.
 
-All sockets belong to the thread that polls and sends. ZeroMQ's own background thread does what takes the network's
-time. With keys everything is encrypted, and nobody whose key is not allowed gets as far as a frame.
+All sockets belong to the thread that polls and sends. With keys all frames are encrypted, and a peer without an allowed
+key cannot send any.
 """
 
 import contextlib
@@ -16,57 +16,61 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from engine.net.access import ConnectionMonitor
-from engine.net.actions import ANYBODY, DOOR, Arrived, Send
+from engine.net.actions import NO_PEER, SERVER_PORT, Arrived, Send
 from engine.net.clock import now_s
-from engine.net.keys import Keys, check_door, check_line
+from engine.net.keys import Keys, check_bind_host, check_connect_host
 from fleet.errors import InputError
 
-QUEUE = 64  # frames that may wait for a peer, or from it
-HANDSHAKE_MS = 3000  # for ZeroMQ's own greeting: who says nothing is not kept
+QUEUE = 64  # frames that may wait for a peer, and of it
+HANDSHAKE_MS = 3000  # for ZeroMQ's own greeting
 HEARTBEAT_MS, SILENCE_MS = 1000, 3000
 RECONNECT_MS, SLOWEST_RECONNECT_MS = 100, 1000
 LINGER_MS = 500
 REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH
 UNANSWERED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-RECALL_S = 2.0  # a line that could not send for so long is made anew
+RECONNECT_S = 2.0  # a client that could not send for so long gets a new socket
 
 
 class Sockets:
-    """The sockets of a node. `bind`: the door's address, tcp://HOST:PORT, port 0 for any; `connect`: of each line.
+    """The sockets of a node.
 
-    `most_bytes`: of a frame; who sends more is cut by ZeroMQ before it is read. `keys`: without any, no address beyond
-    this host is served or called. InputError if that is asked for, or if the address cannot be bound. `recall_s`: how
-    long it may take at most until a line calls again that could not reach anybody.
+    - `bind`: address of its server, tcp://HOST:PORT, port 0 for any free one.
+    - `connect`: addresses of its clients, by their ports.
+    - `max_bytes`: of a frame; ZeroMQ closes connections with larger ones.
+    - `keys`: without keys only addresses of this host are allowed.
+    - `max_reconnect_s`: longest time between two attempts to connect.
+
+    InputError for an address that needs keys, or that cannot be bound.
     """
 
     def __init__(
         self,
         bind: str | None = None,
         connect: Mapping[int, str] | None = None,
-        most_bytes: int = -1,
+        max_bytes: int = -1,
         keys: Keys | None = None,
-        recall_s: float = SLOWEST_RECONNECT_MS / 1000,
+        max_reconnect_s: float = SLOWEST_RECONNECT_MS / 1000,
     ) -> None:
-        self.slowest_ms = max(RECONNECT_MS, min(SLOWEST_RECONNECT_MS, int(1000 * min(recall_s, 1.0))))
+        self.slowest_ms = max(RECONNECT_MS, min(SLOWEST_RECONNECT_MS, int(1000 * min(max_reconnect_s, 1.0))))
         if bind is not None:
-            check_door(_host(bind), keys)
+            check_bind_host(_host(bind), keys)
         self.addresses = dict(connect or {})
         for address in self.addresses.values():
-            check_line(_host(address), keys)
-        self.most_bytes, self.keys = most_bytes, keys
+            check_connect_host(_host(address), keys)
+        self.max_bytes, self.keys = max_bytes, keys
         self.context = zmq.Context()
         self.sockets: dict[int, zmq.Socket[bytes]] = {}
-        self.ports: dict[int, int] = {}  # a port of the node by the file descriptor that tells of news
-        self.pending: set[int] = set()  # ports whose news may have been told already
-        self.unsent_s: dict[int, float] = {}  # since when nothing can be sent on a line
-        self.line_monitors: dict[int, zmq.Socket[bytes]] = {}  # of lines with keys: why a greeting failed
+        self.ports: dict[int, int] = {}  # port of the node, by the file descriptor that signals its frames
+        self.pending: set[int] = set()  # ports whose frames may have been signalled already
+        self.unsent_s: dict[int, float] = {}  # since when a client cannot send
+        self.client_monitors: dict[int, zmq.Socket[bytes]] = {}  # of clients with keys: why a greeting failed
         self.explained: set[tuple[int, int]] = set()
         self.known: Container[bytes] = ()
         self.waking, self.woken = os.pipe()
         os.set_blocking(self.waking, False)
         os.set_blocking(self.woken, False)
         self.wakeable = True
-        self.waking_or_closing = threading.Lock()  # the pipe's number may be another file's as soon as it is closed
+        self.waking_or_closing = threading.Lock()  # once closed, the pipe's descriptor may be reused
         self.monitor: ConnectionMonitor | None = None
         try:
             if bind is not None:
@@ -79,13 +83,13 @@ class Sockets:
 
     @property
     def counts(self) -> Counter[str]:
-        """What was refused or closed at the door before anything was decoded."""
+        """What was refused or closed before any frame, by reason."""
         return Counter() if self.monitor is None else self.monitor.counts
 
     @property
     def bound_port(self) -> int:
-        """The TCP port of the door."""
-        return int(self.sockets[DOOR].getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
+        """The TCP port of the server."""
+        return int(self.sockets[SERVER_PORT].getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
 
     def poll(self, timeout_s: float) -> list[Arrived]:
         """As `Transport.poll`. The time is exact to some microseconds, as ZeroMQ's own poll is not."""
@@ -103,7 +107,7 @@ class Sockets:
         if self.waking in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(self.waking, 4096)
-        # The descriptors tell of changes only once; without any, all sockets are looked at.
+        # A descriptor signals a change only once; without any signal all sockets are read.
         return self._read(
             {self.ports[ready] for ready in ready if ready != self.waking} if ready else set(self.sockets)
         )
@@ -115,7 +119,7 @@ class Sockets:
                 return
             try:  # noqa: SIM105  (between two drafts each microsecond counts)
                 os.write(self.woken, b"\0")
-            except BlockingIOError:  # it is awake for as many reasons as fit into a pipe
+            except BlockingIOError:  # it has been woken already
                 pass
 
     def send(self, send: Send) -> bool:
@@ -123,13 +127,13 @@ class Sockets:
         self.pending.add(send.port)
         socket = self.sockets[send.port]
         try:
-            if send.port == DOOR:
+            if send.port == SERVER_PORT:
                 socket.send(send.peer, zmq.SNDMORE | zmq.NOBLOCK)
             socket.send(send.frame, zmq.NOBLOCK)
         except zmq.ZMQError as error:
             if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):
                 raise
-            if self.monitor is not None and send.port == DOOR:
+            if self.monitor is not None and send.port == SERVER_PORT:
                 self.monitor.close_peer(send.peer)
             else:
                 self.unsent_s.setdefault(send.port, now_s())
@@ -142,7 +146,7 @@ class Sockets:
         return "" if self.monitor is None else self.monitor.address_of(peer)
 
     def cut(self, peer: bytes) -> None:
-        """As `Transport.cut`: in a moment, so that it may read why. Its key is kept out for a while."""
+        """As `Transport.cut`: after a moment, so that it can read why. Its key is banned for a while."""
         if self.monitor is not None:
             self.monitor.cut(peer, now_s())
 
@@ -151,12 +155,12 @@ class Sockets:
         time_s = now_s()
         self.known = known
         for port, since_s in list(self.unsent_s.items()):
-            if port != DOOR and time_s - since_s > RECALL_S:  # ZeroMQ gives up where the other end is none of ours
+            if port != SERVER_PORT and time_s - since_s > RECONNECT_S:  # ZeroMQ gives up if another protocol answers
                 self.unsent_s[port] = time_s
                 self._disconnect(port)
                 self._connect(port)
         told = Counter[str]() if self.monitor is None else self.monitor.tidy(known, time_s)
-        told.update(line for port, monitor in self.line_monitors.items() for line in self._why_not(port, monitor))
+        told.update(line for port, monitor in self.client_monitors.items() for line in self._refusals(port, monitor))
         return told
 
     def gone(self) -> list[bytes]:
@@ -169,7 +173,7 @@ class Sockets:
     def close(self) -> None:
         """As `Transport.close`."""
         for socket in self.sockets.values():
-            socket.disable_monitor()  # nobody reads it any more, and ZeroMQ would wait for that
+            socket.disable_monitor()  # ZeroMQ would wait for a reader
         self.context.destroy(linger=LINGER_MS)
         with self.waking_or_closing:
             self.wakeable = False
@@ -178,34 +182,34 @@ class Sockets:
 
     def _bind(self, address: str) -> None:
         _scatter_ids()
-        door = self._add(DOOR, zmq.ROUTER)
-        door.set(zmq.ROUTER_MANDATORY, 1)
-        self.monitor = ConnectionMonitor(self.context, door, self.keys, self.most_bytes)
+        server = self._add(SERVER_PORT, zmq.ROUTER)
+        server.set(zmq.ROUTER_MANDATORY, 1)
+        self.monitor = ConnectionMonitor(self.context, server, self.keys, self.max_bytes)
         try:
-            door.bind(address)
+            server.bind(address)
         except zmq.ZMQError as error:
             raise InputError(f"{address}: {error.strerror}; give another port or address") from None
         self.monitor.port = self.bound_port
 
     def _connect(self, port: int) -> None:
-        line = self._add(port, zmq.DEALER)
-        line.set(zmq.IMMEDIATE, 1)  # nothing waits for a peer that is not there
+        client = self._add(port, zmq.DEALER)
+        client.set(zmq.IMMEDIATE, 1)  # frames do not wait for a connection
         if self.keys is not None:
-            line.curve_secretkey, line.curve_publickey = self.keys.secret, self.keys.public
-            line.curve_serverkey = self.keys.server(self.addresses[port])
-            self.line_monitors[port] = line.get_monitor_socket(REFUSED | UNANSWERED)
-        line.connect(self.addresses[port])
+            client.curve_secretkey, client.curve_publickey = self.keys.secret, self.keys.public
+            client.curve_serverkey = self.keys.server(self.addresses[port])
+            self.client_monitors[port] = client.get_monitor_socket(REFUSED | UNANSWERED)
+        client.connect(self.addresses[port])
 
     def _disconnect(self, port: int) -> None:
         socket = self.sockets.pop(port)
-        if port in self.line_monitors:
+        if port in self.client_monitors:
             socket.disable_monitor()
-            self.line_monitors.pop(port).close(linger=0)
+            self.client_monitors.pop(port).close(linger=0)
         del self.ports[socket.getsockopt(zmq.FD)]
         socket.close(linger=0)
 
-    def _why_not(self, port: int, monitor: "zmq.Socket[bytes]") -> list[str]:
-        """Say why the other end of a line does not take the key, or does not have the one that it should; once each."""
+    def _refusals(self, port: int, monitor: "zmq.Socket[bytes]") -> list[str]:
+        """Return why a server refuses our key, or has another key than expected; once each."""
         assert self.keys is not None
         told: list[str] = []
         while monitor.getsockopt(zmq.EVENTS) & zmq.POLLIN:
@@ -222,7 +226,7 @@ class Sockets:
     def _add(self, port: int, kind: int) -> "zmq.Socket[bytes]":
         socket: zmq.Socket[bytes] = self.context.socket(kind)
         for option, value in (
-            (zmq.MAXMSGSIZE, self.most_bytes), (zmq.SNDHWM, QUEUE), (zmq.RCVHWM, QUEUE), (zmq.LINGER, LINGER_MS),
+            (zmq.MAXMSGSIZE, self.max_bytes), (zmq.SNDHWM, QUEUE), (zmq.RCVHWM, QUEUE), (zmq.LINGER, LINGER_MS),
             (zmq.HANDSHAKE_IVL, HANDSHAKE_MS), (zmq.HEARTBEAT_IVL, HEARTBEAT_MS), (zmq.HEARTBEAT_TIMEOUT, SILENCE_MS),
             (zmq.HEARTBEAT_TTL, SILENCE_MS), (zmq.RECONNECT_IVL, RECONNECT_MS),
             (zmq.RECONNECT_IVL_MAX, self.slowest_ms), (zmq.TCP_KEEPALIVE, 1),
@@ -234,14 +238,15 @@ class Sockets:
         return socket
 
     def _read(self, ports: set[int]) -> list[Arrived]:
-        """Take everything that waits in the sockets of some ports, up to a queue of each."""
+        """Read all frames of some ports, at most QUEUE of each."""
         arrived: list[Arrived] = []
         for port in list(ports):
             socket, left = self.sockets[port], QUEUE
             while left and socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
                 left -= 1
-                came = self._frame_of_door(socket) if port == DOOR else Arrived(port, ANYBODY, _frame(socket), now_s())
-                if came is not None:
+                if port != SERVER_PORT:
+                    arrived.append(Arrived(port, NO_PEER, _client_frame(socket), now_s()))
+                elif (came := self._server_frame(socket)) is not None:
                     arrived.append(came)
             if left:
                 self.pending.discard(port)
@@ -249,40 +254,40 @@ class Sockets:
                 self.pending.add(port)
         return arrived
 
-    def _frame_of_door(self, door: "zmq.Socket[bytes]") -> Arrived | None:
-        """Take what has come in at the door; None from a peer that is being cut."""
+    def _server_frame(self, server: "zmq.Socket[bytes]") -> Arrived | None:
+        """Read a frame of the server; None from a peer that is being cut."""
         assert self.monitor is not None
-        peer = door.recv(zmq.NOBLOCK)
-        part = door.recv(zmq.NOBLOCK, copy=False)
+        peer = server.recv(zmq.NOBLOCK)
+        part = server.recv(zmq.NOBLOCK, copy=False)
         user = str(part.get("User-Id")) if self.keys is not None else ""
-        heeded = self.monitor.note_message(part.get(zmq.SRCFD), peer, user)
-        if part.more:  # none of ours: all frames are whole messages
+        open_still = self.monitor.note_message(part.get(zmq.SRCFD), peer, user)
+        if part.more:  # our messages have one frame each
             self.monitor.close_peer(peer)
-            _skip(door)
-            return Arrived(DOOR, peer, b"", now_s(), user) if heeded else None
-        return Arrived(DOOR, peer, part.bytes, now_s(), user) if heeded else None
+            _skip(server)
+            return Arrived(SERVER_PORT, peer, b"", now_s(), user) if open_still else None
+        return Arrived(SERVER_PORT, peer, part.bytes, now_s(), user) if open_still else None
 
 
-def _frame(line: "zmq.Socket[bytes]") -> bytes:
-    """Return the frame that has come in by a line; empty if it is not the only one of its message."""
-    part = line.recv(zmq.NOBLOCK, copy=False)
+def _client_frame(client: "zmq.Socket[bytes]") -> bytes:
+    """Read a frame of a client; empty if its message has several."""
+    part = client.recv(zmq.NOBLOCK, copy=False)
     if part.more:
-        _skip(line)
+        _skip(client)
         return b""
     return part.bytes
 
 
 def _skip(socket: "zmq.Socket[bytes]") -> None:
-    """Skip what is left of a message."""
+    """Skip the rest of a message."""
     while socket.recv(zmq.NOBLOCK, copy=False).more:
         pass
 
 
 def _scatter_ids() -> None:
-    """Let the routing ids that a door gives begin anywhere.
+    """Let the routing ids of a server start at a random number.
 
-    libzmq ends its process where an id that it gives to a connection was claimed by another one. It draws the first id
-    with the C library's rand(), which nobody seeds, and counts on from there: whoever connects could know it.
+    libzmq aborts if a peer has claimed the next id. It draws the first id with the C library's rand(), which is not
+    seeded, and counts on from there, so a peer could know it.
     """
     ctypes.CDLL(None).srand(ctypes.c_uint(int.from_bytes(os.urandom(4), "little")))
 

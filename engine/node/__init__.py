@@ -3,9 +3,9 @@
 - `node.py`: a station with its connections. `drafter.py`, `verifier.py`, `router.py`: its kinds.
 - `worker.py`: a station in real time. `executors.py`, `batch_executor.py`: steps on models.
 - `batch.py`, `colocated.py`: runs in one process.
-- `build.py`, `packing.py`, `prompts.py`, `ends.py`: models, drafts as tensors, prompts, ends of texts.
+- `build.py`, `packing.py`, `prompts.py`: models, drafts as tensors, prompts.
 - `capacity.py`: what the models and devices of this host allow.
 - `pending.py`: drafts that are not verified yet. `write_ahead_log.py`: rows that outlive a killed process.
 - `device_lock.py`, `control.py`, `power.py`, `metering.py`: turns on a device, and what it draws.
-- `observer.py`, `board.py`: counts of a node while it works.
+- `observer.py`, `status_cache.py`: counters of a node while it works, and its latest status.
 """

@@ -1,31 +1,27 @@
 """Run a scenario with `[batch]`: one process, one station, drafter and target on the same device."""
 
-import heapq
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import torch
 
 from engine.decoding.models import CausalLM
 from engine.net.clock import now_s
-from engine.net.content import NOTHING, Content
 from engine.node.batch_executor import BatchExecutor
 from engine.node.build import load_target, new_drafter, new_streams, new_target
 from engine.node.capacity import with_positions
 from engine.node.control import timing_of
+from engine.node.node import Node
 from engine.node.observer import Observed, unobserved
-from engine.node.worker import Worker
 from fleet.chance.token import Token
 from fleet.records.recorded import Log, RecordedStation
 from fleet.records.run import Run, make_run
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
-from fleet.scenario.workload import Request, streams_of
+from fleet.scenario.workload import streams_of
 from fleet.stations.batch import BatchStation
-from fleet.stations.build import batch_station, join_of
-from fleet.stations.messages import Finished, Instruction
+from fleet.stations.build import batch_station, joins_of
 
 
 class Batched(msgspec.Struct, frozen=True):
@@ -55,31 +51,17 @@ def drive(
     device: torch.device,
     watched: Observed = unobserved,
 ) -> Log:
-    """Let the users of the fleet send their requests, and the station serve them; return its log."""
-    streams = {tag: iter(requests) for tag, requests in streams_of(fleet).items()}
-    opening: list[tuple[float, int, Request]] = []  # requests to come, by when, their stream
-
-    def open_next(tag: int) -> None:
-        request = next(streams[tag], None)
-        if request is not None:
-            heapq.heappush(opening, (request.not_before_s, tag, request))
-
-    def post(instruction: Instruction, _content: Content) -> None:
-        if isinstance(instruction, Finished):
-            open_next(instruction.tag)
-
-    worker = Worker(RecordedStation(station, "real"), executor, post, timing_of(device, every_s=0.0), zero_s=now_s())
-    for tag in streams:
-        open_next(tag)
-    with watched(fleet, lambda: [worker.recorded], worker.zero_s, [worker]):
-        while opening or station.ready:
-            for tag, request in _due(opening, now_s() - worker.zero_s):
-                worker.handle(join_of(fleet, tag, request), NOTHING, now_s())
-            if station.ready:
-                worker.step()
-            elif opening:
-                time.sleep(max(0.0, opening[0][0] - (now_s() - worker.zero_s)))
-    return worker.recorded.log
+    """Decode all requests of the fleet with a batch station; return its log."""
+    streams, zero_s = streams_of(fleet), now_s()
+    node = Node(
+        RecordedStation(station, "real"),
+        executor,
+        users={tag: joins_of(fleet, tag, own) for tag, own in streams.items()},
+        opens_s={request.number: request.not_before_s for own in streams.values() for request in own},
+        timing=timing_of(device, every_s=0.0),
+    )
+    with watched(node.stations, zero_s, node.workers):
+        return node.serve(zero_s)
 
 
 def executor_of(
@@ -97,10 +79,3 @@ def executor_of(
     watch = station.grants.stops if allocation.watches else None
     with_signals = signals or allocation.needs == "signals"
     return BatchExecutor(drafter, target, new_streams(fleet, prompts), station.rule, watch, with_signals)
-
-
-def _due(opening: list[tuple[float, int, Request]], time_s: float) -> Iterator[tuple[int, Request]]:
-    """Take the requests out whose time has come."""
-    while opening and opening[0][0] <= time_s:
-        _, tag, request = heapq.heappop(opening)
-        yield tag, request

@@ -15,7 +15,7 @@ from engine.decoding.llama import is_lean
 from engine.decoding.models import PRECISIONS, folder_of, known_positions
 from engine.node.build import head_folder
 from fleet.errors import InputError
-from fleet.policies.admit import WithinMemory
+from fleet.policies.admit import CacheRoom, WithinMemory
 from fleet.scenario.settled import Fleet
 
 
@@ -92,13 +92,13 @@ def free_bytes(device: torch.device) -> int:
 def with_admission(fleet: Fleet, device: torch.device) -> Fleet:
     """Return the fleet with the numbers that its drafter's admission needs, once the drafter's model is loaded."""
     admit = fleet.drafters.admit
-    if not isinstance(admit, WithinMemory) or admit.is_settled:
+    if not isinstance(admit, WithinMemory):
         return fleet
     token_bytes = draft_token_bytes(fleet)
     if not token_bytes:
         raise InputError(f"scenario {fleet.name!r}: drafters.admit = 'within-memory', but its drafter caches nothing")
-    admit = admit.settled(free_bytes(device), token_bytes * fleet.room.longest_row)
-    return msgspec.structs.replace(fleet, drafters=msgspec.structs.replace(fleet.drafters, admit=admit))
+    room = CacheRoom(free_bytes(device), token_bytes * fleet.room.longest_row)
+    return msgspec.structs.replace(fleet, drafters=msgspec.structs.replace(fleet.drafters, admit=room))
 
 
 def check_room(fleet: Fleet, device: torch.device) -> None:

@@ -58,7 +58,7 @@ class Colocated:
             worker.zero_s = zero_s
         for number in range(len(self.verifiers)):
             self._next_request(number)
-        with watched(self.fleet, lambda: [worker.recorded for worker in workers], zero_s, self.drafters):
+        with watched(lambda: [worker.recorded for worker in workers], zero_s, self.drafters):
             self._serve(workers)
         return self.log
 

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from engine.decoding.draft import Drafter
-from engine.net.connections import Exchange
+from engine.net.connections import ConnectionTable
 from engine.net.keys import Keys
-from engine.net.limits import most_bytes
+from engine.net.limits import max_bytes
 from engine.net.links import lossy_links, stated_links
-from engine.net.server import Door
+from engine.net.server import ServerEnd
 from engine.net.sockets import Sockets
 from engine.node.build import AnyDrafter, new_drafter, new_streams
 from engine.node.capacity import rows_at_drafter, with_admission
@@ -17,7 +17,7 @@ from engine.node.control import timing_of
 from engine.node.device_lock import device_lock
 from engine.node.executors import DraftExecutor
 from engine.node.node import LOOPBACK, Node
-from engine.node.write_ahead_log import FIRST, Life, journal_of, recorded_in
+from engine.node.write_ahead_log import FIRST, Life, open_log, recorded_station
 from fleet.scenario.settled import Fleet
 from fleet.stations.build import drafter_station
 
@@ -49,12 +49,14 @@ class DrafterNode(Node):
         executor.drafter.warm_up(8)  # the first steps of a process are slow; they are nobody's
         life.wait_until_back()
         vocabulary, state_numbers = _inputs(drafter)
-        sockets = Sockets(f"{address}:{port}", most_bytes=most_bytes(fleet, vocabulary, state_numbers), keys=keys)
+        sockets = Sockets(f"{address}:{port}", max_bytes=max_bytes(fleet, vocabulary, state_numbers), keys=keys)
         self.port = sockets.bound_port
         super().__init__(
-            recorded_in(life, drafter_station(fleet, number), "real", journal_of(life)),
+            recorded_station(life, drafter_station(fleet, number), "real", open_log(life)),
             executor,
-            Exchange(Door(fleet, time.time_ns(), vocabulary, state_numbers, number), links=stated_links(fleet, number)),
+            ConnectionTable(
+                ServerEnd(fleet, time.time_ns(), vocabulary, state_numbers, number), links=stated_links(fleet, number)
+            ),
             sockets,
             timing=timing_of(drafter.device),
             lock=device_lock(lock_file),

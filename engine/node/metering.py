@@ -4,11 +4,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import msgspec
-
 from engine.net.clock import now_s
-from engine.node.observer import LOOK_S, Watch
+from engine.node.observer import LOOK_S
 from engine.node.power import Meter
+from fleet.records.counters import Report
 from fleet.records.samples import PowerSample
 from fleet.times.step import Step
 
@@ -28,9 +27,9 @@ class Sampler:
         self.newest = tuple(PowerSample(time_s, station, step, *reading) for reading in self.meter.read())
         self.samples += self.newest
 
-    def on_top_of(self, watch: Watch) -> Watch:
-        """Return who is told the newest samples, too."""
-        return lambda counts: watch(msgspec.structs.replace(counts, devices=self.newest))
+    def with_samples(self, report: Callable[[Report], bool]) -> Callable[[Report], bool]:
+        """Return a function that adds the newest samples to each report."""
+        return lambda one: report(one._replace(devices=self.newest))
 
     def before(self, station: str) -> Callable[[Step], None]:
         """Return what takes one before each draft of a station, as StarSD's appendix F does."""

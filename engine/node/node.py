@@ -1,7 +1,7 @@
 """A node: one process around one station. Its worker runs in the thread that serves; its sockets have one of their own.
 
 `post` leaves a message in a queue and wakes the socket thread, so inference never touches a socket and never waits for
-one. Any topology is such nodes: a drafter has a door, a target has lines to drafters or a router, a router has both.
+one. Any topology is such nodes: a drafter has a server, a target has lines to drafters or a router, a router has both.
 """
 
 import time
@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 from engine.net.actions import Arrival
 from engine.net.clock import now_s
-from engine.net.connections import Exchange, Transport
+from engine.net.connections import ConnectionTable, Transport
 from engine.net.content import NOTHING, Content
 from engine.net.links import LossyLinks
-from engine.net.server import Door
+from engine.net.server import ServerEnd
 from engine.net.socket_thread import SocketThread
 from engine.node.device_lock import DeviceLock, no_lock
 from engine.node.worker import WALL, Executor, Stop, Timing, Worker
@@ -31,7 +31,7 @@ class Node:
 
     - `users`: requests of a target's users; `serve` ends when all are decoded, or after `stop`.
     - `opens_s`: the earliest time of a request, in seconds of the run; 0 if it is not listed.
-    - `transport`: belongs to `exchange`. A node without both is not connected.
+    - `transport`: belongs to `connections`. A node without both is not connected.
     - `say`: prints a line for the user of a node that was started by hand.
     - `life`: of its process. `finished`: is called with each decoded request. `lossy`: faults of its links.
 
@@ -45,7 +45,7 @@ class Node:
         self,
         station: RecordedStation,
         executor: Executor,
-        exchange: Exchange | None = None,
+        connections: ConnectionTable | None = None,
         transport: Transport | None = None,
         users: Users | None = None,
         opens_s: Mapping[int, float] | None = None,
@@ -64,8 +64,8 @@ class Node:
         self.ends = users is not None
         self.opens_s = opens_s or {}
         self.sockets: SocketThread | None = None
-        if exchange is not None and transport is not None:
-            self.sockets = SocketThread(exchange, transport, self.worker.inbox.put, self.stop, say, lossy)
+        if connections is not None and transport is not None:
+            self.sockets = SocketThread(connections, transport, self.worker.inbox.put, self.stop, say, lossy)
 
     def open(self) -> None:
         """Answer, and call, from now on."""
@@ -105,9 +105,9 @@ class Node:
         return {}
 
     @property
-    def door(self) -> Door | None:
+    def server(self) -> ServerEnd | None:
         """Its server, if it has one."""
-        return None if self.sockets is None else self.sockets.exchange.door
+        return None if self.sockets is None else self.sockets.connections.server
 
     @property
     def workers(self) -> list[Worker]:

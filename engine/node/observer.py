@@ -1,7 +1,6 @@
-"""Who looks at a node while it works: a thread that reads the log twice a second and tells what it says so far.
+"""Observes the stations of a run: a thread reads their logs twice a second; counters are kept where the run is watched.
 
-The worker knows nothing of it and waits for nothing. Both share the interpreter, so the log is read in small pieces,
-and whoever wants to draft in between can.
+Workers do not wait for it. It shares their interpreter, so it reads in small pieces with a pause after each.
 """
 
 import threading
@@ -14,33 +13,31 @@ import msgspec
 
 from engine.net.clock import now_s
 from engine.node.worker import Worker
-from fleet.records.counts import Counts, merged, over
+from fleet.records.counters import WIDTH, Counters, Report
 from fleet.records.recorded import RecordedStation
-from fleet.records.tally import Tally
 from fleet.scenario.settled import Fleet
 
 LOOK_S = 0.5  # between two looks
-PIECE = 32  # rows that are read at once: some 40 microseconds
-PAUSE_S = 0.0005  # between two pieces
+PIECE = 32  # rows of a report: some 40 microseconds
+PAUSE_S = 0.0005  # between two reports
 
-Watch = Callable[[Counts], None]
+Watch = Callable[[Counters], None]
 Stations = Callable[[], Sequence[RecordedStation]]  # those of a process; some may share a log
 
 
 class Observer(threading.Thread):
-    """Tells `watch` what the stations of this process have done, until `end`.
+    """Reports what the stations of this process record, until `end`.
 
-    `zero_s`: the run's time zero here; `recent`: whether the last waits of each target are told, too.
+    - `zero_s`: the run's time zero by this host's clock.
+    - `report`: takes a report; False if it could not, and is to get the rows again.
     """
 
-    def __init__(self, fleet: Fleet, stations: Stations, zero_s: float, watch: Watch, recent: bool = False) -> None:
+    def __init__(self, stations: Stations, zero_s: float, report: Callable[[Report], bool]) -> None:
         super().__init__(name="observer", daemon=True)
-        self.tallies: dict[int, Tally] = {}  # by log
-        self.fleet = fleet
+        self.places: dict[int, int] = {}  # of the next value, by log
         self.stations = stations
         self.zero_s = zero_s
-        self.watch = watch
-        self.recent = recent
+        self.report = report
         self.ending = threading.Event()
 
     def run(self) -> None:
@@ -49,43 +46,39 @@ class Observer(threading.Thread):
             self._look()
 
     def end(self) -> None:
-        """End, and tell once more: all that happened."""
+        """End, and report what is left."""
         self.ending.set()
         if self.is_alive():
             self.join()
         self._look()
 
     def _look(self) -> None:
-        """Read what is new in the logs, and tell."""
-        by_log = {id(recorded.log): recorded.log for recorded in self.stations()}
-        for key, log in by_log.items():
-            tally = self.tallies.setdefault(key, Tally(self.fleet))
-            while tally.take(log, PIECE):
+        """Report the new rows of all logs, piece by piece, and the time."""
+        for key, log in {id(recorded.log): recorded.log for recorded in self.stations()}.items():
+            end = len(log) // WIDTH * WIDTH  # a row may be half written
+            for place in range(self.places.get(key, 0), end, PIECE * WIDTH):
+                rows = log[place : min(place + PIECE * WIDTH, end)]
+                if not self.report(Report(self._time_s(), rows)):
+                    return
+                self.places[key] = place + len(rows)
                 time.sleep(PAUSE_S)
-        time_s = max(now_s() - self.zero_s, 0.0)
-        self.watch(
-            merged(
-                self.tallies[key].counts(
-                    time_s, [recorded.station for recorded in self.stations() if recorded.log is log], self.recent
-                )
-                for key, log in by_log.items()
-            )
-        )
+        self.report(Report(self._time_s(), []))
+
+    def _time_s(self) -> float:
+        return max(now_s() - self.zero_s, 0.0)
 
 
-# As `observed`, for somebody who watches; then the workers whose device may be sampled before each draft.
-Observed = Callable[[Fleet, Stations, float, Sequence[Worker]], AbstractContextManager[None]]
+# As `observed`, if the run is watched; then the workers whose device may be sampled before each draft.
+Observed = Callable[[Stations, float, Sequence[Worker]], AbstractContextManager[None]]
 
 
 @contextmanager
-def observed(
-    fleet: Fleet, stations: Stations, zero_s: float, watch: Watch | None, recent: bool = False
-) -> Iterator[None]:
-    """Tell `watch`, twice a second and at the end, what the stations have done; nobody, if there is none."""
-    if watch is None:
+def observed(stations: Stations, zero_s: float, report: Callable[[Report], bool] | None) -> Iterator[None]:
+    """Report twice a second, and at the end, what the stations record; do nothing without `report`."""
+    if report is None:
         yield
         return
-    observer = Observer(fleet, stations, zero_s, watch, recent)
+    observer = Observer(stations, zero_s, report)
     observer.start()
     try:
         yield
@@ -93,63 +86,45 @@ def observed(
         observer.end()
 
 
-class Together:
-    """Tells `watch` what several processes have done together: when each has reported since, or one of them again."""
+def unobserved(_stations: Stations, _zero_s: float, _workers: Sequence[Worker]) -> AbstractContextManager[None]:
+    """Observe nothing."""
+    return nullcontext()
 
-    def __init__(self, watch: Watch) -> None:
+
+class Watched:
+    """Counters of a fleet from reports of its processes; `watch` is called with them twice a second and at the end."""
+
+    def __init__(self, fleet: Fleet, watch: Watch | None = None) -> None:
+        self.counters = Counters(fleet)
         self.watch = watch
-        self.parts: dict[str, Counts] = {}
-        self.past: list[Counts] = []  # of processes that were started again
-        self.fresh: set[str] = set()
+        self.called_s = -LOOK_S
 
-    def part(self, name: str) -> Watch:
-        """Return who takes the reports of one of them; what one of that name has done before stays counted."""
-        if name in self.parts:
-            self.past.append(over(self.parts[name]))
-        self.parts[name] = Counts(0.0)
-
-        def take(counts: Counts) -> None:
-            if name in self.fresh:
-                self._tell()
-            self.parts[name] = counts
-            self.fresh.add(name)
-            if self.fresh == self.parts.keys():
-                self._tell()
-
-        return take
+    def take(self, report: Report) -> bool:
+        """Count a report."""
+        self.counters.take(report)
+        if self.watch is not None and now_s() - self.called_s >= LOOK_S:
+            self.called_s = now_s()
+            self.watch(self.counters)
+        return True
 
     def end(self) -> None:
-        """Tell what was not told yet."""
-        if self.fresh:
-            self._tell()
-
-    def _tell(self) -> None:
-        self.fresh.clear()
-        self.watch(merged([*self.past, *self.parts.values()]))
+        """Call `watch` with all that was reported."""
+        if self.watch is not None:
+            self.watch(self.counters)
 
 
 class Observing(msgspec.Struct, frozen=True):
-    """How a run is observed. `together`: who is told, if anybody; `power`: the device that is measured, if any."""
+    """How a run is observed. `watched`: what takes the reports, if anything; `power`: the device that is measured."""
 
-    together: Together | None = None
+    watched: Watched | None = None
     power: str = ""
 
-    def of(self, name: str, measures: bool = False) -> dict[str, Any]:
-        """Return what the process of that name is to do about it. `measures`: one of a run does, for all of them."""
-        watch = None if self.together is None else self.together.part(name)
+    def of(self, measures: bool = False) -> dict[str, Any]:
+        """Return the options of a process. `measures`: it measures power, as one process of a run does."""
+        watch = None if self.watched is None else self.watched.take
         return {"watch": watch, "power": self.power if measures else ""}
 
     def end(self) -> None:
-        """Tell what was not told yet."""
-        if self.together is not None:
-            self.together.end()
-
-
-UNOBSERVED = Observing()
-
-
-def unobserved(
-    _fleet: Fleet, _stations: Stations, _zero_s: float, _workers: Sequence[Worker]
-) -> AbstractContextManager[None]:
-    """Tell nobody."""
-    return nullcontext()
+        """End the watching of a run that is over."""
+        if self.watched is not None:
+            self.watched.end()

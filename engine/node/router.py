@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from engine.net.client import Line
-from engine.net.connections import Exchange
+from engine.net.client import ClientEnd
+from engine.net.connections import ConnectionTable
 from engine.net.content import NOTHING, Content
 from engine.net.keys import Keys
-from engine.net.limits import most_bytes
+from engine.net.limits import max_bytes
 from engine.net.links import stated_links
-from engine.net.server import Door
+from engine.net.server import ServerEnd
 from engine.net.sockets import Sockets
 from engine.node.node import LOOPBACK, Node
 from engine.node.write_ahead_log import FIRST, Life
@@ -102,18 +102,18 @@ class RouterNode(Node):
         life: Life = FIRST,
     ) -> None:
         born = time.time_ns()
-        lines = {
-            drafter: Line(fleet, 0, born, "router", drafter=drafter, port=drafter, name=at.removeprefix("tcp://"))
+        clients = {
+            drafter: ClientEnd(fleet, 0, born, "router", drafter=drafter, port=drafter, name=at.removeprefix("tcp://"))
             for drafter, at in addresses.items()
         }
-        executor, door = RouteExecutor(), Door(fleet, born, drafter=None)
-        sockets = Sockets(f"{address}:{port}", addresses, most_bytes(fleet, vocabulary), keys)
+        executor, server = RouteExecutor(), ServerEnd(fleet, born, drafter=None)
+        sockets = Sockets(f"{address}:{port}", addresses, max_bytes(fleet, vocabulary), keys)
         self.fleet = fleet
         self.port = sockets.bound_port
         super().__init__(
             RecordedStation(router_station(fleet), "real"),
             executor,
-            Exchange(door, lines, relays=True, seen=executor.relayed, links=stated_links(fleet)),
+            ConnectionTable(server, clients, relays=True, seen=executor.relayed, links=stated_links(fleet)),
             sockets,
             say=say,
             life=life,
@@ -132,7 +132,7 @@ class InnerRouter:
         self.zero_s = zero_s
 
     def deliver(self, event: StationEvent, time_s: float, payload_bytes: int = 0) -> None:
-        """Take a request of a target or the load of a drafter, and send what can be routed."""
+        """Take a request of a target or the load of a drafter, and send the requests that can be routed."""
         run_s = time_s - self.zero_s
         self._obey(self.recorded.handle(event, run_s, payload_bytes), time_s)
         while self.recorded.station.ready:

@@ -1,13 +1,13 @@
-"""A real target's node: one process with the target model, its user's requests, and lines to its drafters."""
+"""A real target's node: one process with the target model, its user's requests, and clients to its drafters."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from engine.net.client import Line, recall_s
-from engine.net.connections import Exchange
+from engine.net.client import ClientEnd, max_reconnect_s
+from engine.net.connections import ConnectionTable
 from engine.net.keys import Keys
-from engine.net.limits import most_bytes
+from engine.net.limits import max_bytes
 from engine.net.links import stated_links
 from engine.net.sockets import Sockets
 from engine.node.build import load_target, new_streams, new_target
@@ -16,7 +16,7 @@ from engine.node.device_lock import device_lock
 from engine.node.executors import VerifyExecutor
 from engine.node.node import Node
 from engine.node.pending import Retransmit
-from engine.node.write_ahead_log import FIRST, Life, journal_of, recorded_in, unfinished
+from engine.node.write_ahead_log import FIRST, Life, open_log, recorded_station, unfinished
 from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import streams_of
 from fleet.stations.build import joins_of, verifier_station
@@ -43,7 +43,7 @@ class VerifierNode(Node):
         life: Life = FIRST,
     ) -> None:
         self.fleet = fleet
-        self.journal = journal_of(life)
+        self.wal = open_log(life)
         model = load_target(fleet)
         streams = {tag: own for tag, own in streams_of(fleet).items() if fleet.target_of(tag) == target}
         rows = len(streams) if fleet.streams else 1  # of a stream a request, nobody knows how many are open at a time
@@ -60,10 +60,10 @@ class VerifierNode(Node):
         if speculates and not fleet.routed:
             addresses = {drafter: addresses[drafter] for drafter in sorted({fleet.drafter_of(tag) for tag in streams})}
         super().__init__(
-            recorded_in(life, verifier_station(fleet, target), "real", self.journal),
+            recorded_station(life, verifier_station(fleet, target), "real", self.wal),
             self.executor,
-            lines_to(fleet, target, addresses, model.vocabulary, life) if speculates else None,
-            Sockets(None, addresses, most_bytes(fleet, model.vocabulary), keys, recall_s(fleet))
+            connections_of(fleet, target, addresses, model.vocabulary, life) if speculates else None,
+            Sockets(None, addresses, max_bytes(fleet, model.vocabulary), keys, max_reconnect_s(fleet))
             if speculates
             else None,
             users={tag: joins_of(fleet, tag, own) for tag, own in unfinished(streams, life).items()},
@@ -77,8 +77,8 @@ class VerifierNode(Node):
 
     def _keep(self, request: int) -> None:
         """Keep the text of a request, where this process may be killed."""
-        if self.journal is not None:
-            self.journal.finished(request, self.executor.outputs[request])
+        if self.wal is not None:
+            self.wal.finished(request, self.executor.outputs[request])
 
     @property
     def outputs(self) -> dict[int, list[int]]:
@@ -86,17 +86,17 @@ class VerifierNode(Node):
         return self.executor.outputs
 
 
-def lines_to(
+def connections_of(
     fleet: Fleet,
     target: int,
     addresses: Mapping[int, str],
     vocabulary: int,
     life: Life,
-) -> Exchange:
+) -> ConnectionTable:
     """Return the clients of a target: one for each drafter of its streams, or one for the router."""
     born = time.time_ns()
-    lines = {
-        drafter: Line(
+    clients = {
+        drafter: ClientEnd(
             fleet,
             target,
             born,
@@ -108,5 +108,5 @@ def lines_to(
         )
         for drafter, address in addresses.items()
     }
-    line_of = (lambda _tag: min(lines)) if fleet.routed else fleet.drafter_of
-    return Exchange(lines=lines, line_of=line_of, links=stated_links(fleet))
+    client_of = (lambda _tag: min(clients)) if fleet.routed else fleet.drafter_of
+    return ConnectionTable(clients=clients, client_of=client_of, links=stated_links(fleet))

@@ -1,4 +1,4 @@
-"""A log that is kept outside of its process, event by event: of a process that is killed by script nothing is lost."""
+"""Write-ahead logs of processes that a fault kills: each row is in a file before the process acts on it."""
 
 import os
 import struct
@@ -19,46 +19,48 @@ _SIZE = struct.Struct("<I")  # of an entry, which stands before it
 
 
 class Life(msgspec.Struct, frozen=True):
-    """One life of a node's process. `number`: how often it was killed before; `written`: rows of its lives until then.
+    """One life of a node's process.
 
-    `port`: of its door, 0 for any. `finished`: requests whose texts its users have. `journal`: the file that is to hold
-    what it writes, for a process that may be killed. `back_s`: when it is to be reached again, by the engine's clock.
+    - `number`: how often it was killed before. `written`: rows of its earlier lives.
+    - `port`: of its server, 0 for any. `finished`: requests whose users have their texts.
+    - `wal`: file of its write-ahead log, if a fault kills it.
+    - `back_s`: when it is reachable again, by the engine's clock.
     """
 
     number: int = 0
     written: int = 0
     port: int = 0
     finished: frozenset[int] = frozenset()
-    journal: Path | None = None
+    wal: Path | None = None
     back_s: float = 0.0
 
     def wait_until_back(self) -> None:
-        """Wait, before the node has any connection: its process was started, and has loaded its model, beforehand."""
+        """Wait until `back_s`, before the node has any connection; its process has loaded its model by then."""
         time.sleep(max(self.back_s - now_s(), 0.0))
 
 
 FIRST = Life()
 
 
-class Kept(msgspec.Struct):
-    """What a process has left: rows, and the new tokens of each request that it finished (none without a model)."""
+class Recovered(msgspec.Struct):
+    """What is left of a process: rows, and the new tokens of each finished request (none without a model)."""
 
     log: Log = []
     outputs: dict[int, list[int]] = {}
 
 
-class Journal:
-    """The file of one life. What `rows` and `finished` were given is in it when they return."""
+class WriteAheadLog:
+    """The file of one life. `rows` and `finished` return when their arguments are written."""
 
     def __init__(self, path: Path) -> None:
         self.file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def rows(self, values: Log) -> None:
-        """Keep the values of some rows."""
+        """Write the values of some rows."""
         self._write(["rows", values])
 
     def finished(self, request: int, tokens: Sequence[int] = ()) -> None:
-        """Keep the text of a request, whose user has it now."""
+        """Write the text of a finished request."""
         self._write(["finished", request, list(tokens)])
 
     def _write(self, entry: list[object]) -> None:
@@ -66,14 +68,14 @@ class Journal:
         os.write(self.file, _SIZE.pack(len(packed)) + packed)
 
 
-class JournaledStation(RecordedStation):
-    """A recorded station that keeps each row in a journal before anybody acts by it."""
+class LoggedStation(RecordedStation):
+    """A recorded station that writes each row to a write-ahead log before it returns."""
 
     def __init__(
-        self, station: Station, origin: Origin, journal: Journal, log: Log | None = None, written: int = 0
+        self, station: Station, origin: Origin, wal: WriteAheadLog, log: Log | None = None, written: int = 0
     ) -> None:
         super().__init__(station, origin, log)
-        self.journal = journal
+        self.wal = wal
         self.written = written
 
     def handle(
@@ -94,34 +96,34 @@ class JournaledStation(RecordedStation):
 
     def _keep(self, known: int) -> None:
         if len(self.log) > known:
-            self.journal.rows(self.log[known:])
+            self.wal.rows(self.log[known:])
 
 
-def recorded_in(
-    life: Life, station: Station, origin: Origin, journal: Journal | None = None, log: Log | None = None
+def recorded_station(
+    life: Life, station: Station, origin: Origin, wal: WriteAheadLog | None = None, log: Log | None = None
 ) -> RecordedStation:
-    """Return a station whose events are recorded, and kept in a journal where there is one."""
-    if journal is not None:
-        return JournaledStation(station, origin, journal, log, life.written)
+    """Return a recorded station, with a write-ahead log if there is one."""
+    if wal is not None:
+        return LoggedStation(station, origin, wal, log, life.written)
     recorded = RecordedStation(station, origin, log)
     recorded.written = life.written
     return recorded
 
 
 def unfinished(streams: Mapping[int, Sequence[Request]], life: Life) -> dict[int, list[Request]]:
-    """Return the requests of each stream whose texts its user does not have; streams that have none are left out."""
+    """Return the unfinished requests of each stream that has any."""
     left = {tag: [request for request in own if request.number not in life.finished] for tag, own in streams.items()}
     return {tag: own for tag, own in left.items() if own}
 
 
-def journal_of(life: Life) -> Journal | None:
-    """Open the journal of a life, if it is to have one."""
-    return None if life.journal is None else Journal(life.journal)
+def open_log(life: Life) -> WriteAheadLog | None:
+    """Open the write-ahead log of a life, if it has one."""
+    return None if life.wal is None else WriteAheadLog(life.wal)
 
 
-def read_journal(path: Path) -> Kept:
-    """Return what a life has left; an entry that was being written when it ended is left out."""
-    kept = Kept([], {})
+def read_log(path: Path) -> Recovered:
+    """Read the log of a life; the last entry is dropped if it is incomplete."""
+    kept = Recovered([], {})
     content = path.read_bytes() if path.exists() else b""
     place = 0
     while place + _SIZE.size <= len(content):

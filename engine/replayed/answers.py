@@ -1,4 +1,4 @@
-"""What replayed targets answer: by recorded continuations of real text, or drawn as in a simulation. Without torch."""
+"""Outcomes of replayed targets: from recorded continuations of real text, or drawn as in the simulation."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -28,17 +28,17 @@ class Continuation(msgspec.Struct, frozen=True):
 
 
 class Answers(Protocol):
-    """What the steps of one target yield, and what it tells its drafter."""
+    """Outcomes of one target's steps, and the content of its requests."""
 
     def outcomes(self, step: Step, drafts: Sequence[Content]) -> tuple[Outcome, ...]:
-        """Return what a finished step yields, a member each; `drafts` is what it verifies."""
+        """Return the outcome of each member of a finished step; `drafts`: what it verifies."""
 
     def content_of(self, request: DraftRequest) -> Content:
-        """Return what is sent to the drafter with a request."""
+        """Return the content of a request."""
 
 
 class Continued:
-    """Answers of a target that compares real drafts with the continuations of its prompts."""
+    """Compares real drafts with the continuations of the prompts."""
 
     def __init__(self, continuations: Sequence[Continuation]) -> None:
         self.continuations = continuations
@@ -57,7 +57,7 @@ class Continued:
         return Outcome(accepted)
 
     def content_of(self, request: DraftRequest) -> Content:
-        """Return the prefix at first, later the target's own token."""
+        """Return the prefix of an opening request, the target's own token of a later one."""
         continuation, base = self.continuations[request.request], request.base
         text = [*continuation.prompt, *continuation.tokens][:base]
         path = self.paths.get(request.tag, [])
@@ -69,19 +69,18 @@ class Continued:
 
 
 class Drawn:
-    """Answers of a target whose drafter is replayed, too: drawn by the code, and from the numbers, of the simulation.
+    """Draws outcomes for replayed drafters, with the code and the random numbers of the simulation.
 
-    `outcomes`: of the whole fleet; targets of one process may share them. Texts say nothing, but are as long as real
-    ones.
+    `outcomes`: of the whole fleet; targets of one process may share them. Texts are zeros of the right length.
     """
 
     def __init__(self, outcomes: Outcomes, station: Station) -> None:
         self.draw: Callable[[Step], tuple[Outcome, ...]] = outcomes.at(station)
 
     def outcomes(self, step: Step, drafts: Sequence[Content]) -> tuple[Outcome, ...]:
-        """Draw what is accepted of drafts, whatever they say."""
+        """Draw outcomes; the drafts do not matter."""
         return self.draw(step)
 
     def content_of(self, request: DraftRequest) -> Content:
-        """Return a prefix, or a token, that says nothing."""
+        """Return a prefix, or a token, of zeros."""
         return Content([0] * request.base) if request.opening else Content([0])

@@ -6,15 +6,15 @@ from collections.abc import Callable
 import numpy as np
 
 from engine.net.clock import Waiter, now_s
-from engine.net.connections import Exchange
+from engine.net.connections import ConnectionTable
 from engine.net.content import DRAWN, NOTHING, Content
 from engine.net.keys import Keys
-from engine.net.limits import most_bytes
+from engine.net.limits import max_bytes
 from engine.net.links import lossy_links, stated_links
-from engine.net.server import Door
+from engine.net.server import ServerEnd
 from engine.net.sockets import Sockets
 from engine.node.node import LOOPBACK, Node
-from engine.node.write_ahead_log import FIRST, Life, journal_of, recorded_in
+from engine.node.write_ahead_log import FIRST, Life, open_log, recorded_station
 from fleet.chance.sources import of_each, sources_of
 from fleet.policies.outcome import Outcome
 from fleet.policies.shapes import parents
@@ -79,10 +79,7 @@ def empty_draft(fleet: Fleet, depth: int) -> Content:
 
 
 class ReplayedDrafterNode(Node):
-    """A node with a door and no model. `port`: that of the door; `number`: which drafter of the fleet it is, from 0.
-
-    `life`: of its process.
-    """
+    """A node with a server and no model. `number`: of the drafter in the fleet, from 0; `life`: of its process."""
 
     def __init__(
         self,
@@ -96,13 +93,13 @@ class ReplayedDrafterNode(Node):
     ) -> None:
         self.fleet = fleet
         life.wait_until_back()
-        sockets = Sockets(f"{address}:{port}", most_bytes=most_bytes(fleet), keys=keys)
+        sockets = Sockets(f"{address}:{port}", max_bytes=max_bytes(fleet), keys=keys)
         self.port = sockets.bound_port
         executor = ReplayedDraftExecutor(fleet, number)
         super().__init__(
-            recorded_in(life, drafter_station(fleet, number), "replayed", journal_of(life)),
+            recorded_station(life, drafter_station(fleet, number), "replayed", open_log(life)),
             executor,
-            Exchange(Door(fleet, time.time_ns(), drafter=number), links=stated_links(fleet, number)),
+            ConnectionTable(ServerEnd(fleet, time.time_ns(), drafter=number), links=stated_links(fleet, number)),
             sockets,
             say=say,
             life=life,

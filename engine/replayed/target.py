@@ -7,7 +7,7 @@ from collections.abc import Callable
 from engine.net.clock import now_s
 from engine.net.content import NOTHING, Content
 from engine.node.pending import PendingDrafts, Retransmit
-from engine.node.write_ahead_log import FIRST, Journal, Life, recorded_in, unfinished
+from engine.node.write_ahead_log import FIRST, Life, WriteAheadLog, recorded_station, unfinished
 from engine.replayed.answers import Answers
 from fleet.chance.sources import sources_of
 from fleet.records.recorded import Log
@@ -36,7 +36,7 @@ from fleet.times.step import Step
 class ReplayedTarget:
     """Target number `target`: its station, its users; `due_s` holds its running step and when it ends.
 
-    `opening`: requests that are not to be sent yet, by when they are, a heap. `life`: of its process, and the `journal`
+    `opening`: requests that are not to be sent yet, by when they are, a heap. `life`: of its process, and the `wal`
     of that, if it has one.
     """
 
@@ -49,20 +49,19 @@ class ReplayedTarget:
         zero_s: float,
         log: Log,
         life: Life = FIRST,
-        journal: Journal | None = None,
+        wal: WriteAheadLog | None = None,
     ) -> None:
         self.fleet = fleet
         self.target = target
         self.post = post
         self.zero_s = zero_s
         self.life = life
-        self.journal = journal
-        self.recorded = recorded_in(life, verifier_station(fleet, target), "replayed", journal, log)
+        self.wal = wal
+        self.recorded = recorded_station(life, verifier_station(fleet, target), "replayed", wal, log)
         self.retransmit = Retransmit(fleet)
         self.duration_s = verifier_durations(
             fleet.verifier_times(target),
             fleet.drafters.shape,
-            fleet.verifiers.padded,
             sources_of(fleet.seed).targets.spawn(fleet.verifiers.count)[target],
         )
         own = {tag: requests for tag, requests in streams_of(fleet).items() if fleet.target_of(tag) == target}
@@ -148,8 +147,8 @@ class ReplayedTarget:
             case Leave():
                 self.post(instruction, NOTHING, time_s)
             case Finished():
-                if self.journal is not None:
-                    self.journal.finished(instruction.request)
+                if self.wal is not None:
+                    self.wal.finished(instruction.request)
                 self._next_request(instruction.tag)
             case _:
                 assert isinstance(instruction, Released | Ignored), instruction

@@ -11,21 +11,21 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
 
-from engine.net.actions import HELLO_S, Action, Deliver, Turned
-from engine.net.client import Line, recall_s
+from engine.net.actions import HELLO_S, Action, Deliver, Rejected
+from engine.net.client import ClientEnd, max_reconnect_s
 from engine.net.clock import Margin, now_s
-from engine.net.connections import Exchange
+from engine.net.connections import ConnectionTable
 from engine.net.content import NOTHING, Content
 from engine.net.core_waits import CoreWaits, OwnCoreWaits, zmq_threads
 from engine.net.handshake import Ping, Role
 from engine.net.keys import Keys
-from engine.net.limits import most_bytes
+from engine.net.limits import max_bytes
 from engine.net.links import stated_links
 from engine.net.socket_thread import SAY_AFTER_S, TICK_S
 from engine.net.sockets import Sockets
 from engine.node.router import InnerRouter
 from engine.node.worker import READ_S, STILL_S, Worker
-from engine.node.write_ahead_log import FIRST, Life, journal_of
+from engine.node.write_ahead_log import FIRST, Life, open_log
 from engine.replayed.answers import Answers, Continuation, Continued, Drawn
 from engine.replayed.target import ReplayedTarget
 from fleet.errors import InputError
@@ -44,7 +44,7 @@ from fleet.stations.station import Station
 
 
 class ReplayedFleet:
-    """Replayed targets of a fleet (all, or the given numbers) in one thread, with lines of their own to their drafters.
+    """Replayed targets of a fleet (all, or the given numbers) in one thread, with clients of their own.
 
     An event loop over their sockets and the ends of their steps. With several addresses of a routed fleet, the router's
     station is among them, and has a client of each drafter.
@@ -57,7 +57,7 @@ class ReplayedFleet:
 
     ends = True
     port = 0
-    door = None
+    server = None
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class ReplayedFleet:
         life.wait_until_back()
         self.fleet = fleet
         self.life = life
-        self.journal = journal_of(life)
+        self.wal = open_log(life)
         self.answers: Callable[[Station], Answers] = lambda _station: Continued(continuations)
         if fleet.drafters.kind == "replayed":
             self.answers = partial(Drawn, Outcomes(fleet))
@@ -84,19 +84,24 @@ class ReplayedFleet:
         pairs = [(0, drafter) for drafter in addresses] if self.routes else _pairs(fleet, self.numbers)
         ports = {pair: pair[1] if self.routes else port for port, pair in enumerate(pairs)}
         connect = {port: addresses[drafter] for (_, drafter), port in ports.items()}
-        lines = {
-            port: Line(fleet, number, born, role, drafter, port, connect[port].removeprefix("tcp://"), goes_on=goes_on)
+        clients = {
+            port: ClientEnd(
+                fleet, number, born, role, drafter, port, connect[port].removeprefix("tcp://"), goes_on=goes_on
+            )
             for (number, drafter), port in ports.items()
         }
         asked = (lambda _tag: 0) if fleet.routed else fleet.drafter_of
-        self.exchange = Exchange(
-            lines=lines,
-            line_of=lambda tag: ports[fleet.target_of(tag), asked(tag)],
+        self.connections = ConnectionTable(
+            clients=clients,
+            client_of=lambda tag: ports[fleet.target_of(tag), asked(tag)],
             links=stated_links(fleet),
         )
         self.router: InnerRouter | None = None
         self.transport = Sockets(
-            connect=connect, most_bytes=most_bytes(fleet, fleet.vocabulary), keys=keys, recall_s=recall_s(fleet)
+            connect=connect,
+            max_bytes=max_bytes(fleet, fleet.vocabulary),
+            keys=keys,
+            max_reconnect_s=max_reconnect_s(fleet),
         )
         self.targets: dict[int, ReplayedTarget] = {}
         self.log: Log = []
@@ -123,12 +128,12 @@ class ReplayedFleet:
         """Wait until all are served; InputError if one is turned away, or after `patience_s`."""
         until_s, say_s = now_s() + patience_s, now_s() + SAY_AFTER_S
         try:
-            while any(line.state != "open" for line in self.exchange.lines.values()):
+            while any(client.state != "open" for client in self.connections.clients.values()):
                 if now_s() > say_s:
-                    self.say(f"waits for {self.exchange.missing()}")
+                    self.say(f"waits for {self.connections.missing()}")
                     say_s = until_s
                 if now_s() > until_s:
-                    names = ", ".join(dict.fromkeys(line.name for line in self.exchange.lines.values()))
+                    names = ", ".join(dict.fromkeys(client.name for client in self.connections.clients.values()))
                     raise InputError(f"no drafter answered at {names} within {patience_s:g} s")
                 self._turn(HELLO_S)
         except BaseException:
@@ -138,9 +143,7 @@ class ReplayedFleet:
     def serve(self, zero_s: float) -> Log:
         """Decode all requests of all targets; return the stations' log, its times counted from `zero_s`."""
         self.targets = {
-            number: ReplayedTarget(
-                self.fleet, number, self.answers, self._post, zero_s, self.log, self.life, self.journal
-            )
+            number: ReplayedTarget(self.fleet, number, self.answers, self._post, zero_s, self.log, self.life, self.wal)
             for number in self.numbers
         }
         if self.routes:
@@ -153,7 +156,7 @@ class ReplayedFleet:
             while not (self.stopping or all(target.finished for target in self.targets.values())):
                 self._finish_due()
                 self._wait()
-            self._carry_out(self.exchange.close(now_s()), now_s())
+            self._carry_out(self.connections.close(now_s()), now_s())
         finally:
             self.transport.close()
         return self.log
@@ -168,7 +171,7 @@ class ReplayedFleet:
         if self.router is not None and isinstance(message, DraftRequest | Leave):
             self.router.deliver(message, left_s)
         else:
-            self._carry_out(self.exchange.post(message, content, time_s, left_s), time_s)
+            self._carry_out(self.connections.post(message, content, time_s, left_s), time_s)
 
     def _route(self, routed: Routed, left_s: float) -> None:
         """Send a request where the router wants it, with what its target says then: all of it where it opens."""
@@ -176,7 +179,7 @@ class ReplayedFleet:
         if isinstance(message, DraftRequest):
             content = self.targets[self.fleet.target_of(routed.tag)].content_of(message)
         time_s = now_s()
-        self._carry_out(self.exchange.post(routed, content, time_s, left_s), time_s)
+        self._carry_out(self.connections.post(routed, content, time_s, left_s), time_s)
 
     def _finish_due(self) -> None:
         time_s = now_s()
@@ -195,11 +198,11 @@ class ReplayedFleet:
         if frames:
             self.waited_s += self.own_waits.since_last_s() + self.zmq_waits.since_last_s()
         for frame in frames:
-            self._carry_out(self.exchange.receive(frame.port, frame.peer, frame.frame, frame.time_s), frame.time_s)
+            self._carry_out(self.connections.receive(frame.port, frame.peer, frame.frame, frame.time_s), frame.time_s)
         time_s = now_s()
         if time_s >= self.due_s:
             self.due_s = time_s + TICK_S
-            self._carry_out(self.exchange.tick(time_s), time_s)
+            self._carry_out(self.connections.tick(time_s), time_s)
             for line in self.transport.tidy(()):
                 self.say(line)
         self._hand_over()
@@ -220,8 +223,8 @@ class ReplayedFleet:
             target.deliver(came.event, came.content, time_s, came.payload_bytes, core_wait_s)
 
     def _carry_out(self, actions: Sequence[Action], time_s: float) -> None:
-        for action in self.exchange.carry_out(actions, self.transport, time_s):
-            if isinstance(action, Turned):
+        for action in self.connections.carry_out(actions, self.transport, time_s):
+            if isinstance(action, Rejected):
                 raise InputError(action.reason)
             if not isinstance(action, Deliver) or isinstance(action.event, Ping):
                 continue
@@ -247,7 +250,7 @@ class ReplayedFleet:
 
 
 def _pairs(fleet: Fleet, numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Which target has a line to which drafter: to those of its streams; to a router, as number 0, all of them."""
+    """Return pairs of target and drafter that are connected; with a router each target and 0."""
     M = fleet.drafters.count
     if fleet.routed:
         return [(target, 0) for target in numbers]

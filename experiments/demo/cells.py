@@ -139,7 +139,7 @@ def replayed_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[Pla
     for ratio in RETURN_OVER_SERVICE:
         time = replayed_time(profile, ratio)
         # Such a target is bound by memory: one token takes it as long as a few, a prefill not much longer.
-        verifiers = {"kind": "replayed", "verify": time, "prefill": time, "decode": time}
+        verifiers = {"kind": "replayed", "verify": time}
         for count in effort.replayed_counts:
             name = f"replayed targets, t_v = {1000 * time.base_s:.1f} ms"
             scenario = demo_scenario(profile, name, effort.requests, verifiers=verifiers | {"count": count})

@@ -163,7 +163,7 @@ def rule_of(question: Question, shape: Shape) -> Rule | None:
 
 def approximation_of(question: Question, choice: Choice, screened: Iterable[Screened]) -> Approximation | None:
     """Hold the equations against the fleets that were simulated, those aside that were offered more than they carry."""
-    simulated = "tpot_mean_s" if question.arrivals_per_s else "throughput"
+    simulated = "tpot_s" if question.arrivals_per_s else "throughput"
     known = {title: one.mean(simulated) for title, one in choice.entrants.items() if one.worst_miss(()) < 0}
     said = {one.shape.title: one.tpot_s if question.arrivals_per_s else one.tokens_per_s for one in screened}
     missed = [abs(said[title] / value - 1) for title, value in known.items()]
@@ -208,7 +208,7 @@ def _simulated(question: Question, choice: Choice, entrant: Entrant, level: set[
         standing = "level" if entrant.title in level else "costs more"
     tokens_per_s = offered_tokens_per_s(question) if question.arrivals_per_s else entrant.mean("throughput")
     known_miss = miss if math.isfinite(miss) else None
-    user, p99_s = 1 / entrant.mean("tpot_mean_s"), entrant.mean("tpot_p99_s")
+    user, p99_s = 1 / entrant.mean("tpot_s"), entrant.mean("tpot_p99_s")
     return Row(
         entrant.title, shape.kind, shape.drafters, shape.targets, shape.levers, "simulated", len(entrant.trials),
         tokens_per_s, user, p99_s, entrant.cost_per_hour, cost, known_miss, standing,

@@ -58,7 +58,7 @@ def plan(
     "a100-80gb=1.8,rtx-4090=0.4"; left out, each device costs the same. `vary`: values of keys to try, such as
     "verifiers.count=1:16"; drafters, targets and depths have values by themselves. `apart`: whether only fleets with
     drafters apart are to be chosen; the others stand beside them anyway. `jobs`: simulations at once, by default one a
-    core. `step_error`: by which share step times may be off, at 95 %. `done` is told each simulation.
+    core. `step_error`: by which share step times may be off, at 95 %. `done` is called with each simulated fleet.
     Raises InputError for what cannot be planned.
 
     >>> import specfleet
@@ -114,7 +114,7 @@ def _with_load(
             raise InputError(f"acceptance = {acceptance}: needs a probability between 0 and 1")
         base = replace(base, acceptance=Geometric(acceptance))
     if arrivals is not None:
-        # Whoever waits shares a step: no server of requests that come by themselves does otherwise.
+        # Waiting requests share a step, as in every server with open arrivals.
         base = replace(
             base,
             workload=replace(base.workload, arrivals=arrivals),
@@ -128,7 +128,7 @@ def arrivals_of(per_s: float | None, burstiness: float | None = None) -> Poisson
     """Return requests that come by themselves; None for no rate. InputError for numbers that are none of arrivals."""
     if per_s is None:
         if burstiness is not None:
-            raise InputError(f"burstiness = {burstiness:g}: of arrivals, whose rate is not given")
+            raise InputError(f"burstiness = {burstiness:g}: needs a rate of arrivals")
         return None
     if not 0 < per_s < 1e9:
         raise InputError(f"arrivals = {per_s}: needs a number of requests a second, above 0")
@@ -140,12 +140,12 @@ def arrivals_of(per_s: float | None, burstiness: float | None = None) -> Poisson
 
 
 def _title(base: Scenario, targets: Sequence[Named], drafts: Sequence[Named]) -> str:
-    who = f"scenario {base.name}"
+    what = f"scenario {base.name}"
     if targets:
         drafting, verifying = (" or ".join(one.placed.named for one in places) for places in (drafts, targets))
-        who = f"{drafting} drafts for {verifying}"
+        what = f"{drafting} drafts for {verifying}"
     arrivals = base.workload.arrivals
     if not isinstance(arrivals, Poisson | Gamma):
-        return f"{who}; targets that decode all the time"
+        return f"{what}; targets that decode all the time"
     bursts = f" (burstiness {arrivals.burstiness:g})" if isinstance(arrivals, Gamma) else ""
-    return f"{who}; {arrivals.per_s:g} requests/s{bursts}"
+    return f"{what}; {arrivals.per_s:g} requests/s{bursts}"

@@ -63,9 +63,9 @@ def slowed(scenario: Scenario, steps: Sequence[str], factor: float) -> Scenario:
     assert isinstance(profile, HardwareProfile)
     times = {name: getattr(profile, name).slowed(factor) for name in steps}
     verifiers = scenario.verifiers
-    own = {"verify": verifiers.verify, "prefill": verifiers.prefill, "decode": verifiers.decode}
-    stated = {name: time.slowed(factor) for name, time in own.items() if time is not None and "verify" in steps}
-    return replace(scenario, profile=replace(profile, **times), verifiers=replace(verifiers, **stated))
+    if verifiers.verify is not None and "verify" in steps:
+        verifiers = replace(verifiers, verify=verifiers.verify.slowed(factor))
+    return replace(scenario, profile=replace(profile, **times), verifiers=verifiers)
 
 
 def doubts_of(question: Question, shape: Shape, error: float) -> dict[tuple[str, float], Scenario]:

@@ -17,7 +17,7 @@ OWN = "own"  # name of the device on which a co-located pair runs
 
 
 class Named(msgspec.Struct, frozen=True):
-    """A place and its name, as short as tells it from the others of its role.
+    """A place and its name, as short as distinguishes it from the others of its role.
 
     `device`: the name of its devices alone, and how many of them share the model.
     """
@@ -86,14 +86,14 @@ def pairs_of(
 
 def _prices(base: Scenario, costs: Sequence[str], devices: Sequence[tuple[Devices, Devices]]) -> list[Prices]:
     """Return what an hour of each pair's devices costs: as the question says, else by the scenario's `[cost]`."""
-    told = base.cost
-    if costs or told is None or not told.has_prices:
+    own_cost = base.cost
+    if costs or own_cost is None or not own_cost.has_prices:
         return parse_costs(costs, devices)
     for role, own in zip(ROLES, zip(*devices, strict=True), strict=True):
         if len(set(own)) > 1:
             add = ",".join(f"{name}=COST" for name in dict.fromkeys(name for name, _ in own))
             raise InputError(f"scenario {base.name!r}: [cost] has one price for every {role}; give --cost {add}")
-    return [msgspec.structs.replace(told, unit=told.unit or "cost")] * len(devices)
+    return [msgspec.structs.replace(own_cost, unit=own_cost.unit or "cost")] * len(devices)
 
 
 def _beside(verifying: Placed, drafting: Placed) -> Placed:

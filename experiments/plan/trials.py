@@ -17,6 +17,7 @@ from experiments.plan.question import Question, Shape
 from experiments.worlds import with_seed
 from fleet.errors import InputError
 from fleet.records.metrics import assess
+from fleet.records.window import with_percentiles
 from fleet.scenario.cost import per_million_tokens
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.workload import mean_lengths
@@ -62,7 +63,8 @@ def try_out(question: Question, shape: Shape, seed: int, scenario: Scenario | No
         metrics, overload = assess(observe(with_seed(simulated, simulated.seed + seed)))
     except InputError as error:
         raise InputError(f"{shape.title}: {error}") from error
-    values = {name: metric.value for name, metric in metrics.items() if name in KEPT or name.startswith(TIMES)}
+    named = with_percentiles(metrics)
+    values = {name: metric.value for name, metric in named.items() if name in KEPT or name.startswith(TIMES)}
     values["throughput"] *= question.copies(shape)
     # Arrivals: how much of what they ask for falls into the window is chance.
     tokens_per_s = offered_tokens_per_s(question) if question.arrivals_per_s else values["throughput"]
@@ -164,7 +166,7 @@ def leader_of(entrants: Iterable[Entrant], goals: Sequence[Goal], open_loop: boo
     The cheapest one for a million tokens; of fleets that cost the same, the one with the quickest tokens.
     """
     meeting = [one for one in entrants if one.worst_miss(goals) <= 0]
-    metric = "tpot_mean_s" if open_loop else "cost_per_million"
+    metric = "tpot_s" if open_loop else "cost_per_million"
     return min(meeting, key=lambda one: (one.cost_per_hour if open_loop else 0.0, one.mean(metric)), default=None)
 
 
@@ -173,7 +175,7 @@ def gap_to(leader: Entrant, rival: Entrant, rivals: int, open_loop: bool) -> Gap
     dearer = rival.cost_per_hour / leader.cost_per_hour - 1
     if open_loop and abs(dearer) > SAME_COST:
         return Gap(dearer, 0.0)
-    metric = "tpot_mean_s" if open_loop else "cost_per_million"
+    metric = "tpot_s" if open_loop else "cost_per_million"
     theirs, ours = ({trial.seed: trial.values[metric] for trial in one.trials} for one in (rival, leader))
     shares = [theirs[seed] / ours[seed] - 1 for seed in theirs if seed in ours]
     share = float(np.mean(shares)) if shares else math.nan

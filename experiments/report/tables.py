@@ -8,9 +8,9 @@ import msgspec
 
 from experiments.report.page import Cell, Grid, grid
 from experiments.terminal.printing import interval
-from fleet.records.glossary import METRICS
+from fleet.records.glossary import METRICS, PERCENTILES
 from fleet.records.run import RunHeader
-from fleet.records.window import Metric
+from fleet.records.window import Metric, percentile_values
 from fleet.scenario.changes import flat
 from fleet.scenario.settled import Fleet
 from fleet.scenario.show import describe_fleet
@@ -35,13 +35,16 @@ def warned(basis: str) -> str:
 
 
 def metrics_grid(metrics: Mapping[str, Metric], label: str) -> Grid:
-    """Return all metrics of a run, with their intervals, their meaning and how they are known."""
-    meanings = {meaning.name: meaning.what.replace("`", "") for meaning in METRICS}
+    """Return all metrics of a run, with their intervals and percentiles, their meaning and how they are known."""
+    known = {meaning.name: meaning.what.replace("`", "") for meaning in METRICS}
     rows = [
-        (name, metric.value, metric.low, metric.high, metric.unit, _why(metric), label, meanings.get(name, ""))
+        (
+            name, metric.value, metric.low, metric.high, *percentile_values(metric), metric.unit, _why(metric), label,
+            known.get(name, ""),
+        )
         for name, metric in metrics.items()
-    ]
-    headings = ("metric", "value", "low", "high", "unit", "interval", "label", "what it is")
+    ]  # fmt: skip
+    headings = ("metric", "value", "low", "high", *PERCENTILES, "unit", "interval", "label", "what it is")
     return grid("All metrics", headings, rows, "low and high: the ends of the 95 % interval.")
 
 

@@ -132,7 +132,7 @@ def run_policy(
 
 def latency(metrics: dict[str, Metric]) -> float:
     """Return the mean latency of a request."""
-    return metrics["latency_mean_s"].value
+    return metrics["latency_s"].value
 
 
 @cache

@@ -88,7 +88,7 @@ def simulated(rule: str, clients: int, budget: int, requests: int, family: str =
                 },
                 "drafters": {
                     "count": clients,
-                    "tiers": [{"first": clients // 2 + 1, "draft": {"per_token_s": large_s}}] if clients == 8 else [],
+                    "tiers": [{"first": clients // 2 + 1, "step": {"per_token_s": large_s}}] if clients == 8 else [],
                 },
                 "verifiers": {"count": 1, "group": "barrier", "allocate": RULES[rule] | {"budget": budget}},
                 "acceptance": {

@@ -118,7 +118,7 @@ def star(N: int, S_s: float, local_s: float, remote_s: float, variation: float, 
             "drafters": {"depth": 5},
             "verifiers": {
                 "count": N,
-                "tiers": [{"first": LOCAL + 1, "verify": {"base_s": remote_s, "spread": returns}}],
+                "tiers": [{"first": LOCAL + 1, "step": {"base_s": remote_s, "spread": returns}}],
             },
             "workload": {"requests": N, "prompt_tokens": 10, "new_tokens": NEW_TOKENS},
         }

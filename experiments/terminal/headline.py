@@ -49,24 +49,29 @@ def _throughput(metrics: Mapping[str, Metric]) -> Line | None:
 
 def _speed(metrics: Mapping[str, Metric]) -> Line | None:
     """Tokens a second that a request gets: the slowest percent has that of the 99th percentile of the time a token."""
-    known = [(percent, metrics[name]) for percent in (50, 99) if (name := f"tpot_p{percent}_s") in metrics]
-    known = [(percent, metric) for percent, metric in known if metric.value > 0]
+    known = [(percent, metric) for percent, metric in _percentiles(metrics, "tpot_s") if metric.value > 0]
     if not known:
         return None
     rates = ", ".join(f"{number(1 / metric.value)} at P{percent}" for percent, metric in known)
     times = ", ".join(f"{number(MS * metric.value)} ({_range(metric, MS)})" for _, metric in known)
     text = f"tokens/s a request: {rates}; ms a token: {times}"
-    return _line("speed", [text], ("tpot_p50_s", "tpot_p99_s"), metrics)
+    return _line("speed", [text], ("tpot_s",), metrics)
 
 
 def _waiting(metrics: Mapping[str, Metric]) -> Line | None:
     told = []
-    for name, what in (("ttft", "first token after"), ("wait", "for the drafter")):
-        shares = [(percent, metrics.get(f"{name}_p{percent}_s")) for percent in (50, 99)]
-        values = [f"{number(MS * metric.value)} ms at P{percent}" for percent, metric in shares if metric is not None]
+    for name, what in (("ttft_s", "first token after"), ("wait_s", "for the drafter")):
+        values = [f"{number(MS * metric.value)} ms at P{percent}" for percent, metric in _percentiles(metrics, name)]
         if values:
             told.append(f"{what} {', '.join(values)}")
-    return _line("waiting", told, ("ttft_p50_s", "ttft_p99_s", "wait_p50_s", "wait_p99_s"), metrics)
+    return _line("waiting", told, ("ttft_s", "wait_s"), metrics)
+
+
+def _percentiles(metrics: Mapping[str, Metric], name: str) -> list[tuple[int, Metric]]:
+    """Return the median and the 99th percentile of a time, where the run has them."""
+    time = metrics.get(name)
+    both = [] if time is None else [(50, time.p50), (99, time.p99)]
+    return [(percent, metric) for percent, metric in both if metric is not None]
 
 
 def _load(metrics: Mapping[str, Metric]) -> Line | None:
@@ -96,8 +101,8 @@ def _goals(metrics: Mapping[str, Metric]) -> Line | None:
 
 
 def _cost(metrics: Mapping[str, Metric]) -> Line | None:
-    """What a million tokens cost, and what they take of energy."""
-    names = ("cost_per_million_tokens", "energy_kwh_per_million_tokens")
+    """What a million tokens cost, and what a token takes of energy."""
+    names = ("cost_per_million_tokens", "energy_j_per_token")
     known = [metrics[name] for name in names if name in metrics]
     return _line("cost", [f"{number(one.value)} {one.unit} ({_range(one)})" for one in known], names, metrics)
 

@@ -16,8 +16,7 @@ Begin with `schema.py` (the columns) and `run.py` (a run and its file).
     core_waits.py            what threads waited for cores of the host, by step and message
     findings.py              the tables that metrics are computed from: of the rows, or of the compiled loop
     outages.py               how long targets decoded alone, because their drafter was silent
-    counts.py, rates.py      what a run has done so far, and how fast it goes, for those who watch it
-    tally.py, seen.py        counts of a log that grows
+    counters.py, recent.py   what a running fleet has done since it began, and its metrics over the last minute
     samples.py, power.py     what devices drew meanwhile: one look at them; energy a token
     trace.py                 a run as a trace for a viewer
 """

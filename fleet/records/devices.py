@@ -10,7 +10,7 @@ from fleet.records.grouped import Floats
 from fleet.records.intervals import NO_INTERVAL
 from fleet.records.tables import at_drafter
 from fleet.records.window import Metric, Window
-from fleet.scenario.cost import J_PER_KWH, MILLION, per_million_tokens
+from fleet.scenario.cost import per_million_tokens
 from fleet.scenario.facts import devices_of
 from fleet.scenario.names import BATCH, ROUTER
 from fleet.scenario.settled import Fleet
@@ -45,10 +45,7 @@ def energy(window: Window, findings: Findings, tokens: Floats) -> dict[str, Metr
     return {
         "power_w": window.rate(energy_j, "W"),
         "energy_j_per_token": window.ratio(energy_j, tokens, "J/token"),
-        "energy_kwh_per_million_tokens": window.ratio(
-            energy_j * MILLION / J_PER_KWH, tokens, "kWh/million tokens"
-        ),
-    }  # fmt: skip
+    }
 
 
 def cost(window: Window, fleet: Fleet, tokens: Floats) -> dict[str, Metric]:

@@ -60,10 +60,9 @@ def findings_of(run: Run) -> Findings:
 
 
 def needs_rows(fleet: Fleet) -> bool:
-    """Whether metrics of this fleet need its rows: what waited where requests come by themselves, caches, batches."""
+    """Whether metrics of this fleet need its rows: of open arrivals, batches, drafting ahead and lost drafters."""
     return (
         fleet.workload.arrivals is not None
-        or fleet.memory is not None
         or fleet.batch is not None
         or fleet.verifiers.patience.patience_s > 0
         or not fleet.in_turn

@@ -14,22 +14,20 @@ import msgspec
 import numpy as np
 
 from fleet.errors import InputError
-from fleet.policies.allocate import UNLIMITED
 from fleet.records.columns import Table
 from fleet.records.devices import busy_s, cost, energy, loads
 from fleet.records.findings import Findings, findings_of
-from fleet.records.glossary import PERCENTILES
-from fleet.records.goodput import best_goodput, utility
-from fleet.records.grouped import Floats, Groups, means_of
+from fleet.records.goodput import utility
+from fleet.records.grouped import Groups, means_of
 from fleet.records.intervals import NO_INTERVAL, jain_index, student_t_interval
 from fleet.records.outages import outage_metrics, without_steady_state
-from fleet.records.overload import Overload, overload_of, streams_per_s, without_intervals
+from fleet.records.overload import Overload, overload_of, streams_per_s
 from fleet.records.power import measured_energy
 from fleet.records.run import Run
 from fleet.records.service import goodput, speedup
 from fleet.records.steady import places_of, relaxation_s
-from fleet.records.tables import cache_bytes, requests_of
-from fleet.records.window import Metric, Window
+from fleet.records.tables import requests_of
+from fleet.records.window import Metric, Window, without_intervals
 from fleet.scenario.scenario import GrantRule
 from fleet.scenario.settled import Fleet
 
@@ -46,7 +44,7 @@ def assess(run: Run | Findings) -> tuple[dict[str, Metric], Overload | None]:
     """Return the metrics of a run, as `measure` does, and the verdict where it was offered more than it can carry."""
     findings = findings_of(run) if isinstance(run, Run) else run
     known, overload = _metrics(findings), overload_of(findings)
-    return known if overload is None else without_intervals(known), overload
+    return known if overload is None else without_intervals(known, math.inf), overload
 
 
 def _metrics(findings: Findings) -> dict[str, Metric]:
@@ -58,16 +56,14 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
     metrics = _throughput(window, commits, targets)
     if findings.rounds is not None and findings.verified is not None:
         rounds, verified = findings.rounds, findings.verified
-        metrics |= _rounds(window, commits, rounds, targets)
+        metrics |= _rounds(window, rounds, targets)
         metrics |= _acceptance(window, verified)
         if fleet.in_turn:
             metrics |= _drafting(window, rounds)
             metrics |= _returning(window, rounds)
-        metrics |= _load(window, findings, rounds, targets)
+        metrics["load"] = _load(window, findings)
         if fleet.verifiers.allocate is not None:
             metrics |= _fair_goodput(window, verified, fleet.verifiers.allocate)
-        if fleet.memory is not None and rows is not None:
-            metrics |= _draft_caches(window, rows, fleet.memory.drafter.kv_bytes_per_token)
     if fleet.batch is not None and rows is not None:
         metrics |= _batching(window, rows, commits)
     if fleet.verifiers.patience.patience_s and rows is not None:
@@ -80,7 +76,7 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
     known = {name: metric for name, metric in metrics.items() if not math.isnan(metric.value)}
     if not without_steady_state(fleet.faults):
         return known
-    return {name: Metric(metric.value, *NO_INTERVAL, metric.unit) for name, metric in known.items()}
+    return without_intervals(known, 1.0)
 
 
 def measure_targets(run: Run) -> Table:
@@ -111,16 +107,18 @@ def combine(runs: Sequence[Mapping[str, Metric]]) -> dict[str, Metric]:
     Runs that are too short for an interval begin and end alike, so more of them do not help: there is none over them
     either, where the median run is too short.
     """
-    combined = {}
-    for name in (name for name in runs[0] if all(name in run for run in runs)):
-        values = [run[name].value for run in runs]
-        times_longer = float(np.median([run[name].times_longer for run in runs]))
-        interval = student_t_interval(values) if times_longer == 1 else NO_INTERVAL
-        drifting = sum(run[name].drifting for run in runs) > len(runs) / 2
-        combined[name] = Metric(
-            float(np.mean(values)), *interval, _unit(run[name].unit for run in runs), times_longer, drifting
-        )
-    return combined
+    return {name: _combined([run[name] for run in runs]) for name in runs[0] if all(name in run for run in runs)}
+
+
+def _combined(metrics: Sequence[Metric]) -> Metric:
+    values = [metric.value for metric in metrics]
+    times_longer = float(np.median([metric.times_longer for metric in metrics]))
+    interval = student_t_interval(values) if times_longer == 1 else NO_INTERVAL
+    drifting = sum(metric.drifting for metric in metrics) > len(metrics) / 2
+    unit = _unit(metric.unit for metric in metrics)
+    percentiles = combine([metric.percentiles for metric in metrics])
+    mean = Metric(float(np.mean(values)), *interval, unit, times_longer, drifting)
+    return msgspec.structs.replace(mean, **percentiles)
 
 
 def _unit(units: Iterable[str]) -> str:
@@ -161,53 +159,40 @@ def _throughput(window: Window, commits: Table, targets: int) -> dict[str, Metri
     }
 
 
-def _rounds(window: Window, commits: Table, rounds: Table, targets: int) -> dict[str, Metric]:
-    """O without the bonus tokens, equation (11), and the round speeds R_q and R_p (appendix C.1)."""
+def _rounds(window: Window, rounds: Table, targets: int) -> dict[str, Metric]:
+    """The round speeds R_q and R_p (appendix C.1)."""
     return {
-        "accepted_throughput": window.rate(window.sums(commits.time_s, commits.from_draft), "tokens/s"),
         "rounds_per_s": window.rate(window.sums(rounds.drafted_s), "rounds/s"),
         "rounds_per_s_per_target": window.rate(window.sums(rounds.verified_s) / targets, "rounds/s"),
         "rounds": window.count(rounds.verified_s, "rounds"),
     }
 
 
-def _load(window: Window, findings: Findings, rounds: Table, targets: int) -> dict[str, Metric]:
-    """Load of the drafters, and the idle time T_idle of an iteration (9)."""
-    working_s = busy_s(window, findings.draft_steps) / max(findings.drafters, 1)
-    iterations = window.sums(rounds.drafted_s) / targets
-    return {
-        "load": window.rate(working_s, "share of time"),
-        "iteration_idle_s": window.ratio(window.batch_s - working_s, iterations, "s"),
-        "iteration_s": window.ratio(np.full_like(working_s, window.batch_s), iterations, "s"),
-    }
+def _load(window: Window, findings: Findings) -> Metric:
+    """Load of the drafters."""
+    return window.rate(busy_s(window, findings.draft_steps) / max(findings.drafters, 1), "share of time")
 
 
 def _drafting(window: Window, rounds: Table) -> dict[str, Metric]:
     """S, T_wait, the gap before a request (table 1), and the sizes of messages."""
     return {
         "service_s": window.mean(rounds.drafted_s, rounds.service_s, "s"),
-        "wait_s": window.mean(rounds.drafted_s, rounds.wait_s, "s"),
+        "wait_s": window.spread(rounds.drafted_s, rounds.wait_s, "s"),
         "idle_gap_s": window.mean(rounds.drafted_s, rounds.idle_gap_s, "s"),
         "request_bytes": window.mean(rounds.drafted_s, rounds.request_bytes, "bytes"),
         "draft_bytes": window.mean(rounds.drafted_s, rounds.draft_bytes, "bytes"),
         "draft_tokens": window.mean(rounds.drafted_s, rounds.draft_tokens, "tokens/round"),
-    } | _percentiles(window, "wait", rounds.drafted_s, rounds.wait_s)
-
-
-def _percentiles(window: Window, name: str, time_s: Floats, values_s: Floats) -> dict[str, Metric]:
-    found = window.quantiles(time_s, values_s, [percent / 100 for percent in PERCENTILES], "s")
-    return {f"{name}_p{percent}_s": metric for percent, metric in zip(PERCENTILES, found, strict=True)}
+    }
 
 
 def _returning(window: Window, rounds: Table) -> dict[str, Metric]:
     """Z = t_c + t_v, equation (6): t_c is Z without the draft's stay at the target (t_v and any queueing)."""
-    round_s = rounds.returned_s - rounds.asked_s
     return {
         "return_s": window.mean(rounds.drafted_s, rounds.return_s, "s"),
         "communication_s": window.mean(rounds.drafted_s, rounds.return_s - rounds.at_target_s, "s"),
         "verify_s": window.mean(rounds.verified_s, rounds.verify_s, "s"),
-        "round_s": window.mean(rounds.drafted_s, round_s, "s"),
-    } | _percentiles(window, "round", rounds.drafted_s, round_s)
+        "round_s": window.spread(rounds.drafted_s, rounds.returned_s - rounds.asked_s, "s"),
+    }
 
 
 def _acceptance(window: Window, verified: Table) -> dict[str, Metric]:
@@ -218,13 +203,6 @@ def _acceptance(window: Window, verified: Table) -> dict[str, Metric]:
         "mean_acceptance_length": window.mean(verified.verified_s, verified.acceptance_length + 1, "tokens/round"),
         "acceptance_rate": window.ratio(accepted, window.sums(verified.verified_s, verified.draft_tokens), "share"),
     }
-
-
-def _draft_caches(window: Window, rows: Table, bytes_per_token: int) -> dict[str, Metric]:
-    """The most that all caches of the drafters held at once."""
-    held = cache_bytes(rows, bytes_per_token)
-    peak = held.bytes[window.inside(held.time_s)].max(initial=0)
-    return {"draft_cache_peak_bytes": Metric(float(peak), *NO_INTERVAL, "bytes")}
 
 
 def _latencies(window: Window, findings: Findings) -> dict[str, Metric]:
@@ -245,9 +223,7 @@ def _latencies(window: Window, findings: Findings) -> dict[str, Metric]:
         "tpot": (ended_s - done.first_s) / np.where(tokens > 1, tokens - 1, np.nan),  # a request of one token has none
         "latency": ended_s - done.joined_s,
     }
-    for name, values_s in times_s.items():
-        metrics[f"{name}_mean_s"] = window.mean(ended_s, values_s, "s")
-        metrics |= _percentiles(window, name, ended_s, values_s)
+    metrics |= {f"{name}_s": window.spread(ended_s, values_s, "s") for name, values_s in times_s.items()}
     return metrics | goodput(window, fleet.slo, ended_s, times_s)
 
 
@@ -264,11 +240,10 @@ def _offered(fleet: Fleet, rows: Table | None) -> dict[str, Metric]:
 
 
 def _batching(window: Window, rows: Table, commits: Table) -> dict[str, Metric]:
-    """Where the time of a batch goes, how many of its rounds needed no realignment, and who waits for whom.
+    """Where the time of a batch goes, and how many of its rounds needed no realignment.
 
     `realign_share` is the overhead of Batch Speculative Decoding Done Right, c_overhead(B) in its equation (1), as a
-    share of all steps. `grouped_share`: rounds without realignment. `blocked_share`: share of the time between the
-    first and the last step of a request in which its station served others (head-of-line blocking).
+    share of all steps. `grouped_share`: rounds without realignment.
     """
     done = rows.where(rows.event.among("done"))
     steps = done.where(np.sort(Groups(done.step).first))
@@ -277,17 +252,9 @@ def _batching(window: Window, rows: Table, commits: Table) -> dict[str, Metric]:
     for kind in ("draft", "verify", "realign"):
         of_kind = steps.where(steps.kind.among(kind))
         metrics[f"{kind}_share"] = window.ratio(window.sums(of_kind.time_s, of_kind.duration_s), all_s, "share of time")
-    rounds, realigned, verified = (
-        window.sums(steps.time_s[steps.kind.among(kind)]) for kind in ("draft", "realign", "verify")
-    )
+    rounds, realigned = (window.sums(steps.time_s[steps.kind.among(kind)]) for kind in ("draft", "realign"))
     metrics["grouped_share"] = window.ratio(rounds - realigned, rounds, "share of rounds")
-    requests = requests_of(done)
-    ended_s = requests.largest(done.time_s)
-    span_s = ended_s - requests.smallest(done.time_s - done.duration_s)
-    blocked_s = window.sums(ended_s, span_s - requests.sums(done.duration_s))
     metrics["block_efficiency"] = _committed_a_step(window, commits)
-    metrics["blocked_share"] = window.ratio(blocked_s, window.sums(ended_s, span_s), "share of time")
-    metrics["rows_per_step"] = window.ratio(window.sums(done.time_s[done.kind.among("verify")]), verified, "rows")
     return metrics
 
 
@@ -298,31 +265,10 @@ def _committed_a_step(window: Window, commits: Table) -> Metric:
 
 
 def _fair_goodput(window: Window, verified: Table, rule: GrantRule) -> dict[str, Metric]:
-    """Utility of the mean goodputs in tokens a round, and what is missing to the best, U(x*) (GoodSpeed, problem (1)).
-
-    x* is that of clients whose acceptance is constant at what this run showed, the mean ratio of their drafted tokens.
-    """
+    """Utility of the clients' mean goodputs in tokens a round (GoodSpeed, problem (1))."""
     counted = verified.where(window.inside(verified.verified_s))
     if not len(counted):
         return {}
-    fairness = rule.fairness
-    value = best = 0.0
-    for station in counted.station.present():  # each has a budget of its own
-        of_verifier = counted.where(counted.station.among(station))
-        value += utility(Groups(of_verifier.tag).means(of_verifier.acceptance_length) + 1, fairness)
-        if rule.budget < UNLIMITED:
-            best += utility(best_goodput(_acceptance_rates(of_verifier), rule.budget, fairness), fairness)
-    metrics = {"utility": Metric(value, *NO_INTERVAL, f"sum of alpha-fair utilities, a = {fairness:g}")}
-    if rule.budget < UNLIMITED:
-        metrics["utility_gap"] = Metric(best - value, *NO_INTERVAL, "U(x*) - U(x)")
-    return metrics
-
-
-def _acceptance_rates(verified: Table) -> list[float]:
-    """Mean ratio of each client's drafted tokens; where ratios are unknown, the share of tested tokens that passed."""
-    clients = Groups(verified.tag)
-    drafted, passed = clients.sums(verified.draft_tokens), clients.sums(verified.acceptance_length)
-    tested = clients.sums(np.minimum(verified.draft_tokens, verified.acceptance_length + 1))
-    ratios = clients.sums(verified.ratio * verified.draft_tokens)
-    rates = np.where(ratios > 0, ratios / np.maximum(drafted, 1), passed / np.maximum(tested, 1))
-    return [float(rate) for rate in rates]
+    goodputs = Groups(counted.tag).means(counted.acceptance_length) + 1
+    unit = f"sum of alpha-fair utilities, a = {rule.fairness:g}"
+    return {"utility": Metric(utility(goodputs, rule.fairness), *NO_INTERVAL, unit)}

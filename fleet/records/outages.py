@@ -21,7 +21,6 @@ def outage_metrics(window: Window, rows: Table, commits: Table) -> dict[str, Met
     return {
         "given_up": window.count(given_up.time_s, "drafts"),
         "alone_share": window.ratio(alone_s, window.within(spans.begun_s, spans.ended_s), "share of time"),
-        "alone_token_share": window.ratio(tokens, window.sums(commits.time_s, commits.committed), "share of tokens"),
         "alone_tokens_per_s": window.ratio(tokens, alone_s, "tokens/s"),
         "rejoin_s": window.mean(rejoins.rejoined_s, rejoins.rejoined_s - rejoins.time_s, "s"),
     }

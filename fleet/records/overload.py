@@ -13,7 +13,7 @@ ahead. What drafters at a barrier carry is told without their waits for it.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import msgspec
 import numpy as np
@@ -23,9 +23,7 @@ from fleet.policies.group import Barrier, Batch, One
 from fleet.records.columns import Bools, Integers, Table
 from fleet.records.findings import Findings
 from fleet.records.grouped import Floats, Groups, at, find
-from fleet.records.intervals import NO_INTERVAL
 from fleet.records.tables import at_drafter, requests_of
-from fleet.records.window import Metric
 from fleet.scenario.arrivals import Gamma, Poisson
 from fleet.scenario.names import BATCH, DRAFTER, ROUTER
 from fleet.scenario.settled import Fleet
@@ -86,19 +84,6 @@ def overload_of(findings: Findings) -> Overload | None:
     worst = max(beyond, key=lambda demand: demand.mean_s)
     offered, load = per_s * float(findings.commits.committed.sum()) / streams, per_s * worst.mean_s
     return Overload(offered, offered / load, load, _in_words(worst.station, [one.station for one in beyond]))
-
-
-def without_intervals(metrics: Mapping[str, Metric]) -> dict[str, Metric]:
-    """Return the metrics of a run that has no steady state: their values, and no interval however long the run."""
-    return {
-        name: Metric(metric.value, *NO_INTERVAL, metric.unit, math.inf if _may_have_one(metric) else 1.0)
-        for name, metric in metrics.items()
-    }
-
-
-def _may_have_one(metric: Metric) -> bool:
-    """Whether a quantity has an interval, in this run or in a longer one; counts have none."""
-    return metric.times_longer > 1 or not math.isnan(metric.low)
 
 
 def streams_per_s(fleet: Fleet, opened_s: Floats) -> float:

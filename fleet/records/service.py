@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 
-import msgspec
 import numpy as np
 
 from fleet.records.columns import Bools, Table
@@ -38,11 +37,11 @@ def speedup(fleet: Fleet, requests: Table, metrics: Mapping[str, Metric]) -> dic
 
     That step is one in the middle of the texts that the requests had.
     """
-    tpot = metrics.get("tpot_mean_s")
+    tpot = metrics.get("tpot_s")
     context = float(np.mean(requests.prompt_tokens + requests.tokens / 2)) if len(requests) else math.nan
     step_s = plain_step_s(fleet, context)
     if tpot is None or not step_s > 0 or not tpot.value > 0:
         return {}
     low, high = (step_s / end if end > 0 else math.nan for end in (tpot.high, tpot.low))
     low, high = (math.nan, math.nan) if math.isnan(low + high) else (low, high)
-    return {"speedup": msgspec.structs.replace(tpot, value=step_s / tpot.value, low=low, high=high, unit="factor")}
+    return {"speedup": Metric(step_s / tpot.value, low, high, "factor", tpot.times_longer, tpot.drifting)}

@@ -5,7 +5,7 @@ Metrics are estimates from these tables. Times are in seconds since the run bega
 
 import numpy as np
 
-from fleet.records.columns import Bools, Integers, Table, Words
+from fleet.records.columns import Bools, Table, Words
 from fleet.records.grouped import Floats, Groups, at, find
 from fleet.scenario.names import DRAFTER, ROUTER
 from fleet.scenario.settled import Fleet
@@ -22,8 +22,8 @@ def requests_of(rows: Table) -> Groups:
 def commits_of(rows: Table) -> Table:
     """Return the finished verifier steps with `committed`, the tokens that each added to its stream.
 
-    `goal` is that of its request. `from_draft`: those tokens that the drafter proposed. Tokens beyond a request's goal
-    are dropped, not committed; so is what a target had committed of a request when its process died.
+    `goal` is that of its request. Tokens beyond a request's goal are dropped, not committed; so is what a target had
+    committed of a request when its process died.
     """
     done = rows.where(rows.event.among("done") & rows.kind.among(*COMMITTING) & ~at_drafter(rows))
     started = done.epoch // INCARNATION
@@ -32,15 +32,7 @@ def commits_of(rows: Table) -> Table:
         done = done.where(started == requests.largest(started)[requests.of])
     joins = rows.where(rows.event.among("join"))
     goal = at(joins.goal, find((done.tag, done.request), (joins.tag, joins.request)))
-    return done.plus(goal=goal, **added_tokens(done.accepted, goal - done.base))
-
-
-def added_tokens(accepted: Integers, room: Floats | Integers) -> dict[str, Floats]:
-    """Return how many tokens each step added, `committed`, and how many of them were drafted, `from_draft`.
-
-    `accepted`: draft tokens. `room`: for how many its stream had room before its end.
-    """
-    return {"committed": np.minimum(accepted + 1, room), "from_draft": np.minimum(accepted, room)}
+    return done.plus(goal=goal, committed=np.minimum(done.accepted + 1, goal - done.base))
 
 
 def rounds_table(fleet: Fleet, rows: Table) -> Table:
@@ -121,27 +113,6 @@ def _of_next_round(rows: Table, rounds: Groups, values: Floats) -> Floats:
     after = np.full(len(rounds), np.nan)
     after[:-1] = np.where(follows, values[1:], np.nan)  # rounds are in the order of their keys
     return after
-
-
-def cache_bytes(rows: Table, bytes_per_token: int) -> Table:
-    """Return what the drafters' caches hold after each change: time_s, station, tag, bytes_of_tag, bytes (of all).
-
-    A session holds its prefix from its first request on until it leaves; evicted ones are counted, as if they stayed.
-    Who was refused holds nothing.
-    """
-    changes = rows.where(at_drafter(rows) & rows.event.among("draft-request", "leave"))
-    changes = changes.where(np.argsort(changes.time_s, kind="stable"))
-    refusals = rows.where(rows.event.among("refusal"))
-    refused = find((changes.tag, changes.request), (refusals.tag, refusals.request)) >= 0
-    last = np.zeros(len(changes), dtype=bool)
-    last[requests_of(changes).last] = True  # nobody asks again after a refusal, so that it answers the last request
-    changes = changes.where(~(refused & last))
-    held = np.where(changes.event.among("draft-request"), changes.base * bytes_per_token, 0)
-    before = Groups(changes.station, changes.tag).before()
-    more = held - np.where(before >= 0, held[before], 0)
-    return Table.of(
-        time_s=changes.time_s, station=changes.station, tag=changes.tag, bytes_of_tag=held, bytes=np.cumsum(more)
-    )
 
 
 def verifications_of(rows: Table) -> Table:

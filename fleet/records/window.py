@@ -1,21 +1,23 @@
-"""The part of a run that counts, and how estimates with intervals come out of it."""
+"""The part of a run that counts, and the estimates with intervals that come out of it."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fleet.records.glossary import percentile_name
 from fleet.records.intervals import NO_INTERVAL, Interval, batch_interval, drifts, quantile_levels
 
 Floats = NDArray[np.float64]
 LEAST_RELAXATIONS = 50  # that a run must be long for an interval of a mean: its coverage is then 92 % or more
+LEVELS = (0.5, 0.9, 0.99)  # of the percentiles of a metric
 LEAST_BEYOND = 10  # of them, and of the values, that must lie beyond a quantile
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """A measured value with its interval and its unit.
+    """A measured value with its interval, its unit and, for some times, its percentiles.
 
     Keys:
         value (the metric's): The estimate.
@@ -25,6 +27,9 @@ class Metric(msgspec.Struct, frozen=True):
         times_longer (runs): How many times as long the run would have to be for an interval: 1 where it is long enough,
             or where the quantity has none; infinite where no length is enough, since more is offered than is carried.
         drifting: Whether it has no interval because it was still changing over the run; `times_longer` is then a guess.
+        p50: The median of what `value` is the mean of.
+        p90: Its 90th percentile.
+        p99: Its 99th percentile.
     """
 
     value: float
@@ -33,6 +38,42 @@ class Metric(msgspec.Struct, frozen=True):
     unit: str
     times_longer: float = 1.0
     drifting: bool = False
+    p50: "Metric | None" = None
+    p90: "Metric | None" = None
+    p99: "Metric | None" = None
+
+    @property
+    def percentiles(self) -> dict[str, "Metric"]:
+        """The percentiles that it has, by their fields' names."""
+        fields = {"p50": self.p50, "p90": self.p90, "p99": self.p99}
+        return {field: metric for field, metric in fields.items() if metric is not None}
+
+
+def percentile_values(metric: Metric) -> list[float | None]:
+    """Return the values of the three percentiles; None for those that it does not have."""
+    return [None if each is None else each.value for each in (metric.p50, metric.p90, metric.p99)]
+
+
+def with_percentiles(metrics: Mapping[str, Metric]) -> dict[str, Metric]:
+    """Return metrics by name, and the percentiles of each after it: `tpot_p99_s` is `metrics["tpot_s"].p99`."""
+    rows = {}
+    for name, metric in metrics.items():
+        rows[name] = msgspec.structs.replace(metric, p50=None, p90=None, p99=None)
+        rows |= {percentile_name(name, field): each for field, each in metric.percentiles.items()}
+    return rows
+
+
+def without_intervals(metrics: Mapping[str, Metric], times_longer: float) -> dict[str, Metric]:
+    """Return the metrics' values alone.
+
+    `times_longer`: of those that could have an interval, in this run or in a longer one; a count has none.
+    """
+    bare = {}
+    for name, metric in metrics.items():
+        longer = times_longer if metric.times_longer > 1 or not math.isnan(metric.low) else 1.0
+        percentiles = without_intervals(metric.percentiles, times_longer)
+        bare[name] = msgspec.structs.replace(Metric(metric.value, *NO_INTERVAL, metric.unit, longer), **percentiles)
+    return bare
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -124,6 +165,11 @@ class Window(msgspec.Struct, frozen=True):
             times_s, numbers = times_s[known], numbers[known]
         sums = self._sums_by(times_s)
         return self.ratio(sums(numbers), sums(None), unit)
+
+    def spread(self, time_s: ArrayLike, values: ArrayLike, unit: str) -> Metric:
+        """Build the mean, as `mean` does, with its percentiles, as `quantiles` does."""
+        p50, p90, p99 = self.quantiles(time_s, values, LEVELS, unit)
+        return msgspec.structs.replace(self.mean(time_s, values, unit), p50=p50, p90=p90, p99=p99)
 
     def quantile(self, time_s: ArrayLike, values: ArrayLike, level: float, unit: str) -> Metric:
         """Build the quantile at `level` in (0, 1) of the known values; interval between two of the ordered values."""

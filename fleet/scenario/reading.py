@@ -52,7 +52,7 @@ def scenario_of(given: Given, changes: Changes | None = None, **keys: Any) -> Sc
 def read_scenario(path: Path, changes: Changes = (), base: Path | None = None) -> Scenario:
     """Read a scenario file and apply changes: values by dotted key, or texts such as `verifiers.count=4`.
 
-    Its profile and the files that it names are found relative to `base`, the scenario's folder unless told otherwise;
+    Its profile and the files that it names are found relative to `base`, by default the scenario's folder;
     folders of models, from the working folder. Raises InputError, in one line naming file, key, value and what is
     allowed.
     """

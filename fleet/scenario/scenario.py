@@ -47,18 +47,19 @@ LengthRule = GrantRule | AdaEdl  # a batch can stop drafts after a token, too
 Acceptance = LengthModel | TokenModel
 
 
-class DrafterTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Drafters numbered `first` and above differ from the others: a slower device, a longer link.
+class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Drafters or targets numbered `first` and above differ from the others: a slower device, a longer link.
 
     Keys:
-        first (number): The first drafter that differs, counted from 1. Rises from tier to tier: where
-            several hold for a drafter, the last one wins.
-        draft: Time of their draft steps, in place of the profile's `draft`.
-        link: Their link to every target, in place of the scenario's or the profile's `link`.
+        first (number): The first one that differs, counted from 1. Rises from tier to tier: where several hold for a
+            station, the last one wins.
+        step: Time of their draft steps, or of their verifications, in place of the scenario's or the profile's.
+        link: Their link to every station of the other side, in place of the scenario's or the profile's `link`. Where
+            both ends have one, the target's holds.
     """
 
     first: Number
-    draft: StepTime | None = None
+    step: StepTime | None = None
     link: LinkTime | None = None
 
 
@@ -93,8 +94,6 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         allocate: How deep to draft, where that is not always `depth`. Left out, it is.
         lease_s: After how much silence of a target, while it has to answer, a drafter ends its session and frees its
             cache. 0 is never.
-        cache_tokens (tokens): Tokens of context that a drafter's cache holds. When they run out, the sessions that were
-            drafted for longest ago are evicted, and prefilled again at their next round. 0 is any number.
         tiers: Groups of drafters that differ from the others.
     """
 
@@ -116,23 +115,7 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limits_per_s: tuple[Annotated[float, Meta(ge=0, le=1e9)], ...] = ()
     allocate: Fixed | AdaptiveDepth | None = None
     lease_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
-    cache_tokens: WholeNumber = 0
-    tiers: tuple[DrafterTier, ...] = ()
-
-
-class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Verifiers numbered `first` and above differ from the others: a slower device, a longer link.
-
-    Keys:
-        first (number): The first verifier that differs, counted from 1. Rises from tier to tier:
-            where several hold for a verifier, the last one wins.
-        verify: Time of their verifications, in place of the scenario's or the profile's `verify`.
-        link: Their link to every drafter, in place of the scenario's or the profile's `link`, and of a drafter tier's.
-    """
-
-    first: Number
-    verify: StepTime | None = None
-    link: LinkTime | None = None
+    tiers: tuple[Tier, ...] = ()
 
 
 class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -149,15 +132,12 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             tells verifications, prefills, plain decoding and what passes around them. Empty: `profile` tells these,
             too.
         device: Name of a shared device in `[devices]`; empty for a device of its own for each target.
-        verify: Time of a verification, in place of the profile's.
-        prefill: Time of a target's prefill, in place of the profile's `verify_prefill`.
-        decode: Time of one plain decoding step, in place of the profile's.
+        verify: Time of a step of a target, be it a verification, a prefill or a plain decoding step, in place of the
+            profile's.
         tiers: Groups of targets that differ from the others.
         priorities (priority): Priorities of the requests of targets 1, 2, ...; a larger number is more urgent, and
             targets beyond the list have 0. The order "priority" looks at them.
         group: Which sessions share a verification: one at a time, a batch of those that wait, or all at a barrier.
-        padded: Whether the drafts of one verification are filled up to the longest, which costs the time of the
-            filling.
         patience_s: How long a target waits for a draft before it gives its drafter up and decodes alone. 0 is for ever.
         rejoin_s: How long it then decodes alone before it asks its drafter again, which it goes on doing until the
             drafter answers.
@@ -175,12 +155,9 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     profile: HardwareProfile | str = ""
     device: str = ""
     verify: StepTime | None = None
-    prefill: StepTime | None = None
-    decode: StepTime | None = None
     tiers: tuple[Tier, ...] = ()
     priorities: tuple[Annotated[int, Meta(ge=-(10**9), le=10**9)], ...] = ()
     group: Group = One()
-    padded: bool = False
     patience_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
     rejoin_s: Annotated[float, Meta(ge=1e-3, le=1e9)] = 1.0
     allocate: GrantRule | None = None
@@ -290,8 +267,9 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         measure: Which part of a run counts.
         slo: What each request is to reach. Left out, no request is held against a goal.
         cost: What devices cost, and draw. Left out, tokens have no price.
-        memory: What devices and models hold. Where it is given, the analytic model says how many targets fit, the
-            admission "within-memory" knows its room, and runs measure what the drafter's caches take.
+        memory: What devices and models hold. Where it is given, the analytic model says how many targets fit, and
+            the admission "within-memory" knows its room. Where a drafter's caches run out of it, the sessions that were
+            drafted for longest ago are evicted, and prefilled again at their next round.
         precision: Precision of the models' numbers in the real world.
         faults: What goes wrong on purpose, entry by entry: stations that die or stall, messages that are lost, late,
             repeated or overtaken.
@@ -314,7 +292,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory: DeviceMemory | None = None
     precision: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
     faults: tuple[Fault, ...] = ()
-    version: int = FORMAT
+    version: Annotated[int, Meta(ge=1, le=10**9)] = FORMAT
 
     def digest(self) -> str:
         """Fingerprint of the whole content, the profile's numbers included where they are inline."""

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 
 from fleet.errors import InputError
-from fleet.policies.admit import Admission, WithinMemory
+from fleet.policies.admit import CacheRoom, SettledAdmission, WithinMemory
 from fleet.policies.allocate import Fixed
 from fleet.policies.liveness import Patience
 from fleet.policies.overlap import Ahead
 from fleet.policies.route import Affinity
-from fleet.scenario.scenario import DrafterTier, Scenario, Tier, needs_of
+from fleet.scenario.scenario import Scenario, Tier, needs_of
 from fleet.scenario.settled import (
     Fleet,
     Room,
@@ -114,7 +114,7 @@ def _drafters(scenario: Scenario, room: Room, positions: int) -> SettledDrafters
         move=given.move,
         view_delay_s=given.view_delay_s,
         limits_per_s=given.limits_per_s,
-        cache_tokens=given.cache_tokens,
+        cache_tokens=_cache_tokens(scenario, room),
         positions=positions,
         lease_s=given.lease_s,
         profile=described(scenario, "drafters"),
@@ -127,16 +127,26 @@ def _moves(scenario: Scenario) -> bool:
     return scenario.drafters.count > 1 and not isinstance(scenario.drafters.route, Affinity)
 
 
-def _admission(scenario: Scenario, room: Room) -> Admission:
+def _admission(scenario: Scenario, room: Room) -> SettledAdmission:
     """The drafter's rule of admission, with the bytes of `[memory]`, where it counts any.
 
     Without them the engine settles it, from its model and its device; nobody else can.
     """
     admit, memory = scenario.drafters.admit, scenario.memory
-    if not isinstance(admit, WithinMemory) or admit.is_settled or memory is None:
+    if not isinstance(admit, WithinMemory) or memory is None:
         return admit
-    drafter = memory.drafter
-    return admit.settled(memory.device_bytes - drafter.weights_bytes, drafter.kv_bytes_per_token * room.longest_row)
+    cache_bytes = max(memory.device_bytes - memory.drafter.weights_bytes, 0)
+    return CacheRoom(cache_bytes, memory.drafter.kv_bytes_per_token * room.longest_row)
+
+
+def _cache_tokens(scenario: Scenario, room: Room) -> int:
+    """Tokens of context that a drafter's cache holds, by `[memory]`; 0 where it holds all sessions, and without one."""
+    memory = scenario.memory
+    if memory is None:
+        return 0
+    tokens = (memory.device_bytes - memory.drafter.weights_bytes) // memory.drafter.kv_bytes_per_token
+    sessions = _streams(scenario) or scenario.workload.requests
+    return 0 if sessions * room.longest_row <= tokens else max(tokens, 1)
 
 
 def _drafter_times(scenario: Scenario) -> Iterator[DrafterTimes]:
@@ -154,8 +164,8 @@ def _drafter_times(scenario: Scenario) -> Iterator[DrafterTimes]:
     for first in _firsts(scenario.drafters.tiers, scenario.drafters.count):
         chosen = profile.draft
         for tier in scenario.drafters.tiers:
-            if first + 1 >= tier.first and tier.draft is not None:
-                chosen = tier.draft
+            if first + 1 >= tier.first and tier.step is not None:
+                chosen = tier.step
         yield DrafterTimes(
             first=first,
             draft=chosen.slowed(slowdowns.get("draft", 1.0)),
@@ -180,7 +190,6 @@ def _verifiers(scenario: Scenario) -> SettledVerifiers:
         priorities=given.priorities,
         group=given.group,
         overlap=scenario.drafters.overlap,
-        padded=given.padded,
         allocate=given.allocate,
         patience=Patience(given.patience_s, given.rejoin_s),
         drafters=1 if _moves(scenario) else max(scenario.drafters.count, 1),
@@ -198,10 +207,10 @@ def _verifier_times(scenario: Scenario) -> Iterator[VerifierTimes]:
     for first in _firsts(given.tiers, given.count):
         verify = given.verify or (profile.verify if profile else None)
         for tier in given.tiers:
-            if first + 1 >= tier.first and tier.verify is not None:
-                verify = tier.verify
-        prefill = given.prefill or (profile.verify_prefill if profile else None)
-        decode = given.decode or (profile.decode if profile else None)
+            if first + 1 >= tier.first and tier.step is not None:
+                verify = tier.step
+        prefill = given.verify or (profile.verify_prefill if profile else None)
+        decode = given.verify or (profile.decode if profile else None)
         if verify is None or prefill is None or decode is None:
             return
         yield VerifierTimes(
@@ -222,8 +231,8 @@ def _batch(scenario: Scenario) -> SettledBatch | None:
         times = BatchTimes(
             draft=profile.draft,
             draft_prefill=profile.draft_prefill,
-            prefill=scenario.verifiers.prefill or profile.verify_prefill,
-            verify=scenario.verifiers.verify or profile.verify,
+            prefill=profile.verify_prefill,
+            verify=profile.verify,
             realign=profile.realign,
             delays=Delays(
                 profile.turnaround_s, profile.turnaround_row_s, 0.0, profile.dispatch_s, profile.delay_spread
@@ -305,11 +314,7 @@ def _link(scenario: Scenario, target: int, drafter: int) -> SettledLink | None:
     if in_one_process(scenario, scenario.verifiers.device):
         return SettledLink(LinkTime(), of_host=False)
     chosen = scenario.link
-    tiers: Sequence[tuple[Sequence[DrafterTier | Tier], int]] = (
-        (scenario.drafters.tiers, drafter),
-        (scenario.verifiers.tiers, target),
-    )
-    for ranges, number in tiers:
+    for ranges, number in ((scenario.drafters.tiers, drafter), (scenario.verifiers.tiers, target)):
         for tier in ranges:
             if number + 1 >= tier.first and tier.link is not None:
                 chosen = tier.link
@@ -331,6 +336,6 @@ def _link_ranges(scenario: Scenario) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(_firsts(drafters.tiers, drafters.count)), tuple(_firsts(verifiers.tiers, verifiers.count))
 
 
-def _firsts(tiers: Sequence[DrafterTier | Tier], count: int) -> list[int]:
+def _firsts(tiers: Sequence[Tier], count: int) -> list[int]:
     """Numbers at which stations begin to differ from those before them."""
     return sorted({0} | {tier.first - 1 for tier in tiers if tier.first <= count})

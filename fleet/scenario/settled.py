@@ -14,7 +14,7 @@ import msgspec
 from fleet.chance.acceptance import LengthModel
 from fleet.chance.tokens import TokenModel
 from fleet.errors import InputError
-from fleet.policies.admit import Admission, Everyone
+from fleet.policies.admit import Everyone, SettledAdmission
 from fleet.policies.allocate import Fixed, Needs
 from fleet.policies.depth import AdaptiveDepth
 from fleet.policies.group import DraftGroup, Group, One
@@ -70,7 +70,7 @@ class SettledDrafters(msgspec.Struct, frozen=True):
     device: str = ""
     allocate: Fixed | AdaptiveDepth = Fixed(5)
     order: Order = Fifo()
-    admit: Admission = Everyone()
+    admit: SettledAdmission = Everyone()
     warm_up: WarmUp = NoWarmUp()
     group: DraftGroup = One()
     overlap: Overlap = InTurn()
@@ -101,7 +101,6 @@ class SettledVerifiers(msgspec.Struct, frozen=True):
     priorities: tuple[int, ...] = ()
     group: Group = One()
     overlap: Overlap = InTurn()
-    padded: bool = False
     allocate: GrantRule | None = None
     patience: Patience = Patience()
     drafters: int = 1

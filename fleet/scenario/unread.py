@@ -15,9 +15,9 @@ from fleet.policies.overlap import Ahead
 from fleet.policies.route import Affinity
 from fleet.policies.shapes import Shape
 from fleet.scenario.arrivals import Trace
-from fleet.scenario.scenario import DrafterTier, Scenario, Tier, Workload
+from fleet.scenario.scenario import Scenario, Workload
 
-READ_IN_A_BATCH = {"drafters": {"depth", "shape", "kind", "model"}, "verifiers": {"model", "verify", "prefill", "rule"}}
+READ_IN_A_BATCH = {"drafters": {"depth", "shape", "kind", "model"}, "verifiers": {"model", "rule"}}
 # What describes a drafter may stand there without one: a baseline is then one `--set drafters.count=0` away.
 DESCRIBES_A_DRAFTER = {"count", "depth", "shape", "kind", "model", "profile", "device"}
 READ_OF_A_SHAPE = {"chain": set[str](), "tree": {"branching"}, "dynamic": {"width", "most"}}
@@ -60,7 +60,7 @@ def _beside_a_batch(scenario: Scenario) -> Iterator[str]:
 
 def _without_drafters(scenario: Scenario) -> Iterator[str]:
     unread = [f"drafters.{name}" for name in given(scenario.drafters) if name not in DESCRIBES_A_DRAFTER]
-    of_drafts = ("allocate", "padded", "patience_s", "rejoin_s")
+    of_drafts = ("allocate", "patience_s", "rejoin_s")
     unread += [f"verifiers.{name}" for name in given(scenario.verifiers) if name in of_drafts]
     unread += ["faults"] if scenario.faults else []
     yield from (f"drafters.count = 0 decodes without a drafter; leave {key} out" for key in unread)
@@ -152,18 +152,12 @@ def _of_verifiers(scenario: Scenario) -> Iterator[str]:
     verifiers = scenario.verifiers
     if not verifiers.patience_s and scenario.drafters.count and "rejoin_s" in given(verifiers):
         yield "verifiers.patience_s = 0 gives no drafter up; leave verifiers.rejoin_s out, or set a patience"
-    if verifiers.padded and isinstance(verifiers.group, One):
-        yield "verifiers.group = 'one' verifies one draft at a time, with none to fill up; leave verifiers.padded out"
 
 
 def _of_places(scenario: Scenario) -> Iterator[str]:
     """Tiers that do not rise, and devices without a station."""
-    sides: tuple[tuple[str, Sequence[DrafterTier | Tier]], ...] = (
-        ("drafters", scenario.drafters.tiers),
-        ("verifiers", scenario.verifiers.tiers),
-    )
-    for side, tiers in sides:
-        for before, tier in pairwise(tiers):
+    for side in ("drafters", "verifiers"):
+        for before, tier in pairwise(getattr(scenario, side).tiers):
             if tier.first <= before.first:
                 yield f"{side}.tiers: first = {tier.first} comes after first = {before.first}; allowed: first rises"
     for name in scenario.devices:

@@ -66,7 +66,7 @@ def toml(value: Any) -> str:
     field, name = tag_of(type(value))
     if field:
         return toml({field: name} | content if content else name)
-    bare_kind = dataclasses.is_dataclass(value) and set(content) <= {"kind"}  # whose name may stand alone
+    bare_kind = dataclasses.is_dataclass(value) and set(content) <= {"kind"}  # its name may stand alone
     return toml(getattr(value, "kind") if bare_kind else content)  # noqa: B009  (only that dataclass has one)
 
 

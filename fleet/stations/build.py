@@ -38,12 +38,12 @@ def station_named(fleet: Fleet, name: str) -> Station:
 
 
 def drafter_station(fleet: Fleet, drafter: int = 0) -> DrafterStation:
-    """Build a drafter; InputError if its admission counts bytes that are not settled yet."""
+    """Build a drafter; InputError if its admission counts bytes and nothing says how many."""
     admit = fleet.drafters.admit
-    if isinstance(admit, WithinMemory) and not admit.is_settled:
+    if isinstance(admit, WithinMemory):
         raise InputError(
-            f"scenario {fleet.name!r}: drafters.admit = 'within-memory' needs cache_bytes and row_bytes, or a table "
-            "[memory]; the engine knows them from its model and its device"
+            f"scenario {fleet.name!r}: drafters.admit = 'within-memory' needs a table [memory]; the "
+            "engine knows its room from its model and its device"
         )
     return DrafterStation(fleet.drafter_name(drafter), fleet.drafters, drafter)
 

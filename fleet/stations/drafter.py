@@ -4,6 +4,7 @@ import math
 
 import msgspec
 
+from fleet.policies.admit import WithinMemory
 from fleet.policies.allocate import Fixed
 from fleet.policies.depth import Accepted, AdaptiveDepth, Observed
 from fleet.policies.liveness import lease_ends_s
@@ -44,6 +45,7 @@ class DrafterStation(Station):
 
     def __init__(self, name: str, drafters: SettledDrafters, drafter: int = 0) -> None:
         super().__init__(name, drafters.order, drafters.group)
+        assert not isinstance(drafters.admit, WithinMemory)
         self.admission = drafters.admit
         self.warm_up = drafters.warm_up
         self.ahead = isinstance(drafters.overlap, Ahead)

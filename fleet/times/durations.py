@@ -135,17 +135,14 @@ def draft_durations(times: DrafterTimes, rng: np.random.Generator, paced: bool =
     return duration_s
 
 
-def verifier_durations(times: VerifierTimes, shape: Shape, padded: bool, rng: np.random.Generator) -> Duration:
-    """Return the function that draws the times of a verifier's steps on drafts of that shape.
-
-    `padded`: drafts that share a step are filled up to the longest.
-    """
+def verifier_durations(times: VerifierTimes, shape: Shape, rng: np.random.Generator) -> Duration:
+    """Return the function that draws the times of a verifier's steps on drafts of that shape."""
     of_kind = {"verify": times.verify, "prefill": times.prefill, "decode": times.decode}
     draws = {kind: step_durations(time, rng) for kind, time in of_kind.items()}
 
     def duration_s(step: Step, _recent_load: float) -> float:
         nodes = nodes_of(step, shape) if step.kind == "verify" else None
-        return timed(draws[step.kind], of_kind[step.kind], step, padded, nodes)
+        return timed(draws[step.kind], of_kind[step.kind], step, tokens=nodes)
 
     return duration_s
 

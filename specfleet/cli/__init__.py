@@ -7,10 +7,10 @@
     study.py      sweep, compare, reproduce, figure: several runs, papers, pictures
     plan.py       plan: which fleet to build
     report.py     report: one page of results, to send around
-    profile.py    profile estimate, devices, models: hardware that nobody measured
+    profile.py    profile estimate, devices, models: estimates for hardware without measurements
     calibrate.py  calibrate, demo: this host is measured
     imports.py    import, export: records of other engines become scenarios; theirs is forced to a scenario's
-    nodes.py      drafter, verifier, router, keys: one node of a fleet over several hosts, and who may be one
+    nodes.py      drafter, verifier, router, keys: nodes of a fleet over several hosts, and their keys
     watching.py   top: a drafter and its targets, while they work
     meaning.py    explain, profiles, scenarios, init: what things mean, what ships, a scenario to begin with
 

@@ -19,7 +19,7 @@ def explain(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Tell what a key, metric, symbol, policy or column means.
+    """Say what a key, metric, symbol, policy or column means.
 
     Profile fields and acceptance models, too; for an unknown word the nearest ones.
     """

@@ -78,14 +78,14 @@ def drafter(
     """
     from engine.launch.by_hand import serve_drafter
     from engine.launch.shown import Asked
-    from engine.net.keys import door_keys
+    from engine.net.keys import server_keys
     from fleet.scenario.reading import scenario_of
     from fleet.scenario.settle import settle
     from specfleet.cli.watching import watched
 
     if (key is None) != (allowed is None):
         raise InputError("--key and --allowed belong together: this node's secret key, and whose keys it lets in")
-    own = None if key is None or allowed is None else door_keys(key, allowed)
+    own = None if key is None or allowed is None else server_keys(key, allowed)
     where = host or (HERE if own is None else EVERYWHERE)
     chosen = scenario_of(scenario, settings(changes))
     fleet = settle(chosen)
@@ -117,7 +117,7 @@ def router(
     from engine.launch.by_hand import serve_router
     from engine.launch.shown import Asked
     from engine.net.addresses import addresses_of
-    from engine.net.keys import line_keys
+    from engine.net.keys import client_keys
     from fleet.scenario.reading import scenario_of
     from fleet.scenario.settle import settle
     from specfleet.cli.watching import watched
@@ -130,7 +130,7 @@ def router(
     addresses = addresses_of("--drafters", drafters)
     own = None
     if key is not None and server_key is not None:
-        own = line_keys(key, _server_keys(server_key, addresses), allowed)
+        own = client_keys(key, _server_keys(server_key, addresses), allowed)
     where = host or (HERE if own is None else EVERYWHERE)
     chosen = scenario_of(scenario, settings(changes))
     with watched("router", settle(chosen), 0, metrics_port, metrics_host) as watch:
@@ -164,7 +164,7 @@ def verifier(
     from engine.launch.by_hand import serve_verifier
     from engine.launch.shown import Asked
     from engine.net.addresses import addresses_of, targets_of
-    from engine.net.keys import line_keys
+    from engine.net.keys import client_keys
     from experiments.watching.line import tokens_of
     from fleet.scenario.reading import scenario_of
     from fleet.scenario.settle import settle
@@ -173,7 +173,7 @@ def verifier(
     if (key is None) != (server_key is None):
         raise InputError("--key and --server-key belong together: this node's secret key, and the drafter's public one")
     addresses = addresses_of("--connect", connect)
-    own = None if key is None or server_key is None else line_keys(key, _server_keys(server_key, addresses))
+    own = None if key is None or server_key is None else client_keys(key, _server_keys(server_key, addresses))
     chosen = scenario_of(scenario, settings(changes))
     targets, fleet = targets_of("--target", target, chosen.verifiers.count), settle(chosen)
     tokens = tokens_of(fleet, targets)

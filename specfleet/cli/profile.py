@@ -1,4 +1,4 @@
-"""profile estimate, devices, models: step times of hardware that nobody measured, and what they are made of."""
+"""profile estimate, devices, models: estimated step times, and the figures behind them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated

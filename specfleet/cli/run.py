@@ -137,7 +137,7 @@ def analytic(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = 
 
 
 def show_run(result: "Result", as_json: bool, out: Path | None, everything: bool = False) -> None:
-    """Write the records if asked to, and print the metrics of a run, whether or not they could be written."""
+    """Write the records to `out`, if any, and print the metrics of a run, whether or not they could be written."""
     failed = None
     if out is not None:
         try:
@@ -154,16 +154,27 @@ def show_run(result: "Result", as_json: bool, out: Path | None, everything: bool
 def print_run(result: "Result", as_json: bool, everything: bool = False) -> None:
     """Print the five lines that come first of a run, or all its metrics."""
     from experiments.terminal.headline import acceptance_text, headline
+    from fleet.records.glossary import PERCENTILES
+    from fleet.records.window import percentile_values
 
     header, metrics = result.run.header, result.metrics
     if as_json:
         described = {"scenario": header.scenario.name, "world": header.world, "seed": header.scenario.seed}
-        told = {"overload": result.overload, "notes": result.notes, "unmet": result.unmet}
-        print_json({**described, "metrics": metrics, **told})
+        rest = {"overload": result.overload, "notes": result.notes, "unmet": result.unmet}
+        print_json({**described, "metrics": metrics, **rest})
         return
     if everything:
-        rows = [(name, number(metric.value), interval(metric), metric.unit) for name, metric in metrics.items()]
-        print_table(result.title(), ("metric", "value", "95 % interval", "unit"), rows)
+        rows = [
+            (
+                name,
+                number(metric.value),
+                interval(metric),
+                *("" if value is None else number(value) for value in percentile_values(metric)),
+                metric.unit,
+            )
+            for name, metric in metrics.items()
+        ]
+        print_table(result.title(), ("metric", "value", "95 % interval", *PERCENTILES, "unit"), rows)
         if "mean_acceptance_length" in metrics:
             print(acceptance_text(metrics["mean_acceptance_length"].value))
     else:

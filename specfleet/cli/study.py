@@ -283,9 +283,9 @@ def figure(
 ) -> None:
     """Draw a figure from results."""
     from specfleet import figure
-    from specfleet.results import asked_of
+    from specfleet.results import sweep_question
 
-    told: dict[str, Any] = {
+    given: dict[str, Any] = {
         "x": x,
         "y": y,
         "lines": lines,
@@ -293,11 +293,11 @@ def figure(
         "against": against,
         "where": _held(where or []),
     }
-    asked = {option: value for option, value in told.items() if value}
+    options = {option: value for option, value in given.items() if value}
     with keeping(out):
-        figure(name, results, out, **asked)
+        figure(name, results, out, **options)
     if against:
-        print_differences(results, asked_of(**asked))
+        print_differences(results, sweep_question(**options))
     remark(f"figure: {out}")
 
 
@@ -310,18 +310,18 @@ def _held(texts: list[str]) -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in parts}
 
 
-def print_differences(results: Path, asked: "Asked") -> None:
+def print_differences(results: Path, question: "Asked") -> None:
     """Print how far the lines of a sweep are from one of them, with intervals."""
     from experiments.sweep_figure import answer_of, unit_of_metric
     from experiments.sweep_table import completed, read_sweep, text_of
 
     table = read_sweep(results)
-    full = completed(table, asked)
+    full = completed(table, question)
     unit = unit_of_metric(full.y, table[table.quantity == full.y])
     rows = [
         (f"{full.x} = {text_of(row.x)}, {full.lines} = {row.line}", number(row.value),
          f"{number(row.low)} .. {number(row.high)}", "" if row.low <= 0 <= row.high else "yes")
-        for row in answer_of(table, asked).itertuples()
+        for row in answer_of(table, question).itertuples()
     ]  # fmt: skip
     title = f"{full.y} less that of {full.lines} = {full.against}, seed by seed"
     print_table(title, ("cell", f"difference, {unit}", "95 % interval", "beyond chance"), rows)

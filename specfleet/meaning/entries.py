@@ -21,7 +21,7 @@ from fleet.chance.places import PlaceRow
 from fleet.chance.signals import SignalRow
 from fleet.errors import InputError
 from fleet.inputs.text import shortened
-from fleet.records.glossary import METRICS, SYMBOLS
+from fleet.records.glossary import METRICS, PERCENTILES, SYMBOLS, percentile_name
 from fleet.records.run import RunHeader
 from fleet.records.schema import Row
 from fleet.scenario.scenario import Scenario
@@ -57,7 +57,7 @@ class Key(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """A struct with its keys. `paths`: where it stands, as dotted names; `uses`: the keys whose value it may be.
+    """A struct with its keys. `paths`: where it stands, as dotted names; `uses`: the keys that hold it.
 
     `title`: its path (the shortest, if all others end with it), the name of a policy or model, or else the struct's own
     name. `tag_field`: the key that names the policy or model, empty for a plain table.
@@ -235,8 +235,10 @@ def all_entries() -> list[Entry]:
     entries = [entry for table in plain for entry in _of_keys(table, "scenario key")]
     for kind, meanings in (("metric", METRICS), ("symbol", SYMBOLS)):
         for one in meanings:
+            percentiles = PERCENTILES if one.percentiles else ()
+            names = (one.name, one.symbol, *(percentile_name(one.name, each) for each in percentiles))
             facts = {"unit": one.unit, "symbol": one.symbol, "equation": one.equation, "source": one.source}
-            entries.append(_entry(kind, (one.name, one.symbol), one.what, facts))
+            entries.append(_entry(kind, names, one.what, facts | {"percentiles": ", ".join(percentiles)}))
     entries += [entry for table in tables if is_of_profile(table) for entry in _of_keys(table, "profile key")]
     entries += [entry for table in prediction_tables() for entry in _of_keys(table, "quantity of the analytic model")]
     for struct, kind, before in (
@@ -279,16 +281,16 @@ def explain(word: str) -> list[Entry]:
     A word may leave out a unit at the end (`wait` for `wait_s`) and mind no capitals, where nothing else fits. Raises
     InputError with the nearest words where there is no entry.
     """
-    entries, asked = all_entries(), word.strip().strip("`").replace("[]", "")
+    entries, sought = all_entries(), word.strip().strip("`").replace("[]", "")
     forms: tuple[Callable[[str], str], ...] = (str, _without_unit, str.casefold)
     for form in forms:
-        sought = asked.casefold() if form is str.casefold else asked
-        found = [one for one in entries if any(f".{form(name)}".endswith(f".{sought}") for name in one.names)]
+        ending = f".{sought.casefold() if form is str.casefold else sought}"
+        found = [one for one in entries if any(f".{form(name)}".endswith(ending) for name in one.names)]
         if found:
             return found
     names = {name for entry in entries for name in entry.names}
-    known = names if "." in asked else {name.rpartition(".")[2] for name in names}
-    near = get_close_matches(asked, sorted(known), NEAREST)
+    known = names if "." in sought else {name.rpartition(".")[2] for name in names}
+    near = get_close_matches(sought, sorted(known), NEAREST)
     hint = "nearest: " + ", ".join(near) if near else "nothing is near it"
     raise InputError(f"explain {shortened(word, quoted=False)}: unknown; {hint}")
 

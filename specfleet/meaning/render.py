@@ -238,5 +238,11 @@ def _home(struct: type) -> str:
 
 
 def _meanings(meanings: Iterable[Meaning]) -> str:
-    rows = [(code(one.name), one.unit, one.what, code(one.symbol), code(one.equation), one.source) for one in meanings]
+    rows = [
+        (
+            code(one.name), one.unit, f"{one.what} With percentiles." if one.percentiles else one.what,
+            code(one.symbol), code(one.equation), one.source,
+        )
+        for one in meanings
+    ]  # fmt: skip
     return table_of(("name", "unit", "what it is", "symbol", "equation", "source"), rows)

@@ -23,7 +23,7 @@ of this as comments.
 """
 
 PROFILES = """
-A profile tells what each step costs on a machine. `specfleet calibrate` writes one from measurements; `specfleet
+A profile says what each step costs on a machine. `specfleet calibrate` writes one from measurements; `specfleet
 profiles` lists those that ship. It is a JSON file, or the table `[profile]` of a scenario. Its models of acceptance
 are described with the [scenarios](scenario.md#policies-and-models).
 """
@@ -32,7 +32,8 @@ METRICS = """
 Metrics are computed from the records alone, the same for both worlds. A run counts from
 [`measure.warm_up_share`](scenario.md#measure) of the time until its first stream has nothing left to do, up to then;
 steps count by the moment they end, requests by the moment they complete. A metric that a run has nothing to say about
-is left out.
+is left out. Some times have percentiles: `metrics["tpot_s"].p99` in Python is `tpot_p99_s` in sweeps, and as a name of
+`--precision` and of figures.
 """
 
 SYMBOLS = "Those that are no metric. Keys of scenarios and quantities of the analytic model have symbols of their own."

@@ -1,4 +1,4 @@
-"""What passes a door: what honest peers say, and nothing that a model or a station would stumble over."""
+"""What passes a server: what honest peers say, and nothing that a model or a station would stumble over."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from engine.net.content import NOTHING, Content, states_sent
 from engine.net.handshake import Ping
-from engine.net.limits import AGAIN_S, Bounds, Told, bounds_of, draft_refused, request_refused
+from engine.net.limits import AGAIN_S, Bounds, SessionState, bounds_of, draft_refused, request_refused
 from engine.net.sessions import Sessions
 from fleet.policies.shapes import tree
 from fleet.stations.messages import Draft, DraftRequest, Leave
@@ -19,7 +19,7 @@ CHAIN = Bounds(requests=10, longest_text=40, longest_draft=4, nodes=4, vocabular
 TREE = replace(CHAIN, shape=tree(2), nodes=30)
 EAGLE = replace(CHAIN, state_numbers=STATES)
 SAMPLED = replace(CHAIN, sampled=True)
-TOLD = Told(request=2, epoch=3, base=12, waits=False, nodes=4)
+TOLD = SessionState(request=2, epoch=3, base=12, waits=False, nodes=4)
 BRANCHED = replace(TOLD, nodes=6, parents=[0, 0, 1, 1, 2, 2])
 OPENING, LATER = DraftRequest(0, 2, 1, 9, opening=True), DraftRequest(0, 2, 4, 15)
 
@@ -28,7 +28,7 @@ def states(rows: int, numbers: int = STATES, fill: float = 1.0) -> np.ndarray:
     return np.full((rows, numbers), fill, np.float16)
 
 
-HONEST: list[tuple[DraftRequest, Content, Told | None, Bounds]] = [
+HONEST: list[tuple[DraftRequest, Content, SessionState | None, Bounds]] = [
     (OPENING, Content([1] * 9), None, CHAIN),
     (replace(OPENING, tokens=0), Content([1] * 9), None, CHAIN),
     (LATER, Content([7]), TOLD, CHAIN),
@@ -119,24 +119,24 @@ def test_a_draft_passes_if_and_only_if_a_target_could_verify_it(
 
 def test_a_peer_has_one_request_a_session_and_one_ping_under_way() -> None:
     sessions = Sessions(bounds_of(toy_fleet()), 0)
-    assert sessions.hear(OPENING, Content([1] * 9), 0.0) == ("news", [])
-    assert sessions.hear(OPENING, Content([1] * 9), 0.0)[0] == "repeated"
-    assert sessions.hear(replace(LATER, epoch=2, base=10), Content([1]), 0.0)[0] == "inadmissible"
-    sessions.say(Draft(0, 2, 1, 9, 4), Content([1] * 4))
-    assert sessions.hear(replace(LATER, epoch=2, base=14), Content([1]), 0.0)[0] == "news"
-    assert sessions.hear(Ping(0, 1), Content(), 0.0)[0] == "news"
-    assert sessions.hear(Ping(0, 2), Content(), 0.0)[0] == "repeated"
-    sessions.say(Ping(0, 1), Content())
-    assert sessions.hear(Ping(0, 3), Content(), 0.0)[0] == "news"
+    assert sessions.judge(OPENING, Content([1] * 9), 0.0) == ("new", [])
+    assert sessions.judge(OPENING, Content([1] * 9), 0.0)[0] == "repeated"
+    assert sessions.judge(replace(LATER, epoch=2, base=10), Content([1]), 0.0)[0] == "inadmissible"
+    sessions.sent(Draft(0, 2, 1, 9, 4), Content([1] * 4))
+    assert sessions.judge(replace(LATER, epoch=2, base=14), Content([1]), 0.0)[0] == "new"
+    assert sessions.judge(Ping(0, 1), Content(), 0.0)[0] == "new"
+    assert sessions.judge(Ping(0, 2), Content(), 0.0)[0] == "repeated"
+    sessions.sent(Ping(0, 1), Content())
+    assert sessions.judge(Ping(0, 3), Content(), 0.0)[0] == "new"
 
 
 def test_openings_of_one_stream_do_not_pile_up_while_the_worker_is_busy() -> None:
     sessions = Sessions(bounds_of(toy_fleet()), 0)
     opening = replace(OPENING, request=0)
-    assert sessions.hear(opening, Content([1] * 9), 0.0)[0] == "news"
-    assert sessions.hear(replace(opening, request=1), Content([1] * 9), 0.1)[0] == "repeated"
-    assert sessions.hear(Leave(0, 0), NOTHING, 0.2)[0] == "news"
-    assert sessions.hear(replace(opening, request=1), Content([1] * 9), 0.3)[0] == "repeated"
-    assert sessions.hear(replace(opening, request=1), Content([1] * 9), AGAIN_S + 0.1) == ("news", [])
-    sessions.say(Draft(0, 1, 1, 9, 0), NOTHING)
-    assert sessions.hear(replace(opening, request=2), Content([1] * 9), AGAIN_S + 0.2) == ("news", [Leave(0, 1, 1)])
+    assert sessions.judge(opening, Content([1] * 9), 0.0)[0] == "new"
+    assert sessions.judge(replace(opening, request=1), Content([1] * 9), 0.1)[0] == "repeated"
+    assert sessions.judge(Leave(0, 0), NOTHING, 0.2)[0] == "new"
+    assert sessions.judge(replace(opening, request=1), Content([1] * 9), 0.3)[0] == "repeated"
+    assert sessions.judge(replace(opening, request=1), Content([1] * 9), AGAIN_S + 0.1) == ("new", [])
+    sessions.sent(Draft(0, 1, 1, 9, 0), NOTHING)
+    assert sessions.judge(replace(opening, request=2), Content([1] * 9), AGAIN_S + 0.2) == ("new", [Leave(0, 1, 1)])

@@ -9,10 +9,10 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from engine.launch.by_hand import serve_drafter, serve_router, serve_verifier
-from engine.net.actions import DOOR
-from engine.net.client import Line
+from engine.net.actions import SERVER_PORT
+from engine.net.client import ClientEnd
 from engine.net.clock import now_s
-from engine.net.server import Door
+from engine.net.server import ServerEnd
 from engine.node.drafter import DrafterNode
 from engine.node.node import LOOPBACK, Node
 from engine.node.prompts import prompts_of
@@ -82,10 +82,10 @@ def test_a_router_s_door_answers_nobody_before_all_drafters_have_answered(tiny: 
     target = VerifierNode(fleet, 0, prompts_of(fleet), {0: f"{LOOPBACK}:{router.port}"})
     assert router.sockets is not None
     assert target.sockets is not None
-    assert router.sockets.exchange.missing().startswith("drafters at 127.0.0.1:")
-    assert target.sockets.exchange.missing() == f"the router at 127.0.0.1:{router.port}"
-    hello = Line(fleet, 0, 1).tick(0.0)[0]
-    assert router.sockets.exchange.receive(DOOR, b"early", hello.frame, 0.0) == []  # type: ignore[union-attr]
+    assert router.sockets.connections.missing().startswith("drafters at 127.0.0.1:")
+    assert target.sockets.connections.missing() == f"the router at 127.0.0.1:{router.port}"
+    hello = ClientEnd(fleet, 0, 1).tick(0.0)[0]
+    assert router.sockets.connections.receive(SERVER_PORT, b"early", hello.frame, 0.0) == []  # type: ignore[union-attr]
     frame = check(scenario, [*drafters, router], target)
     assert set(frame.station) == {"drafter.1", "drafter.2", "router", "verifier.1"}
 
@@ -128,33 +128,33 @@ def test_replayed_targets_route_by_themselves_or_call_a_router(shares: list[list
 
 
 @pytest.mark.parametrize(
-    ("door", "line", "told"),
+    ("server", "client", "told"),
     [
         (0, {"drafter": 1}, "this is drafter 1, and not 2; name drafters in their order"),
         (1, {"drafter": 0}, "this is drafter 2, and not 1; name drafters in their order"),
         (1, {"drafter": 0, "role": "router"}, "this is drafter 2, and not 1"),
     ],
 )
-def test_drafters_that_are_named_in_another_order_are_told(door: int, line: dict[str, Any], told: str) -> None:
-    fleet = settle(star(drafters={"count": 2, "route": "round-robin" if "role" in line else "affinity"}))
-    assert told in denied(Door(fleet, 1, drafter=door), Line(fleet, 0, 1, **line))
+def test_drafters_that_are_named_in_another_order_are_told(server: int, client: dict[str, Any], told: str) -> None:
+    fleet = settle(star(drafters={"count": 2, "route": "round-robin" if "role" in client else "affinity"}))
+    assert told in denied(ServerEnd(fleet, 1, drafter=server), ClientEnd(fleet, 0, 1, **client))
 
 
 def test_who_calls_a_drafter_past_its_router_is_told() -> None:
     fleet = settle(star(drafters={"count": 2, "route": "round-robin"}))
-    told = denied(Door(fleet, 1, drafter=0), Line(fleet, 0, 1))
+    told = denied(ServerEnd(fleet, 1, drafter=0), ClientEnd(fleet, 0, 1))
     assert told == "this is drafter 1; with drafters.route targets connect to the router alone"
-    assert denied(Door(fleet, 1, drafter=None), Line(fleet, 0, 1, "router")) == (
+    assert denied(ServerEnd(fleet, 1, drafter=None), ClientEnd(fleet, 0, 1, "router")) == (
         "this is a router, and routers call drafters"
     )
-    assert denied(Door(fleet, 1, drafter=None), Line(fleet, 0, 1)) == ""
+    assert denied(ServerEnd(fleet, 1, drafter=None), ClientEnd(fleet, 0, 1)) == ""
 
 
-def denied(door: Door, line: Line) -> str:
-    """Why a door turns a line away; nothing where it welcomes it."""
-    (hello,) = line.tick(0.0)
-    (answer,) = door.receive(b"peer", hello.frame, 0.0)  # type: ignore[union-attr]
-    (action,) = line.receive(answer.frame, 0.0)  # type: ignore[union-attr]
+def denied(server: ServerEnd, client: ClientEnd) -> str:
+    """Why a server turns a client away; nothing where it welcomes it."""
+    (hello,) = client.tick(0.0)
+    (answer,) = server.receive(b"peer", hello.frame, 0.0)  # type: ignore[union-attr]
+    (action,) = client.receive(answer.frame, 0.0)  # type: ignore[union-attr]
     return getattr(action, "reason", "").removeprefix("the drafter: ")
 
 

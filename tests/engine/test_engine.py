@@ -24,7 +24,7 @@ from engine.launch.serve import Served, serve
 from engine.node.capacity import accounts_of
 from engine.node.prompts import prompts_of
 from fleet.errors import InputError
-from fleet.policies.admit import WithinMemory
+from fleet.policies.admit import CacheRoom
 from fleet.records.replay import replay
 from fleet.records.run import make_run
 from fleet.scenario.names import DRAFTER
@@ -37,6 +37,7 @@ from tests.helpers.logs import log_of
 from tests.helpers.marks import slow
 from tests.helpers.pairs import DRAFTERS, VOCABULARY, drafters_of, pair_scenario
 from tests.helpers.plain import plain_outputs, plain_text
+from tests.helpers.stars import cache_of
 
 RUNS: dict[str, Served] = {}  # of scenarios that several tests look at
 
@@ -261,8 +262,10 @@ def test_a_session_without_room_in_the_cache_is_refused_with_its_reason_and_deco
     """Two rows fit: the third target gets its text without a drafter, the others as ever."""
     token_bytes = load_model(str(tiny / "drafter"), "drafter", "float64").new_cache().bytes_per_token
     row_bytes = token_bytes * settle(pair_scenario(tiny)).room.longest_row
-    admit = {"policy": "within-memory", "cache_bytes": 2 * row_bytes + 100}
-    served = check_lossless(pair_scenario(tiny, drafters={"admit": admit}, verifiers={"count": 3}))
+    memory = cache_of(2 * row_bytes + 100)
+    memory |= {"drafter": {"weights_bytes": 0, "kv_bytes_per_token": token_bytes}}
+    admit = {"admit": "within-memory"}
+    served = check_lossless(pair_scenario(tiny, drafters=admit, verifiers={"count": 3}, memory=memory))
     rows = served.run.frame()
     refused = rows[rows.event == "refusal"]
     assert len(refused)
@@ -288,7 +291,7 @@ def test_memory_is_accounted_by_token_row_and_station(tiny: Path) -> None:
 def test_without_numbers_the_drafter_counts_on_what_its_device_has_free(tiny: Path) -> None:
     served = check_lossless(pair_scenario(tiny, drafters={"admit": "within-memory"}))
     admit = served.run.header.fleet.drafters.admit
-    assert isinstance(admit, WithinMemory)
+    assert isinstance(admit, CacheRoom)
     assert admit.row_bytes == 2 * 16 * 8 * settle(pair_scenario(tiny)).room.longest_row
     assert admit.rows > 100
 

@@ -93,9 +93,9 @@ def test_without_faults_nobody_is_refused_and_nothing_is_counted() -> None:
     star.start()
     assert network.run(MOST_S, lambda: star.finished)
     check_texts(FLEET, star.outputs)
-    door = network.nodes["drafter"].exchange.door
-    assert door is not None
-    assert not any(door.counts.values())
+    server = network.nodes["drafter"].connections.server
+    assert server is not None
+    assert not any(server.counts.values())
 
 
 def test_when_the_drafter_dies_targets_decode_alone_and_ask_again_when_it_is_back() -> None:

@@ -24,7 +24,7 @@ from fleet.scenario.settle import settle
 from tests.helpers.marks import slow
 from tests.helpers.pairs import pair_scenario
 from tests.helpers.plain import plain_outputs
-from tests.helpers.stars import star
+from tests.helpers.stars import cache_of, star
 
 SCENARIOS = sorted((Path(__file__).parents[2] / "fleet" / "data" / "scenarios").glob("*.toml"))
 FEWER: dict[str, dict[str, Any]] = {  # a shipped scenario with real models takes a process of torch a station
@@ -66,7 +66,7 @@ FEATURES: dict[str, tuple[dict[str, Any], Callable[[Run], bool]]] = {
     ),
     "admission": ({"drafters": {"admit": {"policy": "at-most", "sessions": 1}}}, refuses),
     "admission by memory": (
-        {"drafters": {"admit": {"policy": "within-memory", "cache_bytes": 150, "row_bytes": 100}}},
+        {"drafters": {"admit": "within-memory"}, "memory": cache_of(60)},
         refuses,
     ),
     "priorities": (
@@ -82,7 +82,7 @@ FEATURES: dict[str, tuple[dict[str, Any], Callable[[Run], bool]]] = {
         lambda run: len(steps(run, "draft")) > 9,
     ),
     "rate limits": ({"drafters": {"limits_per_s": [20.0, 0.0]}}, spaces_rounds),
-    "cache limit": ({"drafters": {"cache_tokens": 40}}, prefills_again),
+    "cache limit": ({"memory": cache_of(40)}, prefills_again),
     "batches": (  # of five that ask at once, some wait together
         {"drafters": {"group": "batch"}, "verifiers": {"count": 5}},
         lambda run: steps(run, "draft").step.duplicated().any(),

@@ -11,7 +11,7 @@ pytest.importorskip("zmq")
 
 from engine.launch.supervisor import first_life
 from engine.net.links import LossyLinks, lossy_links
-from engine.node.write_ahead_log import FIRST, Journal, Life, journal_of, read_journal, recorded_in, unfinished
+from engine.node.write_ahead_log import FIRST, Life, WriteAheadLog, open_log, read_log, recorded_station, unfinished
 from fleet.policies.outcome import Outcome
 from fleet.scenario.faults import Fault, Kill, LinkFault, LinkFaults, Stall
 from fleet.scenario.workload import Request
@@ -25,18 +25,18 @@ LOSSY = toy_fleet(verifiers={"patience_s": 0.2}, drafters={"lease_s": 1.0})
 
 
 def test_what_a_station_was_told_and_began_is_in_the_file_when_the_call_returns(tmp_path: Path) -> None:
-    life = Life(journal=tmp_path / "life", written=5)
-    journal = journal_of(life)
-    recorded = recorded_in(life, drafter_station(FLEET), "real", journal)
+    life = Life(wal=tmp_path / "life", written=5)
+    wal = open_log(life)
+    recorded = recorded_station(life, drafter_station(FLEET), "real", wal)
     recorded.handle(DraftRequest(0, 0, 1, 9, opening=True), 0.5, 60, core_wait_s=0.25)
-    assert read_journal(tmp_path / "life").log == recorded.log
+    assert read_log(tmp_path / "life").log == recorded.log
     plan = recorded.plan(0.6)
     assert isinstance(plan, Start)
-    assert read_journal(tmp_path / "life").log == recorded.log
+    assert read_log(tmp_path / "life").log == recorded.log
     recorded.handle(StepDone(plan.step.number, (Outcome(np.int64(0), ratio=np.float64(0.5)),), 0.1), 0.7)  # type: ignore[arg-type]
-    assert journal is not None
-    journal.finished(3, [7, 8])
-    left = read_journal(tmp_path / "life")
+    assert wal is not None
+    wal.finished(3, [7, 8])
+    left = read_log(tmp_path / "life")
     assert left.log == recorded.log
     assert left.outputs == {3: [7, 8]}
     assert left.log[2] == 5, "rows go on where the life before ended"
@@ -44,21 +44,21 @@ def test_what_a_station_was_told_and_began_is_in_the_file_when_the_call_returns(
 
 def test_an_entry_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "life"
-    journal = Journal(path)
-    journal.finished(1, [4])
+    wal = WriteAheadLog(path)
+    wal.finished(1, [4])
     whole = path.stat().st_size
-    journal.finished(2, [5])
+    wal.finished(2, [5])
     for size in reversed(range(whole, path.stat().st_size)):
         os.truncate(path, size)
-        assert read_journal(path).outputs == {1: [4]}
-    assert read_journal(tmp_path / "none").log == []
+        assert read_log(path).outputs == {1: [4]}
+    assert read_log(tmp_path / "none").log == []
 
 
-def test_only_processes_that_a_script_kills_keep_a_journal(tmp_path: Path) -> None:
+def test_only_processes_that_a_script_kills_keep_a_write_ahead_log(tmp_path: Path) -> None:
     faults = (Kill("drafter", 1.0), Stall("verifier.1", 1.0))
-    assert first_life("drafter", faults, tmp_path).journal is not None
+    assert first_life("drafter", faults, tmp_path).wal is not None
     assert first_life("verifier.1", faults, tmp_path) == FIRST
-    assert journal_of(FIRST) is None
+    assert open_log(FIRST) is None
 
 
 def test_a_later_life_goes_on_with_the_requests_that_are_not_finished() -> None:

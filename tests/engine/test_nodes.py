@@ -9,11 +9,11 @@ import pytest
 
 pytest.importorskip("zmq")
 
-from engine.net.client import Line
+from engine.net.client import ClientEnd
 from engine.net.clock import now_s
-from engine.net.connections import Exchange
-from engine.net.limits import most_bytes
-from engine.net.server import Door
+from engine.net.connections import ConnectionTable
+from engine.net.limits import max_bytes
+from engine.net.server import ServerEnd
 from engine.net.sockets import Sockets
 from engine.node.node import Node
 from fleet.errors import InputError
@@ -32,10 +32,10 @@ PATIENCE_S = 30.0
 
 
 def toy_drafter(fleet: Fleet, port: int = 0) -> tuple[Node, int]:
-    sockets = Sockets(f"tcp://127.0.0.1:{port}", most_bytes=most_bytes(fleet))
-    exchange = Exchange(Door(fleet, time.time_ns()))
+    sockets = Sockets(f"tcp://127.0.0.1:{port}", max_bytes=max_bytes(fleet))
+    connections = ConnectionTable(ServerEnd(fleet, time.time_ns()))
     station = RecordedStation(drafter_station(fleet), "replayed")
-    return Node(station, ToyDrafter(), exchange, sockets), sockets.bound_port
+    return Node(station, ToyDrafter(), connections, sockets), sockets.bound_port
 
 
 class Noticing(ToyTarget):
@@ -54,10 +54,10 @@ class Noticing(ToyTarget):
 def toy_target(fleet: Fleet, target: int, port: int, executor: ToyTarget | None = None) -> Node:
     users = {target: (join_of(fleet, target, request) for request in requests_of(fleet, target))}
     address = f"tcp://127.0.0.1:{port}"
-    exchange = Exchange(lines={0: Line(fleet, target, time.time_ns(), name=address)})
-    sockets = Sockets(connect={0: address}, most_bytes=most_bytes(fleet))
+    connections = ConnectionTable(clients={0: ClientEnd(fleet, target, time.time_ns(), name=address)})
+    sockets = Sockets(connect={0: address}, max_bytes=max_bytes(fleet))
     station = RecordedStation(verifier_station(fleet, target), "replayed")
-    return Node(station, executor or ToyTarget(), exchange, sockets, users)
+    return Node(station, executor or ToyTarget(), connections, sockets, users)
 
 
 def outputs_of(node: Node) -> dict[int, list[int]]:

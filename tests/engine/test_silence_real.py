@@ -1,4 +1,4 @@
-"""Silence at real nodes: what a line tells a patient station, what a door forgets, and what a worker hears first."""
+"""Timeouts of real nodes: events of a client, sessions of a server, and the order of events at a worker."""
 
 import time
 from typing import Any
@@ -9,23 +9,22 @@ import pytest
 pytest.importorskip("zmq")
 
 from engine.net.actions import Action, Arrival, Deliver, Opened, Send
-from engine.net.client import Line
+from engine.net.client import ClientEnd
 from engine.net.clock import now_s
 from engine.net.content import NOTHING, Content
 from engine.net.frames import pack
 from engine.net.handshake import Hello
-from engine.net.server import Door
+from engine.net.server import ServerEnd
 from engine.net.sockets import Sockets
 from engine.node import worker as workers
 from engine.node.worker import Stop, Worker
 from fleet.records.recorded import RecordedStation
 from fleet.stations.build import verifier_station
-from fleet.stations.messages import Draft, DraftRequest, Finished, Join, Leave, Overdue, Retry
+from fleet.stations.messages import Draft, DraftRequest, Finished, Join, Leave
 from fleet.stations.session import ERA
 from tests.helpers.toys import ToyTarget, toy_fleet
 
 PATIENT = toy_fleet(verifiers={"patience_s": 0.2, "rejoin_s": 0.5}, drafters={"lease_s": 2.0})
-ROUTED = toy_fleet(verifiers={"patience_s": 0.2}, drafters={"lease_s": 2.0, "count": 2, "route": "shortest-queue"})
 OPENING = DraftRequest(0, 0, 1, 9, opening=True)
 GIVEN_UP = Leave(0, 0, 1)
 PROBE = DraftRequest(0, 0, ERA + 1, 12, opening=True, tokens=0)
@@ -36,96 +35,74 @@ def delivered(actions: list[Action]) -> list[Any]:
     return [action.event for action in actions if isinstance(action, Deliver)]
 
 
-def welcome(door: Door, line: Line, time_s: float = 0.0, peer: bytes = b"peer") -> list[Action]:
-    """Let a line call, and be welcomed; return what it then tells."""
-    (hello,) = line.tick(time_s)
+def welcome(server: ServerEnd, client: ClientEnd, time_s: float = 0.0, peer: bytes = b"peer") -> list[Action]:
+    """Let a client call, and be welcomed; return what it then tells."""
+    (hello,) = client.tick(time_s)
     assert isinstance(hello, Send)
-    (welcomed,) = [action for action in door.receive(peer, hello.frame, time_s) if isinstance(action, Send)]
-    return line.receive(welcomed.frame, time_s)
+    (welcomed,) = [action for action in server.receive(peer, hello.frame, time_s) if isinstance(action, Send)]
+    return client.receive(welcomed.frame, time_s)
 
 
-def patient(role: str = "verifier") -> tuple[Door, Line]:
-    fleet = PATIENT if role == "verifier" else ROUTED
-    door, line = Door(fleet, 1), Line(fleet, 0, 1, role)  # type: ignore[arg-type]
-    assert welcome(door, line) == [Opened(0)]
-    return door, line
+def patient() -> tuple[ServerEnd, ClientEnd]:
+    server, client = ServerEnd(PATIENT, 1), ClientEnd(PATIENT, 0, 1)
+    assert welcome(server, client) == [Opened(0)]
+    return server, client
 
 
 def content(message: DraftRequest) -> Content:
     return Content([1] * (message.base if message.opening else 1))
 
 
-def test_a_lost_line_tells_a_patient_station_which_draft_will_not_come_and_later_that_it_is_back() -> None:
-    door, line = patient()
-    line.send(OPENING, content(OPENING), 0.0)
-    assert delivered(line.lost(1.0)) == [Overdue(0, 0, 1)]
-    assert line.send(GIVEN_UP, NOTHING, 1.0) == []
-    assert line.send(PROBE, content(PROBE), 1.5) == [], "whoever only asks whether somebody is there waits on"
-    assert delivered(welcome(door, line, 10.0)) == [Retry(0, 0)]
-    (sent,) = line.send(BACK, content(BACK), 10.0)
+def test_a_lost_connection_is_no_event_of_a_patient_station() -> None:
+    server, client = patient()
+    client.send(OPENING, content(OPENING), 0.0)
+    assert delivered(client.lost(1.0)) == []
+    assert delivered(welcome(server, client, 10.0)) == []
+
+
+def test_a_request_without_a_connection_is_sent_after_the_welcome() -> None:
+    server, client = ServerEnd(PATIENT, 1), ClientEnd(PATIENT, 0, 1)
+    assert client.send(OPENING, content(OPENING), 0.0) == []
+    opened, sent = welcome(server, client)
+    assert opened == Opened(0)
     assert isinstance(sent, Send)
-    assert not line.away
+    assert delivered(server.receive(b"peer", sent.frame, 0.0)) == [OPENING]
 
 
-def test_nothing_is_told_of_requests_that_are_done_or_have_not_been_given_up() -> None:
-    door, line = patient()
-    line.send(OPENING, content(OPENING), 0.0)
-    frame = pack(Draft(0, 0, 1, 9, 4), Content([1, 2, 3, 4]))
-    line.receive(frame, 0.1)
-    assert delivered(line.lost(1.0)) == []
-    line.send(Leave(0, 0), NOTHING, 1.0)
-    assert delivered(welcome(door, line, 10.0)) == []
-
-
-def test_a_request_that_goes_on_where_the_drafter_has_forgotten_is_overdue_at_once_and_opens_anew() -> None:
-    door, line = patient()
-    line.send(OPENING, content(OPENING), 0.0)
-    line.receive(pack(Draft(0, 0, 1, 9, 4), Content([1, 2, 3, 4])), 0.1)
-    line.lost(1.0)
-    welcome(door, line, 10.0)
-    follows = DraftRequest(0, 0, 2, 12)
-    assert delivered(line.send(follows, content(follows), 10.0)) == [Overdue(0, 0, 2), Retry(0, 0)]
-
-
-def test_a_patient_target_that_finds_nobody_decodes_alone_at_once() -> None:
-    line = Line(PATIENT, 0, 1)
-    assert delivered(line.send(OPENING, content(OPENING), 0.0)) == [Overdue(0, 0, 1)]
-
-
-def test_stations_behind_a_router_are_told_nothing_and_notice_silence_alone() -> None:
-    _, line = patient("router")
-    line.send(OPENING, content(OPENING), 0.0)
-    assert delivered(line.lost(1.0)) == []
-    assert delivered(line.send(OPENING, content(OPENING), 1.0)) == []
+def test_a_request_that_has_left_is_not_sent_after_the_welcome() -> None:
+    server, client = ServerEnd(PATIENT, 1), ClientEnd(PATIENT, 0, 1)
+    client.send(OPENING, content(OPENING), 0.0)
+    client.send(GIVEN_UP, NOTHING, 0.2)
+    assert welcome(server, client) == [Opened(0)]
 
 
 def test_a_life_that_goes_on_keeps_its_tags_and_one_that_begins_anew_does_not() -> None:
-    door = Door(PATIENT, 1)
+    server = ServerEnd(PATIENT, 1)
     tags = []
     for life, goes_on in ((1, False), (2, True), (3, False)):
-        line, peer = Line(PATIENT, 0, life, goes_on=goes_on), b"peer %d" % life
-        welcome(door, line, float(life), peer)
-        (sent,) = line.send(OPENING, content(OPENING), float(life))
+        client, peer = ClientEnd(PATIENT, 0, life, goes_on=goes_on), b"peer %d" % life
+        welcome(server, client, float(life), peer)
+        (sent,) = client.send(OPENING, content(OPENING), float(life))
         assert isinstance(sent, Send)
-        tags += [event.tag for event in delivered(door.receive(peer, sent.frame, float(life)))]
-        door.lost(peer)
+        tags += [event.tag for event in delivered(server.receive(peer, sent.frame, float(life)))]
+        server.lost(peer)
     assert tags == [0, 0, 2]
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(line.hello), type=Hello).goes_on is False
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(client.hello), type=Hello).goes_on is False
 
 
 def test_a_leave_that_is_overtaken_by_the_return_of_its_session_changes_nothing() -> None:
-    door, line = patient()
+    server, client = patient()
     for message, frames in ((OPENING, 1), (GIVEN_UP, 1), (PROBE, 1)):
-        sent = line.send(message, content(message) if isinstance(message, DraftRequest) else NOTHING, 0.0)
+        sent = client.send(message, content(message) if isinstance(message, DraftRequest) else NOTHING, 0.0)
         assert len(sent) == frames
     opening, left, back = (
         pack(message, content(message) if isinstance(message, DraftRequest) else NOTHING)
         for message in (OPENING, GIVEN_UP, PROBE)
     )
-    assert delivered(door.receive(b"peer", opening, 0.0)) == [OPENING]
-    assert delivered(door.receive(b"peer", back, 0.6)) == [Leave(0, 0, 1), PROBE]
-    assert delivered(door.receive(b"peer", left, 0.7)) == []
-    assert door.send(Draft(0, 0, PROBE.epoch, 12, 0), NOTHING), "its session is still known"
+    assert delivered(server.receive(b"peer", opening, 0.0)) == [OPENING]
+    assert delivered(server.receive(b"peer", back, 0.6)) == [Leave(0, 0, 1), PROBE]
+    assert delivered(server.receive(b"peer", left, 0.7)) == []
+    assert server.send(Draft(0, 0, PROBE.epoch, 12, 0), NOTHING), "its session is still known"
 
 
 def test_a_peer_whose_process_has_ended_is_gone_soon_though_it_said_no_word() -> None:

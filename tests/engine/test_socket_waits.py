@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("zmq")
 
 from engine.net.actions import Arrival, Arrived, Deliver
-from engine.net.connections import Exchange
+from engine.net.connections import ConnectionTable
 from engine.net.content import NOTHING
 from engine.net.socket_thread import SocketThread
 from fleet.stations.messages import Leave
@@ -34,10 +34,10 @@ class Wire:
 def told(wire: Wire, posts: set[int], monkeypatch: pytest.MonkeyPatch, holds: bool = False) -> list[float]:
     """What a node's station is told beside its messages, by turns of its socket thread; `posts`: those that send."""
     arrivals: list[Arrival] = []
-    exchange = Exchange()
-    monkeypatch.setattr(exchange, "receive", lambda *_: wire.led.pop(0))
-    monkeypatch.setattr(exchange, "post", lambda *_: [])
-    thread = SocketThread(exchange, wire, arrivals.append, lambda: None, lambda _: None)  # type: ignore[arg-type]
+    connections = ConnectionTable()
+    monkeypatch.setattr(connections, "receive", lambda *_: wire.led.pop(0))
+    monkeypatch.setattr(connections, "post", lambda *_: [])
+    thread = SocketThread(connections, wire, arrivals.append, lambda: None, lambda _: None)  # type: ignore[arg-type]
     thread.due_s, thread.sending_delays = math.inf, not holds
     monkeypatch.setattr(thread.own_waits, "since_last_s", lambda: OWN_S)
     monkeypatch.setattr(thread.zmq_waits, "since_last_s", lambda: ZMQ_S)

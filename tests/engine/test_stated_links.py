@@ -13,9 +13,9 @@ pytest.importorskip("torch")
 from calibrate.links import without_stated_links
 from engine.launch.by_hand import _resolved
 from engine.launch.serve import serve
-from engine.net.actions import DOOR, Deliver, Send
+from engine.net.actions import SERVER_PORT, Deliver, Send
 from engine.net.frames import due_of, pack, parse, stamped
-from engine.net.links import MOST_HELD_S, StatedLinks, stated_links
+from engine.net.links import MAX_HELD_S, StatedLinks, stated_links
 from fleet.chance.sources import sources_of
 from fleet.records.metrics import measure
 from fleet.records.playback import playback_of
@@ -143,7 +143,7 @@ def test_nothing_of_a_stream_is_handed_over_before_what_is_kept_of_it() -> None:
     assert other == Deliver(Refusal(1, 1, "gone"))
 
 
-@pytest.mark.parametrize("due_s", [0.0, 9.0, 10.0 + 2 * MOST_HELD_S, float("inf"), float("nan"), -1.0])
+@pytest.mark.parametrize("due_s", [0.0, 9.0, 10.0 + 2 * MAX_HELD_S, float("inf"), float("nan"), -1.0])
 def test_a_stamp_that_is_over_or_beyond_belief_holds_nothing(due_s: float) -> None:
     frame = stamped(pack(Leave(0, 0)), due_s)
     kept = StatedLinks(settle(toy())).keep([Deliver(Leave(0, 0))], due_of(frame), 10.0)
@@ -159,7 +159,7 @@ def test_a_stamp_changes_nothing_else_of_a_frame() -> None:
 
 def test_requests_of_a_target_are_stamped_and_its_hellos_are_not() -> None:
     links = StatedLinks(settle(toy(verifiers={"count": 2})))
-    request = Send(DOOR, b"", pack(DraftRequest(0, 0, 1, 9)))
+    request = Send(SERVER_PORT, b"", pack(DraftRequest(0, 0, 1, 9)))
     (sent,) = links.stamp([request], DraftRequest(0, 0, 1, 9), 5.0)
     assert isinstance(sent, Send)
     assert due_of(sent.frame) >= 5.0 + 0.5 * LINK["latency_s"]

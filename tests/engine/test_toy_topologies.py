@@ -15,6 +15,7 @@ from fleet.scenario.reading import make_scenario
 from fleet.scenario.settle import settle
 from fleet.times.step import Step
 from tests.fakes.network import FakeNetwork
+from tests.helpers.stars import cache_of
 from tests.helpers.toy_fleets import ToyFleet
 from tests.helpers.toys import check_texts
 
@@ -29,7 +30,7 @@ def run_toy(seed: int, **tables: dict[str, Any]) -> ToyFleet:
         "name": "toy", "drafters": {}, "verifiers": {},
         "workload": {"requests": 8, "prompt_tokens": 8, "new_tokens": 12},
     }  # fmt: skip
-    merged = content | {name: content[name] | table for name, table in tables.items()}
+    merged = content | {name: content.get(name, {}) | table for name, table in tables.items()}
     scenario = make_scenario(merged)
     fleet, rng = settle(scenario), np.random.default_rng(seed)
     network = FakeNetwork(seed)
@@ -71,8 +72,8 @@ def test_a_tail_that_the_target_agrees_with_stands_and_one_that_it_does_not_is_d
 @settings(deadline=None, max_examples=15)
 @given(st.integers(0, 10**6), st.sampled_from([20, 24, 40]))
 def test_a_session_that_is_evicted_and_moves_on_while_it_is_prefilled_is_prefilled_once(seed: int, room: int) -> None:
-    drafters = {"overlap": AHEAD | {"busy": True}, "cache_tokens": room}
-    toys = run_toy(seed, drafters=drafters, verifiers={"count": 3})
+    drafters = {"overlap": AHEAD | {"busy": True}}
+    toys = run_toy(seed, drafters=drafters, verifiers={"count": 3}, memory=cache_of(room))
     starts = [row for row in toys.rows if row.station == "drafter" and row.event == "start"]
     last: dict[tuple[int, int], int] = {}  # place of each session's last prefill
     for place, row in enumerate(starts):

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("zmq")
 
-from engine.net.connections import Exchange
+from engine.net.connections import ConnectionTable
 from engine.net.content import NOTHING
 from engine.net.socket_thread import SocketThread
 from engine.net.sockets import Sockets
@@ -58,7 +58,7 @@ def test_sockets_may_be_closed_while_others_wake_them() -> None:
 def test_a_node_may_be_ended_when_its_thread_is_about_to_end_by_itself() -> None:
     """The thread closes its transport as soon as it sees that it should end, perhaps before it is woken for that."""
     sockets = Sockets()
-    thread = SocketThread(Exchange(), sockets, lambda _: None, lambda: None, lambda _: None)
+    thread = SocketThread(ConnectionTable(), sockets, lambda _: None, lambda: None, lambda _: None)
     wake = sockets.wake
 
     def late() -> None:

@@ -56,7 +56,11 @@ def test_what_came_after_the_end_of_a_step_is_told_after_it(is_late: bool) -> No
         return 0.0
 
     node = Worker(
-        Told(verifier_station(fleet, 0), "replayed"), Held(), post, WALL._replace(control_s=control_s), zero_s=now_s()
+        Told(verifier_station(fleet, 0), "replayed"),
+        Held(),
+        post,
+        WALL._replace(control_s=control_s),
+        zero_s=now_s(),
     )
     node.inbox.put(Arrival(Join(0, 0, 8, TOKENS), NOTHING, now_s()))
     node.run()

@@ -152,7 +152,7 @@ def less() -> Iterator[None]:
         yield
 
 
-def test_the_law_is_asked_of_every_reproduction() -> None:
+def test_the_law_is_sweep_question_every_reproduction() -> None:
     assert PREDICTED.keys() | ELSEWHERE == REPRODUCTIONS.keys()
 
 

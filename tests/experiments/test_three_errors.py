@@ -169,7 +169,7 @@ def test_a_measured_run_that_cannot_be_played_back_is_compared_all_the_same() ->
     odd = specfleet.Result(Run(header, one.table))
     comparison = specfleet.compare(specfleet.Result(one), odd)
     assert "throughput" in comparison.mape
-    assert comparison.notes[0].startswith("mechanism: cannot be told: the run to play back is not one of its scenario")
+    assert comparison.notes[0].startswith("mechanism: unknown: the run to play back is not one of its scenario")
     with pytest.raises(specfleet.InputError, match="the run to play back is not one of its scenario"):
         specfleet.compare(specfleet.Result(one), odd, reruns=[odd])
 

@@ -1,4 +1,4 @@
-"""A network in memory and in virtual time, for tests of what may go wrong: the same doors and lines, no sockets.
+"""A network in memory and in virtual time, for tests of what may go wrong: the same servers and clients, no sockets.
 
 Frames take a stated time, and the faults of a scenario may drop, repeat, delay and reorder them. Nodes can be stalled,
 killed and started again. Runs with the same seed are the same, event by event.
@@ -10,7 +10,7 @@ from itertools import count
 
 import numpy as np
 
-from engine.net.actions import ANYBODY, DOOR, Arrived, Send
+from engine.net.actions import NO_PEER, SERVER_PORT, Arrived, Send
 from fleet.scenario.faults import Fault, LinkFaults, Way
 from tests.fakes.node import FakeNode
 
@@ -38,10 +38,11 @@ class FakeWay:
 class FakeNetwork:
     """Nodes by the names of their stations, what is under way between them, and the virtual time.
 
-    `faults`: of links; frames of every kind are hit, greetings too. `told`: whether a door is told of connections that
-    have ended, as it is by the kernel of a host that goes on.
-    `connect` says which node's door a line of another reaches. A connection ends, and another begins, when one of its
-    nodes is killed, or its door cuts it.
+    - `faults`: of links; they hit frames of every kind, greetings too.
+    - `told`: whether a server learns that a connection has ended, as from the kernel of a running host.
+
+    `connect` connects a client to the server of another node. A connection ends, and a new one begins, when one of its
+    nodes is killed or its server cuts it.
     """
 
     def __init__(self, seed: int, way_s: float = 0.001, faults: Sequence[Fault] = (), told: bool = True) -> None:
@@ -49,18 +50,18 @@ class FakeNetwork:
         self.told = told
         self.way_s = way_s
         self.faults = faults
-        self.ways: dict[tuple[str, int, Way], FakeWay] = {}  # by the line and its direction
+        self.ways: dict[tuple[str, int, Way], FakeWay] = {}  # by the client and its direction
         self.now_s = 0.0
         self.nodes: dict[str, FakeNode] = {}
-        self.doors: dict[tuple[str, int], str] = {}  # node and port of a line: whose door it reaches
-        self.lives: dict[tuple[str, int], int] = {}  # how many connections a line has had
+        self.servers: dict[tuple[str, int], str] = {}  # node and port of a client: whose server it reaches
+        self.lives: dict[tuple[str, int], int] = {}  # how many connections a client has had
         self.stalled: dict[str, list[Callable[[], None]]] = {}  # what nodes have to do that stand still
         self.due: list[tuple[float, int, Callable[[], None]]] = []
         self.numbers = count()
 
-    def connect(self, name: str, port: int, door: str) -> None:
-        """Let the line `port` of a node reach the door of another."""
-        self.doors[name, port] = door
+    def connect(self, name: str, port: int, server: str) -> None:
+        """Let the client `port` of a node reach the server of another."""
+        self.servers[name, port] = server
         self.lives[name, port] = 0
 
     def start(self, node: FakeNode) -> None:
@@ -73,10 +74,10 @@ class FakeNetwork:
         """End a node without a last message; its peers see that by their next frame at the earliest."""
         self.stalled.pop(name, None)
         if self.nodes.pop(name, None) is not None:
-            for (client, port), door in self.doors.items():
-                if name == client and door in self.nodes and self.told:
-                    self.nodes[door].left.append(_peer(client, port, self.lives[client, port]))
-                if name in (client, door):
+            for (client, port), server in self.servers.items():
+                if name == client and server in self.nodes and self.told:
+                    self.nodes[server].left.append(_peer(client, port, self.lives[client, port]))
+                if name in (client, server):
                     self.lives[client, port] += 1
 
     def stall(self, name: str) -> None:
@@ -89,10 +90,10 @@ class FakeNetwork:
         for work in self.stalled.pop(name, []):
             self.at(self.now_s, work)
 
-    def cut(self, door: str, peer: bytes) -> None:
-        """Close a connection of a door."""
+    def cut(self, server: str, peer: bytes) -> None:
+        """Close a connection of a server."""
         for (client, port), life in self.lives.items():
-            if self.doors[client, port] == door and _peer(client, port, life) == peer:
+            if self.servers[client, port] == server and _peer(client, port, life) == peer:
                 self.lives[client, port] += 1
 
     def at(self, time_s: float, work: Callable[[], None]) -> None:
@@ -114,17 +115,17 @@ class FakeNetwork:
 
     def send(self, name: str, send: Send) -> bool:
         """Carry a frame from a node; False if the connection is gone."""
-        if send.port == DOOR:
+        if send.port == SERVER_PORT:
             ends = [(key, life) for key, life in self.lives.items() if _peer(*key, life) == send.peer]
-            if not ends or self.doors[ends[0][0]] != name:
+            if not ends or self.servers[ends[0][0]] != name:
                 return False
             key, life = ends[0]
             (to, port), way = key, self._way(key, "down")
-            arrived = Arrived(port, ANYBODY, send.frame, 0.0)
+            arrived = Arrived(port, NO_PEER, send.frame, 0.0)
         else:
             key = name, send.port
-            life, to, way = self.lives[key], self.doors[key], self._way(key, "up")
-            arrived = Arrived(DOOR, _peer(*key, life), send.frame, 0.0)
+            life, to, way = self.lives[key], self.servers[key], self._way(key, "up")
+            arrived = Arrived(SERVER_PORT, _peer(*key, life), send.frame, 0.0)
         receiver = self.nodes.get(to)
         if receiver is None:
             return False
@@ -141,18 +142,18 @@ class FakeNetwork:
             work()
         return True
 
-    def _way(self, line: tuple[str, int], way: Way) -> FakeWay:
-        """One direction of a line, with the faults of its link."""
-        found = self.ways.get((*line, way))
+    def _way(self, client: tuple[str, int], way: Way) -> FakeWay:
+        """One direction of a client, with the faults of its link."""
+        found = self.ways.get((*client, way))
         if found is None:
             number, faults = len(self.ways), None
             if self.faults:
                 rng = np.random.default_rng([self.seed, 3, number])
-                faults = LinkFaults(self.faults, self.doors[line], line[0], rng)
-            found = self.ways[*line, way] = FakeWay(self.way_s, faults)
+                faults = LinkFaults(self.faults, self.servers[client], client[0], rng)
+            found = self.ways[*client, way] = FakeWay(self.way_s, faults)
         return found
 
 
 def _peer(client: str, port: int, life: int) -> bytes:
-    """The routing id of a line's connection, as its door sees it."""
+    """The routing id of a client's connection, as its server sees it."""
     return f"{client}/{port}/{life}".encode()

@@ -6,8 +6,8 @@ from collections.abc import Callable, Container, Sequence
 from functools import partial
 from typing import Protocol
 
-from engine.net.actions import DOOR, Action, Arrived, Deliver, Send
-from engine.net.connections import Exchange
+from engine.net.actions import SERVER_PORT, Action, Arrived, Deliver, Send
+from engine.net.connections import ConnectionTable
 from engine.net.content import NOTHING, Content
 from engine.net.handshake import Ping
 from engine.net.socket_thread import TICK_S
@@ -30,8 +30,8 @@ class Network(Protocol):
     def send(self, name: str, send: Send) -> bool:
         """Carry a frame from a node; False if the connection is gone."""
 
-    def cut(self, door: str, peer: bytes) -> None:
-        """Close a connection of a door."""
+    def cut(self, server: str, peer: bytes) -> None:
+        """Close a connection of a server."""
 
 
 class FakeNode:
@@ -46,7 +46,7 @@ class FakeNode:
         name: str,
         station: RecordedStation,
         executor: Executor,
-        exchange: Exchange,
+        connections: ConnectionTable,
         seconds_of: Callable[[Step], float],
         users: Users | None = None,
         incarnation: int = 0,
@@ -54,14 +54,14 @@ class FakeNode:
         self.network = network
         self.name = name
         self.worker = Worker(station, executor, self._post)
-        self.exchange = exchange
+        self.connections = connections
         self.seconds_of = seconds_of
         self.users = dict(users or {})
         self.inbox: deque[tuple[Deliver, float]] = deque()
         self.incarnation = incarnation
         self.begun = False
         self.ring_s = math.inf  # when its station is asked next what silence amounts to
-        self.left: list[bytes] = []  # peers of its door whose connections have ended
+        self.left: list[bytes] = []  # peers of its server whose connections have ended
         self.counts: Counter[str] = Counter()  # as those of a transport; nothing is refused here
 
     @property
@@ -78,7 +78,7 @@ class FakeNode:
 
     def arrive(self, arrived: Arrived) -> None:
         """Take a frame."""
-        self._carry_out(self.exchange.receive(arrived.port, arrived.peer, arrived.frame, self.network.now_s))
+        self._carry_out(self.connections.receive(arrived.port, arrived.peer, arrived.frame, self.network.now_s))
         self._go_on()
 
     def send(self, send: Send) -> bool:
@@ -114,14 +114,14 @@ class FakeNode:
 
     def _tick(self) -> None:
         for peer in self.gone():
-            self._carry_out(self.exchange.lost(DOOR, peer, self.network.now_s))
-        self._carry_out(self.exchange.tick(self.network.now_s))
+            self._carry_out(self.connections.lost(SERVER_PORT, peer, self.network.now_s))
+        self._carry_out(self.connections.tick(self.network.now_s))
         self._go_on()
         self.network.for_node(self, self.network.now_s + TICK_S, self._tick)
 
     def _go_on(self) -> None:
         """Hand the station what has come in, and start what it plans."""
-        if not self.begun and all(line.state == "open" for line in self.exchange.lines.values()):
+        if not self.begun and all(client.state == "open" for client in self.connections.clients.values()):
             self._begin()
         if self.worker.station.running is not None:
             return  # a worker reads its inbox between steps
@@ -196,11 +196,11 @@ class FakeNode:
         if isinstance(instruction, Finished):
             self._next_request(instruction.tag)
         elif not isinstance(instruction, Ignored):
-            self._carry_out(self.exchange.post(instruction, content, self.network.now_s, self.worker.told_s))
+            self._carry_out(self.connections.post(instruction, content, self.network.now_s, self.worker.told_s))
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
         time_s = self.network.now_s
-        done = self.exchange.carry_out(actions, self, time_s)
+        done = self.connections.carry_out(actions, self, time_s)
         for action in done:
             if isinstance(action, Deliver) and action.after_s:
                 self.network.for_node(self, time_s + action.after_s, partial(self._late, action))

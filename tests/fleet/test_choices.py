@@ -1,13 +1,12 @@
 """Rules that choose: routes, orders, groups and admission, among equals too, against what their docstrings say."""
 
-from itertools import product
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fleet.policies.admit import AtMost, Everyone, N_max, WithinMemory
+from fleet.policies.admit import AtMost, CacheRoom, Everyone, N_max
 from fleet.policies.goodspeed import GoodSpeed
 from fleet.policies.group import Barrier, Batch, One
 from fleet.policies.order import Deadline, Fifo, Priority, Weighted
@@ -127,18 +126,9 @@ def test_groups_are_of_one_kind_and_a_barrier_waits_for_every_speculating_sessio
 def test_admission_is_up_to_a_number_and_not_beyond() -> None:
     assert Everyone().refusal(10**6) is None
     assert [AtMost(2).refusal(active) is None for active in (0, 1, 2, 3)] == [True, True, False, False]
-    roomy = WithinMemory(cache_bytes=100, row_bytes=30)
+    roomy = CacheRoom(cache_bytes=100, row_bytes=30)
     assert [roomy.refusal(active) is None for active in (0, 2, 3)] == [True, True, False]
     assert roomy.rows == 3
-
-
-def test_memory_is_settled_where_it_was_left_open_and_nowhere_else() -> None:
-    assert WithinMemory().settled(100, 30) == WithinMemory(100, 30)
-    assert WithinMemory(50, 0).settled(100, 30) == WithinMemory(50, 30)
-    assert WithinMemory(0, 20).settled(100, 30) == WithinMemory(100, 20)
-    assert WithinMemory().settled(-5, 30) == WithinMemory(1, 30)  # no room at all
-    for cache, row in product((0, 1), (0, 1)):
-        assert WithinMemory(cache, row).is_settled == bool(cache and row)
 
 
 def test_a_round_as_long_as_the_slowest_allowed_still_counts() -> None:

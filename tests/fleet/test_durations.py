@@ -120,7 +120,7 @@ def test_each_kind_of_step_has_its_own_time_and_verified_trees_their_nodes() -> 
         return StepTime(base_s=base_s, per_token_s=1.0)
 
     of_target = VerifierTimes(0, per_token(10), per_token(20), per_token(30), Delays())
-    target = verifier_durations(of_target, tree(2), False, RNG)
+    target = verifier_durations(of_target, tree(2), RNG)
     assert target(step("verify", (2, 9)), 1.0) == 10 + 7  # six nodes and the root
     assert target(step("prefill", (2, 9)), 1.0) == 20 + 2
     assert target(step("decode", (2, 9)), 1.0) == 30 + 1

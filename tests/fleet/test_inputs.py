@@ -144,9 +144,9 @@ def test_a_value_of_several_lines_sets_nothing_else() -> None:
 
 
 def test_a_bare_name_within_a_list_stands_for_its_table() -> None:
-    verifiers = {"count": 2, "tiers": [{"first": 2, "verify": {"base_s": 1.0, "spread": "exponential"}}]}
+    verifiers = {"count": 2, "tiers": [{"first": 2, "step": {"base_s": 1.0, "spread": "exponential"}}]}
     made = make_scenario({"verifiers": verifiers})
-    times = made.verifiers.tiers[0].verify
+    times = made.verifiers.tiers[0].step
     assert times is not None
     assert type(times.spread).__name__ == "Exponential"
 

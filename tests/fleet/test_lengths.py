@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.policies.adaedl import AdaEdl
-from fleet.policies.admit import WithinMemory
 from fleet.policies.allocate import Fixed, FixedShare, Heuristic, RandomShare
 from fleet.policies.depth import AdaptiveDepth
 from fleet.policies.dsde import Dsde
@@ -35,7 +34,6 @@ from tests.helpers.stars import repeatable
         (Realign, {"fixed": True}),
         (Ahead, {"least": 1, "busy": False}),
         (Shape, {"kind": "chain", "branching": (2,), "width": 4, "most": 16}),
-        (WithinMemory, {"cache_bytes": 0, "row_bytes": 0}),
     ],
 )  # fmt: skip
 def test_what_a_scenario_leaves_out_is_what_its_paper_or_its_page_says(rule: Any, defaults: dict[str, Any]) -> None:

@@ -22,6 +22,7 @@ LIMITS: dict[str, tuple[Any, float | None]] = {
     "AfterIdle.idle_gap_s": (0, BILLION), "AfterIdle.tokens": (1, 4096),
     "Ahead.least": (1, 4096),
     "AtMost.sessions": (0, BILLION), "Batch.most": (1, 1 << 30), "BetaGeometric.a": ("0", 1e12),
+    "CacheRoom.cache_bytes": (0, 10**18), "CacheRoom.row_bytes": (1, 10**18),
     "BetaGeometric.b": ("0", 1e12), "ByPlace.depth": (1, 4096), "Deadline.within_s": ("0", BILLION),
     "Fixed.depth": (0, 4096), "FixedShare.budget": (0, 4096), "Geometric.beta": (0, 1),
     "GoodSpeed.budget": (0, 4096), "GoodSpeed.eta": ("0", 1), "GoodSpeed.beta": ("0", 1), "GoodSpeed.decay": (0, 1),
@@ -31,7 +32,6 @@ LIMITS: dict[str, tuple[Any, float | None]] = {
     "Recorded.sessions": (0, None), "Rollback.size": (1, BILLION), "SameLength.size": (1, BILLION),
     "SameLength.window": (1, BILLION), "Slots.size": (1, BILLION),
     "Weighted.weights": ("0", BILLION),
-    "WithinMemory.cache_bytes": (0, 10**18), "WithinMemory.row_bytes": (0, 10**18),
 }  # fmt: skip
 
 

@@ -57,7 +57,6 @@ def test_a_constant_star_measures_the_equations(targets: int, service_s: float) 
     idle_s, rate = analytic.idle_s(*star_of), analytic.rounds_per_s(*star_of)
     expected = {
         "throughput": 3 * rate,
-        "accepted_throughput": 2 * rate,
         "throughput_per_target": 3 * rate / targets,
         "rounds_per_s": rate,
         "rounds_per_s_per_target": rate / targets,
@@ -66,8 +65,6 @@ def test_a_constant_star_measures_the_equations(targets: int, service_s: float) 
         "service_s": service_s,
         "wait_s": analytic.wait_s(*star_of),
         "idle_gap_s": idle_s / targets,
-        "iteration_idle_s": idle_s,
-        "iteration_s": analytic.iteration_s(*star_of),
         "return_s": RETURN_S,
         "verify_s": VERIFY_S,
         "communication_s": 2 * LINK_S,
@@ -131,13 +128,11 @@ def test_every_request_gets_exactly_its_tokens(targets: int, depth: int, new_tok
     run = run_star(scenario, lambda drafted: random.randint(0, drafted), prefill=0.5)
     commits = commits_of(run.columns()).frame()
     assert (commits.committed >= 1).all()
-    assert (commits.from_draft <= commits.committed).all()
     assert commits.groupby("request").committed.sum().tolist() == [new_tokens] * 2 * targets
     measured, of_targets = values(run), measure_targets(run)
     assert of_targets.throughput.sum() == pytest.approx(measured["throughput"])
     assert jain_index(of_targets.throughput) == pytest.approx(measured["fairness"])
     if new_tokens > 1:
-        assert measured["accepted_throughput"] < measured["throughput"]
         assert of_targets.rounds_per_s.mean() == pytest.approx(measured["rounds_per_s_per_target"])
     if targets == 1:
         assert measured["throughput"] == pytest.approx(2 * new_tokens / commits.time_s.max())
@@ -168,10 +163,10 @@ def test_the_baseline_has_no_drafter_and_no_metrics_of_one() -> None:
     scenario = star(drafters={"count": 0}, workload={"requests": 6, "new_tokens": 21}, measure={"warm_up_share": 0})
     run = run_star(scenario, two_of_three, prefill=5, decode=2)
     measured = values(run)
-    absent = {"accepted_throughput", "rounds_per_s", "load", "wait_s", "return_s", "acceptance_length", "refused"}
+    absent = {"rounds_per_s", "load", "wait_s", "return_s", "acceptance_length", "refused"}
     assert not measured.keys() & absent
     assert measured["throughput"] == pytest.approx(3 * 21 / (5 + 20 * 2))
-    assert (measured["ttft_mean_s"], measured["tpot_p50_s"], measured["latency_p99_s"]) == pytest.approx((5, 2, 45))
+    assert (measured["ttft_s"], measured["tpot_p50_s"], measured["latency_p99_s"]) == pytest.approx((5, 2, 45))
     assert measured["requests"] == 6
     assert measure_targets(run).names == ("tag", "throughput")
 
@@ -196,7 +191,7 @@ def test_a_drafter_that_serves_nobody_has_no_rounds() -> None:
     run = run_star(scenario, two_of_three, prefill=1, decode=1)
     measured = values(run)
     assert (measured["rounds"], measured["load"], measured["refused"]) == (0, 0, 3)
-    assert not measured.keys() & {"wait_s", "return_s", "acceptance_length", "iteration_s"}
+    assert not measured.keys() & {"wait_s", "return_s", "acceptance_length"}
     assert measure_targets(run).rounds_per_s.tolist() == [0, 0, 0]
 
 

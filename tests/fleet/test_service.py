@@ -82,8 +82,7 @@ def test_cost_a_million_tokens_is_that_of_all_devices_at_this_throughput(changes
     assert one.value == pytest.approx(per_million_tokens(0.5 * drafters + 2 * targets, throughput))
     assert one.unit == "cost/million tokens, EUR"
     assert metrics["power_w"].value == pytest.approx(100 * drafters + 300 * targets)
-    kwh = metrics["power_w"].value / 1000 / 3600 / throughput * 1e6
-    assert metrics["energy_kwh_per_million_tokens"].value == pytest.approx(kwh)
+    assert metrics["energy_j_per_token"].value == pytest.approx(metrics["power_w"].value / throughput)
 
 
 def test_watts_whatever_a_device_does_are_those_of_a_profile_whose_powers_are_alike() -> None:
@@ -100,7 +99,7 @@ def test_plain_decoding_is_as_fast_as_itself_and_a_star_as_much_faster_as_its_ro
     assert plain.value == pytest.approx(1.0, rel=1e-3)
     fast = measured(profile=profile)
     step_s = 3.0 + 0.01 * (10 + 25)
-    assert fast["speedup"].value == pytest.approx(step_s / fast["tpot_mean_s"].value)
+    assert fast["speedup"].value == pytest.approx(step_s / fast["tpot_s"].value)
     assert fast["speedup"].value > 1
     assert fast["speedup"].low <= fast["speedup"].value <= fast["speedup"].high or np.isnan(fast["speedup"].low)
     assert "speedup" not in measured()  # the profile tells of no plain step

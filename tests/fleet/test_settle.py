@@ -58,15 +58,15 @@ times = st.builds(lambda base_s: {"base_s": base_s}, st.floats(0.1, 9))
 links = st.builds(lambda latency_s: {"latency_s": latency_s}, st.floats(0.1, 9))
 
 
-def tiers(time_key: str) -> st.SearchStrategy[list[dict[str, Any]]]:
+def tiers() -> st.SearchStrategy[list[dict[str, Any]]]:
     keys = {"first": st.integers(1, 7)}
-    tier = st.fixed_dictionaries(keys, optional={time_key: times, "link": links})
+    tier = st.fixed_dictionaries(keys, optional={"step": times, "link": links})
     unlike = st.lists(tier, max_size=4, unique_by=lambda tier: tier["first"])
     return unlike.map(lambda tiers: sorted(tiers, key=lambda tier: tier["first"]))
 
 
 @repeatable
-@given(tiers("draft"), tiers("verify"), st.integers(1, 5), st.integers(1, 5), st.none() | times, st.none() | links)
+@given(tiers(), tiers(), st.integers(1, 5), st.integers(1, 5), st.none() | times, st.none() | links)
 def test_the_last_tier_that_names_a_station_wins(
     of_drafters: list[dict[str, Any]], of_targets: list[dict[str, Any]], M: int, N: int, verify: Any, link: Any
 ) -> None:
@@ -78,10 +78,10 @@ def test_the_last_tier_that_names_a_station_wins(
     fleet, profile = settle(scenario), scenario.profile
     assert not isinstance(profile, str)
     for drafter in range(M):
-        told = [tier["draft"] for tier in of_drafters if drafter + 1 >= tier["first"] and "draft" in tier]
+        told = [tier["step"] for tier in of_drafters if drafter + 1 >= tier["first"] and "step" in tier]
         assert fleet.drafter_times(drafter).draft == StepTime(**told[-1]) if told else profile.draft
     for target in range(N):
-        told = [tier["verify"] for tier in of_targets if target + 1 >= tier["first"] and "verify" in tier]
+        told = [tier["step"] for tier in of_targets if target + 1 >= tier["first"] and "step" in tier]
         expected = told[-1] if told else verify
         assert fleet.verifier_times(target).verify == (StepTime(**expected) if expected else profile.verify)
         for drafter in range(M):

@@ -1,4 +1,4 @@
-"""Who attacks a door: strangers, and dishonest peers who have a seat and know how to talk."""
+"""Who attacks a server: strangers, and dishonest peers who have a seat and know how to talk."""
 
 from collections.abc import Callable
 from itertools import count
@@ -39,7 +39,7 @@ class Attacker:
         self.request, self.answered = 0, False
 
     def hears(self, frame: bytes) -> bool:
-        """Take what the door says; False now and then: this one does not read."""
+        """Take what the server says; False now and then: this one does not read."""
         message, content = parse(frame)
         if isinstance(message, Welcome):
             self.welcome, self.told = True, None

@@ -8,6 +8,7 @@ from fleet.policies.outcome import Outcome
 from fleet.records.metrics import measure
 from fleet.records.recorded import RecordedStation
 from fleet.records.run import Run, make_run
+from fleet.records.window import with_percentiles
 from fleet.scenario.names import DRAFTER, verifier_name
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
@@ -80,4 +81,4 @@ def two_of_three(drafted: int) -> int:
 
 
 def values(run: Run) -> dict[str, float]:
-    return {name: metric.value for name, metric in measure(run).items()}
+    return {name: metric.value for name, metric in with_percentiles(measure(run)).items()}

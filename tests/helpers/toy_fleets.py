@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
-from engine.net.client import Line
-from engine.net.connections import Exchange
+from engine.net.client import ClientEnd
+from engine.net.connections import ConnectionTable
 from engine.net.content import NOTHING, Content
 from engine.net.links import stated_links
-from engine.net.server import Door
+from engine.net.server import ServerEnd
 from engine.node.pending import PendingDrafts, Retransmit
 from engine.node.router import RouteExecutor
 from fleet.policies.outcome import Outcome
@@ -144,18 +144,20 @@ class ToyFleet:
     def _start_drafter(self, drafter: int) -> None:
         fleet, name = self.fleet, self.fleet.drafter_name(drafter)
         executor = ToyDrafter() if fleet.in_turn else AheadDrafter()
-        door = Door(fleet, 1 + self.deaths[name], drafter=drafter)
-        self._node(name, drafter_station(fleet, drafter), executor, Exchange(door, links=stated_links(fleet, drafter)))
+        server = ServerEnd(fleet, 1 + self.deaths[name], drafter=drafter)
+        self._node(
+            name, drafter_station(fleet, drafter), executor, ConnectionTable(server, links=stated_links(fleet, drafter))
+        )
 
     def _start_router(self) -> None:
         fleet, drafters = self.fleet, range(self.fleet.drafters.count)
         router = RouteExecutor()
-        lines = {drafter: Line(fleet, 0, 1, "router", drafter, drafter) for drafter in drafters}
+        clients = {drafter: ClientEnd(fleet, 0, 1, "router", drafter, drafter) for drafter in drafters}
         for drafter in drafters:
             self.network.connect(ROUTER, drafter, fleet.drafter_name(drafter))
-        door, links = Door(fleet, 1, drafter=None), stated_links(fleet)
-        exchange = Exchange(door, lines, relays=True, seen=router.relayed, links=links)
-        self._node(ROUTER, router_station(fleet), router, exchange)
+        server, links = ServerEnd(fleet, 1, drafter=None), stated_links(fleet)
+        connections = ConnectionTable(server, clients, relays=True, seen=router.relayed, links=links)
+        self._node(ROUTER, router_station(fleet), router, connections)
 
     def _start_target(self, target: int) -> None:
         fleet, name = self.fleet, verifier_name(target)
@@ -166,21 +168,23 @@ class ToyFleet:
         if not deaths:
             for drafter in asked:
                 self.network.connect(name, drafter, ROUTER if fleet.routed else fleet.drafter_name(drafter))
-        lines = {
-            drafter: Line(fleet, target, 1 + deaths, drafter=drafter, port=drafter, goes_on=deaths > 0)
+        clients = {
+            drafter: ClientEnd(fleet, target, 1 + deaths, drafter=drafter, port=drafter, goes_on=deaths > 0)
             for drafter in asked
         }
-        line_of = (lambda _tag: 0) if fleet.routed else fleet.drafter_of
-        exchange = Exchange(lines=lines, line_of=line_of, links=stated_links(fleet))
+        client_of = (lambda _tag: 0) if fleet.routed else fleet.drafter_of
+        connections = ConnectionTable(clients=clients, client_of=client_of, links=stated_links(fleet))
         left = {tag: [request for request in own if request.number not in done] for tag, own in streams.items()}
         users = {tag: joins_of(fleet, tag, own) for tag, own in left.items() if own}
         lives.append(TailTarget(fleet))
-        self._node(name, verifier_station(fleet, target), lives[-1], exchange, users)
+        self._node(name, verifier_station(fleet, target), lives[-1], connections, users)
 
-    def _node(self, name: str, station: Station, executor: object, exchange: Exchange, users: object = None) -> None:
+    def _node(
+        self, name: str, station: Station, executor: object, connections: ConnectionTable, users: object = None
+    ) -> None:
         recorded = self.recorded.setdefault(name, RecordedStation(station, "replayed", self.log))
         deaths = self.deaths[name]
-        node = FakeNode(self.network, name, recorded, executor, exchange, self.seconds_of, users, deaths)  # type: ignore[arg-type]
+        node = FakeNode(self.network, name, recorded, executor, connections, self.seconds_of, users, deaths)  # type: ignore[arg-type]
         self.network.start(node)
 
     @property

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from engine.net.client import Line
-from engine.net.connections import Exchange
+from engine.net.client import ClientEnd
+from engine.net.connections import ConnectionTable
 from engine.net.content import NOTHING, Content
-from engine.net.server import Door
+from engine.net.server import ServerEnd
 from fleet.policies.outcome import Outcome
 from fleet.records.recorded import Log, RecordedStation
 from fleet.scenario.reading import make_scenario
@@ -133,20 +133,22 @@ class ToyStar:
         self.lives += 1
         recorded = RecordedStation(drafter_station(self.fleet), "replayed")
         self.logs.append(("drafter", recorded.log))
-        exchange = Exchange(Door(self.fleet, self.lives))
-        self.network.start(FakeNode(self.network, "drafter", recorded, ToyDrafter(), exchange, seconds_of))
+        connections = ConnectionTable(ServerEnd(self.fleet, self.lives))
+        self.network.start(FakeNode(self.network, "drafter", recorded, ToyDrafter(), connections, seconds_of))
 
     def start_target(self, target: int) -> None:
         self.lives += 1
         station = verifier_station(self.fleet, target)
         recorded = RecordedStation(station, "replayed")
         self.logs.append((station.name, recorded.log))
-        line = Line(self.fleet, target, self.lives, patience_s=self.patience_s)
+        client = ClientEnd(self.fleet, target, self.lives, patience_s=self.patience_s)
         users = {target: (join_of(self.fleet, target, request) for request in requests_of(self.fleet, target))}
         executor = ToyTarget()
         self.outputs.append(executor.outputs)
-        exchange = Exchange(lines={0: line})
-        self.network.start(FakeNode(self.network, target_name(target), recorded, executor, exchange, seconds_of, users))
+        connections = ConnectionTable(clients={0: client})
+        self.network.start(
+            FakeNode(self.network, target_name(target), recorded, executor, connections, seconds_of, users)
+        )
 
     def start(self) -> None:
         """Start all nodes."""

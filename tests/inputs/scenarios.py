@@ -27,10 +27,10 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "star": {
         "drafters": {
             "depth": 4, "warm_up": {"policy": "after-idle", "idle_gap_s": 0.01, "tokens": 2},
-            "admit": {"policy": "at-most", "sessions": 3}, "cache_tokens": 200,
+            "admit": {"policy": "at-most", "sessions": 3},
             "limits_per_s": [0.0, 30.0], "order": {"policy": "weighted", "weights": [1.0, 2.0]},
         },
-        "verifiers": {"count": 3, "priorities": [1, 2], "tiers": [{"first": 2, "verify": {"base_s": 0.03}}]},
+        "verifiers": {"count": 3, "priorities": [1, 2], "tiers": [{"first": 2, "step": {"base_s": 0.03}}]},
         "acceptance": {"model": "beta-geometric", "a": 3.0, "b": 1.5, "per": "session"},
         "link": {"latency_s": "2ms", "bandwidth_bytes_per_s": "1Gbit"},
         "measure": {"warm_up_share": 0.1, "batches": 5},
@@ -49,7 +49,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "routed": {
         "drafters": {
             "count": 2, "route": "least-work", "move": "transfer", "view_delay_s": 0.001,
-            "tiers": [{"first": 2, "draft": {"base_s": 0.02}, "link": {"latency_s": 0.01}}],
+            "tiers": [{"first": 2, "step": {"base_s": 0.02}, "link": {"latency_s": 0.01}}],
         },
         "verifiers": {"count": 4},
         "workload": {
@@ -60,7 +60,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     },
     "fair": {
         "drafters": {"count": 3}, "verifiers": {
-            "count": 1, "group": "barrier", "padded": True,
+            "count": 1, "group": "barrier",
             "allocate": {"policy": "goodspeed", "budget": 9, "eta": 0.1, "beta": 0.5},
         },
         "acceptance": {

@@ -43,8 +43,8 @@ between = st.builds(lambda low, more: {"low": low, "high": low + more}, st.integ
 lengths = st.integers(1, 40) | between
 ATTENTION = {"read_s": 1e-3, "pair_s": 1e-4}
 ROOFLINE = {"tokens": [1, 8, 64], "pass_s": [0.1, 0.15, 0.9], "attention": [ATTENTION], "host_s": 0.05}
-SLOWER_DRAFTERS = [{"first": 2, "draft": {"base_s": 0.75}}]
-FARTHER_TARGETS = [{"first": 3, "verify": {"base_s": 1.5, "spread": "exponential"}, "link": {"latency_s": 0.5}}]
+SLOWER_DRAFTERS = [{"first": 2, "step": {"base_s": 0.75}}]
+FARTHER_TARGETS = [{"first": 3, "step": {"base_s": 1.5, "spread": "exponential"}, "link": {"latency_s": 0.5}}]
 
 steps = st.fixed_dictionaries(
     {"base_s": seconds},

@@ -63,7 +63,7 @@ def check(scenario: Scenario) -> None:
 
 @settings(repeatable, max_examples=150, suppress_health_check=list(HealthCheck))
 @given(scenario=plain_stars(), batches=st.integers(2, 30))
-def test_without_records_the_loop_tells_the_same_tables_and_metrics(scenario: Scenario, batches: int) -> None:
+def test_without_records_the_loop_makes_the_same_tables_and_metrics(scenario: Scenario, batches: int) -> None:
     check(change_scenario(scenario, {"measure.batches": batches}))
 
 

@@ -53,7 +53,7 @@ CORNERS: dict[str, dict[str, Any]] = {
         "memory": MEMORY,
     },
     "shared": {"devices": {"host": {}}, "drafters": HOST, "verifiers": HOST | {"count": 2}},
-    "routed": {"drafters": {"count": 2, "route": "shortest-queue", "tiers": [{"first": 2, "draft": {"base_s": 0.9}}]}},
+    "routed": {"drafters": {"count": 2, "route": "shortest-queue", "tiers": [{"first": 2, "step": {"base_s": 0.9}}]}},
     "batch": {
         "batch": {"rule": {"policy": "same-length", "size": 2, "window": 4}, "allocate": "heuristic"},
         "verifiers": {},
@@ -79,9 +79,8 @@ CORNERS: dict[str, dict[str, Any]] = {
 EXAMPLES: dict[str, list[Any]] = {  # where a type alone does not make a value that can matter here
     "drafters.device": ["", "host"],
     "verifiers.device": ["", "host"],
-    "verifiers.decode": [{"base_s": 3.0}],
-    "drafters.tiers": [[{"first": 1, "draft": {"base_s": 0.7}}]],
-    "verifiers.tiers": [[{"first": 1, "verify": {"base_s": 0.7}}], [{"first": 1, "link": {"latency_s": 0.3}}]],
+    "drafters.tiers": [[{"first": 1, "step": {"base_s": 0.7}}]],
+    "verifiers.tiers": [[{"first": 1, "step": {"base_s": 0.7}}], [{"first": 1, "link": {"latency_s": 0.3}}]],
     "drafters.limits_per_s": [[0.01]],
     "drafters.order": [{"policy": "weighted", "weights": [1, 9]}],
     "faults": [[], [{"what": "kill", "node": "drafter", "at_s": 5.0, "for_s": 9.0}]],
@@ -96,7 +95,6 @@ FALLBACK = "holds where no rule decides, and another key says that one does"
 ONE_DRAFTER = "to one drafter every route leads, so that drafters.count can be varied down to 1"
 ONE_TARGET = "orders tell targets apart, and there is one"
 ONE_SESSION = "steps are shared by sessions, and each target has one at a time"
-NOT_TAKEN = "the time of a step that this fleet does not take"
 ALIKE = "requests are alike, and nobody draws when they come"
 EQUATIONS = "a question of the equations, which know one star"
 LISTED: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -113,12 +111,12 @@ LISTED: dict[str, tuple[str, tuple[str, ...]]] = {
     "workload.top_k": (REAL, ()),
     "workload.top_p": (REAL, ()),
     "verifiers.priorities": (FACT, ()),
+    "memory": (FACT, ()),
     "verifiers.tiers": (BASELINE, ("no drafter",)),
     "drafters.depth": (FALLBACK, ("batch", "barrier")),
     "drafters.route": (ONE_DRAFTER, ("star", "one session each", "shared", "arrivals", "ahead", "faulty")),
     "drafters.order": (ONE_TARGET, ("barrier",)),
     "verifiers.group": (ONE_SESSION, ("one session each",)),
-    "verifiers.decode": (NOT_TAKEN, ("star", "shared", "routed", "ahead", "barrier", "arrivals")),
 }
 WITHOUT_A_DRAFTER = (
     "drafters.depth", "drafters.shape", "drafters.shape.kind", "acceptance", "acceptance.beta", "link", "memory",

@@ -13,7 +13,7 @@ from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from sim.predict import predict
 from sim.run import simulate
-from tests.helpers.stars import TABLES, repeatable
+from tests.helpers.stars import TABLES, cache_of, repeatable
 
 MEMORY = {
     "devices": 4, "device_bytes": 1000, "drafter": {"weights_bytes": 10, "kv_bytes_per_token": 1},
@@ -29,7 +29,6 @@ some_drafters = st.fixed_dictionaries(
         "count": st.sampled_from([0, 1, 1, 2]),
         "order": st.sampled_from(["fifo", "priority"]),
         "admit": st.builds(lambda most: {"policy": "at-most", "sessions": most}, st.integers(1, 6)),
-        "cache_tokens": st.sampled_from([0, 300, 3000]),
         "limits_per_s": st.sampled_from([[], [0.0], [0.02]]),
         "device": st.just("host"),
         "group": st.sampled_from(["one", "batch"]),
@@ -40,7 +39,7 @@ some_verifiers = st.fixed_dictionaries(
     optional={
         "priorities": st.just([3, 1]),
         "device": st.just("host"),
-        "tiers": st.builds(lambda first: [{"first": first, "verify": {"base_s": 9.0}}], st.integers(1, 6)),
+        "tiers": st.builds(lambda first: [{"first": first, "step": {"base_s": 9.0}}], st.integers(1, 6)),
     },
 )
 
@@ -118,12 +117,12 @@ def test_what_the_equations_answer_for_is_what_simulation_says(
         ("drafters.admit", {"drafters": {"admit": "within-memory"}}),
         ("drafters.warm_up", {"drafters": {"warm_up": {"policy": "after-idle", "idle_gap_s": 0.1, "tokens": 2}}}),
         ("drafters.limits_per_s", {"drafters": {"limits_per_s": [0.0, 0.1]}}),
-        ("drafters.cache_tokens", {"drafters": {"cache_tokens": 179}}),
+        ("memory", {"memory": cache_of(179)}),
         ("drafters.device", DEVICE | {"drafters": {"device": "host"}, "verifiers": {"device": "host"}}),
         ("verifiers.device", DEVICE | {"verifiers": {"device": "host"}}),
         ("verifiers.group", {"verifiers": {"group": "barrier"}}),
         ("verifiers.allocate", {"verifiers": {"allocate": {"policy": "fixed", "depth": 2}}}),
-        ("verifiers.tiers", {"verifiers": {"tiers": [{"first": 2, "verify": {"base_s": 5.0}}]}}),
+        ("verifiers.tiers", {"verifiers": {"tiers": [{"first": 2, "step": {"base_s": 5.0}}]}}),
         ("verifiers.tiers", {"verifiers": {"tiers": [{"first": 3, "link": {"latency_s": 0.5}}]}}),
         ("workload.arrivals", {"workload": {"arrivals": {"process": "poisson", "per_s": 1.0}}}),
         ("workload.streams", {"workload": {"streams": 5}}),
@@ -148,8 +147,8 @@ def test_conversations_whose_texts_grow_are_no_star_of_equal_rounds(tmp_path: Pa
     [
         {"drafters": {"admit": {"policy": "at-most", "sessions": 3}}},
         {"drafters": {"limits_per_s": [0.0]}},
-        {"drafters": {"cache_tokens": 180}},  # three texts of 10 + 50 tokens
-        {"verifiers": {"tiers": [{"first": 1, "verify": {"base_s": 5.0}}]}},
+        {"memory": cache_of(180)},  # three texts of 10 + 50 tokens
+        {"verifiers": {"tiers": [{"first": 1, "step": {"base_s": 5.0}}]}},
         {"memory": MEMORY, "drafters": {"admit": "within-memory"}},
     ],
 )

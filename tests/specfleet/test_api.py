@@ -157,7 +157,8 @@ def test_what_varies_wins_over_changes() -> None:
 
 def test_a_run_becomes_frames(result: specfleet.Result) -> None:
     frame = result.frame()
-    assert list(frame.columns) == ["metric", "value", "low", "high", "unit", "times_longer", "drifting"]
+    estimate = ["metric", "value", "low", "high", "unit", "times_longer", "drifting"]
+    assert list(frame.columns) == [*estimate, "p50", "p90", "p99"]
     assert dict(zip(frame.metric, frame.value, strict=True)) == {
         name: metric.value for name, metric in result.metrics.items()
     }

@@ -1,4 +1,4 @@
-"""Examples work: doctests of the public functions, `python` blocks of pages, scripts in docs/."""
+"""Examples work: doctests, `python` blocks of pages, scripts in docs/."""
 
 import doctest
 import importlib
@@ -16,8 +16,9 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SCRIPTS = sorted((ROOT / "docs" / "examples").glob("*.py"))
 READ = ("docs", "fleet/data")  # what examples may read beside the installed packages
-HOMES = {ROOT / f"{home.replace('.', '/')}.py" for home in specfleet._HOMES}  # modules of public functions
-SOURCES = [path for path in sorted({*(ROOT / "specfleet").rglob("*.py"), *HOMES}) if ">>>" in path.read_text()]
+ROOMS = ("specfleet", "fleet", "sim", "calibrate", "experiments")
+FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+SOURCES = [path for path in FILES if ">>>" in path.read_text()]
 MODULES = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in SOURCES]
 
 

@@ -112,10 +112,10 @@ def test_only_the_host_that_calibration_adds_is_said_to_take_one_step_at_a_time(
 
 
 def test_stated_times_of_real_targets_give_way_to_measured_ones() -> None:
-    stated = make_scenario({"link": {"latency_s": 0.1}, "verifiers": {"decode": {"base_s": 1.0}}})
+    stated = make_scenario({"link": {"latency_s": 0.1}, "verifiers": {"verify": {"base_s": 1.0}}})
     fits = fitting(stated, measured())
     assert fits.link is None
-    assert fits.verifiers.decode is None
+    assert fits.verifiers.verify is None
 
 
 def test_models_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,35 +103,9 @@ def test_where_no_measured_acceptance_is_replaced_there_is_no_note(tables: dict[
     assert notes_of(scenario(**tables)) == ()
 
 
-def test_a_target_with_times_of_two_sources_is_noted() -> None:
-    (note,) = notes_of(scenario(verifiers={"verify": {"base_s": 0.2}}))
-    assert "verifiers.verify of the scenario, verifiers.prefill, verifiers.decode of the profile" in note
-
-
 def test_a_tier_with_a_verify_time_of_its_own_is_noted() -> None:
-    (note,) = notes_of(scenario(verifiers={"count": 3, "tiers": [{"first": 2, "verify": {"base_s": 0.1}}]}))
+    (note,) = notes_of(scenario(verifiers={"count": 3, "tiers": [{"first": 2, "step": {"base_s": 0.1}}]}))
     assert "targets 2 and above have a verify time of their own" in note
-
-
-def test_times_of_one_source_have_no_note() -> None:
-    time = {"base_s": 0.2}
-    assert notes_of(scenario(verifiers={"verify": time, "prefill": time, "decode": time})) == ()
-    assert notes_of(scenario()) == ()
-    assert notes_of(make_scenario({"verifiers": {"verify": time}})) == (), "without a profile there is no second source"
-
-
-def test_beside_a_batch_a_note_names_only_keys_that_may_be_given_there() -> None:
-    batch, time = {"rule": {"policy": "slots", "size": 4}}, {"base_s": 0.2}
-    for given, left in (("verify", "prefill"), ("prefill", "verify")):
-        (note,) = notes_of(scenario(batch=batch, verifiers={given: time}))
-        assert f"verifiers.{given} of the scenario, verifiers.{left} of the profile" in note
-    assert notes_of(scenario(batch=batch, verifiers={"verify": time, "prefill": time})) == ()
-
-
-def test_real_targets_take_their_own_time_and_have_no_note() -> None:
-    verifiers = {"verify": {"base_s": 0.2}}
-    assert notes_of(scenario(verifiers=verifiers), world="engine") == ()
-    assert len(notes_of(scenario(verifiers=verifiers | {"kind": "replayed"}), world="engine")) == 1
 
 
 def test_a_missing_decode_time_is_named_where_N_max_is_zero_for_it() -> None:

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from experiments.watching.names import ALL
+pytest.importorskip("prometheus_client")
+
+from experiments.watching.page import FAMILIES
 from tests.helpers.marks import slow
 from tests.helpers.processes import ended, eventually, specfleet
 
@@ -24,7 +26,7 @@ def rows() -> dict[str, str]:
 
 
 def test_the_page_names_every_metric_with_its_kind_and_no_other() -> None:
-    assert rows() == {told.name: told.kind for told in ALL}
+    assert rows() == {told.name: told.kind for told in FAMILIES}
 
 
 def commands() -> dict[str, list[str]]:
@@ -62,7 +64,6 @@ def test_commands_of_the_page_are_found() -> None:
 @pytest.mark.slow
 def test_a_drafter_its_targets_top_and_the_metrics_of_the_page(ports: dict[str, str], tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    pytest.importorskip("prometheus_client")
     import urllib.request
 
     page = commands()

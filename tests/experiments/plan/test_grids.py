@@ -12,7 +12,7 @@ GOAL = parse_slo(["tpot_p99=40ms"])
 
 def fleet(N: int, cost: float, *tpots_s: float) -> Entrant:
     shape = Shape(PLAIN, 0, N)
-    values = [{"cost_per_million": cost, "tpot_p99_s": tpot_s, "tpot_mean_s": tpot_s} for tpot_s in tpots_s]
+    values = [{"cost_per_million": cost, "tpot_p99_s": tpot_s, "tpot_s": tpot_s} for tpot_s in tpots_s]
     trials = [Trial(shape, seed, each) for seed, each in enumerate(values)]
     return entrants_of(trials, {shape.title: cost})[shape.title]
 

@@ -178,7 +178,7 @@ def test_equations_are_near_simulations_of_requests_that_come_by_themselves(kind
     carried = [one for one in fleets if one.target_load < 0.9 and one.shape.targets in (2, 5)][:3]
     assert carried
     for one in carried:
-        simulated = try_out(question, one.shape, 0).values["tpot_mean_s"]
+        simulated = try_out(question, one.shape, 0).values["tpot_s"]
         assert one.tpot_s == pytest.approx(simulated, rel=0.2), one.shape.title
 
 
