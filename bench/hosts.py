@@ -12,16 +12,12 @@ import msgspec
 import numpy as np
 
 import specfleet
-from calibrate.fits import spread_of
+from calibrate.overheads import delays_of, link_of, overhead_of
 from fleet.chance.acceptance import Geometric, expected_committed
-from fleet.records.overheads import delays_in
-from fleet.records.playback import playback_of
 from fleet.records.run import Run
-from fleet.scenario.names import DRAFTER
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
-from fleet.stations.messages import View
-from fleet.times.overhead import Delay, Overhead, Overheads, StationOverheads
+from fleet.times.overhead import Overheads, StationOverheads
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import LinkTime
 
@@ -112,34 +108,11 @@ def host_for(scenario: Scenario, hosts: dict[bool, Host]) -> Host:
 
 def host_of(runs: Sequence[Run]) -> Host:
     """Read the records of small fleets."""
-    delays = [(name.startswith(DRAFTER), of_one) for run in runs for name, of_one in delays_in(run).items()]
-    ways_s = [
-        way_s
-        for run in runs
-        for (_, kind, *_), of_message in playback_of(run, ["links"]).ways_s.items()
-        if kind != View.__name__  # delayed as stated
-        for way_s in of_message
-    ]
-
-    def overhead(drafts: bool) -> Overhead:
-        own = [of_one for is_drafter, of_one in delays if is_drafter == drafts]
-        queued, woken, after = (
-            _delay([one_s for of_one in own for one_s in getattr(of_one, name)])
-            for name in ("queued_s", "woken_s", "after_s")
-        )
-        return Overhead(queued, woken, after)
-
-    link = _delay(ways_s)
     return Host(
-        StationOverheads(overhead(True), overhead(False)),
-        LinkTime(link.mean_s, spread=link.spread),
+        StationOverheads(*(overhead_of(delays_of(runs, drafters)) for drafters in (True, False))),
+        link_of(runs, LinkTime()),
         float(np.mean(np.concatenate([_late_s(run) for run in runs]))),
     )
-
-
-def _delay(times_s: Sequence[float]) -> Delay:
-    mean_s = float(np.mean(times_s)) if times_s else 0.0
-    return Delay(mean_s, spread_of(np.array(times_s) / mean_s)) if mean_s else Delay()
 
 
 def _late_s(run: Run) -> np.ndarray:

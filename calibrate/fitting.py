@@ -24,8 +24,8 @@ WRITTEN = "Written by `specfleet calibrate`: what it measured, on the host that 
 
 
 def scenario_of_pair(pair: Scenario, profile: HardwareProfile) -> Scenario:
-    """Return a scenario of a calibrated pair, with as many targets as the calibration let share a device."""
-    verifiers = msgspec.structs.replace(pair.verifiers, count=len(profile.turns))
+    """Return a scenario of a calibrated pair, with as many targets as the calibration let run beside the drafter."""
+    verifiers = msgspec.structs.replace(pair.verifiers, count=max(1, len(profile.contention) - 1))
     workload = msgspec.structs.replace(pair.workload, requests=REQUESTS)
     return msgspec.structs.replace(pair, name="pair", verifiers=verifiers, workload=workload)
 

@@ -6,7 +6,7 @@ sweep.py       any keys over values; cell.py runs one cell, jobs.py many side by
 cluster/       cells of a sweep on other machines, by dask
 notes.py       what in a scenario its author may not mean
 precision.py   a simulation as long as it takes for intervals as narrow as asked
-reruns.py      one scenario with many seeds; an engine's runs simulated blind, at their pace, played back
+reruns.py      one scenario with many seeds; an engine's runs simulated blind and played back
 compare.py     two runs, quantity by quantity, and where the error comes from: mechanism, parameters, host
                differences.py says what they did not share, budget.py what each part of a run makes of the error,
                summary.py the errors of many cells in a few lines, validation.py runs compared and predicted

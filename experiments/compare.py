@@ -54,7 +54,7 @@ class Row(msgspec.Struct, frozen=True):
 
     Such rows are left out of the mean. Intervals are NaN where a run has none. `engine` is the median of `runs`, the
     values of the engine's runs, where there are several. `mechanism`: what is left where `MECHANISM` of them is
-    played back; `parameters`: the error of `sim`; `paced`: the same at the runs' pace; `host`: the runs by each other.
+    played back; `parameters`: the error of `sim`; `host`: the runs by each other.
     """
 
     quantity: str
@@ -66,7 +66,6 @@ class Row(msgspec.Struct, frozen=True):
     engine_interval: tuple[float, float]
     runs: tuple[float, ...] = ()
     parameters: Error | None = None
-    paced: Error | None = None
     mechanism: Error | None = None
     host: Error | None = None
 
@@ -134,7 +133,6 @@ def _with_errors(row: Row, sim: Metric, reruns: Reruns) -> Row:
     return msgspec.structs.replace(
         row,
         parameters=_parameters(sim, of_runs),
-        paced=paired_error([run.get(row.quantity) for run in reruns.paced], values),
         mechanism=paired_error([run.get(row.quantity) for run in reruns.mechanism], values),
         host=_host(values),
     )

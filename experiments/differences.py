@@ -1,6 +1,6 @@
 """What two runs did not share, in lines: said before how far they are apart, because it explains most of it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from fleet.chance.fits import MeanLength, mean_interval
 from fleet.errors import InputError
-from fleet.records.paces import paces_of
+from fleet.records.overheads import late_starts
 from fleet.records.run import Run
 from fleet.scenario.changes import flat
 from fleet.scenario.facts import accepts, crowds, models_of, replaced_acceptance
@@ -20,7 +20,7 @@ from fleet.scenario.settled import Fleet
 from fleet.scenario.sides import without_profiles
 from fleet.times.profile import HardwareProfile
 
-SAME_PACE = 0.01  # relative difference of paces that is not worth a line
+BUSY = 0.05  # share of steps that start late on a busy host
 STATIONS = ("stations", "replayed")  # in the provenance of a profile whose delays are those of replayed stations
 OF_ITS_OWN = "a device of its own for every station"
 SPOKEN_OF = ("name", "seed", "profile", "acceptance", "devices", "drafters.device", "verifiers.device")
@@ -28,7 +28,7 @@ MODELS = ("drafters.model", "verifiers.model")  # a simulation loads none: its p
 
 
 def differences(first: Run, second: Run) -> list[str]:
-    """Return what the two runs did not share: profile, acceptance, devices, pace, prompts and other keys.
+    """Return what the two runs did not share: profile, acceptance, devices, prompts and other keys.
 
     The second is a measured one, where there is one.
     """
@@ -36,7 +36,6 @@ def differences(first: Run, second: Run) -> list[str]:
         *_profile(first, second),
         *_acceptance(first, second),
         *_devices(first, second),
-        *_pace(first, second),
         *keys_apart(first, second),
     ]
 
@@ -137,9 +136,9 @@ def _devices(first: Run, second: Run) -> Iterator[str]:
 
 
 def crowded(run: Run) -> bool:
-    """Whether a measured run had more models than its host has cores; on a cpu, where the engine takes controls."""
-    cores, on_cpu = int(run.header.host.get("cores", 0)), bool((run.table["control_s"].to_numpy() > 0).any())
-    return cores > 0 and on_cpu and crowds(run.header.fleet, cores)
+    """Whether a measured run had more models than its host has cores, and no GPU."""
+    cores = int(run.header.host.get("cores", 0))
+    return cores > 0 and "gpus" not in run.header.host and crowds(run.header.fleet, cores)
 
 
 def _names(first: Run, second: Run) -> tuple[str, str]:
@@ -165,27 +164,11 @@ def sharing(fleet: Fleet) -> str:
     return "; ".join(told) or OF_ITS_OWN
 
 
-def _pace(first: Run, second: Run) -> Iterator[str]:
-    """How slow the measured run's host was by its control computation, where the simulation did not play that back."""
-    if first.header.world != "sim" or second.header.world != "engine":
-        return
-    if first.header.pace_of == second.digest():
-        return
-    if first.header.pace_of:
-        yield "pace: the simulation played back that of another run"
-        return
-    slowness = slowness_of(second, first.header.fleet.control_s)
-    if slowness is not None and abs(slowness - 1) > SAME_PACE:
-        yield (
-            f"pace: the host took {slowness:.2f} times as long during the run as the profile's times refer to; "
-            "simulate --pace RUN plays that back"
-        )
-
-
-def slowness_of(run: Run, reference_s: float) -> float | None:
-    """Return how slow the host of a measured run was, averaged over its stations; None where nobody knows."""
-    paces = paces_of(run, reference_s).values()
-    return float(np.mean([np.mean(pace.slowness) for pace in paces])) if paces else None
+def busy_host(runs: Sequence[Run]) -> list[str]:
+    """Return a line on the host where many steps of measured runs started late."""
+    shares = [late_starts(run) for run in runs if run.header.world == "engine"]
+    share = float(np.mean(shares)) if shares else 0.0
+    return [f"{share:.0%} of the steps started late; validate on a quieter host"] if share >= BUSY else []
 
 
 def keys_apart(first: Run, second: Run) -> Iterator[str]:

@@ -11,7 +11,6 @@ from fleet.scenario.facts import accepts, mean_accepted, replaced_acceptance
 from fleet.scenario.lengths import TEXTS
 from fleet.scenario.names import World
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from fleet.scenario.sides import SIDES, profile_of, shared_profile
 from fleet.scenario.workload import mean_lengths
 from fleet.times.labels import basis_of, estimated_numbers, warning_of
@@ -28,7 +27,7 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     >>> notes_of(scenario_of("star", {"workload.lengths": "chat"}))[0][:25]
     "workload.lengths = 'chat'"
     """
-    notes = [] if world == "engine" else [*_estimated(scenario), *_falling_rates(scenario), *_assumed_turns(scenario)]
+    notes = [] if world == "engine" else [*_estimated(scenario), *_falling_rates(scenario)]
     notes += [] if world == "engine" else [*_mixed_profiles(scenario)]
     if world == "sim" or scenario.verifiers.kind == "replayed":  # a real target takes the time that it takes
         notes += _mixed_tiers(scenario)
@@ -112,13 +111,6 @@ def _falling_rates(scenario: Scenario) -> Iterator[str]:
             "they are shares of all drafts, as vLLM prints per position, write them as acceptance.survival: "
             f"{as_printed:.2f}. Check: an engine's mean acceptance length is 1 + the sum of the shares that it prints"
         )
-
-
-def _assumed_turns(scenario: Scenario) -> Iterator[str]:
-    """Note what a shared device is assumed to cost, where just that was not measured."""
-    for name, device in settle(scenario).devices.items():
-        if device.assumed:
-            yield f"devices.{name}: {device.assumed}"
 
 
 def _mixed_tiers(scenario: Scenario) -> Iterator[str]:

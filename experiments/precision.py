@@ -16,7 +16,6 @@ from fleet.scenario.names import SimPath
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from fleet.scenario.workload import streams_of
-from fleet.times.pace import Pace
 from sim.run import observe, simulate
 
 Precision = Mapping[str, float]
@@ -81,7 +80,6 @@ def check_names(precision: Precision) -> None:
 def simulate_to(
     scenario: Scenario,
     precision: Precision,
-    paces: Mapping[str, Pace] | None = None,
     report: Callable[[str], None] = lambda _line: None,
     path: SimPath = "auto",
     records: bool = True,
@@ -96,8 +94,8 @@ def simulate_to(
     while True:
         workload = msgspec.structs.replace(scenario.workload, requests=requests)
         longer = msgspec.structs.replace(scenario, workload=workload)
-        run = simulate(longer, paces, path=path) if records else None
-        metrics, overload = assess(run or observe(longer, paces, path))
+        run = simulate(longer, path=path) if records else None
+        metrics, overload = assess(run or observe(longer, path))
         found = with_percentiles(metrics)
         never = {name: reason for name in precision if (reason := _why_never(found, name))}
         factors = {name: times_longer(found[name], precision[name]) for name in precision if name not in never}

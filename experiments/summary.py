@@ -11,17 +11,15 @@ from experiments.compare import Error, Row
 class Summary(msgspec.Struct, frozen=True):
     """Errors of one quantity over cells that were rerun, as shares: means over cells, and the worst cell.
 
-    `mechanism`, `paced` and `blind`, with `_worst`: by the cells' mean errors over their runs; `paced` is NaN where the
-    host's pace is unknown. `blind_one_run` and `host_one_run`: how far one run is off the blind prediction, and off
-    another run of its cell. `steady`: cells whose runs tell the prediction's error from the host's.
+    `mechanism` and `blind`, with `_worst`: by the cells' mean errors over their runs. `blind_one_run` and
+    `host_one_run`: how far one run is off the blind prediction, and off another run of its cell. `steady`: cells whose
+    runs tell the prediction's error from the host's.
     """
 
     cells: int
     steady: int
     mechanism: float
     mechanism_worst: float
-    paced: float
-    paced_worst: float
     blind: float
     blind_worst: float
     blind_one_run: float
@@ -34,13 +32,9 @@ class Summary(msgspec.Struct, frozen=True):
 
     def lines(self) -> list[str]:
         """Say the three errors, and how many cells are steady."""
-        paced = "" if np.isnan(self.paced) else f"; at the runs' pace {self.paced:.1%} (worst {self.paced_worst:.1%})"
         return [
-            (
-                f"mechanism, steps, acceptance and waits for cores played back: {self.mechanism:.1%} "
-                f"(worst {self.mechanism_worst:.1%})"
-            ),
-            f"parameters, blind from the profile: {self.blind:.1%} (worst {self.blind_worst:.1%}){paced}",
+            f"mechanism, steps and acceptance played back: {self.mechanism:.1%} (worst {self.mechanism_worst:.1%})",
+            f"parameters, blind from the profile: {self.blind:.1%} (worst {self.blind_worst:.1%})",
             (
                 f"host, a run against a rerun: {self.host_one_run:.1%}; a run against the blind prediction: "
                 f"{self.blind_one_run:.1%}, {self.blind_over_host:.2f} times as much"
@@ -54,11 +48,9 @@ def summary_of(rows: Sequence[Row]) -> Summary | None:
     told = [row for row in rows if row.mechanism is not None and row.parameters is not None and row.host is not None]
     if not told:
         return None
-    mechanism, paced, blind = (
-        _cells([getattr(row, name) for row in told]) for name in ("mechanism", "paced", "parameters")
-    )
+    mechanism, blind = (_cells([getattr(row, name) for row in told]) for name in ("mechanism", "parameters"))
     return Summary(
-        len(told), sum(bool(row.steady) for row in told), *mechanism, *paced, *blind,
+        len(told), sum(bool(row.steady) for row in told), *mechanism, *blind,
         _one_run([row.parameters for row in told]), _one_run([row.host for row in told]),
     )  # fmt: skip
 

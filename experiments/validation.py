@@ -7,7 +7,7 @@ import msgspec
 
 from experiments.budget import error_budget
 from experiments.compare import Comparison, compare_metrics, compare_reruns, summarise
-from experiments.differences import differences, keys_apart
+from experiments.differences import busy_host, differences, keys_apart
 from experiments.reruns import replicate, simulated_reruns
 from fleet.errors import InputError
 from fleet.records.metrics import measure
@@ -41,12 +41,12 @@ def compare_runs(first: Run, second: Run, reruns: Sequence[tuple[str, Run]], bud
     scenario = simulated.header.scenario
     try:
         rows = compare_reruns(_case(measured), measure(simulated), simulated_reruns(scenario, runs))
-        parts = error_budget(scenario, runs) if budget else []
+        parts, notes = error_budget(scenario, runs) if budget else [], busy_host(runs)
     except InputError as error:  # a log of several clocks, say: the comparison itself needs none
         if wants_errors:
             raise
         return plain([f"mechanism: unknown: {error}"])
-    compared = summarise(rows, simulated.header.profile_digest, unlike)
+    compared = summarise(rows, simulated.header.profile_digest, unlike, notes)
     return msgspec.structs.replace(compared, budget=parts)
 
 
@@ -57,10 +57,11 @@ def predict_run(
     if seeds < 1:
         raise InputError(f"seeds = {seeds}: needs a whole number from 1")
     runs = with_reruns(measured, reruns)
-    blind = replicate(scenario, seeds, {})
+    blind = replicate(scenario, seeds)
     rows = compare_reruns(_case(measured), blind, simulated_reruns(scenario, runs))
     parts = error_budget(scenario, runs) if budget else []
-    return msgspec.structs.replace(summarise(rows, settle(scenario).profile_digest), budget=parts)
+    compared = summarise(rows, settle(scenario).profile_digest, notes=busy_host(runs))
+    return msgspec.structs.replace(compared, budget=parts)
 
 
 def with_reruns(measured: Run, reruns: Iterable[tuple[str, Run]]) -> list[Run]:

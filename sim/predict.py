@@ -17,22 +17,19 @@ from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import mean_lengths
 from fleet.stations.messages import Draft, DraftRequest
 from fleet.stations.payload import payload_bytes
-from fleet.times.station_times import DrafterTimes
 from sim.analytic import StarPrediction, predict_star
 from sim.packing import Packings, packings
-
-BUSY = 1.0  # the recent load of a drafter that never idles: the equations know no other
 
 
 class StarInputs(msgspec.Struct, frozen=True):
     """What goes into the equations: means at the workload's middle context.
 
-    A drafter that idles wakes up instead of turning around, which takes about as long; the equations know one S. They
-    know rounds only: the prefill of prompts, on either side, is left out.
+    The equations know one S: that of a drafter whose work queues. They know rounds only: the prefill of prompts, on
+    either side, is left out.
 
     Keys:
-        service_s: `S`, the drafter's time a round, its dispatch, turnaround and catching up included.
-        return_s: `Z`, both ways over the link, and the verification.
+        service_s: `S`, the drafter's time a round, its overhead and catching up included.
+        return_s: `Z`, both ways over the link, the verification, and the target's overhead.
         verify_s: `t_v`, time of a verification.
         accepted_per_round (tokens/round): `E[l]`, accepted draft tokens a round, by the acceptance model.
         standalone_tokens_per_s (tokens/s): What a target decodes by itself, without a drafter.
@@ -53,8 +50,7 @@ class StarInputs(msgspec.Struct, frozen=True):
 def star_inputs(fleet: Fleet, target: int = 0) -> StarInputs:
     """Return S(d), Z(d) and the rest for target number `target`; equations (5) and (6), with the fixed costs."""
     depth, shape, workload = fleet.drafters.depth, fleet.drafters.shape, fleet.workload
-    times, of_target, link = fleet.drafter_times(0), fleet.verifier_times(target), fleet.link(target)
-    overhead = times.idle.overhead(0.0)
+    times, of_target, link = fleet.drafter_times(0), fleet.verifier_times(target), fleet.link(target).time
     context = middle_context(fleet)
     reached = survival(fleet.length_model(), depth)
     accepted = float(reached.sum())
@@ -63,22 +59,15 @@ def star_inputs(fleet: Fleet, target: int = 0) -> StarInputs:
     down = payload_bytes(Draft(0, 0, 0, 0, depth), workload.temperature, fleet.vocabulary, shape)
     verify_s = of_target.verify.mean_s(shape.nodes(depth) + 1, context)
     decode_s = plain_step_s(fleet, context)
-    draft_s = _busy_slowdown(times) * times.draft.mean_s(depth, context)
-    around_s = times.delays.turnaround_s + times.delays.dispatch_s * overhead
+    draft_s = times.idle.slowdown(0.0) * times.draft.mean_s(depth, context)
+    drafting, verifying = times.overhead, of_target.overhead
     return StarInputs(
-        service_s=draft_s + times.catch_up_s * float(reached[-1]) + around_s,
-        return_s=(link.time.mean_s(up) + link.time.mean_s(down)) * (overhead if link.of_host else 1.0) + verify_s,
+        service_s=draft_s + times.catch_up_s * float(reached[-1]) + drafting.queued.mean_s + drafting.after.mean_s,
+        return_s=link.mean_s(up) + link.mean_s(down) + verify_s + verifying.woken.mean_s + verifying.after.mean_s,
         verify_s=verify_s,
         accepted_per_round=accepted,
         standalone_tokens_per_s=1 / decode_s if decode_s > 0 else float("inf"),
     )
-
-
-def _busy_slowdown(times: DrafterTimes) -> float:
-    """Slowdown of a drafter that never idles."""
-    effect = times.recent_load
-    by_load = effect.slowdown(BUSY) * effect.pace(BUSY) if effect else 1.0
-    return times.idle.slowdown(0.0) * by_load
 
 
 class Prediction(StarPrediction, frozen=True):

@@ -17,7 +17,6 @@ from fleet.errors import InputError, OutputError
 from fleet.files import check_folder, check_writable
 from fleet.records import run as records
 from fleet.records.counters import Counters
-from fleet.records.paces import paces_of
 from fleet.records.playback import MECHANISM, parse_parts, playback_of
 from fleet.records.run import Run
 from fleet.scenario.changes import Changes, pairs_of
@@ -44,7 +43,6 @@ def simulate(
     scenario: Given,
     changes: Changes | None = None,
     *,
-    pace: Result | str | Path | None = None,
     precision: float | Precision | None = None,
     report: Callable[[str], None] = lambda _remark: None,
     path: SimPath = "auto",
@@ -53,11 +51,10 @@ def simulate(
     """Run a scenario in simulated time.
 
     `scenario`: a file (TOML), the name of a shipped one, or a Scenario. `changes`: values by dotted key; further
-    keywords are keys of the scenario, where a dict changes only what it names. `pace`: a measured run whose host's
-    speed, second by second, is played back. `precision`: how narrow 95 % intervals have to be, as half width over
-    value: of the throughput, or by metric, {"tpot_p90_s": 0.05}. The run is then repeated with more requests until they
-    are; what was not reached is in the result's `unmet`. `report` is called with a line on each repetition.
-    `path`: "fast" is a compiled loop for plain stars, "simpy" knows everything, and "auto"
+    keywords are keys of the scenario, where a dict changes only what it names. `precision`: how narrow 95 % intervals
+    have to be, as half width over value: of the throughput, or by metric, {"tpot_p90_s": 0.05}. The run is then
+    repeated with more requests until they are; what was not reached is in the result's `unmet`. `report` is called with
+    a line on each repetition. `path`: "fast" is a compiled loop for plain stars, "simpy" knows everything, and "auto"
     chooses; the records are the same. Raises InputError for bad input, and for "fast" where it does not apply.
 
     >>> import specfleet
@@ -66,16 +63,11 @@ def simulate(
     (3, 8)
     """
     aims, chosen = precision_of(precision), scenario_of(scenario, changes, **keys)
-    fleet, measured = settle(chosen), None if pace is None else _run_of(pace)
-    paces = {} if measured is None else paces_of(measured, fleet.control_s)
     if aims:
-        simulated, _, _, unmet = simulate_to(chosen, aims, paces, report, path)
+        simulated, _, _, unmet = simulate_to(chosen, aims, report, path)
         assert simulated is not None
     else:
-        simulated, unmet = simulate_scenario(chosen, paces, path=path), ()
-    if measured is not None and paces:
-        header = msgspec.structs.replace(simulated.header, pace_of=measured.digest())
-        simulated = msgspec.structs.replace(simulated, header=header)
+        simulated, unmet = simulate_scenario(chosen, path=path), ()
     return Result(simulated, unmet)
 
 
@@ -87,10 +79,10 @@ def play_back(
 ) -> Result:
     """Simulate a run's own scenario, and play back parts of what was measured in it.
 
-    `parts`: of steps (how long each took), acceptance (what each verification accepted), links (how long each message
-    was on its way), delays (what passed at the stations between steps, and with users between requests), or "all",
-    which gives the run again. What a simulation with some parts still misses is the error of the others. `changes` and
-    keywords as in `simulate`. Raises InputError for a file that is no run, or that its scenario cannot lead to.
+    `parts`: of steps (how long each took), acceptance (what each verification accepted), overhead (delays around steps,
+    and of users between requests), links (how long each message was on its way), or "all", which gives the run again.
+    What a simulation with some parts still misses is the error of the others. `changes` and keywords as in `simulate`.
+    Raises InputError for a file that is no run, or that its scenario cannot lead to.
 
     >>> import specfleet
     >>> first = specfleet.simulate("star", workload={"requests": 20})
@@ -260,9 +252,9 @@ def compare(
     """Hold a simulated and a measured run against each other, quantity by quantity; errors refer to the measured one.
 
     What the two did not share comes first, as `differences`. Of two runs of the same world, errors refer to the second.
-    Takes results or their files. A run of the engine is also simulated with its steps, acceptance and waits for cores
-    played back, which leaves the error of the mechanism; `reruns` of it give the host's own, and intervals. `budget`:
-    what playing back each part of the runs leaves of the error, too. Raises InputError for reruns of another scenario.
+    Takes results or their files. A run of the engine is also simulated with its steps and acceptance played back, which
+    leaves the error of the mechanism; `reruns` of it give the host's own, and intervals. `budget`: what playing back
+    each part of the runs leaves of the error, too. Raises InputError for reruns of another scenario.
 
     >>> import specfleet
     >>> one = specfleet.simulate("star", workload={"requests": 20})
@@ -285,10 +277,10 @@ def three_errors(
 ) -> "Comparison":
     """Predict a measured run from its own scenario, and say where the error comes from, quantity by quantity.
 
-    `mechanism`: with the run's steps, acceptance and waits for cores played back; `parameters`: blind, from the profile
-    alone, over `seeds`; `paced`: at the pace that the host had; `host`: the run against its `reruns`. `budget`,
-    `changes` and keywords as in `compare` and `simulate`; a run without a profile is given one so:
-    `profile="mine.json"`. Raises InputError where the scenario names no profile, and for reruns of another scenario.
+    `mechanism`: with the run's steps and acceptance played back; `parameters`: blind, from the profile alone, over
+    `seeds`; `host`: the run against its `reruns`. `budget`, `changes` and keywords as in `compare` and `simulate`; a
+    run without a profile is given one so: `profile="mine.json"`. Raises InputError where the scenario names no profile,
+    and for reruns of another scenario.
 
     >>> import specfleet
     >>> first = specfleet.simulate("star", workload={"requests": 20})

@@ -153,7 +153,7 @@ def _serve(node: AnyNode, scenario: Scenario, begins: str, out: Path | None, ask
     if node.ends and not signals:
         say("done")
     if out is not None:
-        write_run(make_run(scenario, "engine", log, node.fleet), out)
+        write_run(make_run(scenario, "engine", log, node.fleet, torch.cuda.device_count()), out)
     if signals:
         raise Interrupted(signals[0], f"kept: the records until then in {out}" if out else "no records were asked for")
     if out is not None:

@@ -66,14 +66,13 @@ class Rejected(msgspec.Struct, frozen=True, gc=False):
 class Arrival(msgspec.Struct, frozen=True):
     """An event with its content, the time at which it reached this host, and its size on the wire.
 
-    An arrival of a later time is held until then. `core_wait_s`: how long threads that received it waited for a core.
+    An arrival of a later time is held until then.
     """
 
     event: StationEvent | Ping
     content: Content
     time_s: float
     payload_bytes: int = 0
-    core_wait_s: float = 0.0
 
 
 Action = Deliver | Send | Cut | Opened | Lost | Rejected

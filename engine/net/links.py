@@ -15,7 +15,7 @@ from engine.net.frames import payload_of, stamped
 from engine.net.handshake import Ping
 from fleet.chance.sources import sources_of
 from fleet.scenario.faults import LinkFault, LinkFaults, Way
-from fleet.scenario.links import Pair, holds_links, holds_messages, linked_pairs, ways_of
+from fleet.scenario.links import Pair, holds_messages, linked_pairs, ways_of
 from fleet.scenario.names import verifier_name
 from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import streams_of
@@ -34,7 +34,6 @@ class StatedLinks:
     def __init__(self, fleet: Fleet, drafter: int | None = None) -> None:
         self.fleet = fleet
         self.drafter = drafter
-        self.holds = holds_links(fleet)  # else only news is meant to be late
         self.sources = ways_of(linked_pairs(fleet, streams_of(fleet)), sources_of(fleet.seed).links)
         self.ways_s: dict[tuple[Pair, bool], Callable[[int], float]] = {}  # by link, and whether it is the way down
         self.last_s: dict[tuple[Pair, bool], float] = {}  # when the last message of a way is due: none overtakes it

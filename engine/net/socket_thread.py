@@ -11,7 +11,6 @@ from engine.net.actions import SERVER_PORT, Action, Arrival, Deliver, Lost, Open
 from engine.net.clock import now_s
 from engine.net.connections import ConnectionTable, Posted, Transport
 from engine.net.content import Content
-from engine.net.core_waits import CoreWaits, OwnCoreWaits, zmq_threads
 from engine.net.links import LossyLinks
 from engine.net.notices import Notices
 from fleet.errors import InputError
@@ -57,10 +56,6 @@ class SocketThread(threading.Thread):
         self.notices = Notices(say, now_s())
         if connections.server is not None:
             connections.server.address_of = transport.address_of
-        self.own_waits, self.zmq_waits = OwnCoreWaits(), CoreWaits(zmq_threads)
-        self.waited_s = 0.0  # for a core, by the threads that send and receive; told with what is delivered next
-        # Where links are held to stated times, what sends may wait within them.
-        self.sending_delays = connections.links is None or not connections.links.holds
 
     def post(self, message: Posted, content: Content, left_s: float | None = None) -> None:
         """Have a message sent that left its station at `left_s`, or now; whoever calls goes on at once."""
@@ -111,19 +106,10 @@ class SocketThread(threading.Thread):
             raise self.error
 
     def _turn(self) -> None:
-        self.own_waits.since_last_s()  # what it waited for before it had nothing to do held up nothing
-        frames = self.transport.poll(0.0 if self.posted else self._pause_s())
-        wait_s, sends = self.own_waits.since_last_s(), bool(self.posted) and self.sending_delays
-        if frames or sends:
-            self.waited_s += wait_s
-        if frames:
-            self.waited_s += self.zmq_waits.since_last_s()
-        for frame in frames:
+        for frame in self.transport.poll(0.0 if self.posted else self._pause_s()):
             actions = self.connections.receive(frame.port, frame.peer, frame.frame, frame.time_s, frame.user)
             self._carry_out(actions, frame.time_s)
         self._send_posted()
-        if sends:
-            self.waited_s += self.own_waits.since_last_s()
         time_s = now_s()
         if time_s >= self.due_s:
             self.due_s = time_s + TICK_S
@@ -162,12 +148,8 @@ class SocketThread(threading.Thread):
         for action in self.connections.carry_out(actions, self.transport, time_s):
             match action:
                 case Deliver():
-                    waited_s, self.waited_s = self.waited_s, 0.0
-                    if action.after_s:  # who is kept back waits for no core meanwhile
-                        waited_s = 0.0
                     for at_s in self._arrivals_s(action, time_s):
-                        self.deliver(Arrival(action.event, action.content, at_s, action.payload_bytes, waited_s))
-                        waited_s = 0.0
+                        self.deliver(Arrival(action.event, action.content, at_s, action.payload_bytes))
                 case Opened():
                     self.news.put(action.port)
                 case Rejected():

@@ -1,16 +1,17 @@
 """Run a scenario with `[batch]`: one process, one station, drafter and target on the same device."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 import torch
 
 from engine.decoding.models import CausalLM
+from engine.decoding.telemetry import timed
 from engine.net.clock import now_s
 from engine.node.batch_executor import BatchExecutor
 from engine.node.build import load_target, new_drafter, new_streams, new_target
 from engine.node.capacity import with_positions
-from engine.node.control import timing_of
 from engine.node.node import Node
 from engine.node.observer import Observed, unobserved
 from fleet.chance.token import Token
@@ -58,7 +59,7 @@ def drive(
         executor,
         users={tag: joins_of(fleet, tag, own) for tag, own in streams.items()},
         opens_s={request.number: request.not_before_s for own in streams.values() for request in own},
-        timing=timing_of(device, every_s=0.0),
+        timed=partial(timed, device=device),
     )
     with watched(node.stations, zero_s, node.workers):
         return node.serve(zero_s)

@@ -2,12 +2,13 @@
 
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 
+from engine.decoding.telemetry import timed
 from engine.net.clock import now_s
 from engine.net.content import NOTHING, Content
 from engine.node.build import load_target, new_drafter, new_streams, new_target
 from engine.node.capacity import with_admission, with_positions
-from engine.node.control import timing_of
 from engine.node.executors import DraftExecutor, VerifyExecutor
 from engine.node.observer import Observed, unobserved
 from engine.node.worker import Worker
@@ -35,10 +36,10 @@ class Colocated:
         self.inbox: deque[tuple[Worker, StationEvent, Content]] = deque()
         self.requests = [requests_of(fleet, number) for number in numbers]
 
-        timing = timing_of(model.device, every_s=0.0)
+        on_device = partial(timed, device=model.device)
 
         def worker(station: Station, executor: DraftExecutor | VerifyExecutor) -> Worker:
-            return Worker(RecordedStation(station, "real", self.log), executor, self._post, timing)
+            return Worker(RecordedStation(station, "real", self.log), executor, self._post, on_device)
 
         target = new_target(fleet, model, room=room)
         self.executor = VerifyExecutor(target, streams, sends_hidden=fleet.drafters.kind == "eagle")

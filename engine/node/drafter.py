@@ -2,9 +2,11 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from engine.decoding.draft import Drafter
+from engine.decoding.telemetry import timed
 from engine.net.connections import ConnectionTable
 from engine.net.keys import Keys
 from engine.net.limits import max_bytes
@@ -13,7 +15,6 @@ from engine.net.server import ServerEnd
 from engine.net.sockets import Sockets
 from engine.node.build import AnyDrafter, new_drafter, new_streams
 from engine.node.capacity import rows_at_drafter, with_admission
-from engine.node.control import timing_of
 from engine.node.device_lock import device_lock
 from engine.node.executors import DraftExecutor
 from engine.node.node import LOOPBACK, Node
@@ -58,7 +59,7 @@ class DrafterNode(Node):
                 ServerEnd(fleet, time.time_ns(), vocabulary, state_numbers, number), links=stated_links(fleet, number)
             ),
             sockets,
-            timing=timing_of(drafter.device),
+            timed=partial(timed, device=drafter.device),
             lock=device_lock(lock_file),
             say=say,
             life=life,

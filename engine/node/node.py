@@ -15,7 +15,7 @@ from engine.net.links import LossyLinks
 from engine.net.server import ServerEnd
 from engine.net.socket_thread import SocketThread
 from engine.node.device_lock import DeviceLock, no_lock
-from engine.node.worker import WALL, Executor, Stop, Timing, Worker
+from engine.node.worker import Executor, Stop, Timed, Worker, by_the_clock
 from engine.node.write_ahead_log import FIRST, Life
 from fleet.records.recorded import Log, RecordedStation
 from fleet.scenario.settled import Fleet
@@ -49,7 +49,7 @@ class Node:
         transport: Transport | None = None,
         users: Users | None = None,
         opens_s: Mapping[int, float] | None = None,
-        timing: Timing = WALL,
+        timed: Timed = by_the_clock,
         lock: DeviceLock = no_lock,
         say: Callable[[str], None] = lambda _line: None,
         life: Life = FIRST,
@@ -59,7 +59,7 @@ class Node:
         self.life = life
         self.finished = finished
         self.lossy = lossy
-        self.worker = Worker(station, executor, self._post, timing, lock)
+        self.worker = Worker(station, executor, self._post, timed, lock)
         self.users = dict(users or {})
         self.ends = users is not None
         self.opens_s = opens_s or {}

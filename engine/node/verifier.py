@@ -2,8 +2,10 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
+from engine.decoding.telemetry import timed
 from engine.net.client import ClientEnd, max_reconnect_s
 from engine.net.connections import ConnectionTable
 from engine.net.keys import Keys
@@ -11,7 +13,6 @@ from engine.net.limits import max_bytes
 from engine.net.links import stated_links
 from engine.net.sockets import Sockets
 from engine.node.build import load_target, new_streams, new_target
-from engine.node.control import timing_of
 from engine.node.device_lock import device_lock
 from engine.node.executors import VerifyExecutor
 from engine.node.node import Node
@@ -68,7 +69,7 @@ class VerifierNode(Node):
             else None,
             users={tag: joins_of(fleet, tag, own) for tag, own in unfinished(streams, life).items()},
             opens_s={request.number: request.not_before_s for own in streams.values() for request in own},
-            timing=timing_of(model.device),
+            timed=partial(timed, device=model.device),
             lock=device_lock(lock_file),
             say=say,
             life=life,

@@ -11,14 +11,13 @@ import queue
 import time
 from collections.abc import Callable
 from itertools import count
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
 from engine.net.actions import Arrival
 from engine.net.clock import MAX_MARGIN_S, Waiter, now_s
 from engine.net.content import NOTHING, Content
-from engine.net.core_waits import OwnCoreWaits
 from engine.net.handshake import Ping
 from engine.node.device_lock import DeviceLock, no_lock
 from fleet.policies.outcome import Outcome
@@ -73,6 +72,8 @@ class Stop(msgspec.Struct, frozen=True):
 
 Item = Arrival | Stop
 Outcomes = tuple[Outcome, ...]
+Timed = Callable[[Callable[[], Outcomes]], tuple[Outcomes, float]]
+"""Does a step's work; returns its outcomes and its time in seconds on the device's own clock."""
 
 
 def by_the_clock(work: Callable[[], Outcomes]) -> tuple[Outcomes, float]:
@@ -80,16 +81,6 @@ def by_the_clock(work: Callable[[], Outcomes]) -> tuple[Outcomes, float]:
     started_s = time.perf_counter()
     outcomes = work()
     return outcomes, time.perf_counter() - started_s
-
-
-class Timing(NamedTuple):
-    """How steps are timed. `timed`: on the device's own clock; `control_s`: the control computation's, 0 if not due."""
-
-    timed: Callable[[Callable[[], Outcomes]], tuple[Outcomes, float]] = by_the_clock
-    control_s: Callable[[], float] = lambda: 0.0
-
-
-WALL = Timing()
 
 
 class Worker:
@@ -103,7 +94,7 @@ class Worker:
         station: RecordedStation,
         executor: Executor,
         post: Callable[[Any, Content], None],
-        timing: Timing = WALL,
+        timed: Timed = by_the_clock,
         lock: DeviceLock = no_lock,
         zero_s: float = 0.0,
     ) -> None:
@@ -111,11 +102,10 @@ class Worker:
         self.station = station.station
         self.executor = executor
         self.post = post
-        self.timing = timing
+        self.timed = timed
         self.lock = lock
         self.zero_s = zero_s
         self.settled = executor.settled if isinstance(executor, Following) else _as_they_are
-        self.waits = OwnCoreWaits()
         self.later: list[tuple[float, int, Arrival]] = []  # a heap: what is to be handed over at a time
         self.numbers = count()
         self.before: Callable[[Step], None] = lambda _step: None  # called right before a step's work
@@ -144,32 +134,27 @@ class Worker:
         Returns whether the inbox held the end of the run, and how long the station wants to wait where it does not
         start anything yet.
         """
-        with self.lock(self.waits.held_up_s) as before_s:
+        with self.lock():
             stop = self._drain()  # what came in while waiting for the device is still considered for the step
             asked_s = now_s()
-            plan = self.recorded.plan(asked_s - self.zero_s, self.waits.held_up_s() + before_s)
+            plan = self.recorded.plan(asked_s - self.zero_s)
             if not isinstance(plan, Start):
                 return stop, _pause_s(plan, asked_s - self.zero_s)
             self.before(plan.step)
-            outcomes, duration_s = self.timing.timed(lambda: self.executor.run(plan.step))
+            outcomes, duration_s = self.timed(lambda: self.executor.run(plan.step))
             ended_s = now_s()
-            self.waits.begin()  # what was waited for during the step is in its time
-            control_s = self.timing.control_s()
             stop |= self._drain(by_s=ended_s)  # arrivals during the step happened before its end, later ones after it
             outcomes = self.settled(plan.step, outcomes)
             # Results go out before the device does: whoever has it next may take the core that would send them.
-            done = StepDone(plan.step.number, outcomes, duration_s, control_s)
-            self.handle(done, NOTHING, ended_s, core_wait_s=self.waits.held_up_s())
+            self.handle(StepDone(plan.step.number, outcomes, duration_s), NOTHING, ended_s)
             if self.later:
                 self._take_due()
         return stop, None
 
-    def handle(
-        self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0, core_wait_s: float = 0.0
-    ) -> None:
+    def handle(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:
         """Hand an event to the station; let the executor take its content if the station accepted it."""
         self.told_s = time_s
-        instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes, core_wait_s)
+        instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes)
         if TURNED_DOWN.isdisjoint(map(type, instructions)):
             self.executor.receive(event, content)
         self.obey(instructions)
@@ -200,8 +185,6 @@ class Worker:
 
     def _take_next(self, wait_s: float | None) -> bool:
         """Take what comes next, or nothing within `wait_s`; return whether it was the end of the run."""
-        self.waits.since_last_s()  # what it waited for until it had nothing to do held up nothing
-        self.waits.begin()
         time_s = now_s()
         if self.later and self.later[0][0] <= time_s:
             stop = self._drain()
@@ -267,8 +250,7 @@ class Worker:
         return False
 
     def _hand_over(self, arrival: Arrival) -> None:
-        event, content = arrival.event, arrival.content
-        self.handle(event, content, arrival.time_s, arrival.payload_bytes, arrival.core_wait_s)
+        self.handle(arrival.event, arrival.content, arrival.time_s, arrival.payload_bytes)
 
 
 def _as_they_are(_step: Step, outcomes: Outcomes) -> Outcomes:

@@ -78,19 +78,17 @@ class LoggedStation(RecordedStation):
         self.wal = wal
         self.written = written
 
-    def handle(
-        self, event: StationEvent, now_s: float, payload_bytes: int = 0, core_wait_s: float = 0.0
-    ) -> list[Instruction]:
+    def handle(self, event: StationEvent, now_s: float, payload_bytes: int = 0) -> list[Instruction]:
         """As `RecordedStation.handle`."""
         known = len(self.log)
-        instructions = super().handle(event, now_s, payload_bytes, core_wait_s)
+        instructions = super().handle(event, now_s, payload_bytes)
         self._keep(known)
         return instructions
 
-    def plan(self, now_s: float, core_wait_s: float = 0.0) -> Plan:
+    def plan(self, now_s: float) -> Plan:
         """As `RecordedStation.plan`."""
         known = len(self.log)
-        plan = super().plan(now_s, core_wait_s)
+        plan = super().plan(now_s)
         self._keep(known)
         return plan
 

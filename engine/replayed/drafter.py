@@ -22,7 +22,6 @@ from fleet.scenario.settled import Fleet
 from fleet.stations.build import drafter_station
 from fleet.stations.messages import Draft, Message, StationEvent
 from fleet.times.durations import draft_durations
-from fleet.times.effects import LoadCount
 from fleet.times.step import Step
 
 
@@ -38,7 +37,6 @@ class ReplayedDraftExecutor:
         source = of_each(sources_of(fleet.seed).drafters, fleet.drafters.count)[drafter]
         self.fleet = fleet
         self.duration_s = draft_durations(times, source)
-        self.used = LoadCount(times.recent_load)
         self.wait_until = Waiter().until
 
     def receive(self, event: StationEvent, content: Content) -> None:
@@ -46,10 +44,7 @@ class ReplayedDraftExecutor:
 
     def run(self, step: Step) -> tuple[Outcome, ...]:
         """Wait as long as the step takes."""
-        begun_s = now_s()
-        ends_s = begun_s + self.duration_s(step, self.used.until(begun_s, busy=False))
-        self.wait_until(ends_s)
-        self.used.until(ends_s, busy=True)
+        self.wait_until(now_s() + self.duration_s(step))
         return (Outcome(),) * len(step.members)
 
     def content_of(self, message: Message) -> Content:

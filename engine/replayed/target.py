@@ -113,11 +113,9 @@ class ReplayedTarget:
     def _open(self, tag: int, request: Request, time_s: float) -> None:
         self.deliver(join_of(self.fleet, tag, request), NOTHING, time_s)
 
-    def deliver(
-        self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0, core_wait_s: float = 0.0
-    ) -> None:
+    def deliver(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:
         """Hand an event to the station, carry out its instructions, and start what it plans."""
-        instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes, core_wait_s)
+        instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes)
         if isinstance(event, Overdue):
             self.pending.forget(event.tag)
         elif isinstance(event, Draft) and not any(isinstance(instruction, Ignored) for instruction in instructions):
@@ -130,7 +128,7 @@ class ReplayedTarget:
             if isinstance(plan, Start):
                 self.running, self.started_s = plan.step, time_s
                 self.taken = [self.pending.take(member.tag) for member in plan.step.members]
-                self.due_s = time_s + self.duration_s(plan.step, 1.0)
+                self.due_s = time_s + self.duration_s(plan.step)
 
     def finish(self) -> None:
         """End the running step."""

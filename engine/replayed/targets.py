@@ -16,7 +16,6 @@ from engine.net.client import ClientEnd, max_reconnect_s
 from engine.net.clock import Margin, now_s
 from engine.net.connections import ConnectionTable
 from engine.net.content import NOTHING, Content
-from engine.net.core_waits import CoreWaits, OwnCoreWaits, zmq_threads
 from engine.net.handshake import Ping, Role
 from engine.net.keys import Keys
 from engine.net.limits import max_bytes
@@ -105,12 +104,10 @@ class ReplayedFleet:
         )
         self.targets: dict[int, ReplayedTarget] = {}
         self.log: Log = []
-        self.inbox: deque[tuple[Deliver, float, float]] = deque()
+        self.inbox: deque[tuple[Deliver, float]] = deque()
         self.later: list[tuple[float, int, Deliver]] = []  # a heap: what is kept until a time
         self.kept = count()
         self.watched = fleet.verifiers.patience.patience_s > 0
-        self.own_waits, self.zmq_waits = OwnCoreWaits(), CoreWaits(zmq_threads)
-        self.waited_s = 0.0  # for a core, by what sends and receives; told with what is delivered next
         self.due_s = 0.0
         self.margin = Margin()
         self.stopping = False
@@ -193,10 +190,7 @@ class ReplayedFleet:
 
     def _turn(self, wait_s: float) -> bool:
         """Take what has arrived, or wait for it; say what is due. Return whether anything has arrived."""
-        self.own_waits.since_last_s()  # what was waited for until now is in the steps
         frames = self.transport.poll(wait_s)
-        if frames:
-            self.waited_s += self.own_waits.since_last_s() + self.zmq_waits.since_last_s()
         for frame in frames:
             self._carry_out(self.connections.receive(frame.port, frame.peer, frame.frame, frame.time_s), frame.time_s)
         time_s = now_s()
@@ -216,11 +210,11 @@ class ReplayedFleet:
                 if self.router is not None:
                     self.router.deliver(kept.event, time_s, kept.payload_bytes)
             else:
-                self.inbox.append((kept, time_s, 0.0))
+                self.inbox.append((kept, time_s))
         while self.inbox:
-            came, time_s, core_wait_s = self.inbox.popleft()
+            came, time_s = self.inbox.popleft()
             target = self.targets[self.fleet.target_of(came.event.tag)]
-            target.deliver(came.event, came.content, time_s, came.payload_bytes, core_wait_s)
+            target.deliver(came.event, came.content, time_s, came.payload_bytes)
 
     def _carry_out(self, actions: Sequence[Action], time_s: float) -> None:
         for action in self.connections.carry_out(actions, self.transport, time_s):
@@ -228,11 +222,10 @@ class ReplayedFleet:
                 raise InputError(action.reason)
             if not isinstance(action, Deliver) or isinstance(action.event, Ping):
                 continue
-            waited_s, self.waited_s = self.waited_s, 0.0
             if action.after_s or isinstance(action.event, View):
                 heapq.heappush(self.later, (time_s + action.after_s, next(self.kept), action))
             else:  # it may follow from what a target posts just now
-                self.inbox.append((action, time_s, waited_s))
+                self.inbox.append((action, time_s))
 
     def _wait(self) -> None:
         """Take what arrives until shortly before the next end of a step, or the next tick."""

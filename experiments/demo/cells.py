@@ -180,5 +180,5 @@ def in_passes(cells: Sequence[Planned], passes: int) -> list[Planned]:
 def simulated_cell(planned: Planned, runs: list[Run]) -> Cell:
     """Simulate a cell, and hold what comes out against the engine's runs of it."""
     reruns = simulated_reruns(planned.scenario, runs)
-    blind = replicate(planned.scenario, SIM_SEEDS, {})
+    blind = replicate(planned.scenario, SIM_SEEDS)
     return Cell(planned, runs, reruns, blind, compare_reruns(planned.case, blind, reruns))

@@ -126,7 +126,6 @@ def print_comparison(title: str, comparison: "Comparison", quantities: Sequence[
         "sim": [number(row.sim) for row in chosen],
         "engine": [number(row.engine) for row in chosen],
         "error": [f"{row.error:+.1%}{_interval_of(row.parameters)}" for row in chosen],
-        "at the pace": [_error(row.paced) for row in chosen],
         "mechanism": [_error(row.mechanism) for row in chosen],
         "host": [_host(row) for row in chosen],
     }

@@ -119,10 +119,7 @@ def _sources(target: Placed, drafter: Placed) -> dict[str, str]:
         "vocabulary": f"stated: {target.shape.name}",
         "hidden": f"stated: {target.shape.name}",
         "catch_up_s": LEFT_OUT,
-        "turnaround_s": LEFT_OUT,
-        "dispatch_s": LEFT_OUT,
-        "decode_turnaround_s": LEFT_OUT,
-        "wake_up_s": LEFT_OUT,
+        "overhead": LEFT_OUT,
         "link": LEFT_OUT,
     }
     figures: dict[str, Figure] = {}

@@ -11,9 +11,8 @@ Begin with `schema.py` (the columns) and `run.py` (a run and its file).
     devices.py, service.py   busy devices, their cost and energy; goals of requests, the gain over plain decoding
     steady.py, overload.py   how long a run must be for intervals; whether more was offered than is carried
     replay.py                whether logged plans follow from logged events
-    paces.py, playback.py    how slow the host was in a run, by its control; what else of it can be played back
+    playback.py              what of a run can be played back
     overheads.py             delays around the steps of each station
-    core_waits.py            what threads waited for cores of the host, by step and message
     findings.py              the tables that metrics are computed from: of the rows, or of the compiled loop
     outages.py               how long targets decoded alone, because their drafter was silent
     counters.py, recent.py   what a running fleet has done since it began, and its metrics over the last minute

@@ -3,9 +3,13 @@
 from itertools import compress
 
 import msgspec
+import numpy as np
 
 from fleet.records.playback import playback_of
 from fleet.records.run import Run
+
+LATE = 5.0  # a step starts late if its delay is so many times the median of its station ...
+LATE_OF_STEP = 0.02  # ... and more than this share of the station's mean step time
 
 
 class StationDelays(msgspec.Struct, frozen=True):
@@ -34,3 +38,20 @@ def delays_in(run: Run) -> dict[str, StationDelays]:
             after_s=[max(end_s, 0.0) for end_s in playback.ends_s.get(name, [])],
         )
     return delays
+
+
+def late_starts(run: Run) -> float:
+    """Return the share of a run's steps that started late, which is small on a quiet host.
+
+    Raises InputError where the log is not one of the run's scenario.
+    """
+    playback = playback_of(run, ())
+    late = steps = 0
+    for name, starts_s in playback.starts_s.items():
+        took_s = [
+            step.duration_s for (station, _), taken in playback.steps.items() if station == name for step in taken
+        ]
+        limit_s = max(LATE * float(np.median(starts_s)), LATE_OF_STEP * float(np.mean(took_s)))
+        late += sum(start_s > limit_s for start_s in starts_s)
+        steps += len(starts_s)
+    return late / steps if steps else 0.0

@@ -140,11 +140,11 @@ def _full(fleet: Fleet, station: str, own: Table, steps: Table) -> Bools:
 
 
 def _cycle_s(fleet: Fleet, station: str, steps: Table) -> Floats:
-    """How long a station took from each step to its next; not beyond its turnaround where a limit may make it wait."""
+    """How long a station took from each step to its next; without a limit's wait where a limit may make it wait."""
     cycle_s: Floats = steps.cycle_s
     if _is_drafter(station) and any(fleet.drafters.limits_per_s):
-        delays = fleet.drafter_times(0).delays
-        cycle_s = np.minimum(cycle_s, steps.duration_s + delays.dispatch_s + delays.turnaround_s)
+        overhead = fleet.drafter_times(0).overhead
+        cycle_s = np.minimum(cycle_s, steps.duration_s + overhead.after.mean_s + overhead.queued.mean_s)
     return cycle_s
 
 

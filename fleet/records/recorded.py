@@ -5,8 +5,9 @@ Rows hold all that a fresh station needs to come to the same plans again (`repla
 """
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+from fleet.records.samples import PowerSample
 from fleet.records.schema import Row
 from fleet.stations.messages import (
     Draft,
@@ -31,6 +32,19 @@ Origin = Literal["simulated", "real", "replayed"]
 Log = list[Any]  # rows as they are written: the values of one after those of another, len(SCHEMA) each
 
 
+class Report(NamedTuple):
+    """What a process has recorded since its last report.
+
+    - `time_s`: when, since the run began.
+    - `rows`: the new rows of one of its logs.
+    - `devices`: the newest samples of the devices that it measures.
+    """
+
+    time_s: float
+    rows: Log
+    devices: tuple[PowerSample, ...] = ()
+
+
 class RecordedStation:
     """A station whose events and plans are written down as they happen, in either world.
 
@@ -43,9 +57,7 @@ class RecordedStation:
         self.log: Log = [] if log is None else log
         self.written = 0
 
-    def handle(
-        self, event: StationEvent, now_s: float, payload_bytes: int = 0, core_wait_s: float = 0.0
-    ) -> list[Instruction]:
+    def handle(self, event: StationEvent, now_s: float, payload_bytes: int = 0) -> list[Instruction]:
         """Record the event, then let the station take it."""
         if type(event) is StepDone:
             step = self.station.running
@@ -54,8 +66,6 @@ class RecordedStation:
         else:
             self.log += _ROW_OF[type(event)](now_s, self.station.name, self.written, self.origin, event, payload_bytes)
             self.written += 1
-        if core_wait_s:
-            self.log[-1] = core_wait_s  # the last column
         return self.station.handle(event, now_s)
 
     def killed(self, fresh: Station, now_s: float) -> None:
@@ -64,7 +74,7 @@ class RecordedStation:
         self.written += 1
         self.station = fresh
 
-    def plan(self, now_s: float, core_wait_s: float = 0.0) -> Plan:
+    def plan(self, now_s: float) -> Plan:
         """Ask the station for its plan, and record what it starts."""
         plan = self.station.plan(now_s)
         if type(plan) is Start:
@@ -73,11 +83,9 @@ class RecordedStation:
                 self.log += (
                     now_s, self.station.name, self.written, "start", self.origin, step.number, step.kind,
                     member.tag, member.request, member.epoch, member.base, member.tokens, 0,
-                    0, False, 0, 0.0, step.idle_gap_s, 0, "", False, 0.0, 0.0, 0.0, 0.0, 0.0,
+                    0, False, 0, 0.0, step.idle_gap_s, 0, "", False, 0.0, 0.0, 0.0,
                 )  # fmt: skip
                 self.written += 1
-            if core_wait_s:
-                self.log[-1] = core_wait_s
         return plan
 
     def _done(self, event: StepDone, step: Step, now_s: float) -> None:
@@ -87,7 +95,7 @@ class RecordedStation:
                 now_s, self.station.name, self.written, "done", self.origin, event.step, step.kind,
                 member.tag, member.request, member.epoch, member.base, tokens, 0,
                 outcome.accepted, False, 0, event.duration_s, 0.0, 0, "",
-                outcome.matches, outcome.ratio, outcome.kld, outcome.kld_peak, event.control_s, 0.0,
+                outcome.matches, outcome.ratio, outcome.kld, outcome.kld_peak,
             )  # fmt: skip
             self.written += 1
 
@@ -108,14 +116,14 @@ def _request(
 ) -> tuple[Any, ...]:
     return (
         now_s, station, seq, "draft-request", origin, 0, "", event.tag, event.request, event.epoch, event.base,
-        event.tokens, 0, 0, event.opening, event.priority, 0.0, 0.0, payload_bytes, "", False, 0.0, 0.0, 0.0, 0.0, 0.0,
+        event.tokens, 0, 0, event.opening, event.priority, 0.0, 0.0, payload_bytes, "", False, 0.0, 0.0, 0.0,
     )  # fmt: skip
 
 
 def _draft(now_s: float, station: str, seq: int, origin: str, event: Draft, payload_bytes: int) -> tuple[Any, ...]:
     return (
         now_s, station, seq, "draft", origin, 0, "", event.tag, event.request, event.epoch, event.base, event.tokens,
-        0, 0, False, 0, 0.0, 0.0, payload_bytes, "", False, 0.0, 0.0, 0.0, 0.0, 0.0,
+        0, 0, False, 0, 0.0, 0.0, payload_bytes, "", False, 0.0, 0.0, 0.0,
     )  # fmt: skip
 
 

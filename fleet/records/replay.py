@@ -88,7 +88,7 @@ def _replay_station(station: Replayed, rows: list[Row], again: Callable[[str], R
                 return f"{station.name}: event {position} ends step {row.step}, replay runs {step}"
             ended = rows[position : position + members]
             outcomes = tuple(outcome_of(part) for part in ended)
-            station.handle(StepDone(row.step, outcomes, row.duration_s, row.control_s), row.time_s)
+            station.handle(StepDone(row.step, outcomes, row.duration_s), row.time_s)
         elif row.event != "killed":
             station.handle(EVENT_OF[row.event](row), row.time_s)
         position += members

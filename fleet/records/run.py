@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from fleet.errors import InputError
 from fleet.files import write_file
-from fleet.inputs.format import FORMAT, check_format
+from fleet.inputs.format import FORMAT, Version, check_format
 from fleet.inputs.parquet import read_table
 from fleet.inputs.text import reason
 from fleet.records.arrow import array_of, numbers_of
@@ -46,12 +46,11 @@ class RunHeader(msgspec.Struct, frozen=True):
         profile_digest: Fingerprint of the profile's numbers; empty where there was none.
         world: "sim" for simulated time, "engine" for a run of the models.
         versions: Versions of Python and of the packages that the run rests on, by name.
-        host: Machine type, operating system, byte order and cores of the host.
+        host: Machine type, operating system, byte order, cores and GPUs of the host.
         started_unix_s: When the run was written, in seconds since 1970.
         rows (rows): How many rows each station wrote, by its name, so that a log that was cut short shows.
-        pace_of: Digest of the measured run whose host's pace a simulation played back; empty where it did not.
-        played_of: Digest of the measured run of which a simulation played back more; empty where it did not.
-        played: What that was: steps, acceptance, links, delays.
+        played_of: Digest of the measured run of which a simulation played back parts; empty where it did not.
+        played: What that was: steps, acceptance, overhead, links.
         replayed: Which stations of a run on the engine ran no model, and stood for absent hardware: drafters,
             targets.
         energy: What the energy counters of devices said meanwhile; empty where nobody measured, or nothing could be.
@@ -69,13 +68,12 @@ class RunHeader(msgspec.Struct, frozen=True):
     host: dict[str, str]
     started_unix_s: float
     rows: dict[str, int]
-    pace_of: str = ""
     played_of: str = ""
     played: tuple[str, ...] = ()
     replayed: tuple[str, ...] = ()
     energy: tuple[EnergyCurve, ...] = ()
     path: str = ""
-    version: int = FORMAT
+    version: Version = FORMAT
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -109,10 +107,10 @@ class Run(msgspec.Struct, frozen=True):
         return self.table.to_pandas()
 
 
-def make_run(scenario: Scenario, world: World, log: Log, fleet: Fleet | None = None) -> Run:
+def make_run(scenario: Scenario, world: World, log: Log, fleet: Fleet | None = None, gpus: int = 0) -> Run:
     """Assemble a run from the log of all stations: by time, and within a station as things happened.
 
-    `fleet`: what the scenario was settled to, where that is known already.
+    `fleet`: what the scenario was settled to, where that is known already. `gpus`: how many the run could use.
     """
     width = len(SCHEMA)
     arrays = [array_of(log[number::width], field.type) for number, field in enumerate(SCHEMA)]
@@ -121,10 +119,10 @@ def make_run(scenario: Scenario, world: World, log: Log, fleet: Fleet | None = N
     if np.any(time_s[1:] < time_s[:-1]):
         table = table.take(array_of(np.lexsort((numbers_of(table["seq"]), time_s)), pa.int64()))
     counts = {count["values"]: count["counts"] for count in pc.value_counts(table["station"]).to_pylist()}
-    return Run(make_header(scenario, fleet or settle(scenario), world, counts), table)
+    return Run(make_header(scenario, fleet or settle(scenario), world, counts, gpus), table)
 
 
-def make_header(scenario: Scenario, fleet: Fleet, world: World, rows: dict[str, int]) -> RunHeader:
+def make_header(scenario: Scenario, fleet: Fleet, world: World, rows: dict[str, int], gpus: int = 0) -> RunHeader:
     """Describe this host, these versions and this scenario; `rows` counts what each station wrote."""
     packages = ("specfleet", "simpy", "numpy") if world == "sim" else ("specfleet", "torch", "transformers", "pyzmq")
     return RunHeader(
@@ -139,7 +137,8 @@ def make_header(scenario: Scenario, fleet: Fleet, world: World, rows: dict[str, 
             "system": platform.system(),
             "byte_order": sys.byteorder,
             "cores": str(os.cpu_count() or 1),
-        },
+        }
+        | ({"gpus": str(gpus)} if gpus else {}),
         started_unix_s=time.time(),
         rows=rows,
         replayed=fleet.replayed if world == "engine" else (),

@@ -42,7 +42,7 @@ from fleet.scenario.scenario import (
     Workload,
 )
 from fleet.scenario.slo import Slo
-from fleet.times.effects import CoreWaits, Power
+from fleet.times.effects import Power
 from fleet.times.labels import Basis
 from fleet.times.station_times import BatchTimes, DrafterTimes, VerifierTimes
 from fleet.times.step_time import LinkTime
@@ -124,26 +124,20 @@ class SettledBatch(msgspec.Struct, frozen=True):
 class SettledDevice(msgspec.Struct, frozen=True):
     """A device that hosts several stations: two at least, for one alone has a device of its own.
 
-    `handover_s`: from the end of one's turn to the start of the next one's. `contention[k-1]`: how many times as long a
-    step takes while k are active. `assumed`: what of that nobody measured for just these stations, in words.
+    `contention[k-1]`: how many times as long a step takes while k are active.
     """
 
     sharing: Sharing
-    handover_s: float = 0.0
     contention: tuple[float, ...] = (1.0,)
-    assumed: str = ""
 
 
 class SettledLink(msgspec.Struct, frozen=True):
-    """One way between a drafter and a target. `of_host`: measured on the profile's host, whose pace it follows.
+    """One way between a drafter and a target.
 
-    `busy`: the way down while the drafter begins another draft, where that is known to be another. `held`: it is stated
-    and not measured, so a run on one host holds each message back until so much time has passed.
+    `held`: it is stated and not measured, so a run on one host holds each message back until so much time has passed.
     """
 
     time: LinkTime
-    of_host: bool
-    busy: LinkTime | None = None
     held: bool = False
 
 
@@ -160,12 +154,10 @@ class Fleet(msgspec.Struct, frozen=True):
 
     `links[i][j]`: between drafters and targets from the i-th and the j-th number of `link_ranges` on; empty if unknown.
     `streams`: how many decode at a time in a closed loop; 0 if every request is a stream of its own. `needs`: what the
-    length rule must know of draft tokens. `vocabulary` and `hidden` size what travels beside messages. `control_s`: the
-    control computation at the pace that all times refer to; 0 if unknown. `core_waits`: how much of delays and links
-    was waiting for a core of the host. `basis`: what the step times rest on.
-    `faults`: what goes wrong on purpose. `one_clock`: whether nodes of a run read the same clock, that of their host.
-    `slo`, `cost`: goals of requests, and prices of devices. `power`: of the drafters' devices, and of the targets' but
-    where these have a `target_power` of their own.
+    length rule must know of draft tokens. `vocabulary` and `hidden` size what travels beside messages. `basis`: what
+    the step times rest on. `faults`: what goes wrong on purpose. `one_clock`: whether nodes of a run read the same
+    clock, that of their host. `slo`, `cost`: goals of requests, and prices of devices. `power`: of the drafters'
+    devices, and of the targets' but where these have a `target_power` of their own.
     """
 
     name: str
@@ -186,8 +178,6 @@ class Fleet(msgspec.Struct, frozen=True):
     vocabulary: int = 0
     hidden: int = 0
     power: Power | None = None
-    control_s: float = 0.0
-    core_waits: CoreWaits = CoreWaits()
     profile: str = ""
     profile_digest: str = ""
     basis: Basis | Literal[""] = ""

@@ -41,10 +41,7 @@ def simulate(
     ] = None,
     play_back: Annotated[
         str | None,
-        typer.Option(metavar="PARTS", help="With --of: steps,acceptance,cores (the default), links, delays, or all."),
-    ] = None,
-    pace: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Play back how fast the host was in this measured run.")
+        typer.Option(metavar="PARTS", help="With --of: steps,acceptance (the default), overhead, links, or all."),
     ] = None,
     precision: Precision = None,
     path: PathOption = "auto",
@@ -57,13 +54,13 @@ def simulate(
 
     aims = asked_precision(precision)
     if of is not None or play_back is not None or scenario is None:
-        other = pace is not None or bool(aims) or path != "auto"
+        other = bool(aims) or path != "auto"
         result = _played_back(scenario, of, play_back, settings(changes), other)
         with keeping(out):
             show_run(result, as_json, out, everything)
         return
     with keeping(out):
-        result = simulate(scenario, settings(changes), pace=pace, precision=aims, report=remark, path=path)
+        result = simulate(scenario, settings(changes), precision=aims, report=remark, path=path)
         show_run(result, as_json, out, everything)
     say_unmet(result.unmet)
 
@@ -80,7 +77,7 @@ def _played_back(
     if scenario is not None:
         raise InputError(f"--of {of} brings its own scenario; leave out {scenario}, or change keys with --set")
     if other:
-        raise InputError("--of plays back one run at the pace that it had; leave out --pace, --precision, --path")
+        raise InputError("--of plays back one run; leave out --precision and --path")
     return play_back(of, MECHANISM if parts is None else [parts], changes)
 
 

@@ -28,7 +28,7 @@ def test_what_a_station_was_told_and_began_is_in_the_file_when_the_call_returns(
     life = Life(wal=tmp_path / "life", written=5)
     wal = open_log(life)
     recorded = recorded_station(life, drafter_station(FLEET), "real", wal)
-    recorded.handle(DraftRequest(0, 0, 1, 9, opening=True), 0.5, 60, core_wait_s=0.25)
+    recorded.handle(DraftRequest(0, 0, 1, 9, opening=True), 0.5, 60)
     assert read_log(tmp_path / "life").log == recorded.log
     plan = recorded.plan(0.6)
     assert isinstance(plan, Start)

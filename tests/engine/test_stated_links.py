@@ -28,9 +28,9 @@ from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle
 from fleet.scenario.workload import streams_of
 from fleet.stations.messages import Draft, DraftRequest, Leave, Refusal
+from fleet.times.durations import one_way_s
 from fleet.times.step import Step
 from sim.run import simulate
-from sim.wires import ways_between
 from tests.fakes.network import FakeNetwork
 from tests.helpers.marks import slow
 from tests.helpers.stars import star
@@ -112,8 +112,8 @@ def test_each_way_draws_the_numbers_that_it_has_in_the_simulation(drafter: int |
     fleet = settle(toy(drafters={"count": 2}, verifiers={"count": 4}))
     sources = ways_of(linked_pairs(fleet, streams_of(fleet)), sources_of(fleet.seed).links)
     link = fleet.link(3, 1)
-    ways = ways_between(link, None, sources[3, 1])
-    drawn_s = [ways[drafter is None](size) for size in range(5)]
+    way_s = one_way_s(link.time, sources[3, 1].up if drafter is None else sources[3, 1].down)
+    drawn_s = [way_s(size) for size in range(5)]
     message = DraftRequest(3, 3, 1, 9) if drafter is None else Draft(3, 3, 1, 9, 5)
     links = StatedLinks(fleet, drafter)
     assert [links.due_s(message, size, 100.0 * size) - 100.0 * size for size in range(5)] == pytest.approx(drawn_s)

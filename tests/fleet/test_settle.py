@@ -17,6 +17,7 @@ from fleet.scenario.settle import settle
 from fleet.scenario.settled import Fleet
 from fleet.scenario.show import describe_fleet
 from fleet.stations.build import stations
+from fleet.times.overhead import Overhead
 from fleet.times.step_time import LinkTime, StepTime
 from sim.run import simulate
 from tests.helpers.stars import repeatable, star
@@ -90,39 +91,58 @@ def test_the_last_tier_that_names_a_station_wins(
             stated = (far or near or [link])[-1]
             settled = fleet.link(target, drafter)
             assert settled.time == (LinkTime(**stated) if stated else profile.link)
-            assert settled.of_host == (stated is None)
+            assert settled.held == (stated is not None)
 
 
-def shared(sharing: str, targets: int = 1) -> Fleet:
+OVERHEADS = {
+    way: {"drafter": {"woken": {"mean_s": 1.0 + number}}, "target": {"woken": {"mean_s": 0.1 + number}}}
+    for number, way in enumerate(("own", "time_sliced", "in_process"))
+}
+DRAFTERS, TARGETS = "drafters", "verifiers"
+
+
+def on_host(sharing: str, M: int, N: int, sides: tuple[str, ...], **tables: Any) -> Fleet:
+    """A fleet whose drafters, targets, or both are on one device."""
     profile = {
-        "name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 4.0}, "wake_up_s": 0.5,
-        "recent_load": {"half_life_s": 1.0, "loads": [0.0, 1.0], "slowdowns": [2.0, 1.0]},
-        "turns": [{"slowdowns": {"draft": 2.0}, "handover_s": 0.1}, {"slowdowns": {"draft": 3.0, "verify": 5.0}}],
-        "one_process": {"slowdowns": {"verify": 1.5}}, "contention": [1.0, 1.4],
+        "name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 4.0}, "overhead": OVERHEADS,
+        "contention": [1.0, 1.4],
     }  # fmt: skip
-    here: dict[str, Any] = {"device": "host"}
-    return settle(
-        star(
-            profile=profile, devices={"host": {"sharing": sharing}}, drafters=here, verifiers=here | {"count": targets}
-        )
-    )
+    here: dict[str, dict[str, Any]] = {
+        side: {"device": "host"} if side in sides else {} for side in (DRAFTERS, TARGETS)
+    }
+    here[DRAFTERS]["count"], here[TARGETS]["count"] = M, N
+    devices = {"host": {"sharing": sharing}} if sides else {}
+    return settle(star(**{"profile": profile, "devices": devices} | here | tables))
 
 
-def test_slowdowns_of_a_shared_device_are_in_the_times() -> None:
-    one, three, together = shared("turns"), shared("turns", 3), shared("one-process")
-    assert [fleet.drafter_times(0).draft.base_s for fleet in (one, three, together)] == [2.0, 3.0, 1.0]
-    assert [fleet.verifier_times(0).verify.base_s for fleet in (one, three, together)] == [4.0, 20.0, 6.0]
-    assert one.devices["host"].handover_s == 0.1
-    assert shared("contended").devices["host"].contention == (1.0, 1.4)
-    assert one.drafter_times(0).recent_load is None  # turns have measured it
-    assert settle(star()).drafter_times(0).recent_load is None  # its profile has none
+@pytest.mark.parametrize(("sharing", "number"), [("contended", 0), ("turns", 1), ("one-process", 2)])
+def test_a_way_of_sharing_has_its_own_overhead(sharing: str, number: int) -> None:
+    fleet = on_host(sharing, 1, 2, (DRAFTERS, TARGETS))
+    assert fleet.drafter_times(0).overhead.woken.mean_s == 1.0 + number
+    assert fleet.verifier_times(0).overhead.woken.mean_s == 0.1 + number
+    assert fleet.devices["host"].contention == (1.0, 1.4)
+    of_targets = on_host(sharing, 1, 2, (TARGETS,))
+    assert of_targets.drafter_times(0).overhead.woken.mean_s == 1.0
+    assert of_targets.verifier_times(0).overhead.woken.mean_s == 0.1 + number
 
 
-def test_in_one_process_messages_take_no_time_and_nobody_sleeps() -> None:
-    fleet = shared("one-process")
-    assert fleet.link(0).time == LinkTime()
-    assert fleet.drafter_times(0).delays.wake_up_s == fleet.verifier_times(0).delays.wake_up_s == 0.0
-    assert shared("turns").drafter_times(0).delays.wake_up_s == 0.5
+def test_an_overhead_that_is_left_out_is_that_of_own_devices_or_none() -> None:
+    profile = {"name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 4.0}, "overhead": {"own": OVERHEADS["own"]}}
+    sliced, inside = (on_host(way, 1, 1, (DRAFTERS, TARGETS), profile=profile) for way in ("turns", "one-process"))
+    assert sliced.drafter_times(0).overhead.woken.mean_s == 1.0
+    assert inside.drafter_times(0).overhead == Overhead()
+
+
+def test_within_one_process_messages_take_no_time() -> None:
+    link = {"latency_s": 0.3}
+    assert on_host("one-process", 1, 2, (DRAFTERS, TARGETS), link=link).link(0).time == LinkTime()
+    assert on_host("one-process", 1, 2, (TARGETS,), link=link).link(0).time.latency_s == 0.3
+
+
+def test_a_replayed_target_has_no_overhead() -> None:
+    fleet = on_host("turns", 1, 2, (), verifiers={"kind": "replayed", "count": 2})
+    assert fleet.verifier_times(0).overhead == Overhead()
+    assert fleet.drafter_times(0).overhead.woken.mean_s == 1.0
 
 
 def test_without_a_profile_a_fleet_settles_and_says_what_is_missing_when_asked() -> None:
@@ -152,25 +172,6 @@ def test_beyond_the_doors_nobody_takes_a_scenario() -> None:
     assert takers <= DOORS
 
 
-DRAFTERS, TARGETS = "drafters", "verifiers"
-
-
-def on_host(sharing: str, M: int, N: int, sides: tuple[str, ...], entries: int = 3, **tables: Any) -> Fleet:
-    """A fleet whose drafters, targets, or both are on one device; entry k of its turns slows drafts 1 + k times."""
-    turns = [{"slowdowns": {"draft": 2.0 + k, "verify": 20.0 + k}, "handover_s": 0.1 + k} for k in range(entries)]
-    profile = {
-        "name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 4.0}, "wake_up_s": 0.5, "turns": turns,
-        "recent_load": {"half_life_s": 1.0, "loads": [0.0, 1.0], "slowdowns": [2.0, 1.0]},
-        "one_process": {"slowdowns": {"verify": 1.5}}, "contention": [1.0, 1.4],
-    }  # fmt: skip
-    here: dict[str, dict[str, Any]] = {
-        side: {"device": "host"} if side in sides else {} for side in (DRAFTERS, TARGETS)
-    }
-    here[DRAFTERS]["count"], here[TARGETS]["count"] = M, N
-    devices = {"host": {"sharing": sharing}} if sides else {}
-    return settle(star(profile=profile, devices=devices, **here, **tables))
-
-
 sharings = st.sampled_from(["turns", "contended", "one-process"])
 
 
@@ -179,39 +180,3 @@ sharings = st.sampled_from(["turns", "contended", "one-process"])
 def test_a_station_alone_on_a_named_device_has_a_device_of_its_own(sharing: str, others: int, drafts: bool) -> None:
     M, N, side = (1, others, DRAFTERS) if drafts else (others, 1, TARGETS)
     assert on_host(sharing, M, N, (side,)) == on_host(sharing, M, N, ())
-
-
-@repeatable
-@given(
-    st.integers(1, 4),
-    st.integers(1, 6),
-    st.sampled_from([(DRAFTERS,), (TARGETS,), (DRAFTERS, TARGETS)]),
-    st.integers(1, 4),
-)
-def test_stations_pay_the_turns_of_as_many_stations_and_what_was_not_measured_is_said(
-    M: int, N: int, sides: tuple[str, ...], entries: int
-) -> None:
-    fleet = on_host("turns", M, N, sides, entries)
-    here = M * (DRAFTERS in sides) + N * (TARGETS in sides)
-    if here < 2:
-        assert fleet.devices == {}
-        return
-    entry = min(here - 2, entries - 1)  # the first was measured with two stations, one of them a drafter
-    assert fleet.devices["host"].handover_s == pytest.approx(0.1 + entry)
-    assert fleet.drafter_times(0).draft.base_s == (2.0 + entry if DRAFTERS in sides else 1.0)
-    assert fleet.verifier_times(0).verify.base_s == (4.0 * (20.0 + entry) if TARGETS in sides else 4.0)
-    as_measured = (M, sides) == (1, (DRAFTERS, TARGETS)) and entries >= N
-    assert (fleet.devices["host"].assumed == "") == as_measured
-    shown = [value for where, what, value in describe_fleet(fleet) if (where, what) == ("device host", "assumed")]
-    assert shown == ([] if as_measured else [fleet.devices["host"].assumed])
-
-
-def test_targets_in_one_process_whose_drafter_is_elsewhere_hear_of_it_over_the_link() -> None:
-    fleet = on_host("one-process", 1, 2, (TARGETS,), link={"latency_s": 0.3})
-    assert fleet.link(0).time.latency_s == 0.3
-    assert fleet.verifier_times(0).delays.wake_up_s == 0.5
-    assert on_host("one-process", 1, 2, (DRAFTERS, TARGETS)).verifier_times(0).delays.wake_up_s == 0.0
-
-
-def test_plain_decoding_by_turns_says_that_its_steps_are_not_slowed() -> None:
-    assert "plain decoding steps are not slowed" in on_host("turns", 0, 3, (TARGETS,)).devices["host"].assumed

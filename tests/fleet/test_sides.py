@@ -24,16 +24,21 @@ from sim.run import simulate
 EDGE: dict[str, Any] = {
     "name": "edge", "draft": {"base_s": 0.2, "per_token_s": 0.1}, "verify": {"base_s": 99.0},
     "decode": {"base_s": 98.0}, "draft_prefill": {"base_s": 0.3}, "verify_prefill": {"base_s": 97.0},
-    "transfer": {"base_s": 0.5}, "catch_up_s": 0.01, "turnaround_s": 0.02, "dispatch_s": 0.03, "wake_up_s": 0.04,
-    "decode_turnaround_s": 96.0, "idle": {"gaps_s": [0.0, 1.0], "slowdowns": [1.0, 1.5]}, "vocabulary": 95,
-    "hidden": 94, "positions": 300, "power": {"idle_w": 1.0, "draft_w": 10.0, "verify_w": 93.0}, "control_s": 1e-5,
+    "transfer": {"base_s": 0.5}, "catch_up_s": 0.01, "overhead": {"own": {
+        "drafter": {"queued": {"mean_s": 0.02}, "woken": {"mean_s": 0.04}, "after": {"mean_s": 0.03}},
+        "target": {"woken": {"mean_s": 96.0}},
+    }}, "idle": {"gaps_s": [0.0, 1.0], "slowdowns": [1.0, 1.5]}, "vocabulary": 95,
+    "hidden": 94, "positions": 300, "power": {"idle_w": 1.0, "draft_w": 10.0, "verify_w": 93.0},
     "sources": {"draft": "assumed"},
 }  # fmt: skip
 RACK: dict[str, Any] = {
     "name": "rack", "draft": {"base_s": 77.0}, "verify": {"base_s": 2.0, "per_token_s": 0.01},
     "decode": {"base_s": 1.0}, "draft_prefill": {"base_s": 76.0}, "verify_prefill": {"base_s": 0.7},
-    "catch_up_s": 75.0, "turnaround_s": 74.0, "dispatch_s": 0.05, "wake_up_s": 0.06, "decode_turnaround_s": 0.07,
-    "vocabulary": 100, "hidden": 16, "positions": 400, "control_s": 2e-5,
+    "catch_up_s": 75.0, "overhead": {"own": {
+        "drafter": {"queued": {"mean_s": 74.0}},
+        "target": {"queued": {"mean_s": 0.07}, "woken": {"mean_s": 0.06}, "after": {"mean_s": 0.05}},
+    }},
+    "vocabulary": 100, "hidden": 16, "positions": 400,
     "power": {"idle_w": 50.0, "draft_w": 73.0, "verify_w": 300.0}, "sources": {"verify": "estimated by a roofline"},
 }  # fmt: skip
 LINK = {"latency_s": 0.05}
@@ -60,7 +65,6 @@ def test_each_side_has_the_times_of_its_own_profile_and_none_of_the_other() -> N
     assert (both.vocabulary, both.hidden) == (100, 16)  # the target's, whose distributions travel
     assert both.drafters.positions == 300  # of the model that has learned fewer
     assert (both.power, both.target_power) == (edge.power, rack.power)
-    assert both.control_s == 0  # two machines have two paces
 
 
 def test_one_profile_named_twice_is_one_profile() -> None:

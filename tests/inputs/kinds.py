@@ -84,7 +84,6 @@ KINDS: dict[str, Kind] = {
         write_run_files, ("run.parquet",), "parquet",
         (
             ("compare", "run.parquet", "other.parquet", "--json"),
-            ("simulate", "scenario.toml", "--pace", "run.parquet", "--json"),
             ("figure", "timeline", "run.parquet", "-o", "x.png"),
         ),
     ),
@@ -122,7 +121,6 @@ KINDS: dict[str, Kind] = {
             ("figure", "VALUE", "run.parquet", "-o", "x.png"),
             ("figure", "timeline", "VALUE", "-o", "x.png"),
             ("show", "VALUE", "--json"),
-            ("simulate", "scenario.toml", "--pace", "VALUE", "--json"),
             ("reproduce", "VALUE", "--json"),
             ("reproduce", "amusd-a100", "--trace", "VALUE"),
             ("reproduce", "estimates", "--data", "VALUE", "--json"),

@@ -13,12 +13,14 @@ PROFILE: dict[str, Any] = {
     "draft": {"base_s": 0.001, "per_token_s": 0.004, "per_context_token_s": 1e-7, "spread": "exponential"},
     "verify": {**TIMES, "spread": {"spread": "quantiles", "levels": [0.0, 0.5, 1.0], "ratios_at": [0.8, 1.0, 1.2]}},
     "decode": {"base_s": 0.02}, "draft_prefill": TIMES, "verify_prefill": TIMES, "transfer": TIMES, "realign": TIMES,
-    "catch_up_s": 0.001, "turnaround_s": 0.0001, "turnaround_row_s": 0.00001, "wake_up_s": 0.0001,
+    "catch_up_s": 0.001,
+    "overhead": {
+        "own": {"drafter": {"queued": {"mean_s": 0.0001}, "woken": {"mean_s": 0.0001, "spread": "exponential"}}},
+        "time_sliced": {"target": {"after": {"mean_s": 0.0001}}}, "in_process": {},
+    },
     "link": {"latency_s": 0.001, "bandwidth_bytes_per_s": 1e9},
     "idle": {"gaps_s": [0.001, 0.03], "slowdowns": [1.0, 1.5], "recoveries": [1.0, 0.4]},
-    "recent_load": {"half_life_s": 0.1, "loads": [0.0, 1.0], "slowdowns": [1.3, 1.0], "paces": [1.1, 1.0]},
-    "turns": [{"slowdowns": {"draft": 1.1}, "handover_s": 0.0001}], "one_process": {"handover_s": 0.0001},
-    "contention": [1.0, 1.4], "vocabulary": 32000, "hidden": 64, "control_s": 0.0001,
+    "contention": [1.0, 1.4], "vocabulary": 32000, "hidden": 64, "version": 2,
     "power": {"idle_w": 50.0, "draft_w": 140.0, "verify_w": 230.0}, "provenance": {"processor": "none", "cores": "2"},
     "acceptance": {"model": "geometric", "beta": 0.7}, "sources": {"draft": "assumed"},
 }  # fmt: skip

@@ -59,21 +59,9 @@ steps = st.fixed_dictionaries(
 links = st.fixed_dictionaries(
     {"latency_s": seconds}, optional={"bandwidth_bytes_per_s": st.floats(10, 1e6), "spread": spreads}
 )
-idle = st.fixed_dictionaries(
-    {"gaps_s": st.just([0.0, 0.5, 2.0]), "slowdowns": st.just([1.0, 1.0, 1.7])},
-    optional={"overheads": st.just([1.0, 1.5, 3.0])},
-)
-recent_load = st.fixed_dictionaries(
-    {
-        "half_life_s": st.floats(0.5, 50),
-        "loads": st.just([0.1, 0.5, 0.9]),
-        "slowdowns": st.just([2.0, 1.4, 1.0]),
-    },
-    optional={"paces": st.just([1.3, 1.0, 1.1])},
-)
-core_waits = st.fixed_dictionaries(
-    {"start_s": small, "way_s": small}, optional={"start_spread": spreads, "way_spread": spreads}
-)
+idle = st.fixed_dictionaries({"gaps_s": st.just([0.0, 0.5, 2.0]), "slowdowns": st.just([1.0, 1.0, 1.7])})
+delays = st.fixed_dictionaries({"mean_s": small}, optional={"spread": spreads})
+overheads = st.fixed_dictionaries({}, optional={"queued": delays, "woken": delays, "after": delays})
 profiles = st.fixed_dictionaries(
     {"name": st.just("p"), "draft": steps, "verify": steps},
     optional={
@@ -81,19 +69,11 @@ profiles = st.fixed_dictionaries(
         "verify_prefill": steps,
         "decode": steps,
         "link": links,
-        "busy_link": links,
-        "turnaround_s": small,
-        "decode_turnaround_s": small,
-        "turnaround_row_s": small,
-        "wake_up_s": small,
-        "dispatch_s": small,
-        "delay_spread": spreads,
-        "catch_up_s": small,
-        "core_waits": st.fixed_dictionaries(
-            {"start_s": small, "way_s": small, "start_spread": spreads, "way_spread": spreads}
+        "overhead": st.builds(
+            lambda drafter, target: {"own": {"drafter": drafter, "target": target}}, overheads, overheads
         ),
+        "catch_up_s": small,
         "idle": idle,
-        "recent_load": recent_load,
         "power": st.just({"idle_w": 10.0, "draft_w": 110.0, "verify_w": 210.0}),
         "vocabulary": st.just(1000),
         "hidden": st.just(64),

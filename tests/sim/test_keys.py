@@ -26,8 +26,10 @@ PROFILE: dict[str, Any] = {
     "realign": {"base_s": 0.1},
     "link": {"latency_s": 0.05, "bandwidth_bytes_per_s": 1e5},
     "idle": {"gaps_s": [0.0, 1.0], "slowdowns": [1.0, 1.5]},
-    "turns": [{"slowdowns": {"draft": 1.2}, "handover_s": 0.1}],
-    "one_process": {"handover_s": 0.01},
+    "overhead": {
+        "own": {"drafter": {"queued": {"mean_s": 0.1}}},
+        "time_sliced": {"drafter": {"woken": {"mean_s": 0.2}}},
+    },
     "contention": [1.0, 1.5],
     "vocabulary": 100,
     "hidden": 16,

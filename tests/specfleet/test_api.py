@@ -280,18 +280,3 @@ def test_figures_are_drawn_from_results_and_written_on_demand(
         specfleet.InputError, match="figure throughput: drawn from a sweep's folder or table, not from a"
     ):
         specfleet.figure("throughput", result)
-
-
-def test_a_pace_is_played_back_from_a_result_or_its_file(result: specfleet.Result, tmp_path: Path) -> None:
-    table = result.run.table
-    slow = np.where(np.arange(table.num_rows) % 2, 4e-5, 0.0)  # every control took twice as long as the profile's
-    table = table.set_column(table.column_names.index("control_s"), table.schema.field("control_s"), [slow])
-    measured = specfleet.Result(msgspec.structs.replace(result.run, table=table))
-    measured.save(tmp_path / "slow.parquet")
-    profile = specfleet.scenario_of("star").profile
-    assert not isinstance(profile, str)
-    known = {**SMALL, "profile": msgspec.structs.replace(profile, control_s=2e-5)}
-    paced = [specfleet.simulate("star", known, pace=pace) for pace in (measured, tmp_path / "slow.parquet")]
-    assert paced[0].run.digest() == paced[1].run.digest()
-    blind = specfleet.simulate("star", known).metrics["throughput"].value
-    assert paced[0].metrics["throughput"].value < 0.75 * blind

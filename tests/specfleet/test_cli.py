@@ -174,7 +174,7 @@ def test_a_run_that_is_played_back_whole_prints_what_was_measured(
     [
         (["star", "--of", "run.parquet"], "--of run.parquet brings its own scenario; leave out star"),
         (["star", "--play-back", "all"], "--play-back needs --of RUN"),
-        (["--of", "run.parquet", "--pace", "other.parquet"], "leave out --pace, --precision"),
+        (["--of", "run.parquet", "--precision", "2%"], "leave out --precision and --path"),
         (["--of", "nowhere.parquet"], "nowhere.parquet: cannot be read"),
     ],
 )

@@ -14,7 +14,6 @@ from fleet.chance.acceptance import Recorded
 from fleet.data.shipped import shipped_scenarios
 from fleet.scenario.reading import make_scenario, read_scenario, scenario_of
 from fleet.scenario.scenario import Scenario
-from fleet.times.effects import Turns
 from fleet.times.profile import HardwareProfile, write_profile
 from fleet.times.step_time import StepTime
 from specfleet.cli import main
@@ -29,7 +28,6 @@ def measured(
         "measured",
         draft=StepTime(base_s=0.001),
         verify=StepTime(base_s=0.005),
-        turns=(Turns(), Turns()),
         contention=contention,
         acceptance=Recorded(5, ((5, 4, 5), (3, 5, 5))),
         provenance=provenance,

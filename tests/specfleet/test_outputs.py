@@ -23,7 +23,6 @@ from tests.helpers.stars import star
 COMMANDS, FUNCTIONS = all_commands(), all_functions()
 READ = {
     "--of",
-    "--pace",
     "--profile",
     "--trace",
     "--data",
