@@ -1,10 +1,14 @@
 """One version number of all files: runs, profiles and scenarios."""
 
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from fleet.errors import InputError
 
 FORMAT = 2  # one more with each change after which a file of before means something else, or nothing
+
+Version = Annotated[int, Meta(ge=FORMAT, le=FORMAT)]
 
 
 def check_format(content: Any, origin: str, remedy: str, unmarked: int = FORMAT) -> None:

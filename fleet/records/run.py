@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from fleet.errors import InputError
 from fleet.files import write_file
-from fleet.inputs.format import FORMAT, check_format
+from fleet.inputs.format import FORMAT, Version, check_format
 from fleet.inputs.parquet import read_table
 from fleet.inputs.text import reason
 from fleet.records.arrow import array_of, numbers_of
@@ -73,7 +73,7 @@ class RunHeader(msgspec.Struct, frozen=True):
     replayed: tuple[str, ...] = ()
     energy: tuple[EnergyCurve, ...] = ()
     path: str = ""
-    version: int = FORMAT
+    version: Version = FORMAT
 
 
 class Run(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from fleet.chance.acceptance import LengthModel
 from fleet.chance.tokens import TokenModel
-from fleet.inputs.format import FORMAT
+from fleet.inputs.format import FORMAT, Version
 from fleet.policies.adaedl import AdaEdl
 from fleet.policies.admit import Admission, Everyone
 from fleet.policies.allocate import Fixed, FixedShare, Heuristic, Needs, RandomShare
@@ -77,7 +77,7 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         model: What the real world loads: the folder of a Hugging Face causal language model (for "eagle", of a head in
             the published layout), found relative to the working folder, or "demo", the pair that ships.
         profile: The drafters' machine, where it is another than the targets': a profile as the scenario's `profile`. It
-            tells drafts, their prefill and what passes around them; links and acceptance stay the scenario's, or its
+            tells drafts, their prefill and their overhead; links and acceptance stay the scenario's, or its
             `profile`'s. Empty: `profile` tells these, too.
         device: Name of a shared device in `[devices]`; empty for a device of its own for each drafter.
         order: Which waiting request a drafter serves next.
@@ -129,7 +129,7 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         model: What the real world loads: the folder of a Hugging Face causal language model, found relative to the
             working folder, or "demo", the pair that ships.
         profile: The targets' machine, where it is another than the drafters': a profile as the scenario's `profile`. It
-            tells verifications, prefills, plain decoding and what passes around them. Empty: `profile` tells these,
+            tells verifications, prefills, plain decoding and their overhead. Empty: `profile` tells these,
             too.
         device: Name of a shared device in `[devices]`; empty for a device of its own for each target.
         verify: Time of a step of a target, be it a verification, a prefill or a plain decoding step, in place of the
@@ -292,7 +292,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory: DeviceMemory | None = None
     precision: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
     faults: tuple[Fault, ...] = ()
-    version: Annotated[int, Meta(ge=1, le=10**9)] = FORMAT
+    version: Version = FORMAT
 
     def digest(self) -> str:
         """Fingerprint of the whole content, the profile's numbers included where they are inline."""

@@ -12,6 +12,7 @@ from fleet.scenario.names import BATCH, ROUTER, verifier_name
 from fleet.scenario.settled import Fleet, SettledLink
 from fleet.scenario.writing import changed, tag_of
 from fleet.times.describe import formula_ms
+from fleet.times.overhead import Delay
 from fleet.times.step_time import LinkTime, StepTime
 
 Row = tuple[str, str, str]
@@ -103,7 +104,9 @@ def _text(name: str, value: Any) -> str:
             rate = f", {value.bandwidth_bytes_per_s / 1e6:.3g} MB/s" if value.bandwidth_bytes_per_s else ""
             text = f"{_time(value.latency_s)}{rate}{_spread(value)}"
         case SettledLink():
-            text = f"{_text('', value.time)}, {'stated' if value.held else 'of the profile'}"
+            text = _text("", value.time) + (", stated" if value.held else "")
+        case Delay():
+            text = _time(value.mean_s) + _spread(value)
         case msgspec.Struct() | Shape():
             tag = value.kind if isinstance(value, Shape) else tag_of(type(value))[1]
             pairs = _pairs({key: item for key, item in changed(value).items() if key != "kind"})
@@ -134,7 +137,7 @@ def _span(first: str, last: str) -> str:
     return first if first == last else f"{first} .. {last}"
 
 
-def _spread(time: StepTime | LinkTime) -> str:
+def _spread(time: StepTime | LinkTime | Delay) -> str:
     kind = tag_of(type(time.spread))[1]
     return "" if kind == "constant" else f", spread {kind}"
 

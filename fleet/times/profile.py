@@ -15,7 +15,7 @@ from fleet.chance.acceptance import AcceptanceModel
 from fleet.data.shipped import shipped_profiles
 from fleet.errors import InputError
 from fleet.files import write_file
-from fleet.inputs.format import FORMAT, check_format
+from fleet.inputs.format import FORMAT, Version, check_format
 from fleet.inputs.strict import convert
 from fleet.inputs.text import is_file, read_json, shortened
 from fleet.times.effects import IdleEffect, Power
@@ -81,7 +81,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     provenance: dict[str, str] = {}
     sources: dict[str, str] = {}
     measured: dict[str, Any] = {}
-    version: int = FORMAT
+    version: Version = FORMAT
 
     def digest(self) -> str:
         """Fingerprint of the numbers: the same for equal profiles, wherever they were read from."""

@@ -96,7 +96,7 @@ FOUND = {
     "devices.NAME.sharing": {"devices.NAME.sharing: scenario key"},
     "profile.draft.base_s": {"StepTime.base_s: profile key"},
     "verifiers.verify.base_s": {"StepTime.base_s: profile key"},
-    "recent_load": {"profile.recent_load: profile key"},
+    "overhead": {"profile.overhead: profile key"},
     "throughput": {"throughput: metric", "throughput: quantity of the analytic model"},
     "ttft_p90_s": {"ttft_s: metric"},
     "wait": {"wait_s: metric", "wait_s: quantity of the analytic model"},
