@@ -101,7 +101,7 @@ def host_rows(hosts: Mapping[bool, Host]) -> list[Row]:
     """Return what replayed stations add without a router and with one."""
     return [
         {
-            "": "with a router" if routed else "without a router",
+            "fleets": "with a router" if routed else "without a router",
             **{
                 f"{side}, {name}": 1e6 * getattr(getattr(host.overhead, side), name).mean_s
                 for side in ("drafter", "target")

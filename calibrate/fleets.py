@@ -17,7 +17,6 @@ from fleet.times.step_time import Quantiles, StepTime
 SETTLING_STEPS = 5  # of each station at the start of a run; they do not count
 SATURATED_TARGETS = 6
 SHARED = "shared"  # name of a shared device
-AT_ONCE = StepTime()
 
 
 class FleetSetup(msgspec.Struct, frozen=True):
@@ -42,9 +41,7 @@ def run_rounds(setup: FleetSetup, targets: int, verify: StepTime, rounds: int, w
         msgspec.structs.replace(
             scenario,
             drafters=msgspec.structs.replace(scenario.drafters, warm_up=warm_up),
-            verifiers=msgspec.structs.replace(
-                scenario.verifiers, kind="replayed", count=targets, verify=verify, prefill=AT_ONCE, decode=AT_ONCE
-            ),
+            verifiers=msgspec.structs.replace(scenario.verifiers, kind="replayed", count=targets, verify=verify),
             workload=msgspec.structs.replace(workload, requests=requests),
         ),
         setup.folder,

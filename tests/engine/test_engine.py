@@ -118,7 +118,7 @@ def test_replayed_targets_accept_and_tell_what_real_ones_do(tiny: Path, kind: st
         tiny,
         profile={"name": "stated", "draft": quick, "verify": quick},
         drafters=drafters,
-        verifiers={"kind": "replayed", "verify": quick, "prefill": quick},
+        verifiers={"kind": "replayed", "verify": quick},
     )
     served = serve(replayed, tiny)
     assert replay(served.run) == []
