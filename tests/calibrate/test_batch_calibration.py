@@ -53,7 +53,7 @@ def test_a_batch_is_calibrated_run_recorded_and_predicted_from_the_command_line(
     """No figure is checked here, for that would depend on this host: only that the four commands fit together."""
     from typer.testing import CliRunner
 
-    from fleet.chance.signals import read_signals
+    from fleet.acceptance.signals import read_signals
     from fleet.records.run import read_run
     from fleet.times.profile import read_profile
     from specfleet.cli.entry import app
