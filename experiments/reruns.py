@@ -52,4 +52,5 @@ def replicate(scenario: Scenario, seeds: int, playback: Playback = NOTHING_PLAYE
 
 
 def _measured(scenario: Scenario, playback: Playback, seed: int) -> dict[str, Metric]:
-    return with_percentiles(measure(simulate(redrawn(scenario, seed), playback if playback.parts else None)))
+    run = simulate(redrawn(scenario, seed), playback if playback.parts else None)
+    return with_percentiles(measure(run))

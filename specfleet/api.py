@@ -53,9 +53,9 @@ def simulate(
     `scenario`: a file (TOML), the name of a shipped one, or a Scenario. `changes`: values by dotted key; further
     keywords are keys of the scenario, where a dict changes only what it names. `precision`: how narrow 95 % intervals
     have to be, as half width over value: of the throughput, or by metric, {"tpot_p90_s": 0.05}. The run is then
-    repeated with more requests until they are; what was not reached is in the result's `unmet`. `report` is called
-    with a line on each repetition. `path`: "fast" is a compiled loop for plain stars, "simpy" knows everything, and
-    "auto" chooses; the records are the same. Raises InputError for bad input, and for "fast" where it does not apply.
+    repeated with more requests until they are; what was not reached is in the result's `unmet`. `report` is called with
+    a line on each repetition. `path`: "fast" is a compiled loop for plain stars, "simpy" knows everything, and "auto"
+    chooses; the records are the same. Raises InputError for bad input, and for "fast" where it does not apply.
 
     >>> import specfleet
     >>> result = specfleet.simulate("star", {"verifiers.count": 8}, seed=3, workload={"requests": 20})

@@ -17,13 +17,14 @@ from engine.launch.placement import gpus_of, visible_gpus
 from engine.launch.processes import NodeProcess, end_all
 from engine.launch.runnable import check_can_run
 from engine.launch.supervisor import Place, Supervisor, first_life
+from engine.launch.watched import Observing, Watch, Watched
 from engine.net.clock import now_s
 from engine.node.batch import serve_batch
 from engine.node.capacity import check_room, with_positions
 from engine.node.colocated import serve_colocated
 from engine.node.drafter import DrafterNode
 from engine.node.node import LOOPBACK
-from engine.node.observer import Observed, Observing, Watch, Watched
+from engine.node.observer import Observed
 from engine.node.power import Device
 from engine.node.prompts import prompts_of
 from engine.node.router import RouterNode

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import msgspec
 
+from engine.launch.status_cache import StatusCache
+from engine.launch.watched import Watch, Watched
 from engine.node.metering import Sampler, metered
 from engine.node.node import Node
-from engine.node.observer import Watch, Watched, observed
+from engine.node.observer import observed
 from engine.node.power import Device, meter_of
-from engine.node.status_cache import StatusCache
 from engine.replayed.targets import ReplayedFleet
 from fleet.records.power import curves_of, energy_line, write_samples
 

@@ -7,5 +7,5 @@
 - `capacity.py`: what the models and devices of this host allow.
 - `pending.py`: drafts that are not verified yet. `write_ahead_log.py`: rows that outlive a killed process.
 - `device_lock.py`, `power.py`, `metering.py`: turns on a device, and what it draws.
-- `observer.py`, `status_cache.py`: counters of a node while it works, and its latest status.
+- `observer.py`: reports what the stations of a process record.
 """

@@ -1,4 +1,4 @@
-"""Observes the stations of a run: a thread reads their logs twice a second; counters are kept where the run is watched.
+"""Observes the stations of a process: a thread reads their logs twice a second and reports new rows.
 
 Workers do not wait for it. It shares their interpreter, so it reads in small pieces with a pause after each.
 """
@@ -7,21 +7,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
-
-import msgspec
 
 from engine.net.clock import now_s
 from engine.node.worker import Worker
-from fleet.records.counters import WIDTH, Counters, Report
-from fleet.records.recorded import RecordedStation
-from fleet.scenario.settled import Fleet
+from fleet.records.recorded import RecordedStation, Report
+from fleet.records.schema import WIDTH
 
 LOOK_S = 0.5  # between two looks
-PIECE = 32  # rows of a report: some 40 microseconds
+PIECE = 32  # rows of a report: some 100 microseconds
 PAUSE_S = 0.0005  # between two reports
 
-Watch = Callable[[Counters], None]
 Stations = Callable[[], Sequence[RecordedStation]]  # those of a process; some may share a log
 
 
@@ -89,42 +84,3 @@ def observed(stations: Stations, zero_s: float, report: Callable[[Report], bool]
 def unobserved(_stations: Stations, _zero_s: float, _workers: Sequence[Worker]) -> AbstractContextManager[None]:
     """Observe nothing."""
     return nullcontext()
-
-
-class Watched:
-    """Counters of a fleet from reports of its processes; `watch` is called with them twice a second and at the end."""
-
-    def __init__(self, fleet: Fleet, watch: Watch | None = None) -> None:
-        self.counters = Counters(fleet)
-        self.watch = watch
-        self.called_s = -LOOK_S
-
-    def take(self, report: Report) -> bool:
-        """Count a report."""
-        self.counters.take(report)
-        if self.watch is not None and now_s() - self.called_s >= LOOK_S:
-            self.called_s = now_s()
-            self.watch(self.counters)
-        return True
-
-    def end(self) -> None:
-        """Call `watch` with all that was reported."""
-        if self.watch is not None:
-            self.watch(self.counters)
-
-
-class Observing(msgspec.Struct, frozen=True):
-    """How a run is observed. `watched`: what takes the reports, if anything; `power`: the device that is measured."""
-
-    watched: Watched | None = None
-    power: str = ""
-
-    def of(self, measures: bool = False) -> dict[str, Any]:
-        """Return the options of a process. `measures`: it measures power, as one process of a run does."""
-        watch = None if self.watched is None else self.watched.take
-        return {"watch": watch, "power": self.power if measures else ""}
-
-    def end(self) -> None:
-        """End the watching of a run that is over."""
-        if self.watched is not None:
-            self.watched.end()

@@ -16,7 +16,8 @@ from fleet.errors import InputError
 from fleet.records.counters import EDGES_S, Counters, Histogram, TargetCounters
 from fleet.scenario.settled import Fleet
 
-ENGINE, TARGET, STATION, DEVICE = ("engine", "model_name"), ("target",), ("station",), ("device",)
+MODEL, TARGET, STATION, DEVICE = ("model_name",), ("target",), ("station",), ("device",)
+ENGINE = ("engine", *MODEL)
 Samples = Iterable[tuple[tuple[str, ...], float]]  # values of the labels, and of the metric
 
 
@@ -45,66 +46,54 @@ class Family(NamedTuple):
         return made
 
 
-RUNNING = Family("vllm:num_requests_running", "gauge", ENGINE, "Requests that are being decoded.")
-WAITING = Family("vllm:num_requests_waiting", "gauge", ENGINE, "Requests whose prefill has not begun.")
-PER_POSITION = Family(
-    "vllm:spec_decode_num_accepted_tokens_per_pos_total", "counter", (*ENGINE, "position"),
-    "Drafts that were accepted up to and including a position, from 0.",
-)  # fmt: skip
-FIRST = Family(
-    "vllm:time_to_first_token_seconds", "histogram", ENGINE[1:], "From a request's arrival to its first token."
-)
-LATENCY = Family(
-    "vllm:e2e_request_latency_seconds", "histogram", ENGINE[1:], "From a request's arrival to its last token."
-)
-WAITS = Family(
-    "specfleet_draft_wait_seconds", "histogram", (), "From a request for a draft at its drafter to its first step."
-)
-BUSY = Family("specfleet_station_busy_seconds_total", "counter", STATION, "Time in which a station worked.")
-STEPS = Family("specfleet_steps_total", "counter", (*STATION, "kind"), "Steps of a station, by kind.")
-STEP_TIME = Family("specfleet_step_seconds_total", "counter", (*STATION, "kind"), "Their time on the station's device.")
-SESSIONS = Family("specfleet_station_sessions", "gauge", STATION, "Sessions that a station has open.")
-STATION_WAITING = Family("specfleet_station_waiting", "gauge", STATION, "Sessions that wait at a station.")
-UP = Family("specfleet_up_seconds", "gauge", (), "Time since the run, or the node, began.")
-REQUESTS = {  # counters of targets that record requests themselves, by their fields
-    "prompt_tokens": Family(
-        "vllm:prompt_tokens_total", "counter", ENGINE, "Tokens of the prompts of all requests."
-    ),
-    "committed": Family("vllm:generation_tokens_total", "counter", ENGINE, "Tokens that were committed."),
-}  # fmt: skip
-DRAFTS = {  # of targets whose acceptance is known
-    "drafts": Family("vllm:spec_decode_num_drafts_total", "counter", ENGINE, "Drafts that were verified."),
-    "drafted": Family("vllm:spec_decode_num_draft_tokens_total", "counter", ENGINE, "Their tokens."),
-    "accepted_tokens": Family(
-        "vllm:spec_decode_num_accepted_tokens_total", "counter", ENGINE, "Those that were accepted."
-    ),
-}  # fmt: skip
-TARGETS = {  # of all targets
-    "rounds": Family("specfleet_rounds_total", "counter", TARGET, "Verifications that are known."),
-    "opened": Family("specfleet_requests_total", "counter", TARGET, "Requests that have come."),
-    "finished": Family("specfleet_requests_finished_total", "counter", TARGET, "Requests that were finished."),
-    "received_bytes": Family(
-        "specfleet_received_bytes_total", "counter", TARGET, "Payload of messages that came in."
-    ),
-}  # fmt: skip
-DEVICES = (  # with their field of a sample, and our unit in theirs
-    (
-        Family(
-            "specfleet_energy_joules_total", "counter", DEVICE, "A device's counter of energy, where --power measures."
-        ),
-        "energy_j", 1.0,
-    ),
-    (Family("specfleet_power_watts", "gauge", DEVICE, "What it draws."), "power_w", 1.0),
-    (
-        Family("specfleet_graphics_clock_hertz", "gauge", DEVICE, "Clock of its graphics units."),
-        "graphics_clock_mhz", 1e6,
-    ),
-    (Family("specfleet_memory_used_bytes", "gauge", DEVICE, "Its memory that is in use."), "memory_bytes", 1.0),
-)  # fmt: skip
 FAMILIES = (
-    RUNNING, WAITING, PER_POSITION, FIRST, LATENCY, WAITS, BUSY, STEPS, STEP_TIME, SESSIONS, STATION_WAITING, UP,
-    *REQUESTS.values(), *DRAFTS.values(), *TARGETS.values(), *(family for family, _, _ in DEVICES),
+    Family("vllm:num_requests_running", "gauge", ENGINE, "Requests that are being decoded."),
+    Family("vllm:num_requests_waiting", "gauge", ENGINE, "Requests whose prefill has not begun."),
+    Family("vllm:prompt_tokens_total", "counter", ENGINE, "Tokens of the prompts of all requests."),
+    Family("vllm:generation_tokens_total", "counter", ENGINE, "Tokens that were committed."),
+    Family("vllm:time_to_first_token_seconds", "histogram", MODEL, "From a request's arrival to its first token."),
+    Family("vllm:e2e_request_latency_seconds", "histogram", MODEL, "From a request's arrival to its last token."),
+    Family("vllm:spec_decode_num_drafts_total", "counter", ENGINE, "Drafts that were verified."),
+    Family("vllm:spec_decode_num_draft_tokens_total", "counter", ENGINE, "Their tokens."),
+    Family("vllm:spec_decode_num_accepted_tokens_total", "counter", ENGINE, "Those that were accepted."),
+    Family("vllm:spec_decode_num_accepted_tokens_per_pos_total", "counter", (*ENGINE, "position"),
+           "Drafts that were accepted up to and including a position, from 0."),
+    Family("specfleet_draft_wait_seconds", "histogram", (), "From a request for a draft to its first step."),
+    Family("specfleet_rounds_total", "counter", TARGET, "Verifications that are known."),
+    Family("specfleet_requests_total", "counter", TARGET, "Requests that have come."),
+    Family("specfleet_requests_finished_total", "counter", TARGET, "Requests that were finished."),
+    Family("specfleet_received_bytes_total", "counter", TARGET, "Payload of messages that came in."),
+    Family("specfleet_station_busy_seconds_total", "counter", STATION, "Time in which a station worked."),
+    Family("specfleet_steps_total", "counter", (*STATION, "kind"), "Steps of a station, by kind."),
+    Family("specfleet_step_seconds_total", "counter", (*STATION, "kind"), "Their time on the station's device."),
+    Family("specfleet_station_sessions", "gauge", STATION, "Sessions that a station has open."),
+    Family("specfleet_station_waiting", "gauge", STATION, "Sessions that wait at a station."),
+    Family("specfleet_energy_joules_total", "counter", DEVICE, "A device's energy counter, if --power measures it."),
+    Family("specfleet_power_watts", "gauge", DEVICE, "What it draws."),
+    Family("specfleet_graphics_clock_hertz", "gauge", DEVICE, "Clock of its graphics units."),
+    Family("specfleet_memory_used_bytes", "gauge", DEVICE, "Its memory that is in use."),
+    Family("specfleet_up_seconds", "gauge", (), "Time since the run, or the node, began."),
 )  # fmt: skip
+OF = {family.name: family for family in FAMILIES}
+# Counters of a target by their fields: of requests, if the target records them; of drafts, if acceptance is known.
+REQUESTS = {"prompt_tokens": "vllm:prompt_tokens_total", "committed": "vllm:generation_tokens_total"}
+DRAFTS = {
+    "drafts": "vllm:spec_decode_num_drafts_total",
+    "drafted": "vllm:spec_decode_num_draft_tokens_total",
+    "accepted_tokens": "vllm:spec_decode_num_accepted_tokens_total",
+}
+TARGETS = {
+    "rounds": "specfleet_rounds_total",
+    "opened": "specfleet_requests_total",
+    "finished": "specfleet_requests_finished_total",
+    "received_bytes": "specfleet_received_bytes_total",
+}
+SAMPLES = {  # by fields of a sample, with our unit in theirs
+    "energy_j": ("specfleet_energy_joules_total", 1.0),
+    "power_w": ("specfleet_power_watts", 1.0),
+    "graphics_clock_mhz": ("specfleet_graphics_clock_hertz", 1e6),
+    "memory_bytes": ("specfleet_memory_used_bytes", 1.0),
+}
 
 
 class Page:
@@ -123,7 +112,7 @@ class Page:
         """Yield the families of metrics, as prometheus_client asks for them."""
         with self.counters.lock:
             families = [*self._of_targets(), *self._of_stations(), *self._of_devices()]
-            families.append(UP.of([((), self.counters.time_s)]))
+            families.append(OF["specfleet_up_seconds"].of([((), self.counters.time_s)]))
         yield from families
 
     def _of_targets(self) -> Iterator[Any]:
@@ -131,23 +120,23 @@ class Page:
         known = sorted(counters.known.items())
         # A drafter alone knows nothing of users; nor, if it drafts ahead, what was accepted.
         speculates = self.positions > 0 and bool(counters.verifying or counters.fleet.in_turn)
-        for field, family in ((REQUESTS if counters.verifying else {}) | (DRAFTS if speculates else {})).items():
-            yield family.of(((str(target), model), getattr(one, field)) for target, one in known)
-        for field, family in TARGETS.items():
-            yield family.of(((str(target + 1),), getattr(one, field)) for target, one in known)
+        for field, name in ((REQUESTS if counters.verifying else {}) | (DRAFTS if speculates else {})).items():
+            yield OF[name].of(((str(target), model), getattr(one, field)) for target, one in known)
+        for field, name in TARGETS.items():
+            yield OF[name].of(((str(target + 1),), getattr(one, field)) for target, one in known)
         if speculates:
-            yield PER_POSITION.of(self._per_position(known))
+            yield OF["vllm:spec_decode_num_accepted_tokens_per_pos_total"].of(self._per_position(known))
         if counters.verifying:
             texts = counters.texts()
-            queued = {target: sum(text.queued for text in texts.get(target, [])) for target, _ in known}
-            yield WAITING.of(((str(target), model), number) for target, number in queued.items())
-            yield RUNNING.of(
-                ((str(target), model), len(texts.get(target, [])) - number) for target, number in queued.items()
-            )
-            yield FIRST.of_times(counters.first, (model,))
-            yield LATENCY.of_times(counters.latency, (model,))
+            for name, queued in (("vllm:num_requests_waiting", True), ("vllm:num_requests_running", False)):
+                yield OF[name].of(
+                    ((str(target), model), sum(text.queued == queued for text in texts.get(target, [])))
+                    for target, _ in known
+                )
+            yield OF["vllm:time_to_first_token_seconds"].of_times(counters.first, (model,))
+            yield OF["vllm:e2e_request_latency_seconds"].of_times(counters.latency, (model,))
         if counters.drafting:
-            yield WAITS.of_times(counters.waits, ())
+            yield OF["specfleet_draft_wait_seconds"].of_times(counters.waits, ())
 
     def _per_position(self, known: Iterable[tuple[int, TargetCounters]]) -> Samples:
         for target, one in known:
@@ -157,23 +146,24 @@ class Page:
 
     def _of_stations(self) -> Iterator[Any]:
         stations, time_s = self.counters.stations, self.counters.time_s
-        yield BUSY.of(((name,), one.busy_until_s(time_s)) for name, one in stations.items())
-        for part, family in enumerate((STEPS, STEP_TIME)):
-            yield family.of(
+        yield OF["specfleet_station_busy_seconds_total"].of(
+            ((name,), one.busy_until_s(time_s)) for name, one in stations.items()
+        )
+        for part, name_of_part in enumerate(("specfleet_steps_total", "specfleet_step_seconds_total")):
+            yield OF[name_of_part].of(
                 ((name, kind), step[part]) for name, one in stations.items() for kind, step in one.steps.items()
             )
-        yield SESSIONS.of(((name,), len(one.texts)) for name, one in stations.items())
-        yield STATION_WAITING.of(
+        yield OF["specfleet_station_sessions"].of(((name,), len(one.texts)) for name, one in stations.items())
+        yield OF["specfleet_station_waiting"].of(
             ((name,), sum(text.waits for text in one.texts.values())) for name, one in stations.items()
         )
 
     def _of_devices(self) -> Iterator[Any]:
-        """What devices tell; nothing of what they do not."""
-        for family, field, factor in DEVICES:
+        for field, (family, factor) in SAMPLES.items():
             values = {name: getattr(sample, field) * factor for name, sample in self.counters.devices.items()}
             known = {name: value for name, value in values.items() if not isnan(value)}
             if known:
-                yield family.of(((name,), value) for name, value in known.items())
+                yield OF[family].of(((name,), value) for name, value in known.items())
 
 
 @contextmanager

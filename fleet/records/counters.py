@@ -6,31 +6,16 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from fleet.records.recent import Recent
-from fleet.records.recorded import Log
+from fleet.records.recorded import Report
 from fleet.records.samples import PowerSample
-from fleet.records.schema import SCHEMA, Row
+from fleet.records.schema import WIDTH, Row
 from fleet.records.tables import COMMITTING
 from fleet.scenario.names import DRAFTER, ROUTER
 from fleet.scenario.settled import Fleet
 
-WIDTH = len(SCHEMA)
 EDGES_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-
-
-class Report(NamedTuple):
-    """What a process has recorded since its last report.
-
-    - `time_s`: when, since the run began.
-    - `rows`: the new rows of one of its logs.
-    - `devices`: the newest samples of the devices that it measures.
-    """
-
-    time_s: float
-    rows: Log
-    devices: tuple[PowerSample, ...] = ()
 
 
 @dataclass(slots=True)

@@ -5,8 +5,9 @@ Rows hold all that a fresh station needs to come to the same plans again (`repla
 """
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+from fleet.records.samples import PowerSample
 from fleet.records.schema import Row
 from fleet.stations.messages import (
     Draft,
@@ -29,6 +30,19 @@ Origin = Literal["simulated", "real", "replayed"]
 
 
 Log = list[Any]  # rows as they are written: the values of one after those of another, len(SCHEMA) each
+
+
+class Report(NamedTuple):
+    """What a process has recorded since its last report.
+
+    - `time_s`: when, since the run began.
+    - `rows`: the new rows of one of its logs.
+    - `devices`: the newest samples of the devices that it measures.
+    """
+
+    time_s: float
+    rows: Log
+    devices: tuple[PowerSample, ...] = ()
 
 
 class RecordedStation:

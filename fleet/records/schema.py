@@ -70,3 +70,4 @@ class Row(NamedTuple):
 
 _STORED = {float: pa.float64(), str: pa.string(), int: pa.int64(), bool: pa.bool_()}
 SCHEMA = pa.schema([(name, _STORED[kind]) for name, kind in Row.__annotations__.items()])
+WIDTH = len(SCHEMA)  # values of a row

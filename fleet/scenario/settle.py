@@ -27,8 +27,6 @@ from fleet.times.overhead import Overhead
 from fleet.times.station_times import BatchTimes, DrafterTimes, VerifierTimes
 from fleet.times.step_time import LinkTime
 
-Tiers = Sequence[Tier]
-
 
 def settle(scenario: Scenario) -> Fleet:
     """Resolve a scenario. What only a profile or a device could give is left open where there is none.
@@ -242,7 +240,7 @@ def _links(scenario: Scenario) -> tuple[tuple[SettledLink, ...], ...]:
     return known if all(len(row) == len(of_targets) for row in known) else ()
 
 
-def _firsts(tiers: Tiers, count: int) -> tuple[int, ...]:
+def _firsts(tiers: Sequence[Tier], count: int) -> tuple[int, ...]:
     """Numbers at which stations begin to differ from those before them."""
     return tuple(sorted({0} | {tier.first - 1 for tier in tiers if tier.first <= count}))
 

@@ -10,12 +10,14 @@ pytest.importorskip("zmq")
 
 from engine.launch.launcher_pipe import PROGRESS, LauncherPipe
 from engine.launch.processes import NodeProcess
+from engine.launch.watched import Watched
 from engine.net.clock import now_s
-from engine.node.observer import LOOK_S, PIECE, Observer, Watched, observed
+from engine.node.observer import LOOK_S, PIECE, Observer, observed
 from fleet.errors import NodeDiedError
-from fleet.records.counters import WIDTH, Counters, Report
-from fleet.records.recorded import Log
+from fleet.records.counters import Counters
+from fleet.records.recorded import Log, Report
 from fleet.records.run import make_run
+from fleet.records.schema import WIDTH
 from fleet.records.tables import commits_of
 from fleet.scenario.settle import settle
 from sim.run import simulate
@@ -97,7 +99,7 @@ def test_an_unwatched_node_is_not_observed() -> None:
 
 def test_a_watch_is_called_twice_a_second_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     time_s, called = 0.0, []
-    monkeypatch.setattr("engine.node.observer.now_s", lambda: time_s)
+    monkeypatch.setattr("engine.launch.watched.now_s", lambda: time_s)
     watched = Watched(FLEET, lambda counters: called.append(counters.time_s))
     for number in range(1, 41):
         time_s = 0.05 * number

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("zmq")
 
+from engine.launch.status_cache import StatusCache
 from engine.net.actions import LEASE_S, Action, Cut, Send
 from engine.net.asking import Asker
 from engine.net.client import ClientEnd
@@ -19,7 +20,6 @@ from engine.net.handshake import Denied, Unknown
 from engine.net.limits import max_bytes
 from engine.net.server import IDLE, MAX_WATCHERS, ServerEnd
 from engine.net.status import ROWS, Ask, Status, StatusRow
-from engine.node.status_cache import StatusCache
 from fleet.errors import InputError
 from fleet.records.counters import Counters
 from fleet.stations.messages import Draft, DraftRequest

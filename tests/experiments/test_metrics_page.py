@@ -18,8 +18,10 @@ from calibrate.readers.vllm_metrics import read_vllm_metrics
 from experiments.watching.page import FAMILIES, Page, metrics_page
 from fleet.chance.acceptance import PerPosition
 from fleet.errors import InputError
-from fleet.records.counters import EDGES_S, WIDTH, Counters, Report
+from fleet.records.counters import EDGES_S, Counters
+from fleet.records.recorded import Report
 from fleet.records.samples import PowerSample
+from fleet.records.schema import WIDTH
 from fleet.records.tables import commits_of, verifications_of
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.records.counters import EDGES_S, WIDTH, Counters, Histogram, Report, TargetCounters
+from fleet.records.counters import EDGES_S, Counters, Histogram, TargetCounters
 from fleet.records.metrics import measure
 from fleet.records.recent import MAX_EVENTS, SPAN_S
-from fleet.records.recorded import Log
+from fleet.records.recorded import Log, Report
 from fleet.records.run import Run
+from fleet.records.schema import WIDTH
 from fleet.records.tables import commits_of, rounds_of, verifications_of
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from engine.launch.status_cache import StatusCache
 from engine.net.actions import SERVER_PORT, Arrived, Send
 from engine.net.connections import ConnectionTable
 from engine.net.content import Content
 from engine.net.server import STRANGERS, ServerEnd
-from engine.node.status_cache import StatusCache
 from fleet.policies.outcome import Outcome
 from fleet.records.counters import Counters
 from fleet.records.recorded import Log, RecordedStation
