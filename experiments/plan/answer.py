@@ -6,12 +6,11 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import UNSET
 
-from experiments.plan.choose import Choice
 from experiments.plan.doubt import Range
 from experiments.plan.question import APART, Place, Question, Shape
-from experiments.plan.race import Entrant
 from experiments.plan.screen import Screened
-from experiments.plan.trial import offered_tokens_per_s
+from experiments.plan.search import Choice
+from experiments.plan.trials import Entrant, offered_tokens_per_s
 from fleet.policies.admit import N_max
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.settle import settle

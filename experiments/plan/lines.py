@@ -7,23 +7,21 @@ import msgspec
 from msgspec import UNSET
 
 from experiments.plan.answer import Reached, Rule, rule_of
-from experiments.plan.choose import Choice
-from experiments.plan.doubt import BETTER, Range, helps_most
+from experiments.plan.doubt import BETTER, Doubts, Range, helps_most
 from experiments.plan.question import APART, COLOCATED, PLAIN, Family, Question, Shape
-from experiments.plan.race import Entrant, leader_of
-from experiments.plan.trial import Trial, offered_tokens_per_s
+from experiments.plan.search import Choice
+from experiments.plan.trials import Entrant, leader_of, offered_tokens_per_s
 
 ELSEWHERE = 3  # other pairs of places that the lines name
 BUSY = 0.85  # the load from which a station is called the bottleneck
 
 
 def lines_of(
-    question: Question, choice: Choice, ranges: dict[str, Range], goals: Sequence[Reached],
-    tried: dict[tuple[str, float], Trial], counts: str,
+    question: Question, choice: Choice, leader: Entrant, ranges: dict[str, Range], goals: Sequence[Reached],
+    tried: Doubts, counts: str,
 ) -> tuple[str, ...]:  # fmt: skip
     """Say the answer in five lines: the fleet, what it gives, what limits it, the rivals, what to change next."""
-    leader, unit = choice.leader, question.unit
-    assert leader is not None
+    unit = question.unit
     shape = choice.shapes[leader.title]
     tokens, cost, tpot = (ranges[name] for name in ("throughput", "cost_per_million", "tpot_p99_s"))
     what = "cheapest that reaches the goals" if question.goals else "cheapest for a token"

@@ -12,6 +12,7 @@ from fleet.errors import InputError
 from fleet.scenario.arrivals import Gamma, Poisson
 from fleet.scenario.reading import change_scenario
 from fleet.scenario.scenario import Scenario, Workload
+from fleet.times.profile import HardwareProfile
 
 Kind = Literal["drafters apart", "co-located", "no speculation"]
 APART, COLOCATED, PLAIN = "drafters apart", "co-located", "no speculation"
@@ -194,6 +195,8 @@ def check(question: Question) -> None:
     """Raise InputError for a base that no plan can be made of."""
     for pair in question.pairs:
         _check_base(pair.base)
+        if not isinstance(pair.base.profile, HardwareProfile):
+            raise InputError(f"scenario {pair.base.name!r}: a plan needs step times; name a profile")
         if not pair.prices.target_per_hour:
             raise InputError(
                 "plan: an hour of a target costs 0, and then fleets without drafters are free; give it a price above 0"

@@ -22,8 +22,8 @@ def requests_of(rows: Table) -> Groups:
 def commits_of(rows: Table) -> Table:
     """Return the finished verifier steps with `committed`, the tokens that each added to its stream.
 
-    `goal` is that of its request. Tokens beyond a request's goal are dropped, not committed; so is what a target had
-    committed of a request when its process died.
+    Tokens beyond a request's goal are dropped, not committed; so is what a target had committed of a request when its
+    process died.
     """
     done = rows.where(rows.event.among("done") & rows.kind.among(*COMMITTING) & ~at_drafter(rows))
     started = done.epoch // INCARNATION
@@ -32,7 +32,7 @@ def commits_of(rows: Table) -> Table:
         done = done.where(started == requests.largest(started)[requests.of])
     joins = rows.where(rows.event.among("join"))
     goal = at(joins.goal, find((done.tag, done.request), (joins.tag, joins.request)))
-    return done.plus(goal=goal, committed=np.minimum(done.accepted + 1, goal - done.base))
+    return done.plus(committed=np.minimum(done.accepted + 1, goal - done.base))
 
 
 def rounds_table(fleet: Fleet, rows: Table) -> Table:
@@ -50,9 +50,9 @@ def rounds_of(rows: Table) -> Table:
     Times in seconds: drafted_s and verified_s when the two steps ended, service_s (S) and verify_s (t_v) how long they
     took on their devices, wait_s (T_wait) from the request's arrival until its group was begun, idle_gap_s the
     drafter's idleness before that, return_s (Z) until the next request arrived, at_target_s from the draft's arrival
-    until it was verified. reached_s is when the request reached its drafter, asked_s when it would have without the
-    time for which a router held it: that is waiting for a drafter, and no part of the way. Each difference is taken on
-    one host's clock. draft_tokens and acceptance_length in tokens; request_bytes and draft_bytes on the wire.
+    until it was verified. asked_s is when the request would have reached its drafter if no router had held it: that
+    time is part of wait_s. Each difference is taken on one host's clock. draft_tokens and
+    acceptance_length in tokens; request_bytes and draft_bytes on the wire.
     Of a repeated message or step the first counts.
     """
     drafting = at_drafter(rows) | rows.kind.among("draft")
@@ -83,7 +83,6 @@ def rounds_of(rows: Table) -> Table:
         service_s=drafts.duration_s,
         draft_tokens=drafts.tokens,
         asked_s=asked_s[of],
-        reached_s=reached_s[of],
         request_bytes=at(rows.payload_bytes, requested[of]),
         begun_s=at(rows.time_s, begun[of]),
         idle_gap_s=at(rows.idle_gap_s, begun[of]),

@@ -4,12 +4,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import specfleet
+from experiments.plan.make import make_plan
 from experiments.plan.question import share_of
 from fleet.errors import InputError
-from fleet.scenario.arrivals import Gamma
-from fleet.scenario.scenario import Poisson
+from fleet.scenario.arrivals import Gamma, Poisson, Trace
+from tests.helpers.questions import question_of
 
 PAIR: dict[str, Any] = {"target": "llama-3.1-8b@h100", "draft": "llama-3.2-1b@l4", "link_s": 0.002, "acceptance": 0.8}
 SMALL = {"workload.new_tokens": 48, "workload.prompt_tokens": 64}
@@ -63,7 +65,9 @@ def test_what_is_no_burstiness_is_refused_in_one_line(keys: dict[str, float], sa
     assert "\n" not in str(refused.value)
 
 
-def test_a_plan_of_a_trace_is_refused_with_what_to_do() -> None:
-    trace = {"workload.arrivals": {"process": "trace", "file": "trace.csv"}}
+def test_a_plan_of_a_trace_is_refused() -> None:
+    question = question_of(1)
+    (pair,) = question.pairs
+    base = replace(pair.base, workload=replace(pair.base.workload, arrivals=Trace("trace.csv")))
     with pytest.raises(InputError, match="knows poisson and gamma arrivals"):
-        specfleet.plan("star", SMALL | trace, vary=RANGES, jobs=1)
+        make_plan(replace(question, pairs=(replace(pair, base=base),)))

@@ -4,8 +4,7 @@ from experiments.plan.answer import Reached
 from experiments.plan.doubt import Range
 from experiments.plan.goals import parse_slo
 from experiments.plan.question import PLAIN, Shape
-from experiments.plan.race import Entrant, entrants_of
-from experiments.plan.trial import Trial
+from experiments.plan.trials import Entrant, Trial, entrants_of
 from tests.helpers.grids import verdict_of
 
 GOAL = parse_slo(["tpot_p99=40ms"])

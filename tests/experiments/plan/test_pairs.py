@@ -11,8 +11,8 @@ from experiments.plan.answer import Plan
 from experiments.plan.doubt import DRAFTER_STEPS, TARGET_STEPS, slowed
 from experiments.plan.make import make_plan
 from experiments.plan.question import DEPTH, PLAIN, Pair, Question
-from experiments.plan.race import INDIFFERENT
 from experiments.plan.screen import screen
+from experiments.plan.trials import INDIFFERENT
 from fleet.scenario.cost import Cost
 from tests.helpers.grids import held
 from tests.helpers.marks import slow

@@ -9,13 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 import specfleet
-from experiments.jobs import side_by_side
-from experiments.plan import make
 from experiments.plan.answer import Plan
 from experiments.plan.make import make_plan
 from experiments.plan.question import APART, COLOCATED, PLAIN, Shape
 from experiments.plan.screen import screen
-from experiments.plan.trial import try_out
+from experiments.plan.trials import try_out
 from experiments.plan_files import write_plan
 from fleet.errors import InputError
 from fleet.records.metrics import measure
@@ -182,23 +180,6 @@ def test_equations_are_near_simulations_of_requests_that_come_by_themselves(kind
     for one in carried:
         simulated = try_out(question, one.shape, 0).values["tpot_s"]
         assert one.tpot_s == pytest.approx(simulated, rel=0.2), one.shape.title
-
-
-def test_a_plan_simulates_in_its_own_process_until_others_pay_for_their_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    used: list[int] = []
-
-    def counted(call: Any, arguments: Any, jobs: int) -> Any:
-        used.append(jobs)
-        return side_by_side(call, arguments, 1)
-
-    monkeypatch.setattr(make, "side_by_side", counted)
-    question = replace(question_of(0), targets=(1, 2), vary={"drafters.depth": (2, 4)})
-    made = make_plan(question, jobs=2)
-    assert set(used) == {1}
-    used.clear()
-    monkeypatch.setattr(make, "WORTH_PROCESSES_S", 0.0)
-    assert make_plan(question, jobs=2) == made
-    assert 2 in used
 
 
 @pytest.mark.parametrize("number", [0, 2, 4])

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from experiments.plan.goals import parse_slo
 from experiments.plan.question import APART, Shape
-from experiments.plan.race import Entrant, entrants_of, gap_to, leader_of, unsettled
-from experiments.plan.trial import Trial
+from experiments.plan.trials import Entrant, Trial, entrants_of, gap_to, leader_of, unsettled
 
 GOAL = parse_slo(["tpot_p99=40ms"])
 

@@ -1,27 +1,80 @@
-"""Which fleet is best, from trials with common random numbers: differences with intervals, and who is out.
+"""Simulations of fleets, and what they say: the means of each fleet, who leads, and who may still be better.
 
-Pure: trials in, standing out. The trials of equal seeds share their requests and what drafts yield, so fleets are
-compared by the differences of equal seeds. With k rivals each difference is tested at CONFIDENCE of all k together
-(Bonferroni), one-sided.
+Trials of equal seeds share their requests and what drafts yield, so fleets are compared by the differences of equal
+seeds. With k rivals each difference is tested at CONFIDENCE of all k together (Bonferroni), one-sided.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
 from scipy.special import stdtrit
 
 from experiments.plan.goals import Goal
-from experiments.plan.trial import Trial
+from experiments.plan.question import Question, Shape
+from experiments.worlds import with_seed
+from fleet.errors import InputError
+from fleet.records.metrics import assess
+from fleet.records.window import with_percentiles
+from fleet.scenario.cost import per_million_tokens
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.workload import mean_lengths
+from sim.run import observe
 
+KEPT = (
+    "throughput", "slo_attainment", "load", "target_load", "wait_s", "service_s", "communication_s", "verify_s",
+    "acceptance_length",
+)  # fmt: skip
+TIMES = ("tpot", "ttft", "latency")
 CONFIDENCE = 0.95
 INDIFFERENT = 0.01  # what costs less than this more, as a share, is as good
 CLEARLY = 1.10  # a first trial that misses a goal by this factor is not tried again
 CLEARLY_P99 = 1.20  # the same of a 99th percentile, which few requests decide
 FAR = 0.10  # what costs that much more in the only common trial is out
 SAME_COST = 1e-9
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """What one simulation says.
+
+    Keys:
+        shape: The fleet.
+        seed (number): The seed, shared with the trials of other fleets.
+        values: Metrics by name, of the whole fleet.
+        overload: The verdict where it was offered more than it can carry; empty else.
+    """
+
+    shape: Shape
+    seed: int
+    values: dict[str, float]
+    overload: str = ""
+
+
+Tries = Callable[[Sequence[tuple[Shape, int]]], Iterable[Trial]]
+"""Simulate fleets with seeds, in any order."""
+
+
+def try_out(question: Question, shape: Shape, seed: int, scenario: Scenario | None = None) -> Trial:
+    """Simulate a fleet once; `scenario`: in its place, of changed step times for example."""
+    simulated = question.scenario(shape) if scenario is None else scenario
+    try:
+        metrics, overload = assess(observe(with_seed(simulated, simulated.seed + seed)))
+    except InputError as error:
+        raise InputError(f"{shape.title}: {error}") from error
+    named = with_percentiles(metrics)
+    values = {name: metric.value for name, metric in named.items() if name in KEPT or name.startswith(TIMES)}
+    values["throughput"] *= question.copies(shape)
+    # Arrivals: how much of what they ask for falls into the window is chance.
+    tokens_per_s = offered_tokens_per_s(question) if question.arrivals_per_s else values["throughput"]
+    values["cost_per_million"] = per_million_tokens(question.cost_per_hour(shape), tokens_per_s)
+    return Trial(shape, seed, values, overload.line() if overload is not None else "")
+
+
+def offered_tokens_per_s(question: Question) -> float:
+    """What the arrivals ask for in a second."""
+    return question.arrivals_per_s * mean_lengths(question.workload)[1]
 
 
 class Entrant(msgspec.Struct, frozen=True):
@@ -31,17 +84,18 @@ class Entrant(msgspec.Struct, frozen=True):
     cost_per_hour: float
     trials: tuple[Trial, ...]
 
+    def values(self, metric: str) -> list[float]:
+        """The values of a metric, seed by seed."""
+        return [trial.values[metric] for trial in self.trials if metric in trial.values]
+
     def mean(self, metric: str) -> float:
         """The mean of a metric over the seeds; NaN where it was not measured."""
-        values = [trial.values[metric] for trial in self.trials if metric in trial.values]
+        values = self.values(metric)
         return float(np.mean(values)) if values else math.nan
 
     def half_width(self, metric: str) -> float:
         """Half of the 95 % interval of a metric's mean over the seeds; NaN for fewer than two."""
-        values = [trial.values[metric] for trial in self.trials if metric in trial.values]
-        if len(values) < 2:
-            return math.nan
-        return float(stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2) * np.std(values, ddof=1) / math.sqrt(len(values)))
+        return _half_width(self.values(metric), (1 + CONFIDENCE) / 2)
 
     def worst_miss(self, goals: Iterable[Goal]) -> float:
         """By which share the goal is missed that is missed most; negative where all are met, infinite if overloaded."""
@@ -71,6 +125,13 @@ class Entrant(msgspec.Struct, frozen=True):
         return False
 
 
+def _half_width(values: Sequence[float], level: float) -> float:
+    """Half of Student's interval of a mean; NaN for fewer than two values."""
+    if len(values) < 2:
+        return math.nan
+    return float(stdtrit(len(values) - 1, level)) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+
+
 class Gap(msgspec.Struct, frozen=True):
     """How much worse than the leader a fleet is, as a share, and half of the interval of that; NaN if unknown."""
 
@@ -84,7 +145,7 @@ class Gap(msgspec.Struct, frozen=True):
 
     @property
     def is_nothing(self) -> bool:
-        """Whether it is as good, for all that anybody needs to know."""
+        """Whether it is as good, for all practical purposes."""
         return self.share + self.half < INDIFFERENT
 
 
@@ -110,16 +171,15 @@ def leader_of(entrants: Iterable[Entrant], goals: Sequence[Goal], open_loop: boo
 
 
 def gap_to(leader: Entrant, rival: Entrant, rivals: int, open_loop: bool) -> Gap:
-    """How much worse than the leader a rival is: in cost, or where that is the same, in time for a token."""
-    if open_loop and abs(rival.cost_per_hour / leader.cost_per_hour - 1) > SAME_COST:
-        return Gap(rival.cost_per_hour / leader.cost_per_hour - 1, 0.0)
+    """Return how much worse than the leader a rival is: in cost, or where that is the same, in time for a token."""
+    dearer = rival.cost_per_hour / leader.cost_per_hour - 1
+    if open_loop and abs(dearer) > SAME_COST:
+        return Gap(dearer, 0.0)
     metric = "tpot_s" if open_loop else "cost_per_million"
     theirs, ours = ({trial.seed: trial.values[metric] for trial in one.trials} for one in (rival, leader))
     shares = [theirs[seed] / ours[seed] - 1 for seed in theirs if seed in ours]
-    if len(shares) < 2:
-        return Gap(float(np.mean(shares)) if shares else math.nan, math.nan)
-    quantile = float(stdtrit(len(shares) - 1, 1 - (1 - CONFIDENCE) / max(rivals, 1)))
-    return Gap(float(np.mean(shares)), quantile * float(np.std(shares, ddof=1)) / math.sqrt(len(shares)))
+    share = float(np.mean(shares)) if shares else math.nan
+    return Gap(share, _half_width(shares, 1 - (1 - CONFIDENCE) / max(rivals, 1)))
 
 
 def unsettled(
