@@ -93,4 +93,4 @@ def test_signals_are_refused_where_nothing_tells_them(tmp_path: Path) -> None:
     (tmp_path / "star.toml").write_text("[workload]\nrequests = 2\n")
     result = CliRunner().invoke(app, ["run", str(tmp_path / "star.toml"), "--signals", str(tmp_path / "x.parquet")])
     assert result.exit_code != 0
-    assert "only chains of a [batch] tell signals" in str(result.exception or result.output)
+    assert "only chains of a [batch] have signals" in str(result.exception or result.output)
