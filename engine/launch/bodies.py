@@ -34,7 +34,7 @@ def node_body(pipe: LauncherPipe, make: Callable[[], Node | ReplayedFleet]) -> t
         _stop_on_message(pipe, node)
     with reported(pipe, node.stations, zero_s, node.workers):
         log = node.serve(zero_s)
-    return log, node.outputs
+    return list(log), node.outputs
 
 
 def whole_body(pipe: LauncherPipe, serve: Callable[[Observed], Any]) -> Any:

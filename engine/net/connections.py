@@ -1,58 +1,18 @@
-"""All connections of a node, as one state machine, and the interface of what carries their frames."""
+"""All connections of a node, as one state machine."""
 
-from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
 
-from engine.net.actions import SERVER_PORT, Action, Arrived, Cut, Deliver, Lost, Opened, Rejected, Send
+from engine.net.actions import SERVER_PORT, Action, Cut, Deliver, Lost, Opened, Rejected, Send
 from engine.net.client import ClientEnd
 from engine.net.content import Content
 from engine.net.frames import due_of
 from engine.net.handshake import Ping
 from engine.net.links import StatedLinks, with_due
 from engine.net.server import ServerEnd
+from engine.net.sockets import Sockets
 from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, Routed, View
 
 Posted = Message | Routed | Ping
-
-
-class Transport(Protocol):
-    """Carries frames between nodes: ZeroMQ (`sockets.py`), or a network in memory in tests.
-
-    It belongs to one thread, except for `wake`. Only `poll` blocks.
-    """
-
-    @property
-    def counts(self) -> Counter[str]:
-        """Connections and greetings that were refused or closed, by reason."""
-
-    def poll(self, timeout_s: float) -> list[Arrived]:
-        """Return the frames that have arrived; if there are none, wait for one or for `wake`."""
-
-    def wake(self) -> None:
-        """Let a waiting `poll` return; from any thread, also after `close`."""
-
-    def send(self, send: Send) -> bool:
-        """Send a frame; False if the peer is gone or its queue is full."""
-
-    def address_of(self, peer: bytes) -> str:
-        """Return HOST:PORT of a peer of the server; empty if unknown."""
-
-    def cut(self, peer: bytes) -> None:
-        """Close the connection of a peer of the server; earlier frames to it may still arrive."""
-
-    def tidy(self, known: Container[bytes]) -> Counter[str]:
-        """Close connections that exceed a limit, and reconnect; to be called several times a second.
-
-        - `known`: the accepted peers of the server.
-        - Returns lines for the user of the node, with their number.
-        """
-
-    def gone(self) -> list[bytes]:
-        """Return the peers of the server whose connections have ended since the last call."""
-
-    def close(self) -> None:
-        """Close everything, after at most half a second for frames that are being sent."""
 
 
 class ConnectionTable:
@@ -133,7 +93,7 @@ class ConnectionTable:
         return goodbyes + [action for client in self.clients.values() for action in client.close(now_s)]
 
     def carry_out(
-        self, actions: Sequence[Action], transport: Transport, now_s: float
+        self, actions: Sequence[Action], sockets: Sockets, now_s: float
     ) -> list[Deliver | Opened | Lost | Rejected]:
         """Send and cut; return the other actions, in order.
 
@@ -144,10 +104,10 @@ class ConnectionTable:
         while left:
             action = left.pop(0)
             if isinstance(action, Send):
-                if not transport.send(action):
+                if not sockets.send(action):
                     left += self.lost(action.port, action.peer, now_s)
             elif isinstance(action, Cut):
-                transport.cut(action.peer)
+                sockets.cut(action.peer)
             else:
                 others.append(action)
         return others

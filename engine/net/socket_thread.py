@@ -1,4 +1,4 @@
-"""The thread of a node that owns its transport and the state of all its connections."""
+"""The thread of a node that owns the sockets and the state of all its connections."""
 
 import heapq
 import queue
@@ -9,10 +9,11 @@ from itertools import count
 
 from engine.net.actions import SERVER_PORT, Action, Arrival, Deliver, Lost, Opened, Rejected
 from engine.net.clock import now_s
-from engine.net.connections import ConnectionTable, Posted, Transport
+from engine.net.connections import ConnectionTable, Posted
 from engine.net.content import Content
 from engine.net.links import LossyLinks
 from engine.net.notices import Notices
+from engine.net.sockets import Sockets
 from fleet.errors import InputError
 from fleet.stations.messages import TO_DRAFTER, TO_VERIFIER
 
@@ -32,7 +33,7 @@ class SocketThread(threading.Thread):
     def __init__(
         self,
         connections: ConnectionTable,
-        transport: Transport,
+        sockets: Sockets,
         deliver: Callable[[Arrival], None],
         failed: Callable[[], None],
         say: Callable[[str], None],
@@ -40,7 +41,7 @@ class SocketThread(threading.Thread):
     ) -> None:
         super().__init__(name="sockets", daemon=True)
         self.connections = connections
-        self.transport = transport
+        self.sockets = sockets
         self.deliver = deliver
         self.failed = failed
         self.say = say
@@ -55,12 +56,12 @@ class SocketThread(threading.Thread):
         self.leaving: list[bytes] = []  # whose connections have ended; by the next tick all is read
         self.notices = Notices(say, now_s())
         if connections.server is not None:
-            connections.server.address_of = transport.address_of
+            connections.server.address_of = sockets.address_of
 
     def post(self, message: Posted, content: Content, left_s: float | None = None) -> None:
         """Have a message sent that left its station at `left_s`, or now; whoever calls goes on at once."""
         self.posted.append((message, content, left_s))
-        self.transport.wake()
+        self.sockets.wake()
 
     def run(self) -> None:
         """Carry until `end`."""
@@ -75,7 +76,7 @@ class SocketThread(threading.Thread):
             self.news.put(RuntimeError("the node's connections failed"))
             self.failed()
         finally:
-            self.transport.close()
+            self.sockets.close()
 
     def wait_for_welcomes(self, patience_s: float) -> None:
         """Wait until all lines are open; InputError if one is turned away, or after `patience_s`."""
@@ -100,13 +101,13 @@ class SocketThread(threading.Thread):
         """Say goodbye and end the thread; raise what went wrong in it."""
         if self.is_alive():
             self.ending = True
-            self.transport.wake()
+            self.sockets.wake()
             self.join()
         if self.error is not None:
             raise self.error
 
     def _turn(self) -> None:
-        for frame in self.transport.poll(0.0 if self.posted else self._pause_s()):
+        for frame in self.sockets.poll(0.0 if self.posted else self._pause_s()):
             actions = self.connections.receive(frame.port, frame.peer, frame.frame, frame.time_s, frame.user)
             self._carry_out(actions, frame.time_s)
         self._send_posted()
@@ -117,8 +118,8 @@ class SocketThread(threading.Thread):
             server = self.connections.server
             for peer in self.leaving:
                 self._carry_out(self.connections.lost(SERVER_PORT, peer, time_s), time_s)
-            self.leaving = self.transport.gone()
-            for line, times in self.transport.tidy(() if server is None else server.known).items():
+            self.leaving = self.sockets.gone()
+            for line, times in self.sockets.tidy(() if server is None else server.known).items():
                 self.notices.take(line, time_s, times)
             if server is not None and server.log_lines:
                 told, server.log_lines = server.log_lines, []
@@ -145,7 +146,7 @@ class SocketThread(threading.Thread):
         return min(TICK_S, max(self.held[0][0] - now_s(), 0.0)) if self.held else TICK_S
 
     def _carry_out(self, actions: Sequence[Action], time_s: float) -> None:
-        for action in self.connections.carry_out(actions, self.transport, time_s):
+        for action in self.connections.carry_out(actions, self.sockets, time_s):
             match action:
                 case Deliver():
                     for at_s in self._arrivals_s(action, time_s):
@@ -168,7 +169,7 @@ class SocketThread(threading.Thread):
     def say_what_was_refused(self) -> None:
         """Say in one line what was refused, dropped and cut, if anything was."""
         server = self.connections.server
-        counts = self.transport.counts + (Counter() if server is None else server.counts)
+        counts = self.sockets.counts + (Counter() if server is None else server.counts)
         if self.notices.unsaid:
             counts["lines like these that were not said"] = self.notices.unsaid
         if any(counts.values()):

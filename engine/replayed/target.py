@@ -7,7 +7,7 @@ from collections.abc import Callable
 from engine.net.clock import now_s
 from engine.net.content import NOTHING, Content
 from engine.node.pending import PendingDrafts, Retransmit
-from engine.node.write_ahead_log import FIRST, Life, WriteAheadLog, recorded_station, unfinished
+from engine.node.write_ahead_log import FIRST, Life, note_finished, recorded_station, unfinished
 from engine.replayed.answers import Answers
 from fleet.chance.sources import sources_of
 from fleet.records.recorded import Log
@@ -36,8 +36,7 @@ from fleet.times.step import Step
 class ReplayedTarget:
     """Target number `target`: its station, its users; `due_s` holds its running step and when it ends.
 
-    `opening`: requests that are not to be sent yet, by when they are, a heap. `life`: of its process, and the `wal`
-    of that, if it has one.
+    `opening`: requests that are not to be sent yet, by when they are, a heap. `life`: of its process.
     """
 
     def __init__(
@@ -49,15 +48,13 @@ class ReplayedTarget:
         zero_s: float,
         log: Log,
         life: Life = FIRST,
-        wal: WriteAheadLog | None = None,
     ) -> None:
         self.fleet = fleet
         self.target = target
         self.post = post
         self.zero_s = zero_s
         self.life = life
-        self.wal = wal
-        self.recorded = recorded_station(life, verifier_station(fleet, target), "replayed", wal, log)
+        self.recorded = recorded_station(life, verifier_station(fleet, target), "replayed", log)
         self.retransmit = Retransmit(fleet)
         self.duration_s = verifier_durations(
             fleet.verifier_times(target),
@@ -145,8 +142,7 @@ class ReplayedTarget:
             case Leave():
                 self.post(instruction, NOTHING, time_s)
             case Finished():
-                if self.wal is not None:
-                    self.wal.finished(instruction.request)
+                note_finished(self.recorded.log, instruction.request)
                 self._next_request(instruction.tag)
             case _:
                 assert isinstance(instruction, Released | Ignored), instruction

@@ -71,7 +71,6 @@ class ReplayedFleet:
         life.wait_until_back()
         self.fleet = fleet
         self.life = life
-        self.wal = open_log(life)
         self.answers: Callable[[Station], Answers] = lambda _station: Continued(continuations)
         if fleet.drafters.kind == "replayed":
             self.answers = partial(Drawn, Outcomes(fleet))
@@ -96,14 +95,14 @@ class ReplayedFleet:
             links=stated_links(fleet),
         )
         self.router: InnerRouter | None = None
-        self.transport = Sockets(
+        self.sockets = Sockets(
             connect=connect,
             max_bytes=max_bytes(fleet, fleet.vocabulary),
             keys=keys,
             max_reconnect_s=max_reconnect_s(fleet),
         )
         self.targets: dict[int, ReplayedTarget] = {}
-        self.log: Log = []
+        self.log = open_log(life)
         self.inbox: deque[tuple[Deliver, float]] = deque()
         self.later: list[tuple[float, int, Deliver]] = []  # a heap: what is kept until a time
         self.kept = count()
@@ -134,13 +133,13 @@ class ReplayedFleet:
                     raise InputError(f"no drafter answered at {names} within {patience_s:g} s")
                 self._turn(HELLO_S)
         except BaseException:
-            self.transport.close()
+            self.sockets.close()
             raise
 
     def serve(self, zero_s: float) -> Log:
         """Decode all requests of all targets; return the stations' log, its times counted from `zero_s`."""
         self.targets = {
-            number: ReplayedTarget(self.fleet, number, self.answers, self._post, zero_s, self.log, self.life, self.wal)
+            number: ReplayedTarget(self.fleet, number, self.answers, self._post, zero_s, self.log, self.life)
             for number in self.numbers
         }
         if self.routes:
@@ -155,7 +154,7 @@ class ReplayedFleet:
                 self._wait()
             self._carry_out(self.connections.close(now_s()), now_s())
         finally:
-            self.transport.close()
+            self.sockets.close()
         return self.log
 
     def stations(self) -> list[RecordedStation]:
@@ -190,14 +189,14 @@ class ReplayedFleet:
 
     def _turn(self, wait_s: float) -> bool:
         """Take what has arrived, or wait for it; say what is due. Return whether anything has arrived."""
-        frames = self.transport.poll(wait_s)
+        frames = self.sockets.poll(wait_s)
         for frame in frames:
             self._carry_out(self.connections.receive(frame.port, frame.peer, frame.frame, frame.time_s), frame.time_s)
         time_s = now_s()
         if time_s >= self.due_s:
             self.due_s = time_s + TICK_S
             self._carry_out(self.connections.tick(time_s), time_s)
-            for line in self.transport.tidy(()):
+            for line in self.sockets.tidy(()):
                 self.say(line)
         self._hand_over()
         return bool(frames)
@@ -217,7 +216,7 @@ class ReplayedFleet:
             target.deliver(came.event, came.content, time_s, came.payload_bytes)
 
     def _carry_out(self, actions: Sequence[Action], time_s: float) -> None:
-        for action in self.connections.carry_out(actions, self.transport, time_s):
+        for action in self.connections.carry_out(actions, self.sockets, time_s):
             if isinstance(action, Rejected):
                 raise InputError(action.reason)
             if not isinstance(action, Deliver) or isinstance(action.event, Ping):

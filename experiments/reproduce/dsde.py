@@ -37,7 +37,7 @@ FIGURE_9 = {0.0: (11.21, 12.16), 1.0: (11.92, 13.01)}
 GRID = (2, 4, 6, 8, 10)  # of static-opt, section IV-C
 NEW_TOKENS = 128  # not printed; see ASSUMED
 REQUESTS, SEEDS = 16, 2
-ADAEDL, DYNAMIC = {"policy": "adaedl", "base": 7}, {"policy": "dsde"}
+ADAEDL, DYNAMIC = {"policy": "adaedl"}, {"policy": "dsde"}
 ASSUMED = [
     "signals are synthetic, with parameters from tables I and II alone; the entropy's median, 0.5 nats, is not printed",
     "a token's divergence is Pinsker's bound 2 TV^2 of its total variation, with lognormal noise of sigma 0.5",

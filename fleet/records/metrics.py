@@ -2,7 +2,7 @@
 
 A run counts from `measure.warm_up_share` of the time until its first target has nothing left to do, up to then. Steps
 count by the moment they end, requests by the moment they complete. Symbols and equations are StarSD's. Intervals are
-95 %: within one run from `measure.batches` equal batches of that window, if it is long enough for them and steady
+95 %: within one run from ten equal batches of that window, if it is long enough for them and steady
 (`window.py`, `steady.py`); over several seeds by replications (`combine`).
 """
 
@@ -30,6 +30,8 @@ from fleet.records.tables import requests_of
 from fleet.records.window import Metric, Window, without_intervals
 from fleet.scenario.scenario import GrantRule
 from fleet.scenario.settled import Fleet
+
+BATCHES = 10  # of equal time in the part of a run that counts; their means give the 95 % intervals
 
 
 def measure(run: Run | Findings) -> dict[str, Metric]:
@@ -137,7 +139,7 @@ def window_of(findings: Findings) -> Window:
     ended_s = findings.requests.last_s[findings.requests.last]
     end_s = min(ended_s if len(ended_s) else commits.time_s[-1:], default=math.nan)  # rows are in the order of time
     warm_up = fleet.measure.warm_up_share
-    window = Window(np.linspace(warm_up * end_s, end_s, fleet.measure.batches + 1))
+    window = Window(np.linspace(warm_up * end_s, end_s, BATCHES + 1))
     if not window.inside(commits.time_s).any():
         raise InputError(
             f"scenario {fleet.name!r}: no token was committed in the part of the run that counts; raise "

@@ -233,18 +233,15 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which part of a run counts, and how its intervals are estimated.
+    """Which part of a run counts.
 
     It counts until the first stream of a closed loop has nothing left to do; with arrivals, to the end of the run.
 
     Keys:
         warm_up_share (share): What is left out at the beginning, as a share of the time until the run stops counting.
-        batches (batches): Into how many equal batches of time the counted part is cut, whose means give the 95 %
-            intervals: fewer are longer, and depend on each other less.
     """
 
     warm_up_share: Annotated[float, Meta(ge=0, lt=1)] = 0.1
-    batches: Annotated[int, Meta(ge=2, le=10**6)] = 10
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -59,7 +59,7 @@ def accepted_in(scenario: Scenario) -> dict[int, list[int]]:
         Recorded(5, ((1, 2, 0), (5, 5), (3,))),
     ],
 )
-def test_one_target_alone_accepts_of_its_requests_what_it_does_in_the_simulation(acceptance: AcceptanceModel) -> None:
+def test_a_lone_target_accepts_what_it_does_in_simulation(acceptance: AcceptanceModel) -> None:
     scenario = replayed(acceptance=acceptance, verifiers={"count": 3})
     fleet, simulated = settle(scenario), accepted_in(scenario)
     drawn = Drawn(Outcomes(fleet), verifier_station(fleet, 1))  # a process that has this target only
@@ -75,13 +75,13 @@ def test_one_target_alone_accepts_of_its_requests_what_it_does_in_the_simulation
 
 
 @pytest.mark.parametrize("counts", [(1, 2, 5)])
-def test_requests_accept_the_same_whatever_the_number_of_targets(counts: tuple[int, ...]) -> None:
+def test_acceptance_of_a_request_is_independent_of_the_fleet(counts: tuple[int, ...]) -> None:
     first, *others = (accepted_in(replayed(verifiers={"count": count})) for count in counts)
     assert all(other == first for other in others)
     assert len(set(map(tuple, first.values()))) > 1, "or all requests are the same"
 
 
-def test_what_it_tells_its_drafter_is_as_large_as_a_real_text() -> None:
+def test_requests_are_as_large_as_real_ones() -> None:
     fleet = settle(replayed())
     drawn = Drawn(Outcomes(fleet), verifier_station(fleet, 0))
     for request in (DraftRequest(0, 0, 1, 17, opening=True), DraftRequest(0, 0, 2, 20)):
@@ -92,16 +92,15 @@ def test_what_it_tells_its_drafter_is_as_large_as_a_real_text() -> None:
 # --- what stands for a drafter ---
 
 
-def test_it_waits_for_its_steps_in_order_as_the_simulation_draws_them() -> None:
+def test_step_times_are_drawn_as_in_the_simulation() -> None:
     scenario = replayed()
     steps = simulate(scenario).frame().query("station == 'drafter' and event == 'done'").sort_values("seq")
     executor = ReplayedDraftExecutor(settle(scenario))
     durations_s = []
     for row in steps.itertuples():
         kind = row.kind
-        durations_s.append(
-            executor.duration_s(Step(row.step, kind, (Member(row.tag, row.request, 1, row.base, row.tokens),)), 1.0)
-        )
+        member = Member(row.tag, row.request, 1, row.base, row.tokens)
+        durations_s.append(executor.duration_s(Step(row.step, kind, (member,))))
     assert durations_s == pytest.approx(steps.duration_s.tolist(), rel=1e-12)
     assert len(set(durations_s)) > 10, "or they do not spread"
 
@@ -118,7 +117,7 @@ def test_a_step_ends_after_its_time() -> None:
 @pytest.mark.parametrize("shape", [CHAIN, tree(3, 1), tree(2), dynamic(3, 10), dynamic(4, 4)])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("depth", [1, 4])
-def test_its_drafts_have_the_size_that_the_simulation_counts(shape: Shape, temperature: float, depth: int) -> None:
+def test_drafts_have_the_simulated_size(shape: Shape, temperature: float, depth: int) -> None:
     keys = {"kind": shape.kind, "branching": list(shape.branching), "width": shape.width, "most": shape.most}
     read = {"chain": [], "tree": ["branching"], "dynamic": ["width", "most"]}[shape.kind]
     given = {"kind": shape.kind} | {name: keys[name] for name in read}
@@ -170,9 +169,7 @@ def short_run(count: int, temperature: float = 0.0, **changes: Any) -> Scenario:
         slow(2, 0.0, {"count": 0}),
     ],
 )
-def test_processes_accept_what_the_simulation_accepts_and_their_records_replay(
-    count: int, temperature: float, drafters: dict[str, Any]
-) -> None:
+def test_processes_accept_what_the_simulation_accepts(count: int, temperature: float, drafters: dict[str, Any]) -> None:
     scenario = short_run(count, temperature, drafters=drafters)
     run, simulated = serve(scenario).run, simulate(scenario)
     assert replay(run) == []

@@ -59,7 +59,7 @@ def run_pair(folder: Path, drafters: dict[str, Any], verifiers: dict[str, Any], 
         slow({}, {"count": 2}, {"arrivals": {"process": "poisson", "per_s": 20.0}}),
     ],
 )
-def test_every_topology_decodes_what_plain_decoding_does(
+def test_every_topology_decodes_as_plain_decoding(
     tiny: Path, drafters: dict[str, Any], verifiers: dict[str, Any], workload: dict[str, Any]
 ) -> None:
     served = run_pair(tiny, drafters, verifiers, **workload)
@@ -84,9 +84,7 @@ def test_every_topology_decodes_what_plain_decoding_does(
         ({"overlap": AHEAD}, {}),
     ],
 )
-def test_replayed_fleets_of_every_topology_run_and_their_records_replay(
-    drafters: dict[str, Any], verifiers: dict[str, Any]
-) -> None:
+def test_records_of_replayed_topologies_replay(drafters: dict[str, Any], verifiers: dict[str, Any]) -> None:
     times = {"draft": {"per_token_s": 0.001}, "verify": {"base_s": 0.006}, "verify_prefill": {"base_s": 0.004}}
     scenario = star(
         drafters={"kind": "replayed"} | drafters,
@@ -124,7 +122,7 @@ def test_replayed_fleets_of_every_topology_run_and_their_records_replay(
         ),
     ],
 )
-def test_what_no_run_can_give_is_refused_by_its_key_in_one_line(key: str, tables: dict[str, Any]) -> None:
+def test_scenarios_that_cannot_run_are_refused_by_key(key: str, tables: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=key.replace(".", r"\.")) as refused:
         check_can_run(settle(star(**tables)))
     assert "allowed" in str(refused.value)

@@ -31,7 +31,7 @@ from tests.helpers.marks import slow
 from tests.helpers.stars import repeatable, star
 
 
-def constant_star(targets: int, service_s: float, iterations: int = 20, batches: int = 10) -> Run:
+def constant_star(targets: int, service_s: float, iterations: int = 20) -> Run:
     """One request a target; two of three draft tokens pass each round. The window is `iterations` whole iterations.
 
     The first target takes 2 x iterations x T_gamma in all, the prefill filling what its rounds leave of that; half of
@@ -42,7 +42,7 @@ def constant_star(targets: int, service_s: float, iterations: int = 20, batches:
         verifiers={"count": targets},
         drafters={"depth": 3},
         workload={"requests": targets, "new_tokens": 1 + 3 * (2 * iterations - 1)},
-        measure={"warm_up_share": 0.5, "batches": batches},
+        measure={"warm_up_share": 0.5},
     )
     prefill_s = 2 * T_s - (service_s + RETURN_S)
     return run_star(scenario, two_of_three, draft=service_s, prefill=prefill_s)

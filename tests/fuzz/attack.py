@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from engine.launch.status_cache import StatusCache
-from engine.net.actions import SERVER_PORT, Arrived, Send
+from engine.net.actions import SERVER_PORT, ReceivedFrame, Send
 from engine.net.connections import ConnectionTable
 from engine.net.content import Content
 from engine.net.server import STRANGERS, ServerEnd
@@ -140,7 +140,7 @@ class FuzzedNode(FakeNode):
 
     def arrive_from(self, attacker: Attacker) -> None:
         """Take a frame of an attacker."""
-        arrived = Arrived(SERVER_PORT, attacker.peer, attacker.says(), self.network.now_s, attacker.user)
+        arrived = ReceivedFrame(SERVER_PORT, attacker.peer, attacker.says(), self.network.now_s, attacker.user)
         self._carry_out(
             self.connections.receive(SERVER_PORT, arrived.peer, arrived.frame, arrived.time_s, arrived.user)
         )

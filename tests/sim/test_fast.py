@@ -35,8 +35,8 @@ from tests.sim.test_keys import CORNERS, EXAMPLES, corner
 
 Given = dict[str, Any]
 
-seconds = st.sampled_from([0.0, 0.25, 0.5, 1.0]) | st.floats(0.0, 3.0)  # round ones, so that events fall together
-small = st.sampled_from([0.0, 0.125, 1e-3]) | st.floats(0.0, 0.1)
+seconds = st.sampled_from([0.0, 0.25, 0.5, 1.0]) | st.floats(1e-9, 3.0)  # round ones: events fall together
+small = st.sampled_from([0.0, 0.125, 1e-3]) | st.floats(1e-9, 0.1)
 quantiles = {"spread": "quantiles", "levels": [0.0, 0.3, 1.0], "ratios_at": [0.5, 0.9, 1.8]}
 spreads = st.sampled_from(["constant", "exponential", quantiles])
 between = st.builds(lambda low, more: {"low": low, "high": low + more}, st.integers(1, 20), st.integers(0, 30))

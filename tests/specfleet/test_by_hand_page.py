@@ -61,7 +61,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_host_has_its_secret_and_everybody_s_public_key(hosts: Path) -> None:
+def test_every_host_has_its_secret_and_all_public_keys(hosts: Path) -> None:
     for host in HOSTS:
         names = {path.name for path in (hosts / host / "keys").iterdir()}
         assert names == {f"{host}.secret", *(f"{other}.public" for other in HOSTS)}

@@ -41,7 +41,7 @@ HONEST: list[tuple[DraftRequest, Content, SessionState | None, Bounds]] = [
 
 
 @pytest.mark.parametrize(("message", "content", "told", "bounds"), HONEST)
-def test_what_honest_targets_say_passes(message: Any, content: Any, told: Any, bounds: Any) -> None:
+def test_messages_of_honest_targets_are_admissible(message: Any, content: Any, told: Any, bounds: Any) -> None:
     assert request_refused(message, content, told, bounds, 0) == ""
 
 
@@ -75,9 +75,7 @@ def test_what_honest_targets_say_passes(message: Any, content: Any, told: Any, b
         ("hidden", LATER, Content([7], hidden=states(3)), TOLD, CHAIN),
     ],
 )
-def test_a_request_that_no_honest_target_makes_is_refused(
-    what: str, message: Any, content: Any, told: Any, bounds: Any
-) -> None:
+def test_dishonest_requests_are_inadmissible(what: str, message: Any, content: Any, told: Any, bounds: Any) -> None:
     assert what in request_refused(message, content, told, bounds, 0)
 
 
@@ -109,15 +107,13 @@ DRAFT = Draft(0, 2, 4, 15, 2)
         ("distributions", DRAFT, Content([1, 2], None, states(2, VOCABULARY, np.inf), rule="rejection"), SAMPLED),
     ],
 )
-def test_a_draft_passes_if_and_only_if_a_target_could_verify_it(
-    what: str, message: Any, content: Any, bounds: Any
-) -> None:
+def test_a_draft_is_admissible_if_a_target_could_verify_it(what: str, message: Any, content: Any, bounds: Any) -> None:
     refused = draft_refused(message, content, bounds)
     assert what in refused
     assert bool(what) == bool(refused)
 
 
-def test_a_peer_has_one_request_a_session_and_one_ping_under_way() -> None:
+def test_one_request_per_session_and_one_ping_are_in_flight() -> None:
     sessions = Sessions(bounds_of(toy_fleet()), 0)
     assert sessions.judge(OPENING, Content([1] * 9), 0.0) == ("new", [])
     assert sessions.judge(OPENING, Content([1] * 9), 0.0)[0] == "repeated"
@@ -130,7 +126,7 @@ def test_a_peer_has_one_request_a_session_and_one_ping_under_way() -> None:
     assert sessions.judge(Ping(0, 3), Content(), 0.0)[0] == "new"
 
 
-def test_openings_of_one_stream_do_not_pile_up_while_the_worker_is_busy() -> None:
+def test_openings_of_a_stream_do_not_pile_up() -> None:
     sessions = Sessions(bounds_of(toy_fleet()), 0)
     opening = replace(OPENING, request=0)
     assert sessions.judge(opening, Content([1] * 9), 0.0)[0] == "new"

@@ -76,7 +76,7 @@ def test_a_request_that_has_left_is_not_sent_after_the_welcome() -> None:
     assert welcome(server, client) == [Opened(0)]
 
 
-def test_a_life_that_goes_on_keeps_its_tags_and_one_that_begins_anew_does_not() -> None:
+def test_only_an_incarnation_that_goes_on_keeps_its_tags() -> None:
     server = ServerEnd(PATIENT, 1)
     tags = []
     for life, goes_on in ((1, False), (2, True), (3, False)):
@@ -90,7 +90,7 @@ def test_a_life_that_goes_on_keeps_its_tags_and_one_that_begins_anew_does_not() 
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(client.hello), type=Hello).goes_on is False
 
 
-def test_a_leave_that_is_overtaken_by_the_return_of_its_session_changes_nothing() -> None:
+def test_a_leave_overtaken_by_its_sessions_return_is_dropped() -> None:
     server, client = patient()
     for message, frames in ((OPENING, 1), (GIVEN_UP, 1), (PROBE, 1)):
         sent = client.send(message, content(message) if isinstance(message, DraftRequest) else NOTHING, 0.0)
@@ -105,7 +105,7 @@ def test_a_leave_that_is_overtaken_by_the_return_of_its_session_changes_nothing(
     assert server.send(Draft(0, 0, PROBE.epoch, 12, 0), NOTHING), "its session is still known"
 
 
-def test_a_peer_whose_process_has_ended_is_gone_soon_though_it_said_no_word() -> None:
+def test_the_end_of_a_peers_process_is_noticed() -> None:
     server = Sockets("tcp://127.0.0.1:0")
     client = Sockets(connect={0: f"tcp://127.0.0.1:{server.bound_port}"})
     peers: list[bytes] = []
@@ -123,7 +123,7 @@ def test_a_peer_whose_process_has_ended_is_gone_soon_though_it_said_no_word() ->
     server.close()
 
 
-def test_a_worker_that_stood_still_hears_what_came_before_it_hears_what_did_not(monkeypatch: Any) -> None:
+def test_a_resumed_worker_takes_arrivals_before_timeouts(monkeypatch: Any) -> None:
     """The draft came while nothing ran; the time in which it should have come is over, too."""
     fleet = toy_fleet(verifiers={"patience_s": 0.2, "count": 1}, workload={"requests": 1, "new_tokens": 2})
     posted: list[Any] = []
@@ -158,7 +158,7 @@ def test_a_worker_that_stood_still_hears_what_came_before_it_hears_what_did_not(
     assert "overdue" not in events
 
 
-def test_a_worker_gives_up_a_drafter_that_is_silent_and_asks_it_again() -> None:
+def test_a_worker_gives_up_a_silent_drafter_and_probes_it() -> None:
     fleet = toy_fleet(
         verifiers={"patience_s": 0.05, "rejoin_s": 0.05, "count": 1}, workload={"requests": 1, "new_tokens": 400}
     )

@@ -41,7 +41,7 @@ lates = st.lists(st.floats(0, 5e-3), min_size=1, max_size=5)
 
 @repeatable
 @given(lates, st.lists(st.floats(0, 0.05), min_size=1, max_size=30))
-def test_a_wait_never_ends_early_and_late_by_no_more_than_its_sleep(lates_s: list[float], times_s: list[float]) -> None:
+def test_a_wait_ends_neither_early_nor_too_late(lates_s: list[float], times_s: list[float]) -> None:
     host = Host(lates_s)
     waiter = Waiter(host.now, host.sleep, host.let_others)
     for time_s in times_s:
@@ -51,7 +51,7 @@ def test_a_wait_never_ends_early_and_late_by_no_more_than_its_sleep(lates_s: lis
 
 
 @pytest.mark.parametrize("late_s", [0.0, 60e-6, 150e-6, 400e-6])
-def test_sleeps_that_end_alike_late_are_made_up_for_from_the_second_on(late_s: float) -> None:
+def test_late_sleeps_are_compensated_from_the_second_on(late_s: float) -> None:
     host = Host([late_s])
     waiter = Waiter(host.now, host.sleep, host.let_others)
     errors_s = [host.waited_s(waiter, 0.01) for _ in range(200)]
@@ -59,7 +59,7 @@ def test_sleeps_that_end_alike_late_are_made_up_for_from_the_second_on(late_s: f
     assert waiter.margin.s <= max(late_s, MIN_MARGIN_S) * 1.1, "it looks at the clock for no longer than it has to"
 
 
-def test_what_has_passed_is_not_waited_for() -> None:
+def test_a_past_time_is_not_waited_for() -> None:
     host = Host([1.0])
     Waiter(host.now, host.sleep, host.let_others).until(99.0)
     assert host.slept == 0

@@ -20,7 +20,7 @@ TOKENS = st.lists(st.integers(0, 9), min_size=1, max_size=6)
 
 
 @given(TOKENS, TOKENS, st.integers(0, 9), st.data())
-def test_a_tail_stands_only_if_all_was_accepted_and_the_drafter_went_on_with_the_targets_token(
+def test_later_drafts_stay_only_after_full_acceptance_and_agreement(
     before: list[int], meanwhile: list[int], token: int, data: st.DataObject
 ) -> None:
     tails = PendingDrafts()
@@ -36,7 +36,7 @@ def test_a_tail_stands_only_if_all_was_accepted_and_the_drafter_went_on_with_the
     assert list(tails.take(3).tokens) == (meanwhile[1:] if stands else [])
 
 
-def test_tails_of_other_sessions_stay() -> None:
+def test_drafts_of_other_sessions_stay() -> None:
     tails = PendingDrafts()
     tails.append(0, Content([1]))
     tails.append(1, Content([2]))
@@ -45,7 +45,7 @@ def test_tails_of_other_sessions_stay() -> None:
     assert list(tails.take(1).tokens) == [2]
 
 
-def test_drawn_drafts_keep_their_distributions_when_they_are_joined() -> None:
+def test_joined_drafts_keep_their_distributions() -> None:
     drafts = [Content([t], distributions=np.full((1, 4), t, dtype=np.float16), rule="rejection") for t in (1, 2, 3)]
     whole = joined(drafts)
     assert whole.rule == "rejection"
@@ -53,7 +53,7 @@ def test_drawn_drafts_keep_their_distributions_when_they_are_joined() -> None:
     assert whole.distributions[:, 0].tolist() == [1, 2, 3]
 
 
-def test_a_session_that_opens_again_draws_other_numbers() -> None:
+def test_a_reopened_session_draws_other_numbers() -> None:
     streams = Streams((), seed=5)
     seeds = [streams.seed_of(2, "drafter", epoch) for epoch in (1, 2, 3)]
     assert len({*seeds, streams.seed_of(2, "target")}) == 4
@@ -61,7 +61,7 @@ def test_a_session_that_opens_again_draws_other_numbers() -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.7, 1.0])
-def test_acceptance_probabilities_of_drafts_that_travelled_are_those_of_drafts_that_did_not(temperature: float) -> None:
+def test_frames_keep_acceptance_probabilities(temperature: float) -> None:
     torch.manual_seed(0)
     B, n, V = 2, 3, 11
     of_target, of_drafter = torch.randn(B, n + 1, V), torch.randn(B, n, V)
@@ -75,7 +75,7 @@ def test_acceptance_probabilities_of_drafts_that_travelled_are_those_of_drafts_t
         assert [token.ratio for token in there] == pytest.approx([token.ratio for token in here], rel=2e-3)
 
 
-def test_without_distributions_the_probability_is_the_targets_own() -> None:
+def test_greedy_drafts_have_the_targets_probabilities() -> None:
     logits = torch.log(torch.tensor([[[0.2, 0.8], [0.5, 0.5]]]))
     tree = static_tree((1,), torch.device("cpu"))
     (signals,) = signals_of(Drafts(tree, torch.tensor([[0]]), [1], [1]), logits, [Sampling(1.0)])
