@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from fleet.policies.allocate import RandomShare
 from fleet.policies.route import Affinity, Central, DrafterView, RoundRobin, ShortestQueue
-from fleet.records.metrics import measure
+from fleet.records.metrics.measure import measure
+from fleet.records.metrics.tables import rounds_of
 from fleet.records.replay import replay
-from fleet.records.tables import rounds_of
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.stations.messages import DraftRequest, Ignored, Instruction, Leave, Routed, StepDone, View
