@@ -18,10 +18,10 @@ import numpy as np
 from scipy.optimize import brentq
 
 from experiments.reproduce.rows import Inputs, Kind, Reproduction, Row, row
-from fleet.chance.acceptance import committed_closed_form
-from fleet.chance.signals import Regional, synthetic
-from fleet.records.metrics import combine, measure
-from fleet.records.window import Metric
+from fleet.acceptance.models import committed_closed_form
+from fleet.acceptance.signals import Regional, synthetic
+from fleet.records.metrics.measure import combine, measure
+from fleet.records.metrics.window import Metric
 from fleet.scenario.reading import make_scenario
 from sim.run import simulate
 

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from fleet.chance.acceptance import LengthModel
-from fleet.chance.tokens import TokenModel
+from fleet.acceptance.models import LengthModel
+from fleet.acceptance.tokens import TokenModel
 from fleet.inputs.format import FORMAT, Version
 from fleet.policies.adaedl import AdaEdl
 from fleet.policies.admit import Admission, Everyone

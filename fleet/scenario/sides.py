@@ -53,7 +53,7 @@ def without_profiles(scenario: Scenario) -> Scenario:
 
 
 class ProfileFacts(msgspec.Struct, frozen=True):
-    """What a settled fleet keeps of its profiles: names, fingerprint, what they rest on, sizes and powers.
+    """What a resolved fleet keeps of its profiles: names, fingerprint, what they rest on, sizes and powers.
 
     `power`: of the drafters' devices, where that of both sides is known; `target_power`: of the targets' devices, where
     it is another.

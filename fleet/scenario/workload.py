@@ -15,8 +15,8 @@ from fleet.inputs.strict import convert
 from fleet.inputs.text import parsed, read_csv, read_json_lines
 from fleet.scenario.arrivals import Gamma, Poisson, Trace
 from fleet.scenario.lengths import TEXTS, Between, Tokens
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Workload, mean_tokens
-from fleet.scenario.settled import Fleet
 from fleet.times.step_time import Seconds
 
 CHARACTERS_PER_TOKEN = 4  # of English text, roughly; only the lengths of conversations rest on it

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.terminal.exits import keeping
-from experiments.terminal.printing import print_comparison, print_json, print_table, progress, remark
+from experiments.console.exits import keeping
+from experiments.console.printing import print_comparison, print_json, print_table, progress, remark
 from fleet.errors import InputError, OutputError
 from specfleet.cli.options import AsJson, Changes, file_option, folder_option, settings
 
@@ -40,7 +40,7 @@ def calibrate(
     from calibrate.fitting import fitting_path
     from calibrate.host import calibrate, fitted_scenario
     from calibrate.run import STAGES
-    from fleet.chance.signals import SIGNALS_FILE
+    from fleet.acceptance.signals import SIGNALS_FILE
 
     if scenario is None and changes:
         raise InputError("--set changes keys of a scenario; give one with --scenario")

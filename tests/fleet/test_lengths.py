@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from fleet.policies.adaedl import AdaEdl
 from fleet.policies.allocate import Fixed, FixedShare, Heuristic, RandomShare
+from fleet.policies.clip import reach
 from fleet.policies.depth import AdaptiveDepth
 from fleet.policies.dsde import Dsde
 from fleet.policies.goodspeed import GoodSpeed
 from fleet.policies.outcome import Outcome
 from fleet.policies.overlap import Ahead
 from fleet.policies.ragged import Realign, SameLength
-from fleet.policies.reach import reach
 from fleet.policies.shapes import Shape
 from tests.helpers.stars import repeatable
 

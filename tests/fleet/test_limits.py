@@ -11,7 +11,8 @@ import pytest
 from msgspec import inspect
 
 from fleet import policies
-from fleet.chance import acceptance, places
+from fleet.acceptance import models as acceptance
+from fleet.acceptance import places
 from fleet.policies.order import Deadline, Weighted
 
 BILLION = 10**9

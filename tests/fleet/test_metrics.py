@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fleet.records.intervals import jain_index
-from fleet.records.metrics import combine, measure, measure_targets
+from fleet.records.metrics.intervals import jain_index
+from fleet.records.metrics.measure import combine, measure, measure_targets
+from fleet.records.metrics.tables import commits_of
+from fleet.records.metrics.window import Metric
 from fleet.records.run import Run, make_run
-from fleet.records.tables import commits_of
-from fleet.records.window import Metric
 from fleet.scenario.facts import devices_of
-from fleet.scenario.settle import settle
+from fleet.scenario.resolve import resolve
 from sim import analytic
 from tests.helpers.hand_stars import (
     DRAFT_BYTES,
@@ -214,9 +214,9 @@ def test_devices_are_counted_once_however_many_stations_share_them() -> None:
         (1, 1, star(devices=other, verifiers={"device": "other"})),
         (1, 3, star(devices=one, drafters={"device": "host"})),
     ):
-        assert devices_of(settle(scenario)) == (drafters, targets)
+        assert devices_of(resolve(scenario)) == (drafters, targets)
     batch = star(batch={"rule": {"policy": "slots", "size": 2}}, verifiers={"count": 1})
-    assert devices_of(settle(batch)) == (0, 1)
+    assert devices_of(resolve(batch)) == (0, 1)
 
 
 def test_the_energy_of_a_fleet_is_power_times_time_of_each_device() -> None:

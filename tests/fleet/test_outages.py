@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from fleet.records.metrics import measure
-from fleet.records.outages import alone_of, rejoins_of, spans_of
+from fleet.records.metrics.measure import measure
+from fleet.records.metrics.outages import alone_of, rejoins_of, spans_of
+from fleet.records.metrics.tables import commits_of
 from fleet.records.run import Run
-from fleet.records.tables import commits_of
 from sim.run import simulate
 from tests.helpers.stars import star
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.chance.signals import Regional, read_signals, synthetic, write_signals
-from fleet.chance.token import Token
-from fleet.chance.tokens import TokenSampler
+from fleet.acceptance.signals import Regional, read_signals, synthetic, write_signals
+from fleet.acceptance.token import Token
+from fleet.acceptance.tokens import TokenSampler
 from fleet.errors import InputError
 from fleet.policies import adaedl
 from fleet.policies.adaedl import AdaEdl, Threshold
@@ -31,7 +31,7 @@ from fleet.policies.dsde import (
     wvir,
 )
 from fleet.policies.outcome import Outcome
-from fleet.records.metrics import measure
+from fleet.records.metrics.measure import measure
 from fleet.records.replay import replay
 from fleet.scenario.reading import make_scenario
 from sim.run import simulate

@@ -132,7 +132,7 @@ INDEXES = {  # what lists the files of a folder, and the folder
     **{f"engine/{wing}/__init__.py": f"engine/{wing}" for wing in ("launch", "net", "node", "replayed")},
     "fleet/records/__init__.py": "fleet/records",
     "experiments/__init__.py": "experiments",
-    "experiments/terminal/__init__.py": "experiments/terminal",
+    "experiments/console/__init__.py": "experiments/console",
     "specfleet/cli/__init__.py": "specfleet/cli",
     "tests/inputs/__init__.py": "tests/inputs",
 }
